@@ -1,0 +1,68 @@
+# Each target sets up what it needs in .venv the first time and starts at once the next time.
+#   make train    train Ape-X on CartPole-v1, evaluate it, draw its learning curve
+#   make test     lint, format, types, documentation, tests: what CI runs
+#   make docs     build the site into site/
+#   make bench    measure the buffers beside cpprb
+#   make format   put the code into the one format
+#   make clean    remove .venv and everything that was built
+#
+# Another Python:                    make train PYTHON=python3.12
+# Other options of the run:          make train ENVIRONMENT=Acrobot-v1 ARGS="--seed 1"
+# Linux without a GPU (torch from PyPI brings several GB of GPU libraries, this index has the CPU build):
+#   make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+
+PYTHON ?= python3
+ENVIRONMENT ?= CartPole-v1
+ARGS ?=
+PIP_ARGS ?=
+
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
+
+.PHONY: train test docs bench format clean
+
+train: .venv/train.stamp
+	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
+
+test: .venv/test.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/mkdocs build --strict --site-dir build/mkdocs
+	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
+	$(BIN)/python -m pytest $(ARGS)
+
+docs: .venv/docs.stamp
+	$(BIN)/mkdocs build --strict --site-dir site
+	@echo "The site is in site/: open site/index.html, or run $(BIN)/mkdocs serve"
+
+bench: .venv/bench.stamp
+	$(BIN)/python -m replay_tutorial bench $(ARGS)
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean:
+	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis
+	find replay_tutorial tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is written when its step has succeeded: an interrupted set-up starts again where it stopped.
+.venv/made.stamp:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+		echo "replay_tutorial needs Python 3.11 or newer; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
+		echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12"; \
+		exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+.venv/%.stamp: .venv/made.stamp pyproject.toml constraints.txt
+	@echo "Installing what 'make $*' needs into .venv (once; a few minutes the first time) ..."
+	$(INSTALL) -e ".[$(EXTRAS_$*)]"
+	@touch $@
+
+EXTRAS_train := train
+EXTRAS_test := train,bench,docs,dev
+EXTRAS_docs := docs
+EXTRAS_bench := bench
+EXTRAS_dev := dev

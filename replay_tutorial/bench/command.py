@@ -1,0 +1,119 @@
+"""The command line of the benchmark: `python -m replay_tutorial bench`.
+
+Parses the arguments, gathers the peers, prints each row as it comes, and writes the record where it was asked.
+"""
+
+import argparse
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+
+from replay_tutorial.bench import buffers
+from replay_tutorial.bench.peers import FIELDS, LIBRARIES, Company, gather_peers, version_of
+from replay_tutorial.bench.report import (
+    Report,
+    describe_machine,
+    heading_line,
+    text_line,
+    write_between_marks,
+)
+
+PROGRAM = "python -m replay_tutorial bench"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describes the arguments."""
+    arguments = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Measure the buffers beside cpprb, in one run, with the machine's ceiling.",
+    )
+    arguments.add_argument(
+        "benchmark",
+        nargs="?",
+        choices=["buffers"],
+        default="buffers",
+        help="what to measure (default: buffers)",
+    )
+    arguments.add_argument(
+        "--capacity",
+        type=at_least(buffers.CHUNK),
+        default=2**20,
+        help="rows in every buffer (default: %(default)s)",
+    )
+    arguments.add_argument(
+        "--rounds", type=at_least(1), default=50, help="rounds of every operation (default: %(default)s)"
+    )
+    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
+    arguments.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="write the table into this file, between its marks <!-- bench:begin --> and <!-- bench:end -->",
+    )
+    return arguments
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Makes a reader of whole numbers that are not below `least`."""
+
+    def whole_number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
+        return value
+
+    return whole_number
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs a benchmark.
+
+    Args:
+        argv: what follows `bench` on the command line.
+
+    Returns:
+        The exit status: 0, or 1 if the table could not be written where it was asked.
+    """
+    arguments = parser().parse_args(argv)
+    company = gather_peers(arguments.capacity)
+    for name, reason in company.skipped.items():
+        print(f"skipped {name}: {reason}")
+    print(heading_line([peer.name for peer in company.peers]))
+    rows: list[buffers.Row] = []
+    for row in buffers.run(company.peers, rounds=arguments.rounds):
+        print(text_line(row), flush=True)
+        rows.append(row)
+    report = report_of(argv, arguments.capacity, arguments.rounds, company, rows)
+    print(f"\n{report.provenance()}")
+    if arguments.json is not None:
+        arguments.json.write_text(report.to_json(), encoding="utf-8")
+    if arguments.markdown is not None:
+        try:
+            write_between_marks(arguments.markdown, report.to_markdown())
+        except (OSError, ValueError) as error:
+            print(f"the table was not written: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def report_of(
+    argv: Sequence[str], capacity: int, rounds: int, company: Company, rows: list[buffers.Row]
+) -> Report:
+    """Puts the rows and where they come from into one record."""
+    fields = " + ".join(str(shape) for shape in FIELDS.values())
+    versions = {package: version_of(package) for package in (*LIBRARIES.values(), "numpy", "numba")}
+    return Report(
+        benchmark="buffers",
+        command=shlex.join([*PROGRAM.split(), *argv]),
+        date=date.today().isoformat(),
+        machine=describe_machine(),
+        versions={"python": platform.python_version(), **versions},
+        capacity=capacity,
+        rounds=rounds,
+        row=f"rows of {fields} float32 ({'/'.join(FIELDS)})",
+        skipped=company.skipped,
+        rows=rows,
+    )

@@ -1,0 +1,136 @@
+"""Writes a measurement down: as text while it runs, as JSON for machines, as Markdown for the README.
+
+A figure without its machine, versions, command and spread can't be checked, so they travel in one record, and
+the tables are only ever made from that record.
+
+Left out: charts.
+"""
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from replay_tutorial.bench.buffers import Row
+from replay_tutorial.bench.peers import CEILING, OURS
+from replay_tutorial.bench.timing import Spread
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+OPERATION_WIDTH = 54  # characters of the text table's first column
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a reader needs to believe the figures, or to take them again."""
+
+    benchmark: str
+    command: str
+    date: str
+    machine: dict[str, str | int]
+    versions: dict[str, str]
+    capacity: int
+    rounds: int
+    row: str  # the fields of one row, in words
+    skipped: dict[str, str]
+    rows: list[Row]
+
+    def to_json(self) -> str:
+        """The whole record as JSON."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    def to_markdown(self) -> str:
+        """The table, and below it how it came about."""
+        peers = list(self.rows[0].microseconds)
+        others = [name for name in peers if name not in (OURS, CEILING)]
+        heads = ["operation", *(f"{name}, µs" for name in peers), *(f"times faster than {n}" for n in others)]
+        lines = [[*heads, "of the ceiling"], ["---", *["---:"] * len(heads)]]
+        lines += [markdown_cells(row, peers, others) for row in self.rows]
+        table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+        return f"{table}\n\n{self.provenance()}\n"
+
+    def provenance(self) -> str:
+        """One paragraph: command, machine, versions, and how to read the figures."""
+        versions = ", ".join(f"{package} {version}" for package, version in self.versions.items())
+        skipped = "".join(f" Skipped: {name} ({why})." for name, why in self.skipped.items())
+        return (
+            f"Medians of {self.rounds} interleaved rounds, quartiles in brackets; ratios are taken inside each "
+            f"round. Capacity {self.capacity:,}, full; {self.row}. The ceiling moves the same bytes by the "
+            f"barest NumPy call: no drawing, no tree, no checks. `{self.command}` on {self.date}, "
+            f"{self.machine['processor']}, {self.machine['cores']} cores, {self.machine['system']}; "
+            f"{versions}.{skipped}"
+        )
+
+
+def markdown_cells(row: Row, peers: Sequence[str], others: Sequence[str]) -> list[str]:
+    """The cells of one row; the ceiling's ratio is its share of our time, in percent."""
+    times = [spread_text(row.microseconds[name]) for name in peers]
+    ratios = [spread_text(row.ratios[name]) for name in others]
+    return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
+
+
+def spread_text(spread: Spread) -> str:
+    """Writes a median and its quartiles, as in `8.41 (8.30, 8.66)`."""
+    return f"{figure(spread.median)} ({figure(spread.lower)}, {figure(spread.upper)})"
+
+
+def figure(value: float) -> str:
+    """Writes three significant digits, never as a power of ten."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def heading_line(peers: Sequence[str]) -> str:
+    """The head of the text table."""
+    others = [name for name in peers if name not in (OURS, CEILING)]
+    times = "".join(f"{name + ', µs':>24}" for name in peers)
+    return (
+        f"{'operation':<{OPERATION_WIDTH}}{times}"
+        + "".join(f"{'times ' + n:>22}" for n in others)
+        + f"{'ceiling':>9}"
+    )
+
+
+def text_line(row: Row) -> str:
+    """One row of the text table."""
+    times = "".join(f"{spread_text(spread):>24}" for spread in row.microseconds.values())
+    ratios = "".join(f"{spread_text(spread):>22}" for name, spread in row.ratios.items() if name != CEILING)
+    return f"{row.operation:<{OPERATION_WIDTH}}{times}{ratios}{row.ratios[CEILING].median:>9.0%}"
+
+
+def write_between_marks(path: Path, table: str) -> None:
+    """Replaces what stands between the two marks in a file; the rest stays as it is.
+
+    Raises:
+        ValueError: the file does not hold each mark once, in order.
+    """
+    text = path.read_text(encoding="utf-8")
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end or text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(
+            f"{path} must hold the marks {BEGIN} and {END} once each, in this order; add them first."
+        )
+    path.write_text(f"{head}{BEGIN}\n{table}{END}{tail}", encoding="utf-8")
+
+
+def describe_machine() -> dict[str, str | int]:
+    """The processor's name, the cores that this process may use, and the system."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {
+        "processor": processor_name(),
+        "cores": cores,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def processor_name() -> str:
+    """The processor's model, as Linux tells it; elsewhere what Python knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

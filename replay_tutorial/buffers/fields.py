@@ -1,0 +1,255 @@
+"""Fields: what one transition consists of, and the one place where values from outside are checked.
+
+A transition becomes one record of a NumPy structured array, all fields side by side, because then a random row
+costs one visit to memory instead of one a field. Values are converted here, once, and refused here, before
+anything else has changed.
+
+Left out: variable shapes, strings and Python objects.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.void]  # records, one a transition
+Batch = dict[str, npt.NDArray[Any]]
+EnvDict = Mapping[str, Mapping[str, Any]]
+
+FLOATS = (float, int, bool, np.float64, np.float32, np.float16, np.bool_)
+INTEGERS = (int, bool, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8, np.bool_)
+
+
+class Field(NamedTuple):
+    """One named array of a transition.
+
+    Attributes:
+        name: The keyword of `add` and the key of a sample.
+        dtype: What an element is stored as.
+        shape: The shape in one transition; `(1,)` samples as `(batch, 1)`, `()` as `(batch,)`.
+        scalars: The Python types that may be stored unchecked but for `low` and `high`; empty unless the size is 1.
+        low: The least value that the dtype holds.
+        high: The greatest.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    scalars: frozenset[type]
+    low: float
+    high: float
+
+    def to_array(self, value: Any) -> npt.NDArray[Any]:
+        """Convert one value, or a batch of them along axis 0, to an array of shape (n, *shape).
+
+        Raises:
+            TypeError: If it is not numeric.
+            ValueError: If its shape is wrong or the dtype can't hold it.
+        """
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise ValueError(f"{self.name!r} is not an array: {error}") from None
+        if array.dtype.kind not in "biufc":
+            raise TypeError(f"{self.name!r} takes numbers, not {array.dtype} ({value!r:.60}).")
+        if array.shape == self.shape or (array.shape == () and self.shape == (1,)):
+            array = array.reshape(1, *self.shape)
+        elif array.shape[1:] == self.shape and array.ndim:
+            pass
+        elif self.shape == (1,) and array.ndim == 1:
+            array = array.reshape(-1, 1)
+        else:
+            raise ValueError(
+                f"{self.name!r} has shape {array.shape}; one transition has {self.shape}, "
+                f"a batch ({', '.join(['n', *map(str, self.shape)])})."
+            )
+        return array if array.dtype == self.dtype else self._cast(array)
+
+    def _cast(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Cast to the dtype; rounding is fine, losing the value is not."""
+        if self.dtype.kind == "c" or np.can_cast(array.dtype, self.dtype, "safe"):
+            return array.astype(self.dtype)
+        if array.dtype.kind == "c":
+            raise ValueError(f"{self.name!r} is {self.dtype}, which can't hold complex numbers.")
+        with np.errstate(all="ignore"):
+            cast = array.astype(self.dtype)
+            if self.dtype.kind == "f":
+                lost = np.isfinite(array) & ~np.isfinite(cast)
+            else:
+                # high + 1 is a power of two, and so exact as a float, where high is not
+                outside = ~((array >= self.low) & (array < self.high + 1))
+                lost = outside | (cast != array)
+        if lost.any():
+            raise ValueError(f"{self.name!r} is {self.dtype}, which can't hold {array[lost].flat[0]}.")
+        return cast
+
+
+def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> Field:
+    """Read one entry of an `env_dict`."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"A field's name is a string that is not empty, not {name!r}.")
+    if not isinstance(spec, Mapping):
+        raise TypeError(f'env_dict[{name!r}] must be a dict such as {{"shape": 4, "dtype": np.float32}}, not {spec!r}.')
+    if unknown := set(spec) - {"shape", "dtype"}:
+        raise ValueError(f"env_dict[{name!r}] knows 'shape' and 'dtype', not {sorted(map(str, unknown))}.")
+    shape = spec.get("shape", 1)
+    shape = tuple(int(n) for n in shape) if np.ndim(shape) else (int(shape),)
+    if any(n < 1 for n in shape):
+        raise ValueError(f"env_dict[{name!r}]: every length of the shape {shape} must be at least 1.")
+    dtype = np.dtype(spec.get("dtype", default_dtype))
+    dtype = dtype if dtype.isnative else dtype.newbyteorder("=")
+    if dtype.kind not in "biufc":
+        raise ValueError(f"env_dict[{name!r}]: the dtype must be a number or a bool, not {dtype}.")
+    low, high, scalars = -math.inf, math.inf, tuple[type, ...]()
+    if dtype.kind == "b":
+        low, high, scalars = 0, 1, (bool, np.bool_)
+    elif dtype.kind in "iu":
+        low, high, scalars = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), INTEGERS
+    elif dtype.kind == "f" and dtype.itemsize <= 8:
+        low, high, scalars = float(np.finfo(dtype).min), float(np.finfo(dtype).max), FLOATS
+    return Field(name, dtype, shape, frozenset(scalars if shape in ((), (1,)) else ()), low, high)
+
+
+class Fields:
+    """The fields of a transition and the record that holds them.
+
+    Example:
+        >>> fields = Fields({"obs": {"shape": 2}, "done": {"dtype": bool}})
+        >>> rows = fields.to_rows(*fields.to_columns({"obs": [[1, 2], [3, 4]], "done": [False, True]}))
+        >>> fields.to_batch(rows)["obs"].tolist()
+        [[1.0, 2.0], [3.0, 4.0]]
+
+    Attributes:
+        fields: Field by name, in the order given.
+        dtype: The record.
+    """
+
+    def __init__(self, env_dict: EnvDict, default_dtype: npt.DTypeLike = np.float32) -> None:
+        """Read an `env_dict`; it is not changed and not kept.
+
+        Args:
+            env_dict: For each field a dict with `shape` (an int or a tuple; 1 if left out) and `dtype`.
+            default_dtype: The dtype of fields that name none.
+
+        Raises:
+            TypeError: If it is not a dict of dicts.
+            ValueError: If it is empty or describes something that can't be stored.
+        """
+        if not isinstance(env_dict, Mapping):
+            raise TypeError(f'env_dict must be a dict such as {{"obs": {{"shape": 4}}, "rew": {{}}}}, not {env_dict!r}.')
+        if not env_dict:
+            raise ValueError("env_dict is empty; a transition needs at least one field.")
+        self.fields = {name: field(name, spec, default_dtype) for name, spec in env_dict.items()}
+        self.dtype = record_dtype(list(self.fields.values()))
+        self._in_order = tuple(self.fields.values())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fields, (self.env_dict,)
+
+    @property
+    def env_dict(self) -> dict[str, dict[str, Any]]:
+        """A fresh env_dict that describes these fields in full."""
+        return {f.name: {"shape": f.shape, "dtype": f.dtype} for f in self.fields.values()}
+
+    def to_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
+        """Check the arguments of `add`.
+
+        Args:
+            values: For each field one transition's value or a batch along axis 0; nested dicts and tuples are
+                joined by "/".
+
+        Returns:
+            The number n of transitions, and for each field what can be assigned to n rows of its column: shape
+            (n, *shape), or one transition's value if n is 1. They may be the caller's own arrays: copy them.
+
+        Raises:
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric.
+            ValueError: If a shape, a length or a value does not fit.
+        """
+        if len(values) != len(self._in_order):
+            values = self._flattened(values)
+        columns: list[Any] = []
+        for name, dtype, shape, scalars, low, high in self._in_order:
+            if name not in values:
+                return self.to_columns(self._flattened(values))
+            value = values[name]
+            if type(value) is np.ndarray:
+                if value.dtype is not dtype or value.shape != shape:
+                    return self._to_long_columns(values)
+            elif type(value) not in scalars or not low <= value <= high:
+                return self._to_long_columns(values)
+            columns.append(value)
+        return 1, columns
+
+    def _to_long_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
+        columns: list[Any] = []
+        lengths: list[int] = []
+        for name, dtype, shape, _, _, _ in self._in_order:
+            value = values[name]
+            if type(value) is not np.ndarray or value.dtype is not dtype or value.ndim == 0:
+                value = self.fields[name].to_array(value)
+            elif value.shape[1:] != shape:
+                value = self.fields[name].to_array(value) if value.ndim > 1 or shape != (1,) else value[:, None]
+            columns.append(value)
+            lengths.append(len(value))
+        length = lengths[0]
+        if lengths.count(length) != len(lengths):
+            given = dict(zip(self.fields, lengths, strict=True))
+            raise ValueError(f"All fields must hold equally many transitions, not {given}.")
+        if length == 0:
+            raise ValueError("There is no transition to add: the batch is empty.")
+        return length, [column[0] for column in columns] if length == 1 else columns
+
+    def to_rows(self, count: int, columns: Sequence[Any]) -> Rows:
+        """Lay what `to_columns` gave side by side: one record a transition."""
+        rows = np.zeros(count, self.dtype)
+        for name, column in zip(self.fields, columns, strict=True):
+            rows[name] = column
+        return rows
+
+    def _flattened(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        flat = dict(flatten(values))
+        missing, unknown = self.fields.keys() - flat.keys(), flat.keys() - self.fields.keys()
+        if missing or unknown:
+            faults = [f"{word} {sorted(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
+            raise KeyError(f"{' and '.join(faults)}; a transition has the fields {list(self.fields)}")
+        return flat
+
+    def to_batch(self, rows: Rows) -> Batch:
+        """Show records as a dict of arrays: views of `rows`, each of shape (n, *shape)."""
+        return {name: rows[name] for name in self.fields}
+
+
+def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:
+    """Lay fields side by side.
+
+    Every field starts at, and every record is, a multiple of the element's size: PyTorch wants strides so.
+    """
+    offsets: list[int] = []
+    end = 0
+    for field in fields:
+        offsets.append(-(-end // field.dtype.itemsize) * field.dtype.itemsize)
+        end = offsets[-1] + field.dtype.itemsize * math.prod(field.shape)
+    unit = math.lcm(*(field.dtype.itemsize for field in fields))
+    names = [field.name for field in fields]
+    formats = [(field.dtype, field.shape) for field in fields]
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-end // unit) * unit})
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Walk nested dicts and tuples; names are joined by "/", a tuple's are its positions.
+
+    Example:
+        >>> dict(flatten({"obs": {"image": 1, "goal": (2, 3)}, "rew": 4}))
+        {'obs/image': 1, 'obs/goal/0': 2, 'obs/goal/1': 3, 'rew': 4}
+    """
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            value = {str(i): item for i, item in enumerate(value)}
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,275 @@
+"""N-step transitions: fold the rewards of n steps into one row.
+
+A row (s_t, a_t, r_t, s_t+1) becomes (s_t, a_t, R, s_t+k), with the return of the k steps that follow
+
+    R = r_t + γ r_t+1 + … + γ^(k-1) r_t+k-1        discount = γ^k, or 0 if the last of these steps terminated
+
+so that the target of Q-learning is `R + discount * Q(s_t+k)`, whatever k was. k is n, and less only where the
+episode ends inside the window. A truncated episode has a last observation, and bootstraps from it; only a
+terminated one has no future.
+
+Left out: off-policy corrections. As in Ape-X, the n-step return is used as it is.
+
+Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
+"""
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
+from replay_tutorial.buffers.jit import kernel
+
+ENDS = ("terminated", "truncated", "done")  # a step with any of these true is the last of its episode
+
+
+@kernel(
+    "int64(float64[:, ::1], boolean[::1], boolean[::1], int64, float64, boolean,"
+    " float64[:, ::1], float64[::1], int64[::1])"
+)
+def fold(
+    rewards: npt.NDArray[np.float64],
+    ends: npt.NDArray[np.bool_],
+    terminates: npt.NDArray[np.bool_],
+    n: int,
+    gamma: float,
+    flush: bool,
+    returns: npt.NDArray[np.float64],
+    discounts: npt.NDArray[np.float64],
+    last_steps: npt.NDArray[np.int64],
+) -> int:
+    """Fold steps from each first step on; give the number of rows that are whole."""
+    for first in range(len(rewards)):
+        discount = 1.0
+        step = first
+        for step in range(first, min(first + n, len(rewards))):
+            returns[first] += discount * rewards[step]
+            discount *= gamma  # once a reward: γ^k for the k rewards that were really there
+            if ends[step]:
+                break
+        if not (step - first + 1 == n or ends[step] or flush):
+            return first  # it waits for more steps, and so do all after it
+        discounts[first] = 0.0 if terminates[step] else discount
+        last_steps[first] = step
+    return len(rewards)
+
+
+class NStepSettings(NamedTuple):
+    """What `Nstep` asks for.
+
+    Attributes:
+        size: n, the number of rewards in a return.
+        gamma: The discount of one step, in [0, 1].
+        rewards: The fields that are summed.
+        nexts: The fields that move to the end of the window.
+    """
+
+    size: int
+    gamma: float
+    rewards: tuple[str, ...]
+    nexts: tuple[str, ...]
+
+
+def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
+    """Check `Nstep` against the fields.
+
+    Raises:
+        TypeError: If it is not a dict, or its size not an integer.
+        ValueError: If a value is out of range, or names a field that is missing or unfit.
+    """
+    if not isinstance(settings, Mapping):
+        raise TypeError(f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.')
+    if unknown := set(settings) - {"size", "gamma", "rew", "next"}:
+        raise ValueError(f"Nstep knows 'size', 'gamma', 'rew' and 'next', not {sorted(map(str, unknown))}.")
+    if "size" not in settings:
+        raise ValueError("Nstep needs 'size', the number of rewards in a return.")
+    size, gamma = operator.index(settings["size"]), float(settings.get("gamma", 0.99))
+    if size < 1:
+        raise ValueError(f"Nstep['size'] must be at least 1, not {size}.")
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"Nstep['gamma'] must lie in [0, 1], not {gamma}.")
+    rewards, nexts = names_of(settings.get("rew")), names_of(settings.get("next"))
+    for name in (*rewards, *nexts):
+        if name not in fields.fields:
+            raise ValueError(f"Nstep names the field {name!r}; there are {list(fields.fields)}.")
+    for name in rewards:
+        if fields.fields[name].dtype.kind != "f":
+            raise ValueError(f"Nstep needs a float dtype for {name!r}, not {fields.fields[name].dtype}: γ r is no integer.")
+    for name in ENDS:
+        if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
+            raise ValueError(f"Nstep needs one {name!r} a transition, not the shape {fields.fields[name].shape}.")
+    if "discount" in fields.fields:
+        raise ValueError("Nstep makes the field 'discount' itself; leave it out of env_dict.")
+    return NStepSettings(size, gamma, rewards, nexts)
+
+
+def names_of(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Read one name, several, or none."""
+    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+class Window:
+    """The steps of one environment that still wait for the rewards that follow them.
+
+    Attributes:
+        settings: What was asked for.
+        fields: The fields of the rows that come out: those that go in, and `discount`.
+        waiting: The steps that wait, at most n - 1 records.
+    """
+
+    def __init__(self, fields: Fields, settings: Mapping[str, Any]) -> None:
+        """Open an empty window over rows of `fields`."""
+        self.settings = read_settings(settings, fields)
+        self._rows_in = fields
+        self._ends = [name for name in ENDS if name in fields.fields]
+        self._terminates = next((name for name in ("terminated", "done") if name in fields.fields), None)
+        reward = fields.fields[self.settings.rewards[0]] if self.settings.rewards else None
+        discount = {"shape": (), "dtype": reward.dtype if reward else np.float32}
+        if reward is None or reward.shape:
+            discount["shape"] = (1,)
+        self.fields = Fields({**fields.env_dict, "discount": discount})
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the steps that wait."""
+        self.waiting: Rows = np.zeros(0, self._rows_in.dtype)
+
+    def push(self, rows: Rows) -> Rows:
+        """Take in consecutive steps; give the rows that became whole, oldest first, perhaps none."""
+        steps = np.zeros(len(self.waiting) + len(rows), self._rows_in.dtype)
+        steps[: len(self.waiting)] = self.waiting
+        steps[len(self.waiting) :] = rows
+        return self._fold(steps, flush=False)
+
+    def flush(self) -> Rows:
+        """End the episode: give every step that waits, with the rewards that were there."""
+        return self._fold(self.waiting, flush=True)
+
+    def _fold(self, steps: Rows, flush: bool) -> Rows:
+        count = len(steps)
+        sizes = {name: math.prod(self._rows_in.fields[name].shape) for name in self.settings.rewards}
+        columns = [steps[name].reshape(count, size) for name, size in sizes.items()]
+        rewards = np.concatenate([np.zeros((count, 0)), *columns], axis=1, dtype=np.float64)
+        ends = np.zeros(count, np.bool_)
+        for name in self._ends:
+            ends |= steps[name].reshape(count) != 0
+        terminates = np.zeros(count, np.bool_)
+        if self._terminates is not None:
+            terminates = steps[self._terminates].reshape(count) != 0
+        returns, discounts = np.zeros_like(rewards), np.zeros(count)
+        last_steps = np.zeros(count, np.int64)
+        n, gamma = self.settings.size, self.settings.gamma
+        whole = fold(rewards, ends, terminates, n, gamma, flush, returns, discounts, last_steps)
+        self.waiting = steps[whole:].copy()
+        return self._rows_out(steps, returns[:whole], discounts[:whole], last_steps[:whole])
+
+    def _rows_out(
+        self,
+        steps: Rows,
+        returns: npt.NDArray[np.float64],
+        discounts: npt.NDArray[np.float64],
+        last_steps: npt.NDArray[np.int64],
+    ) -> Rows:
+        rows = np.zeros(len(returns), self.fields.dtype)
+        moved = {*self.settings.nexts, *self._ends}
+        for name in self._rows_in.fields:
+            rows[name] = steps[name][last_steps] if name in moved else steps[name][: len(rows)]
+        first = 0
+        for name in self.settings.rewards:
+            size = math.prod(self._rows_in.fields[name].shape)
+            rows[name] = returns[:, first : first + size].reshape(rows[name].shape)
+            first += size
+        rows["discount"] = discounts.reshape(rows["discount"].shape)
+        return rows
+
+
+class NStep:
+    """N-step windows for an actor that has no buffer: one for each of its environments.
+
+    Example:
+        >>> env_dict = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "terminated": {"shape": (), "dtype": bool}}
+        >>> n_step = NStep(env_dict, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
+        >>> n_step.add(obs=0, rew=1, next_obs=1, terminated=False) is None
+        True
+        >>> rows = n_step.add(obs=1, rew=1, next_obs=2, terminated=True)  # the episode ends: both rows are whole
+        >>> rows["rew"].tolist(), rows["next_obs"][:, 0].tolist(), rows["discount"].tolist()
+        ([1.5, 1.0], [2.0, 2.0], [0.0, 0.0])
+    """
+
+    def __init__(
+        self,
+        env_dict: EnvDict,
+        Nstep: Mapping[str, Any],
+        *,
+        environments: int = 1,
+        default_dtype: npt.DTypeLike = np.float32,
+    ) -> None:
+        """Open one empty window for each environment.
+
+        Args:
+            env_dict: The fields of one step, as for `ReplayBuffer`.
+            Nstep: `size`, the number n of rewards in a return; `gamma`, the discount of one step (0.99 if left
+                out); `rew`, the field or fields summed; `next`, the field or fields that move to the window's end.
+            environments: How many environments step side by side.
+            default_dtype: The dtype of fields that name none.
+
+        Raises:
+            TypeError: If an argument is of the wrong kind.
+            ValueError: If a value is out of range or names a field that does not exist.
+        """
+        if operator.index(environments) < 1:
+            raise ValueError(f"environments must be at least 1, not {environments}.")
+        self._fields = Fields(env_dict, default_dtype)
+        self._windows = [Window(self._fields, Nstep) for _ in range(environments)]
+
+    @property
+    def env_dict(self) -> dict[str, dict[str, Any]]:
+        """The fields of the rows that come out, `discount` among them, for the buffer that takes them."""
+        return self._windows[0].fields.env_dict
+
+    def add(self, environment: int = 0, /, **fields: Any) -> Batch | None:
+        """Take in one step of one environment, or several consecutive ones along axis 0.
+
+        A step with `terminated`, `truncated` or `done` true ends the episode, and its tail comes out at once.
+
+        Args:
+            environment: Which environment stepped, from 0.
+            **fields: A value for each field.
+
+        Returns:
+            The rows that became whole, oldest first, arrays of shape (n, …); None if there is none.
+
+        Raises:
+            IndexError: If there is no such environment.
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric.
+            ValueError: If a shape, a length or a value does not fit.
+        """
+        window = self._window(environment)
+        return self._batch(window.push(self._fields.to_rows(*self._fields.to_columns(fields))))
+
+    def on_episode_end(self, environment: int = 0, /) -> Batch | None:
+        """End an episode that no field marked as ended; call it twice and nothing more happens.
+
+        Args:
+            environment: Whose episode ended.
+
+        Returns:
+            The rows that still waited, None if there is none.
+
+        Raises:
+            IndexError: If there is no such environment.
+        """
+        return self._batch(self._window(environment).flush())
+
+    def _window(self, environment: int) -> Window:
+        if not 0 <= environment < len(self._windows):
+            raise IndexError(f"There is no environment {environment}; they are 0 to {len(self._windows) - 1}.")
+        return self._windows[environment]
+
+    def _batch(self, rows: Rows) -> Batch | None:
+        return self._windows[0].fields.to_batch(rows) if len(rows) else None

@@ -1,0 +1,109 @@
+"""Priorities: from the |TD error| that a caller gives to the mass that lies beside a row.
+
+    p_i^α / Σ_k p_k^α = P(i), the probability of row i, with p_i = |TD error| + ε      (Schaul et al. 2016, eq. 1)
+
+A row's mass is p^α. Masses lie in an array beside the rows, one a slot; whoever adds a row leaves its mass there
+and is done. The sum tree over them belongs to whoever draws (`proportional`).
+
+Left out: rank-based priorities (section 3.3, variant 2).
+"""
+
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.sum_tree import Masses
+
+FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 1 in algorithm 1)
+NONE_YET = -1.0  # stands for "the highest priority" before there is one
+
+
+class Priorities:
+    """The masses of a ring's slots, and the highest priority so far.
+
+    Attributes:
+        alpha: How much priorities count, in [0, 1].
+        eps: Added to each priority.
+        masses: float64[capacity], the mass of each slot.
+        seen: float64[1], the highest priority that any row has been given, NONE_YET before the first.
+    """
+
+    def __init__(self, masses: Masses, seen: Masses, alpha: float, eps: float) -> None:
+        """Begin with the arrays given, which may lie in shared memory.
+
+        Raises:
+            ValueError: If alpha or eps is out of range.
+        """
+        if not 0.0 <= alpha <= 1.0:
+            raise ValueError(f"alpha must lie in [0, 1], not {alpha}.")
+        self._greatest = sys.float_info.max / (8 * len(masses))  # so that their total can't overflow
+        if not 0.0 <= eps <= self._greatest:
+            raise ValueError(f"eps must lie between 0 and {self._greatest:.3g}, not {eps}.")
+        self.alpha = float(alpha)
+        self.eps = float(eps)
+        self.masses = masses
+        self.seen = seen
+        self._mass_of_new = (NONE_YET, float(self.to_masses(FIRST_PRIORITY, 1)[0]))
+
+    @property
+    def highest(self) -> float:
+        """The highest priority that any row has been given; FIRST_PRIORITY before the first."""
+        return FIRST_PRIORITY if self.seen[0] == NONE_YET else float(self.seen[0])
+
+    def to_masses(self, priorities: Any, count: int) -> Masses:
+        """Check priorities and turn them into masses.
+
+        Args:
+            priorities: `count` numbers, finite and at least 0; any shape of that size.
+            count: How many there must be.
+
+        Returns:
+            float64[count].
+
+        Raises:
+            TypeError: If they are not real numbers.
+            ValueError: If there are more or fewer, or one is negative, infinite, NaN, or so great that the total
+                would overflow.
+        """
+        array = np.asarray(priorities)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
+        if array.size != count:
+            raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
+        masses = array.reshape(count).astype(np.float64)
+        if count and not (masses.min() >= 0.0 and masses.max() <= self._greatest):  # so written, NaN fails too
+            wrong = masses[~((masses >= 0.0) & (masses <= self._greatest))][0]
+            raise ValueError(f"A priority must lie between 0 and {self._greatest:.3g}, not {wrong}. Give |TD error|.")
+        masses += self.eps
+        masses **= self.alpha
+        return masses
+
+    def masses_of_new(self, priorities: Any, count: int) -> Masses | float:
+        """Give the masses of rows that are to be added: float64[count], or one for all if `priorities` is None."""
+        if priorities is not None:
+            masses = self.to_masses(priorities, count)
+            self.saw(np.asarray(priorities))
+            return masses
+        if self._mass_of_new[0] != self.seen[0]:
+            self._mass_of_new = (float(self.seen[0]), float(self.to_masses(self.highest, 1)[0]))
+        if self.seen[0] == NONE_YET:
+            self.seen[0] = FIRST_PRIORITY
+        return self._mass_of_new[1]
+
+    def put(self, first_index: int, count: int, masses: Masses | float) -> None:
+        """Lay masses beside the `count` rows from `first_index` on."""
+        slot = first_index % len(self.masses)
+        if count == 1:
+            self.masses[slot] = masses if isinstance(masses, float) else masses[0]
+        elif slot + count <= len(self.masses):
+            self.masses[slot : slot + count] = masses
+        else:
+            kept = min(count, len(self.masses))
+            slots = np.arange(first_index + count - kept, first_index + count) % len(self.masses)
+            self.masses[slots] = np.broadcast_to(masses, count)[count - kept :]
+
+    def saw(self, priorities: npt.NDArray[Any]) -> None:
+        """Remember the highest of the priorities that rows have been given."""
+        self.seen[0] = max(float(self.seen[0]), float(priorities.max()))

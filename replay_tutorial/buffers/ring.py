@@ -1,0 +1,123 @@
+"""A ring of rows: the newest `capacity` transitions, each under an index that is never used again.
+
+The index counts transitions from 0; row `index` lies in slot `index % capacity`, where it replaces the row
+`index - capacity`. Because an index names one transition for ever, whoever still holds it after the row has been
+replaced can be told so.
+
+Left out: what a row means.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Rows
+
+
+class Ring:
+    """Storage for the newest rows.
+
+    Attributes:
+        capacity: Number of slots.
+        next_index: The index that the next row will get.
+        stored: Number of rows held, at most the capacity.
+    """
+
+    def __init__(self, capacity: int, dtype: np.dtype[np.void]) -> None:
+        """Reserve memory; the operating system hands out its pages when they are first written.
+
+        Args:
+            capacity: Number of slots, at least 1.
+            dtype: The record that a row is.
+        """
+        self.capacity = capacity
+        self.next_index = 0
+        self.stored = 0
+        self._rows: Rows = np.zeros(capacity, dtype)  # one record a slot
+        self._columns = [self._rows[name] for name in dtype.names or ()]  # views, one a field
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_columns"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._columns = [self._rows[name] for name in self._rows.dtype.names or ()]
+
+    @property
+    def oldest_index(self) -> int:
+        """The index of the oldest row held; `next_index` if there is none."""
+        return self.next_index - self.stored
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for rows."""
+        return self._rows.nbytes
+
+    def append(self, count: int, columns: Sequence[Any]) -> int:
+        """Add rows; the oldest make room.
+
+        Args:
+            count: How many, at least one; of more than `capacity` the last ones stay.
+            columns: For each field what is assigned to it: shape (count, …), or one row's value if count is 1.
+
+        Returns:
+            The index of the first of them.
+        """
+        first_index = self.next_index
+        slot = first_index % self.capacity
+        if count == 1:
+            self._rows[slot] = tuple(columns)
+        elif slot + count <= self.capacity:
+            for column, values in zip(self._columns, columns, strict=True):
+                column[slot : slot + count] = values
+        else:
+            kept = min(count, self.capacity)
+            slots = np.arange(first_index + count - kept, first_index + count) % self.capacity
+            for column, values in zip(self._columns, columns, strict=True):
+                column[slots] = values[count - kept :]
+        self.next_index += count
+        self.stored = min(self.stored + count, self.capacity)
+        return first_index
+
+    def take(self, slots: npt.NDArray[np.int64]) -> Rows:
+        """Copy the rows in `slots`, int64[n], each of which must hold one.
+
+        A whole record at a time: one visit to memory a row, where taking field by field would cost one a field.
+        """
+        return self._rows.take(slots)
+
+    def indexes(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Tell the indexes, int64[n], of the rows in `slots`: the newest that belong there."""
+        lap, next_slot = divmod(self.next_index, self.capacity)
+        return slots + np.where(slots < next_slot, lap, lap - 1) * self.capacity
+
+    def slots_in_order(self) -> npt.NDArray[np.int64]:
+        """List the slots that hold rows, the oldest first."""
+        return np.arange(self.oldest_index, self.next_index) % self.capacity
+
+    def segments(self) -> list[npt.NDArray[np.uint8]]:
+        """Show the rows' bytes, oldest first, as two views of shape (n, itemsize): up to the seam, and after it."""
+        first = self.oldest_index % self.capacity
+        count = min(self.stored, self.capacity - first)
+        raw = self._rows.view(np.uint8).reshape(self.capacity, -1)
+        return [raw[first : first + count], raw[: self.stored - count]]
+
+    def restored(self, next_index: int, stored: int) -> "Ring":
+        """Make a ring alike with memory of its own, and room for rows that its `segments` are to be filled with."""
+        ring = Ring(self.capacity, self._rows.dtype)
+        ring.next_index, ring.stored = next_index, stored
+        return ring
+
+    def draw(self, batch_size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        """Draw slots that hold rows, uniformly, with replacement."""
+        drawn = rng.integers(0, self.stored, batch_size)
+        if self.stored < self.capacity:  # in a full ring the slots are 0 .. capacity - 1, wherever it begins
+            drawn += self.oldest_index
+            drawn %= self.capacity
+        return drawn
+
+    def clear(self) -> None:
+        """Forget every row; indexes go on counting."""
+        self.stored = 0

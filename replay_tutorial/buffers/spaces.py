@@ -1,0 +1,66 @@
+"""From gymnasium's spaces to fields: what an environment shows and takes, as an `env_dict`.
+
+Left out: Text, Sequence and Graph, whose values have no fixed size.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+
+def fields_from_spaces(
+    observation_space: "Space[Any]", action_space: "Space[Any]"
+) -> dict[str, dict[str, Any]]:
+    """Describe the transitions of an environment.
+
+    Nested spaces become fields of their own, their names joined by "/": `obs/image`, `obs/0`. `add` takes the nested
+    values as they are. For a vector environment give its `single_observation_space` and `single_action_space`.
+
+    Args:
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.
+        action_space: Likewise.
+
+    Returns:
+        An env_dict with `obs`, `act`, `rew` (float32), `next_obs`, `terminated` and `truncated` (bool). Numbers
+        have the shape `()` and sample as `(batch,)`.
+
+    Raises:
+        TypeError: If a space is of another kind.
+
+    Example:
+        >>> import gymnasium
+        >>> fields = fields_from_spaces(gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2))
+        >>> fields["obs"], fields["act"]
+        ({'shape': (3,), 'dtype': dtype('float32')}, {'shape': (), 'dtype': dtype('int64')})
+    """
+    return {
+        **dict(leaves("obs", observation_space)),
+        **dict(leaves("act", action_space)),
+        "rew": {"shape": (), "dtype": np.dtype(np.float32)},
+        **dict(leaves("next_obs", observation_space)),
+        "terminated": {"shape": (), "dtype": np.dtype(np.bool_)},
+        "truncated": {"shape": (), "dtype": np.dtype(np.bool_)},
+    }
+
+
+def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Walk a space: for each array in its values, a name, and its shape and dtype."""
+    from gymnasium import spaces  # here, because the buffers themselves do not need gymnasium
+
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            yield from leaves(f"{name}/{key}", part)
+    elif isinstance(space, spaces.Tuple):
+        for i, part in enumerate(space.spaces):
+            yield from leaves(f"{name}/{i}", part)
+    elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        yield name, {"shape": space.shape, "dtype": np.dtype(space.dtype)}
+    else:
+        raise TypeError(
+            f"{name!r} is a {type(space).__name__} space, whose values have no fixed size; "
+            "only Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them can be stored."
+        )

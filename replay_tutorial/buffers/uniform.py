@@ -1,0 +1,333 @@
+"""The uniform replay buffer: every stored transition is equally likely to be drawn.
+
+A transition goes its way in three steps, each a module of its own: observations may be replaced by the numbers of
+their frames (`frames`), steps may be folded to n-step rows (`n_step`), and rows go into a ring (`ring`). A sample
+draws slots and takes the way back.
+
+Left out: priorities (`prioritized`), and other processes (`shared`).
+
+Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-level control", algorithm 1.
+"""
+
+import copy
+import operator
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
+from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame, with_next
+from replay_tutorial.buffers.n_step import Window, names_of
+from replay_tutorial.buffers.ring import Ring
+
+
+class ReplayBuffer:
+    """The newest transitions of one process, drawn uniformly.
+
+    Example:
+        >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "act": {"dtype": np.int64}, "rew": {}}, seed=0)
+        >>> buffer.add(obs=np.zeros(4), act=1, rew=0.5)
+        0
+        >>> buffer.add(obs=np.ones((9, 4)), act=np.arange(9), rew=np.ones(9))
+        1
+        >>> sample = buffer.sample(32)
+        >>> sample["obs"].shape, sample["act"].shape, len(buffer)
+        ((32, 4), (32, 1), 10)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        env_dict: EnvDict,
+        *,
+        next_of: str | Sequence[str] | None = None,
+        stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
+        default_dtype: npt.DTypeLike = np.float32,
+        Nstep: Mapping[str, Any] | None = None,
+        seed: int | np.random.SeedSequence | None = None,
+    ) -> None:
+        """Reserve memory for `size` transitions; pages are handed out when they are first written.
+
+        Args:
+            size: Number of transitions kept; when it is reached, the oldest make room.
+            env_dict: For each field a dict with `shape` (an int or a tuple; 1 if left out, which samples as
+                `(batch, 1)`; `()` samples as `(batch,)`) and `dtype`. It is not changed.
+            next_of: The observation, or several, whose next one is to be stored only once; `add` and `sample`
+                then have a field `next_…` for each.
+            stack_compress: The observation, or several, whose stacked frames are to be stored only once. The stack
+                lies along the shorter of the first and the last axis; a dict `{"obs": 0}` says so itself.
+            default_dtype: The dtype of fields that name none.
+            Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions, each
+                with a field `discount`, so that the target is `rew + discount * Q(next_obs)`.
+            seed: Seeds the drawing; None takes fresh randomness from the operating system.
+
+        Raises:
+            TypeError: If an argument is of the wrong kind.
+            ValueError: If a value is out of range or names a field that does not exist.
+        """
+        capacity = checked_size(size)
+        next_of = names_of(next_of)
+        stored = self._fields = with_next(Fields(env_dict, default_dtype), next_of)
+        self._frames = None
+        if next_of or stack_compress:
+            self._frames = FrameStore(stored, next_of, stack_compress, capacity)
+            stored = self._frames.fields
+        self._window = None
+        if Nstep is not None:
+            self._window = Window(stored, Nstep)
+            stored = self._window.fields
+        self._stored_fields = stored
+        self._ring = Ring(capacity, stored.dtype)
+        self._rng = np.random.default_rng(seed)
+        self._episode_len = 0
+        self._layout = {
+            "kind": type(self).__name__,
+            "size": capacity,
+            "fields": {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()},
+            "frames": [[*log.names, log.axis] for log in self._logs],
+            "Nstep": list(self._window.settings) if self._window else None,
+        }
+
+    def add(self, **fields: Any) -> int | None:
+        """Add one transition, or a batch of consecutive ones along axis 0.
+
+        A batch may be longer than the buffer: the last rows stay. O(batch).
+
+        Args:
+            **fields: A value for each field; nested dicts and tuples are joined by "/".
+
+        Returns:
+            The index of the first row that this call stored: its serial number, counted from 0 and never used
+            again. None if it stored none, because the n-step window is still filling.
+
+        Raises:
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric.
+            ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
+        """
+        return self._store(*self._fields.to_columns(fields))
+
+    def on_episode_end(self) -> None:
+        """End the episode: n-step rows that still wait are stored with the rewards that were there.
+
+        Call it whenever an episode ends, also by truncation; twice in a row is harmless.
+        """
+        self._episode_len = 0
+        if self._window is not None:
+            self._append(self._window.flush())
+
+    def sample(self, batch_size: int) -> Batch:
+        """Draw transitions uniformly, with replacement.
+
+        O(batch_size); allocates the batch.
+
+        Args:
+            batch_size: Number of transitions.
+
+        Returns:
+            For each field an array of shape (batch_size, *shape). The batch belongs to the caller: it may be
+            written to, no later call changes it, and `torch.from_numpy` takes it without a copy. The fields of a
+            row lie side by side in memory, so the arrays are strided; copy one with `np.ascontiguousarray` to
+            keep it when the rest may go.
+
+        Raises:
+            TypeError: If batch_size is not an integer.
+            ValueError: If it is below 1, or the buffer is empty.
+        """
+        self._check_sample(batch_size)
+        return self._take(self._ring.draw(batch_size, self._rng))
+
+    def get_all_transitions(self, shuffle: bool = False) -> Batch:
+        """Copy everything that is stored.
+
+        Args:
+            shuffle: In random order; else the oldest first.
+
+        Returns:
+            For each field an array of shape (stored, *shape).
+        """
+        slots = self._ring.slots_in_order()
+        return self._take(self._rng.permutation(slots) if shuffle else slots)
+
+    def clear(self) -> None:
+        """Forget every transition, also those in the n-step window. Indexes go on counting."""
+        self._ring.clear()
+        self._episode_len = 0
+        if self._window is not None:
+            self._window.clear()
+        for log in self._logs:
+            log.forget_previous()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one file: rows, counters, open n-step windows and the random state.
+
+        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it is
+        complete.
+
+        Args:
+            path: The file; no suffix is added.
+
+        Raises:
+            OSError: If it can't be written. An old file is left as it was.
+        """
+        archive.save(path, self._layout, self._counters(), self._arrays())
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Replace everything by what `save` wrote, bit for bit.
+
+        What was stored before is given up only when the file has been read, so that a buffer in use needs its
+        memory twice for that long.
+
+        Args:
+            path: A file written by a buffer that was built with the same arguments (but for the seed).
+
+        Raises:
+            OSError: If it can't be read.
+            ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
+        """
+        with archive.reading(path, self._layout) as (counters, read_into):
+            loaded = self._loaded(counters, read_into)
+        self.__dict__.update(loaded.__dict__)
+
+    def get_stored_size(self) -> int:
+        """Count the transitions that are stored."""
+        return self._ring.stored
+
+    def __len__(self) -> int:
+        """Count the transitions that are stored."""
+        return self._ring.stored
+
+    def get_buffer_size(self) -> int:
+        """Tell how many transitions can be stored."""
+        return self._ring.capacity
+
+    def get_next_index(self) -> int:
+        """Tell the index that the next row will get."""
+        return self._ring.next_index
+
+    def get_current_episode_len(self) -> int:
+        """Count the transitions added since the last `on_episode_end` or `clear`."""
+        return self._episode_len
+
+    def is_Nstep(self) -> bool:
+        """Tell whether n-step transitions are stored."""
+        return self._window is not None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for transitions."""
+        return self._ring.nbytes + sum(log.nbytes for log in self._logs)
+
+    @property
+    def bytes_per_transition(self) -> float:
+        """Bytes reserved for each transition that can be stored."""
+        return self.nbytes / self._ring.capacity
+
+    @property
+    def _logs(self) -> list[FrameLog]:
+        return self._frames.logs if self._frames else []
+
+    def _store(self, count: int, columns: list[Any]) -> int | None:
+        """Take checked transitions through frames and window into the ring."""
+        self._episode_len += count
+        if self._frames is None and self._window is None:
+            return self._ring.append(count, columns)
+        rows = self._fields.to_rows(count, columns)
+        if self._frames is None:
+            return self._fold(rows)
+        first_index = None
+        for first in range(0, count, ROWS_AT_ONCE):
+            index = self._fold(self._frames.number(rows[first : first + ROWS_AT_ONCE], self._oldest_row()))
+            first_index = index if first_index is None else first_index
+        return first_index
+
+    def _fold(self, rows: Rows) -> int | None:
+        return self._append(rows if self._window is None else self._window.push(rows))
+
+    def _append(self, rows: Rows) -> int | None:
+        if len(rows) == 0:
+            return None
+        columns = [rows[name] if len(rows) > 1 else rows[name][0] for name in self._stored_fields.fields]
+        return self._ring.append(len(rows), columns)
+
+    def _oldest_row(self) -> Rows:
+        if self._ring.stored == 0 and self._window is not None:
+            return self._window.waiting[:1]
+        return self._ring.take(self._ring.slots_in_order()[:1])
+
+    def _take(self, slots: npt.NDArray[np.int64]) -> Batch:
+        batch = self._stored_fields.to_batch(self._ring.take(slots))
+        return batch if self._frames is None else self._frames.restore(batch)
+
+    def _check_sample(self, batch_size: int) -> None:
+        if operator.index(batch_size) < 1:
+            raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
+        if self._ring.stored == 0:
+            raise ValueError(
+                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Add some first."
+            )
+
+    def _counters(self) -> dict[str, Any]:
+        return {
+            "next_index": self._ring.next_index,
+            "stored": self._ring.stored,
+            "waiting": len(self._window.waiting) if self._window else 0,
+            "episode_len": self._episode_len,
+            "frames": [
+                {"next": log.next_frame, "oldest": oldest_frame(log, self._oldest_row())} for log in self._logs
+            ],
+            "random_state": self._rng.bit_generator.state,
+        }
+
+    def _arrays(self) -> dict[str, archive.Segments]:
+        arrays: dict[str, archive.Segments] = {"rows": self._ring.segments()}
+        if self._window is not None:
+            arrays["waiting"] = [archive.as_bytes(self._window.waiting)]
+        for i, log in enumerate(self._logs):
+            arrays[f"frames{i}"] = log.segments(oldest_frame(log, self._oldest_row()))
+            arrays[f"previous{i}"] = [log.previous]
+        return arrays
+
+    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+        """Make a buffer alike from an archive; this one stays as it is."""
+        loaded = copy.copy(self)
+        next_index = archive.checked_count(counters, "next_index")
+        stored = archive.checked_count(counters, "stored", most=min(next_index, self._ring.capacity))
+        loaded._ring = self._ring.restored(next_index, stored)
+        loaded._episode_len = archive.checked_count(counters, "episode_len")
+        loaded._rng = np.random.default_rng()
+        loaded._rng.bit_generator.state = counters["random_state"]
+        read_into("rows", loaded._ring.segments())
+        if self._window is not None:
+            loaded._window = copy.copy(self._window)
+            loaded._window.waiting = np.zeros(archive.checked_count(counters, "waiting"), self._window.waiting.dtype)
+            read_into("waiting", [archive.as_bytes(loaded._window.waiting)])
+        if self._frames is not None:
+            loaded._frames = copy.copy(self._frames)
+            loaded._frames.logs = []
+            for i, (log, frames) in enumerate(zip(self._logs, counters["frames"], strict=True)):
+                next_frame = archive.checked_count(frames, "next")
+                oldest = archive.checked_count(frames, "oldest", most=next_frame)
+                log = log.restored(next_frame, next_frame - oldest)
+                read_into(f"frames{i}", log.segments(oldest))
+                read_into(f"previous{i}", [log.previous])
+                loaded._frames.logs.append(log)
+        return loaded
+
+
+def checked_size(size: float) -> int:
+    """Read the number of transitions that a buffer keeps.
+
+    Raises:
+        TypeError: If it is not a number.
+        ValueError: If it is below 1 or not whole.
+    """
+    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
+        raise TypeError(f"size must be an integer, not {size!r}.")
+    if not (size >= 1 and float(size).is_integer()):
+        raise ValueError(f"size must be a whole number of transitions, at least 1, not {size}.")
+    return int(size)

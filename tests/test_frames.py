@@ -1,0 +1,267 @@
+"""Observations stored once: `next_of`, `stack_compress`, both, with and without n-step, beside a list of plain rows.
+
+The histories hold what compression could go wrong at: episodes that end everywhere in a batch, or never; frames that
+look alike; two environments whose steps interleave; observations that are not the ones announced; batches longer
+than the buffer; copies, and files.
+"""
+
+import numpy as np
+import pytest
+from histories import EXAMPLE_ENV_DICT, History, atari_like, configured, example_transitions, repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import PlainBuffer, assert_same_columns
+
+from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+
+MODES = ["next_of", "stack_compress", "next_of+stack_compress"]
+ATARI = {
+    "obs": {"shape": (4, 84, 84), "dtype": np.uint8},
+    "act": {"shape": (), "dtype": np.int64},
+    "rew": {"shape": ()},
+    "terminated": {"shape": (), "dtype": bool},
+}
+PLAIN_ATARI = {**ATARI, "next_obs": ATARI["obs"]}
+
+
+@pytest.mark.parametrize("n", [None, 1, 2, 3, 5])
+@pytest.mark.parametrize("modes", MODES)
+@repeatable(200)
+@given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 40))
+def test_compressed_buffer_equals_a_plain_list_in_any_history(modes, n, seed, operations):
+    History(seed, modes, n).run(operations)
+
+
+@pytest.mark.parametrize("n", [None, 3])
+@repeatable(100)
+@given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 40))
+def test_compressed_prioritized_buffer_equals_a_plain_list_in_any_history(n, seed, operations):
+    History(seed, "next_of+stack_compress", n, prioritized=True).run(operations)
+
+
+@pytest.mark.parametrize("n", [None, 3])
+@pytest.mark.parametrize("modes", MODES)
+def test_long_histories_equal_a_plain_list_too(modes, n):
+    """So long that the frames go round their memory many times, and it has to grow."""
+    for size in (1, 2, 3, 7, 8):
+        History(size, modes, n, size=size).run(300, compare_every=10)
+
+
+@pytest.mark.parametrize("n", [None, 3])
+@pytest.mark.parametrize("modes", MODES)
+def test_buffers_of_a_thousand_equal_a_plain_list(modes, n):
+    for seed in range(2):
+        History(seed, modes, n, size=1000).run(350, compare_every=50)
+
+
+@pytest.mark.parametrize("modes", MODES)
+def test_histories_go_through_files_unharmed(modes, tmp_path):
+    for seed in range(10):
+        History(seed, modes, seed % 3 + 1).run(60, folder=tmp_path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 1000])
+def test_batch_much_longer_than_the_buffer_leaves_the_last_rows(size):
+    for n in (None, 3):
+        history = History(size, "next_of+stack_compress", n, size=size, shape=(2, 3))
+        history.add(5, single=False)
+        history.add(3 * size + 50, single=False)
+        history.compare_rows()
+
+
+@pytest.mark.parametrize("stack_compress", ["obs", ["obs"], {"obs": 0}, {"obs": -3}])
+def test_stack_axis_may_be_told_or_found(stack_compress):
+    check_shape((2, 4, 5), stack_compress)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -2])
+def test_any_axis_may_be_the_stacks(axis):
+    check_shape((3, 4, 5), {"obs": axis})
+    check_shape((3, 3, 3), {"obs": axis})
+
+
+def check_shape(shape: tuple[int, ...], stack_compress: object) -> None:
+    env_dict = {"obs": {"shape": shape, "dtype": np.int16}, "next_obs": {"shape": shape, "dtype": np.int16}}
+    buffer = ReplayBuffer(8, env_dict, next_of="obs", stack_compress=stack_compress)  # type: ignore[arg-type]
+    oracle = PlainBuffer(8, env_dict)
+    rng = np.random.default_rng(0)
+    for count in (1, 3, 20):
+        batch = {name: rng.integers(-300, 300, (count, *shape)).astype(np.int16) for name in env_dict}
+        buffer.add(**batch)
+        oracle.add(batch, count)
+        assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
+
+
+def frames_kept(shape: tuple[int, ...], axis: int) -> float:
+    """Bytes per transition, of a stream that slides along `axis`, which `stack_compress` was not told."""
+    buffer = ReplayBuffer(1000, {"obs": {"shape": shape, "dtype": np.uint8}}, stack_compress="obs")
+    frames = np.random.default_rng(0).integers(0, 256, (1010, *np.delete(shape, axis))).astype(np.uint8)
+    for i in range(1000):
+        buffer.add(obs=np.stack(frames[i : i + shape[axis]], axis=axis))
+    return buffer.bytes_per_transition / np.prod(shape)
+
+
+def test_stack_axis_is_the_shorter_of_first_and_last_and_the_last_on_a_tie():
+    assert frames_kept((4, 30, 30), 0) < 0.35
+    assert frames_kept((30, 30, 4), 2) < 0.35
+    assert frames_kept((30, 30), 1) < 0.35
+    assert frames_kept((30, 30), 0) > 0.9, "the tie goes to the last axis, along which nothing slides here"
+
+
+def test_several_observations_are_each_stored_once():
+    rng = np.random.default_rng(0)
+    env_dict = {
+        "obs/image": {"shape": (2, 3), "dtype": np.uint8},
+        "obs/speed": {"shape": (3,), "dtype": np.float64},
+        "obs/goal": {"shape": (), "dtype": np.int64},
+        "next_obs/image": {"shape": (2, 3), "dtype": np.uint8},
+        "next_obs/speed": {"shape": (3,), "dtype": np.float64},
+        "next_obs/goal": {"shape": (), "dtype": np.int64},
+    }
+    stored = {name: spec for name, spec in env_dict.items() if name.startswith("obs")}
+    buffer = ReplayBuffer(5, stored, next_of=list(stored), stack_compress=["obs/image", "obs/speed"])
+    oracle = PlainBuffer(5, env_dict)
+    for count in (1, 1, 2, 4, 9):
+        batch = {
+            name: rng.integers(0, 2, (count, *spec["shape"])).astype(spec["dtype"])
+            for name, spec in env_dict.items()
+        }
+        nested = {
+            prefix: {part: batch[f"{prefix}/{part}"] for part in ("image", "speed", "goal")}
+            for prefix in ("obs", "next_obs")
+        }
+        buffer.add(**nested)
+        oracle.add(batch, count)
+        assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.complex64])
+def test_frames_are_compared_by_their_bits(dtype):
+    """0.0 equals -0.0 and NaN equals nothing, but a buffer gives back what it was given."""
+    odd = np.array([0.0, -0.0, np.nan, -np.nan, np.inf, 0.0, -0.0, -np.nan], dtype)
+    env_dict = {"obs": {"dtype": dtype}, "next_obs": {"dtype": dtype}}
+    buffer = ReplayBuffer(20, env_dict, next_of="obs")
+    buffer.add(obs=odd, next_obs=np.roll(odd, 3))
+    buffer.add(obs=odd[::-1], next_obs=odd)
+    oracle = PlainBuffer(20, env_dict)
+    oracle.add({"obs": odd, "next_obs": np.roll(odd, 3)}, 8)
+    oracle.add({"obs": odd[::-1], "next_obs": odd}, 8)
+    assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
+
+
+def test_ten_episodes_of_31_steps_never_mix():
+    buffer = ReplayBuffer(400, {**ATARI, "obs": {"shape": (4, 6, 6), "dtype": np.uint8}}, next_of="obs", stack_compress="obs")
+    for episode in range(10):
+        for step in range(31):
+            stack = np.full((4, 6, 6), 20 * episode, np.uint8)
+            stack[:, 0, 0] = np.arange(step, step + 4)
+            following = np.full((4, 6, 6), 20 * episode, np.uint8)
+            following[:, 0, 0] = np.arange(step + 1, step + 5)
+            buffer.add(obs=stack, act=episode, rew=0, next_obs=following, terminated=step == 30)
+        buffer.on_episode_end()
+    rows = buffer.sample(1000)
+    np.testing.assert_array_equal(rows["obs"][:, :, 1:, 1:], rows["next_obs"][:, :, 1:, 1:])
+    np.testing.assert_array_equal(rows["obs"][:, :, 1, 1], np.repeat(20 * rows["act"][:, None], 4, axis=1))
+    np.testing.assert_array_equal(rows["obs"][:, :, 0, 0] + 1, rows["next_obs"][:, :, 0, 0])
+
+
+@pytest.mark.parametrize("env_dict", [ATARI, PLAIN_ATARI])
+def test_env_dict_may_list_the_next_observation_or_leave_it_out(env_dict):
+    buffer = ReplayBuffer(3, env_dict, next_of="obs")
+    buffer.add(obs=np.ones((4, 84, 84)), act=0, rew=0, next_obs=np.full((4, 84, 84), 2), terminated=False)
+    assert set(buffer.sample(1)) == set(PLAIN_ATARI)
+    assert (buffer.sample(1)["next_obs"] == 2).all()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"next_of": "observation"},
+        {"next_of": ["obs", "observation"]},
+        {"stack_compress": "observation"},
+        {"stack_compress": {"observation": 0}},
+        {"stack_compress": {"obs": 3}},
+        {"stack_compress": {"obs": -4}},
+        {"stack_compress": "rew"},
+    ],
+)
+def test_compression_of_what_is_not_there_is_refused(arguments):
+    with pytest.raises((ValueError, KeyError)):
+        ReplayBuffer(3, ATARI, **arguments)
+
+
+def test_next_observation_that_differs_from_the_observation_is_refused():
+    with pytest.raises(ValueError, match="next_obs"):
+        ReplayBuffer(3, {**ATARI, "next_obs": {"shape": (4, 84, 84), "dtype": np.int16}}, next_of="obs")
+    with pytest.raises(ValueError, match="next_obs"):
+        ReplayBuffer(3, {**ATARI, "next_obs": {"shape": (4, 84, 83), "dtype": np.uint8}}, next_of="obs")
+
+
+def test_next_observation_must_be_given():
+    buffer = ReplayBuffer(3, ATARI, next_of="obs")
+    with pytest.raises(KeyError, match="next_obs"):
+        buffer.add(obs=np.zeros((4, 84, 84)), act=0, rew=0, terminated=False)
+    assert len(buffer) == 0
+
+
+def test_a_million_atari_transitions_fit_in_7_3_gigabytes_where_the_plain_layout_takes_56_5():
+    small = 2000
+    plain = ReplayBuffer(small, PLAIN_ATARI)
+    assert 56_448 <= plain.bytes_per_transition <= 56_500
+    buffer = ReplayBuffer(small, ATARI, next_of="obs", stack_compress="obs")
+    atari_like(buffer, 1500, shape=(4, 84, 84), episode=250)
+    expected = plain
+    atari_like(expected, 1500, shape=(4, 84, 84), episode=250)
+    picked = expected.get_all_transitions()
+    assert_same_columns(buffer.get_all_transitions(), picked)
+    atari_like(buffer, 2500, shape=(4, 84, 84), episode=250, seed=1)
+    assert buffer.get_stored_size() == small
+    # the room for the first frames of episodes is in proportion to the size, a fixed part of 256 frames is not
+    fixed = 256 * 84 * 84 / small
+    assert buffer.bytes_per_transition - fixed <= 7_300
+    try:
+        for kind in (ReplayBuffer, PrioritizedReplayBuffer):
+            million = kind(1_000_000, ATARI, next_of="obs", stack_compress="obs")
+            assert million.nbytes <= 7.3e9
+            assert million.bytes_per_transition == million.nbytes / 1_000_000
+    except MemoryError:
+        pytest.skip("this system does not promise 7.3 GB of memory that nobody has touched")
+
+
+def test_frames_memory_does_not_grow_in_a_long_life_of_usual_episodes():
+    env_dict = {**ATARI, "obs": {"shape": (4, 6, 6), "dtype": np.uint8}}
+    buffer = ReplayBuffer(2000, env_dict, next_of="obs", stack_compress="obs")
+    empty = buffer.nbytes
+    atari_like(buffer, 10_000, shape=(4, 6, 6), episode=300)
+    assert buffer.nbytes == empty
+
+
+@pytest.mark.parametrize("name", ["next_of", "stack_compress", "both", "n-step, both"])
+def test_memory_stays_bounded_when_no_frame_is_ever_met_again(name):
+    """Wrong streams cost memory, but no more than the plain layout and some slack, for ever."""
+    buffer = configured(name, size=100)
+    rng = np.random.default_rng(0)
+    sizes = []
+    for _ in range(60):
+        batch = example_transitions(rng, 50)
+        batch["obs"] = rng.integers(0, 256, batch["obs"].shape)
+        batch["next_obs"] = rng.integers(0, 256, batch["next_obs"].shape)
+        buffer.add(**batch)
+        sizes.append(buffer.nbytes)
+    assert sizes[-1] == sizes[30]
+    plain = ReplayBuffer(100, EXAMPLE_ENV_DICT)
+    numbers = 4 * 8 * 100  # four frame numbers a row
+    assert sizes[-1] <= 5 * plain.nbytes + numbers
+
+
+def test_clear_and_a_new_life_show_only_new_frames():
+    for name in ("next_of", "stack_compress", "both", "n-step, both"):
+        buffer = configured(name, size=5, rows=13)
+        buffer.clear()
+        assert buffer.get_stored_size() == 0
+        assert all(len(column) == 0 for column in buffer.get_all_transitions().values())
+        batch = example_transitions(np.random.default_rng(9), 4)
+        batch["terminated"][:] = True
+        buffer.add(**batch)
+        np.testing.assert_array_equal(buffer.get_all_transitions()["obs"], batch["obs"])
+        np.testing.assert_array_equal(buffer.get_all_transitions()["next_obs"], batch["next_obs"])

@@ -1,0 +1,435 @@
+"""N-step transitions beside their definition, taken from each episode's whole history."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from histories import FLAGS, History, as_bytes, repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import PlainBuffer, assert_same_columns, columns
+
+from replay_tutorial import NStep, PrioritizedReplayBuffer, ReplayBuffer
+
+ENV_DICT: dict[str, dict[str, Any]] = {
+    "obs": {"shape": (), "dtype": np.int64},
+    "act": {"shape": (), "dtype": np.int64},
+    "rew": {"shape": ()},
+    "next_obs": {"shape": (), "dtype": np.int64},
+    "terminated": {"shape": (), "dtype": bool},
+    "truncated": {"shape": (), "dtype": bool},
+}
+
+
+def n_step(size: int, gamma: float = 0.5, **changes: Any) -> dict[str, Any]:
+    return {"size": size, "rew": "rew", "gamma": gamma, "next": "next_obs", **changes}
+
+
+def buffer_of(size: int, env_dict: Any = ENV_DICT, **changes: Any) -> ReplayBuffer:
+    return ReplayBuffer(1000, env_dict, Nstep=n_step(size, **changes))
+
+
+def step(t: int, *, rew: float = 1.0, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
+    return {"obs": t, "act": t, "rew": rew, "next_obs": t + 1, "terminated": terminated, "truncated": truncated}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 50])
+@repeatable(150)
+@given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 40))
+def test_n_step_rows_equal_their_definition_in_any_history(n, seed, operations):
+    History(seed, "plain", n).run(operations)
+
+
+@repeatable(100)
+@given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 40))
+def test_prioritized_n_step_rows_equal_their_definition_in_any_history(seed, operations):
+    History(seed, "plain", 3, prioritized=True).run(operations)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 0.99, 1.0])
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_returns_and_discounts_agree_with_float64_to_rounding(n, gamma, dtype):
+    env_dict = {**ENV_DICT, "rew": {"shape": (2,), "dtype": dtype}}
+    settings = n_step(n, gamma)
+    buffer, oracle = ReplayBuffer(1000, env_dict, Nstep=settings), PlainBuffer(1000, env_dict, settings)
+    rng = np.random.default_rng(n)
+    batch = {
+        **{name: np.arange(300) for name in ("obs", "act", "next_obs")},
+        "rew": (10 * rng.standard_normal((300, 2))).astype(dtype),
+        "terminated": rng.random(300) < 0.05,
+        "truncated": rng.random(300) < 0.05,
+    }
+    buffer.add(**batch)
+    oracle.add(batch, 300)
+    rows, expected = buffer.get_all_transitions(), oracle.all_transitions()
+    # each is a float64 sum, rounded once: no more than a last digit may differ
+    np.testing.assert_array_max_ulp(rows.pop("rew"), expected.pop("rew"), 1)
+    np.testing.assert_array_max_ulp(rows.pop("discount"), expected.pop("discount"), 1)
+    assert_same_columns(rows, expected)
+
+
+def test_gamma_is_0_99_unless_told():
+    buffer = ReplayBuffer(9, ENV_DICT, Nstep={"size": 2, "rew": "rew", "next": "next_obs"})
+    buffer.add(**step(0))
+    buffer.add(**step(1))
+    rows = buffer.get_all_transitions()
+    assert rows["rew"].tolist() == [np.float32(1.99)]
+    assert rows["discount"].tolist() == [np.float32(0.99**2)]
+
+
+def test_add_returns_none_until_the_window_is_full():
+    buffer = buffer_of(4)
+    assert [buffer.add(**step(t)) for t in range(6)] == [None, None, None, 0, 1, 2]
+    rows = buffer.get_all_transitions()
+    assert rows["rew"].tolist() == [1.875] * 3
+    assert rows["obs"].tolist() == [0, 1, 2]
+    assert rows["next_obs"].tolist() == [4, 5, 6]
+    assert rows["discount"].tolist() == [0.0625] * 3
+
+
+def test_window_of_one_is_the_transition_itself_with_its_discount():
+    buffer = buffer_of(1)
+    assert buffer.add(**step(7, rew=3.0)) == 0
+    assert buffer.add(**step(8, rew=4.0, terminated=True)) == 1
+    rows = buffer.get_all_transitions()
+    assert rows["rew"].tolist() == [3.0, 4.0]
+    assert rows["next_obs"].tolist() == [8, 9]
+    assert rows["discount"].tolist() == [0.5, 0.0]
+
+
+def test_termination_flushes_the_tail_at_once_and_stops_bootstrapping():
+    buffer = buffer_of(4)
+    assert [buffer.add(**step(t, terminated=t == 2)) for t in range(3)] == [None, None, 0]
+    rows = buffer.get_all_transitions()
+    assert rows["rew"].tolist() == [1.75, 1.5, 1.0]
+    assert rows["next_obs"].tolist() == [3, 3, 3]
+    assert rows["discount"].tolist() == [0, 0, 0]
+    assert rows["terminated"].tolist() == [True, True, True]
+    buffer.on_episode_end()
+    assert len(buffer) == 3, "on_episode_end after a terminated step adds nothing"
+
+
+@pytest.mark.parametrize("by", ["field", "call"])
+def test_truncation_flushes_the_tail_and_bootstraps_from_the_last_observation(by):
+    buffer = buffer_of(4)
+    for t in range(3):
+        buffer.add(**step(t, truncated=by == "field" and t == 2))
+    assert len(buffer) == (3 if by == "field" else 0)
+    buffer.on_episode_end()
+    buffer.on_episode_end()
+    buffer.add(**step(100, terminated=True))
+    rows = buffer.get_all_transitions()
+    assert rows["rew"].tolist() == [1.75, 1.5, 1.0, 1.0]
+    assert rows["next_obs"].tolist() == [3, 3, 3, 101]
+    assert rows["discount"].tolist() == [0.125, 0.25, 0.5, 0.0]
+
+
+def test_step_both_terminated_and_truncated_does_not_bootstrap():
+    buffer = buffer_of(2)
+    buffer.add(**step(0))
+    buffer.add(**step(1, terminated=True, truncated=True))
+    assert buffer.get_all_transitions()["discount"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("flags", [name for name in FLAGS if "done" in FLAGS[name]])
+def test_done_ends_the_window_but_stops_bootstrapping_only_where_there_is_no_terminated(flags):
+    env_dict = {name: spec for name, spec in ENV_DICT.items() if name not in ("terminated", "truncated")}
+    buffer = buffer_of(3, {**env_dict, **FLAGS[flags]})
+    transition = {"obs": 0, "act": 0, "rew": 1, "next_obs": 1, **dict.fromkeys(FLAGS[flags], 0)}
+    assert buffer.add(**transition) is None
+    assert buffer.add(**{**transition, "done": 1}) == 0
+    expected = [0.0, 0.0] if flags == "done" else [0.25, 0.5]
+    assert buffer.get_all_transitions()["discount"].ravel().tolist() == expected
+
+
+def test_no_flag_at_all_is_fine_and_only_on_episode_end_ends_an_episode():
+    env_dict = {"obs": {}, "rew": {}, "next_obs": {}}
+    buffer = buffer_of(3, env_dict)
+    for t in range(4):
+        buffer.add(obs=t, rew=1, next_obs=t + 1)
+    buffer.on_episode_end()
+    rows = buffer.get_all_transitions()
+    assert rows["rew"].tolist() == [[1.75], [1.75], [1.5], [1.0]]
+    assert rows["discount"].tolist() == [[0.125], [0.125], [0.25], [0.5]]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
+def test_episodes_shorter_and_longer_than_the_window_keep_every_step(length):
+    buffer = buffer_of(4)
+    for episode in range(3):
+        for t in range(length):
+            buffer.add(**step(10 * episode + t, terminated=t == length - 1))
+    rows = buffer.get_all_transitions()
+    assert rows["obs"].tolist() == [10 * episode + t for episode in range(3) for t in range(length)]
+    for obs, next_obs, discount in zip(rows["obs"], rows["next_obs"], rows["discount"], strict=True):
+        left = length - obs % 10
+        assert next_obs == obs + min(left, 4)
+        assert discount == (0 if left <= 4 else 0.0625)
+
+
+@pytest.mark.parametrize("chunks", [[1] * 20, [2, 2, 16], [5, 5, 5, 5], [20], [19, 1], [7, 13]])
+def test_batches_and_single_steps_make_the_same_rows(chunks):
+    rng = np.random.default_rng(0)
+    ends = {"terminated": rng.random(20) < 0.1, "truncated": rng.random(20) < 0.1}
+    batch = {**{name: np.arange(20) for name in ("obs", "act", "next_obs")}, "rew": rng.integers(0, 9, 20), **ends}
+    buffer, oracle = buffer_of(4), PlainBuffer(1000, ENV_DICT, n_step(4))
+    oracle.add(batch, 20)
+    first = 0
+    for chunk in chunks:
+        buffer.add(**{name: column[first : first + chunk] for name, column in batch.items()})
+        first += chunk
+    assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+def test_flags_stay_flags_and_discount_is_a_power_of_gamma_or_zero(n):
+    """Sums of done flags, or of discounts, would leave {0, 1}, or the powers."""
+    history = History(n, "plain", n, size=1000)
+    history.endings, history.flags = 0.2, FLAGS["done"]
+    history = History(n, "plain", n, size=1000)
+    for _ in range(40):
+        history.add(20, single=False)
+    rows = history.buffer.get_all_transitions()
+    for name in ("terminated", "truncated", "done"):
+        if name in rows:
+            assert set(np.unique(rows[name]).tolist()) <= {0, 1}
+    assert set(np.unique(rows["discount"]).tolist()) <= {0.0, *(0.5**k for k in range(1, n + 1))}
+
+
+def test_several_rewards_and_several_nexts_move_together():
+    env_dict = {
+        "obs": {},
+        "rew": {"shape": (3,)},
+        "bonus": {"shape": (), "dtype": np.float64},
+        "next_obs": {},
+        "next_goal": {"shape": (2,), "dtype": np.int8},
+    }
+    settings = n_step(3, rew=["rew", "bonus"], next=["next_obs", "next_goal"])
+    buffer, oracle = ReplayBuffer(50, env_dict, Nstep=settings), PlainBuffer(50, env_dict, settings)
+    rng = np.random.default_rng(0)
+    batch = {
+        "obs": np.arange(30).reshape(30, 1),
+        "rew": rng.integers(0, 9, (30, 3)),
+        "bonus": rng.integers(0, 9, 30),
+        "next_obs": np.arange(1, 31).reshape(30, 1),
+        "next_goal": rng.integers(0, 9, (30, 2)),
+    }
+    buffer.add(**batch)
+    oracle.add(batch, 30)
+    buffer.on_episode_end()
+    oracle.on_episode_end()
+    assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
+    assert buffer.sample(2)["discount"].shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("reward", "shape", "dtype"),
+    [
+        ({"shape": ()}, (), np.float32),
+        ({}, (1,), np.float32),
+        ({"shape": (3,), "dtype": np.float64}, (1,), np.float64),
+        ({"shape": (), "dtype": np.float16}, (), np.float16),
+    ],
+)
+def test_discount_has_the_rewards_dtype_and_the_shape_of_a_number(reward, shape, dtype):
+    buffer = buffer_of(1, {**ENV_DICT, "rew": reward})
+    buffer.add(**{**step(0), "rew": np.zeros(reward.get("shape", 1))})
+    discount = buffer.sample(5)["discount"]
+    assert discount.shape == (5, *shape)
+    assert discount.dtype == dtype
+
+
+def test_episode_length_counts_steps_not_rows():
+    buffer = buffer_of(3)
+    for t in range(2):
+        buffer.add(**step(t))
+    assert (buffer.get_current_episode_len(), len(buffer)) == (2, 0)
+    buffer.add(**step(2, terminated=True))
+    assert (buffer.get_current_episode_len(), len(buffer)) == (3, 3)
+    buffer.on_episode_end()
+    assert buffer.get_current_episode_len() == 0
+
+
+def test_clear_forgets_the_open_window():
+    buffer = buffer_of(3)
+    buffer.add(**step(0))
+    buffer.add(**step(1))
+    buffer.clear()
+    buffer.on_episode_end()
+    assert len(buffer) == 0
+    assert buffer.add(**step(2, terminated=True)) == 0
+    assert buffer.get_all_transitions()["obs"].tolist() == [2]
+
+
+def test_steps_that_wait_do_not_follow_the_callers_array():
+    buffer = buffer_of(3)
+    window = NStep(ENV_DICT, n_step(3))
+    arrays = {name: np.array(value) for name, value in step(0, rew=1).items()}
+    arrays = {name: value.astype(np.dtype(ENV_DICT[name].get("dtype", np.float32))) for name, value in arrays.items()}
+    buffer.add(**arrays)
+    window.add(**arrays)
+    for array in arrays.values():
+        array[...] = 77
+    buffer.on_episode_end()
+    rows = window.on_episode_end()
+    assert rows is not None
+    assert buffer.get_all_transitions()["rew"].tolist() == rows["rew"].tolist() == [1.0]
+    assert buffer.get_all_transitions()["obs"].tolist() == rows["obs"].tolist() == [0]
+
+
+def test_is_nstep_tells():
+    assert buffer_of(1).is_Nstep()
+    assert not ReplayBuffer(3, ENV_DICT).is_Nstep()
+    assert PrioritizedReplayBuffer(3, ENV_DICT, Nstep=n_step(2)).is_Nstep()
+
+
+@pytest.mark.parametrize("make", [lambda d, s: ReplayBuffer(9, d, Nstep=s), NStep], ids=["buffer", "NStep"])
+@pytest.mark.parametrize(
+    ("settings", "env_dict"),
+    [
+        (n_step(0), ENV_DICT),
+        (n_step(-1), ENV_DICT),
+        ({"rew": "rew", "next": "next_obs"}, ENV_DICT),
+        (n_step(2, 1.01), ENV_DICT),
+        (n_step(2, -0.1), ENV_DICT),
+        (n_step(2, math.nan), ENV_DICT),
+        (n_step(2, rew="reward"), ENV_DICT),
+        (n_step(2, next="next_observation"), ENV_DICT),
+        (n_step(2, next=["next_obs", "nothing"]), ENV_DICT),
+        (n_step(2, horizon=4), ENV_DICT),
+        (n_step(2), {**ENV_DICT, "rew": {"dtype": np.int64}}),
+        (n_step(2), {**ENV_DICT, "rew": {"dtype": bool}}),
+        (n_step(2), {**ENV_DICT, "discount": {}}),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make, settings, env_dict):
+    with pytest.raises((ValueError, KeyError)):
+        make(env_dict, settings)
+
+
+@pytest.mark.parametrize("size", [2.5, "3", None])
+def test_window_size_that_is_no_integer_is_refused(size):
+    with pytest.raises((TypeError, ValueError)):
+        NStep(ENV_DICT, n_step(size))
+
+
+def test_caller_gives_no_discount():
+    with pytest.raises(KeyError, match="discount"):
+        buffer_of(2).add(**step(0), discount=1.0)
+    with pytest.raises(KeyError, match="discount"):
+        NStep(ENV_DICT, n_step(2)).add(**step(0), discount=1.0)
+
+
+def test_settings_and_env_dict_are_not_changed():
+    env_dict = {name: dict(spec) for name, spec in ENV_DICT.items()}
+    settings = n_step(2)
+    ReplayBuffer(3, env_dict, Nstep=settings)
+    NStep(env_dict, settings)
+    assert env_dict == ENV_DICT
+    assert settings == n_step(2)
+
+
+class TestNStep:
+    """The class of its own, for actors."""
+
+    @pytest.mark.parametrize("n", [1, 3, 7])
+    @repeatable(40)
+    @given(seed=st.integers(0, 2**32 - 1))
+    def test_each_environment_has_a_window_of_its_own(self, n, seed):
+        rng = np.random.default_rng(seed)
+        environments = int(rng.integers(1, 4))
+        window = NStep(ENV_DICT, n_step(n), environments=environments)
+        oracles = [PlainBuffer(10**6, ENV_DICT, n_step(n)) for _ in range(environments)]
+        for _ in range(40):
+            environment, count = int(rng.integers(environments)), int(rng.integers(1, 4))
+            oracle = oracles[environment]
+            before = len(oracle.rows)
+            if rng.random() < 0.1:
+                rows = window.on_episode_end(environment)
+                oracle.on_episode_end()
+            else:
+                batch = {
+                    **{name: rng.integers(0, 1000, count) for name in ("obs", "act", "next_obs")},
+                    "rew": rng.integers(-9, 9, count).astype(np.float32),
+                    "terminated": rng.random(count) < 0.1,
+                    "truncated": rng.random(count) < 0.1,
+                }
+                rows = window.add(environment, **batch)
+                oracle.add(batch, count)
+            whole = oracle.rows[before:]
+            if whole:
+                assert rows is not None
+                assert_same_columns(rows, columns(whole, oracle.output_specs()))
+            else:
+                assert rows is None
+
+    def test_its_rows_make_the_buffer_that_nstep_would_make(self):
+        window = NStep(ENV_DICT, n_step(3))
+        outside, inside = ReplayBuffer(20, window.env_dict), buffer_of(3)
+        for t in range(40):
+            transition = step(t, rew=t % 5, terminated=t % 11 == 10, truncated=t % 7 == 6)
+            inside.add(**transition)
+            rows = window.add(**transition)
+            if rows is not None:
+                outside.add(**rows)
+        everything = inside.get_all_transitions()
+        assert_same_columns(outside.get_all_transitions(), {k: v[-20:] for k, v in everything.items()})
+
+    def test_its_env_dict_is_fresh_and_has_the_discount(self):
+        window = NStep(ENV_DICT, n_step(3))
+        assert set(window.env_dict) == {*ENV_DICT, "discount"}
+        window.env_dict["obs"]["shape"] = (99,)
+        assert window.env_dict["obs"]["shape"] == ()
+
+    def test_default_dtype_is_for_fields_that_name_none(self):
+        window = NStep(ENV_DICT, n_step(1), default_dtype=np.float64)
+        rows = window.add(**step(0))
+        assert rows is not None
+        assert rows["rew"].dtype == rows["discount"].dtype == np.float64
+
+    def test_rows_given_out_never_change(self):
+        window = NStep(ENV_DICT, n_step(2))
+        given_out = [window.add(**step(t)) for t in range(20)]
+        kept = [None if rows is None else as_bytes(rows) for rows in given_out]
+        for t in range(20, 40):
+            window.add(**step(t))
+        window.on_episode_end()
+        assert [None if rows is None else as_bytes(rows) for rows in given_out] == kept
+
+    def test_refused_step_changes_nothing(self):
+        window = NStep(ENV_DICT, n_step(3), environments=2)
+        window.add(0, **step(0))
+        window.add(1, **step(10))
+        for bad in ({"rew": "x"}, {"obs": 0.5}, {"act": [1, 2]}, {"rew": [], "obs": []}):
+            with pytest.raises((TypeError, ValueError)):
+                window.add(0, **{**step(1), **bad})
+        for environment in (-1, 2):
+            with pytest.raises(IndexError):
+                window.add(environment, **step(1))
+            with pytest.raises(IndexError):
+                window.on_episode_end(environment)
+        first, second = window.on_episode_end(0), window.on_episode_end(1)
+        assert first is not None and second is not None
+        assert (first["obs"].tolist(), second["obs"].tolist()) == ([0], [10])
+
+    @pytest.mark.parametrize("environments", [0, -1])
+    def test_no_environment_is_refused(self, environments):
+        with pytest.raises(ValueError):
+            NStep(ENV_DICT, n_step(2), environments=environments)
+
+    def test_vector_environment_that_steps_two_episodes_of_unequal_length(self):
+        window = NStep(ENV_DICT, n_step(3), environments=2)
+        lengths = (2, 5)
+        rows: list[list[int]] = [[], []]
+        for t in range(5):
+            for environment in range(2):
+                in_episode = t % lengths[environment]
+                came = window.add(
+                    environment,
+                    **step(100 * environment + t, terminated=in_episode == lengths[environment] - 1),
+                )
+                if came is not None:
+                    rows[environment] += came["obs"].tolist()
+        assert rows == [[0, 1, 2, 3], [100, 101, 102, 103, 104]]

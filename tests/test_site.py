@@ -1,0 +1,176 @@
+"""The site: it builds without a warning, loads nothing from outside, and names everything public."""
+
+import re
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import replay_tutorial
+
+pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
+
+ROOT = Path(__file__).resolve().parent.parent
+OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)  # https://..., //...
+CSS_LOADS = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
+LOADING_RELATIONS = {
+    "stylesheet",
+    "preconnect",
+    "dns-prefetch",
+    "preload",
+    "modulepreload",
+    "prefetch",
+    "icon",
+    "manifest",
+}
+LOADING_ATTRIBUTES = {
+    ("script", "src"),
+    ("img", "src"),
+    ("img", "srcset"),
+    ("source", "src"),
+    ("source", "srcset"),
+    ("iframe", "src"),
+    ("embed", "src"),
+    ("object", "data"),
+    ("video", "src"),
+    ("video", "poster"),
+    ("audio", "src"),
+    ("track", "src"),
+    ("input", "src"),
+    ("image", "href"),
+    ("use", "href"),
+}
+
+
+class Loads(HTMLParser):
+    """Gathers what a browser fetches when it shows a page, and what could make Material's script fetch more."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.classes: set[str] = set()
+        self.formulas = 0
+        self.inside_style = False
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attributes}
+        self.inside_style = tag == "style"
+        classes = values.get("class", "").split()
+        self.classes.update(classes)
+        self.formulas += "arithmatex" in classes
+        self.addresses += [values[name] for name in values if (tag, name) in LOADING_ATTRIBUTES]
+        self.addresses += css_loads(values.get("style", ""))
+        if tag == "link" and LOADING_RELATIONS & set(values.get("rel", "").lower().split()):
+            self.addresses.append(values.get("href", ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.inside_style:
+            self.addresses += css_loads(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside_style = False
+
+
+class Site(NamedTuple):
+    """The built site."""
+
+    folder: Path
+    pages: dict[str, Loads]
+
+
+def css_loads(text: str) -> list[str]:
+    """The addresses that a style sheet fetches; a data: address holds its content itself."""
+    found = [first or second for first, second in CSS_LOADS.findall(text)]
+    return [address for address in found if not address.startswith("data:")]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("site")
+    result = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    pages = {page.relative_to(folder).as_posix(): Loads(page) for page in folder.rglob("*.html")}
+    return Site(folder, pages)
+
+
+def test_no_page_loads_anything_from_outside(site: Site) -> None:
+    assert len(site.pages) >= 9
+    loaded = [(page, address) for page, loads in site.pages.items() for address in loads.addresses]
+    assert loaded
+    assert [(page, address) for page, address in loaded if OUTSIDE.match(address)] == []
+
+
+def test_no_style_sheet_loads_anything_from_outside_or_missing(site: Site) -> None:
+    sheets = list(site.folder.rglob("*.css"))
+    assert any(sheet.name == "katex.min.css" for sheet in sheets)
+    for sheet in sheets:
+        for address in css_loads(sheet.read_text(encoding="utf-8")):
+            assert not OUTSIDE.match(address), f"{sheet.name}: {address}"
+            assert (sheet.parent / urlsplit(address).path).is_file(), f"{sheet.name}: {address} is not there"
+
+
+def test_everything_that_a_page_loads_is_there(site: Site) -> None:
+    for page, loads in site.pages.items():
+        for address in loads.addresses:
+            path = unquote(urlsplit(address).path)
+            if not path or address.startswith("data:"):
+                continue
+            start = site.folder if path.startswith("/") else (site.folder / page).parent  # 404.html is rooted
+            assert (start / path.lstrip("/")).is_file(), f"{page}: {address}"
+
+
+def test_scripts_find_no_reason_to_fetch_from_outside(site: Site) -> None:
+    # Material's script fetches mermaid for pages with such a drawing, and facts about a repository for pages that name
+    # one; other addresses in scripts are names of XML dialects. What it knows is held here, so that a new one is seen.
+    known = {
+        "https://unpkg.com/mermaid",
+        "https://unpkg.com/resize-observer-polyfill",
+        "https://api.github.com",
+    }
+    loader = re.compile(r"""https?://(?:unpkg|cdn|cdnjs|fonts|api|[\w.-]*jsdelivr)[\w./-]*""")
+    for script in site.folder.rglob("*.js"):
+        for address in loader.findall(script.read_text(encoding="utf-8")):
+            assert any(address.startswith(prefix) for prefix in known) or "gitlab" in address, (
+                f"{script.name}: {address}"
+            )
+    for page, loads in site.pages.items():
+        assert "mermaid" not in loads.classes, page
+        assert "md-source" not in loads.classes, page
+
+
+def test_mathematics_is_set_by_the_local_katex(site: Site) -> None:
+    storeys = site.pages["design/storeys.html"]
+    assert storeys.formulas >= 4
+    for wanted in ["katex.min.js", "auto-render.min.js", "katex.min.css", "mathematics.js"]:
+        assert [address for address in storeys.addresses if address.endswith(wanted)], wanted
+
+
+def test_every_public_name_stands_on_an_api_page(site: Site) -> None:
+    inventory = (site.folder / "objects.inv").read_bytes()
+    compressed = inventory.split(b"\n", 4)[4]
+    places = {}
+    for line in zlib.decompress(compressed).decode().splitlines():
+        name, _, _, place, _ = line.split(" ", 4)
+        places[name] = place.replace("#$", f"#{name}")
+    for name in replay_tutorial.__all__:
+        place = places.get(f"replay_tutorial.{name}", "")
+        page, _, anchor = place.partition("#")
+        assert page.startswith("api/"), f"{name}: {place or 'nowhere'}"
+        assert f'id="{anchor}"' in (site.folder / page).read_text(encoding="utf-8")
+
+
+def test_the_price_of_a_transition_is_told_on_the_api_page(site: Site) -> None:
+    assert "bytes_per_transition" in (site.folder / "api" / "buffers.html").read_text(encoding="utf-8")

@@ -1,0 +1,171 @@
+"""From gymnasium's spaces to fields, and their samples through a buffer."""
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from oracles import assert_same_columns
+
+from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer, fields_from_spaces
+
+gymnasium = pytest.importorskip("gymnasium")
+spaces = gymnasium.spaces
+
+NESTED = spaces.Dict(
+    {
+        "image": spaces.Box(0, 255, (4, 5), np.uint8),
+        "inner": spaces.Dict({"speed": spaces.Box(-1, 1, (3,), np.float64), "gear": spaces.Discrete(5)}),
+        "pair": spaces.Tuple([spaces.MultiBinary(4), spaces.MultiDiscrete([2, 3])]),
+    }
+)
+SPACES: dict[str, tuple[Any, dict[str, tuple[tuple[int, ...], Any]]]] = {
+    "Box": (spaces.Box(-1, 1, (3,)), {"": ((3,), np.float32)}),
+    "Box of uint8": (spaces.Box(0, 255, (4, 84, 84), np.uint8), {"": ((4, 84, 84), np.uint8)}),
+    "Box of shape ()": (spaces.Box(-1, 1, ()), {"": ((), np.float32)}),
+    "Discrete": (spaces.Discrete(4), {"": ((), np.int64)}),
+    "Discrete from -3": (spaces.Discrete(4, start=-3), {"": ((), np.int64)}),
+    "MultiDiscrete": (spaces.MultiDiscrete([3, 4, 5]), {"": ((3,), np.int64)}),
+    "MultiDiscrete of a grid": (spaces.MultiDiscrete([[3, 4], [5, 6]]), {"": ((2, 2), np.int64)}),
+    "MultiBinary": (spaces.MultiBinary(6), {"": ((6,), np.int8)}),
+    "MultiBinary of a grid": (spaces.MultiBinary([2, 3]), {"": ((2, 3), np.int8)}),
+    "Tuple": (
+        spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
+        {"/0": ((), np.int64), "/1": ((2,), np.float32)},
+    ),
+    "Dict": (
+        NESTED,
+        {
+            "/image": ((4, 5), np.uint8),
+            "/inner/speed": ((3,), np.float64),
+            "/inner/gear": ((), np.int64),
+            "/pair/0": ((4,), np.int8),
+            "/pair/1": ((2,), np.int64),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_spaces_become_fields(name):
+    space, leaves = SPACES[name]
+    fields = fields_from_spaces(space, spaces.Discrete(2))
+    expected = {
+        **{f"obs{leaf}": spec for leaf, spec in leaves.items()},
+        **{f"next_obs{leaf}": spec for leaf, spec in leaves.items()},
+        "act": ((), np.int64),
+        "rew": ((), np.float32),
+        "terminated": ((), bool),
+        "truncated": ((), bool),
+    }
+    assert {key: (spec["shape"], np.dtype(spec["dtype"])) for key, spec in fields.items()} == {
+        key: (shape, np.dtype(dtype)) for key, (shape, dtype) in expected.items()
+    }
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_action_spaces_become_fields_too(name):
+    space, leaves = SPACES[name]
+    fields = fields_from_spaces(spaces.Box(-1, 1, (2,)), space)
+    for leaf, (shape, dtype) in leaves.items():
+        assert fields[f"act{leaf}"]["shape"] == shape
+        assert np.dtype(fields[f"act{leaf}"]["dtype"]) == dtype
+
+
+@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_values_of_a_space_go_in_as_they_are_and_come_out_flat(name, kind):
+    space, leaves = SPACES[name]
+    space.seed(0)
+    buffer = kind(10, fields_from_spaces(space, space))
+    for i in range(10):
+        values = space.sample()
+        buffer.add(obs=values, act=values, rew=i, next_obs=values, terminated=False, truncated=True)
+    rows = buffer.get_all_transitions()
+    space.seed(0)
+    for i in range(10):
+        flat = flatten(space.sample())
+        assert set(flat) == set(leaves)
+        for leaf, value in flat.items():
+            for prefix in ("obs", "next_obs", "act"):
+                np.testing.assert_array_equal(rows[prefix + leaf][i], value)
+
+
+def test_batches_of_nested_values_go_in_as_they_are():
+    vector_space = gymnasium.vector.utils.batch_space(NESTED, 6)
+    vector_space.seed(0)
+    observations = vector_space.sample()
+    buffer = ReplayBuffer(10, fields_from_spaces(NESTED, spaces.Discrete(2)))
+    buffer.add(
+        obs=observations,
+        act=np.arange(6) % 2,
+        rew=np.ones(6),
+        next_obs=observations,
+        terminated=np.zeros(6, bool),
+        truncated=np.zeros(6, bool),
+    )
+    rows = buffer.get_all_transitions()
+    for leaf, value in flatten(observations).items():
+        np.testing.assert_array_equal(rows[f"obs{leaf}"], value)
+
+
+def flatten(value: Any, name: str = "") -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {key: leaf for part in value for key, leaf in flatten(value[part], f"{name}/{part}").items()}
+    if isinstance(value, tuple):
+        return flatten({str(i): part for i, part in enumerate(value)}, name)
+    return {name: value}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(5),
+        spaces.Sequence(spaces.Discrete(3)),
+        spaces.Graph(spaces.Discrete(3), None),
+        spaces.OneOf([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_spaces_without_a_fixed_size_are_refused_by_name(space):
+    kind = type(space).__name__
+    box = spaces.Box(-1, 1, (2,))
+    for observation_space, action_space in ((space, box), (box, space), (spaces.Dict({"a": box, "b": space}), box)):
+        with pytest.raises(TypeError, match=kind):
+            fields_from_spaces(observation_space, action_space)
+
+
+def test_what_is_no_space_is_refused():
+    with pytest.raises(TypeError, match="int"):
+        fields_from_spaces(4, spaces.Discrete(2))
+
+
+def test_environment_runs_through_a_buffer_with_its_own_fields():
+    environment = gymnasium.make("CartPole-v1", max_episode_steps=20)
+    buffer = ReplayBuffer(
+        200, fields_from_spaces(environment.observation_space, environment.action_space), next_of="obs"
+    )
+    plain = ReplayBuffer(200, fields_from_spaces(environment.observation_space, environment.action_space))
+    environment.action_space.seed(0)
+    obs, _ = environment.reset(seed=0)
+    for _ in range(150):
+        act = environment.action_space.sample()
+        next_obs, rew, terminated, truncated, _ = environment.step(act)
+        for each in (buffer, plain):
+            each.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+        obs = next_obs
+        if terminated or truncated:
+            buffer.on_episode_end()
+            obs, _ = environment.reset()
+    assert_same_columns(buffer.get_all_transitions(), plain.get_all_transitions())
+    assert plain.get_all_transitions()["terminated"].any() or plain.get_all_transitions()["truncated"].any()
+
+
+def test_import_needs_neither_torch_nor_gymnasium():
+    program = (
+        "import sys; import replay_tutorial as r; r.ReplayBuffer(2, {'obs': {}}).add(obs=1); "
+        "print([name for name in ('torch', 'gymnasium', 'matplotlib') if name in sys.modules])"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[]"

@@ -1,0 +1,242 @@
+"""The sum tree beside a running sum."""
+
+import math
+
+import numpy as np
+import pytest
+from histories import repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import CAPACITIES, chi_square_p_value, find_by_running_sum, total_by_halves
+
+from replay_tutorial.buffers.sum_tree import SumTree
+
+
+def tree_of(masses: list[float] | np.ndarray) -> SumTree:
+    tree = SumTree(len(masses))
+    tree.set(np.arange(len(masses)), np.asarray(masses, np.float64))
+    return tree
+
+
+def assert_parents_are_their_childrens(tree: SumTree) -> None:
+    """sums[i] == sums[2i] + sums[2i + 1] bit for bit; minima likewise, over blocks of leaves."""
+    parents = np.arange(1, tree.leaf_count)
+    np.testing.assert_array_equal(tree.sums[parents], tree.sums[2 * parents] + tree.sums[2 * parents + 1])
+    blocks = len(tree.minima) // 2
+    parents = np.arange(1, blocks)
+    np.testing.assert_array_equal(
+        tree.minima[parents], np.minimum(tree.minima[2 * parents], tree.minima[2 * parents + 1])
+    )
+    leaves = tree.sums[tree.leaf_count :]
+    least = np.where(leaves > 0, leaves, np.inf).reshape(blocks, -1).min(axis=1)
+    np.testing.assert_array_equal(tree.minima[blocks:], least)
+    assert tree.total == tree.sums[1]
+    assert tree.minimum == tree.minima[1] == least.min()
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 4, 5, 7, 8, 9, 1000, 1024, 1025])
+def test_leaves_are_the_least_power_of_two_that_holds_the_capacity(capacity):
+    tree = SumTree(capacity)
+    assert tree.leaf_count == 2 ** math.ceil(math.log2(capacity))
+    assert tree.sums.shape == (2 * tree.leaf_count,)
+    assert tree.sums.dtype == tree.minima.dtype == np.float64
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_new_tree_has_no_mass_and_no_minimum(capacity):
+    tree = SumTree(capacity)
+    assert tree.total == 0.0
+    assert tree.minimum == math.inf
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_slots_are_found_as_by_a_running_sum(capacity):
+    rng = np.random.default_rng(capacity)
+    for _ in range(20):
+        masses = rng.integers(0, 5, capacity).astype(np.float64)  # integers: every sum is exact
+        masses[rng.integers(capacity)] += 1
+        tree = tree_of(masses)
+        assert tree.total == masses.sum()
+        queries = np.concatenate([rng.integers(0, 2 * tree.total, 50) / 2, rng.random(50) * tree.total])
+        found = tree.find(queries)
+        assert found.dtype == np.int64
+        assert found.tolist() == [find_by_running_sum(masses.tolist(), query) for query in queries.tolist()]
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_find_leaves_the_queries_as_they_are(capacity):
+    tree = tree_of(np.ones(capacity))
+    queries = np.linspace(0, capacity, 7, endpoint=False)
+    before = queries.copy()
+    tree.find(queries)
+    np.testing.assert_array_equal(queries, before)
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_query_at_or_beyond_the_total_finds_the_last_slot_with_mass(capacity):
+    for last in {0, capacity // 2, capacity - 1}:
+        for mass in (1.0, 0.1, 5e-324, 1e-300, 1e300):
+            masses = np.zeros(capacity)
+            masses[: last + 1 : 2] = mass
+            masses[last] = mass
+            tree = tree_of(masses)
+            queries = [
+                tree.total,
+                np.nextafter(tree.total, np.inf),
+                np.nextafter(tree.total, 0),
+                2 * tree.total,
+            ]
+            found = tree.find(np.array(queries)).tolist()
+            assert found[0] == found[1] == found[3] == last
+            assert masses[found[2]] > 0
+
+
+@repeatable(400)
+@given(
+    capacity=st.sampled_from(CAPACITIES[:-1]),
+    spread=st.sampled_from([0, 1, 15, 300]),
+    zeros=st.sampled_from([0.0, 0.5, 0.9]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_no_query_ever_finds_a_slot_without_mass(capacity, spread, zeros, seed):
+    rng = np.random.default_rng(seed)
+    masses = 10.0 ** rng.uniform(-spread, spread, capacity) * (rng.random(capacity) >= zeros)
+    masses[rng.integers(capacity)] = 10.0 ** rng.uniform(-spread, spread)
+    tree = tree_of(masses)
+    edges = np.cumsum(masses)
+    queries = np.concatenate(
+        [edges, np.nextafter(edges, 0), np.nextafter(edges, np.inf), rng.random(20) * tree.total, [0.0]]
+    )
+    found = tree.find(queries)
+    assert found.min() >= 0
+    assert found.max() < capacity
+    assert (masses[found] > 0).all()
+    order = np.argsort(queries, kind="stable")
+    assert (np.diff(found[order]) >= 0).all(), "a greater query found an earlier slot"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_masses_from_1e_minus_300_to_1e300_stand_side_by_side(seed):
+    rng = np.random.default_rng(seed)
+    masses = 10.0 ** rng.uniform(-300, 300, 1000)
+    tree = tree_of(masses)
+    assert np.isfinite(tree.total)
+    assert tree.minimum == masses.min()
+    assert_parents_are_their_childrens(tree)
+    drawn = tree.draw(1000, rng)
+    assert (masses[drawn] > 0).all()
+
+
+@repeatable(100)
+@given(capacity=st.sampled_from(CAPACITIES), seed=st.integers(0, 2**32 - 1))
+def test_parents_are_exactly_their_childrens_sum_after_every_set(capacity, seed):
+    rng = np.random.default_rng(seed)
+    tree = SumTree(capacity)
+    expected = np.zeros(tree.leaf_count)
+    for _ in range(8):
+        count = int(rng.choice([1, 2, 3, capacity, 2 * capacity, 64]))
+        slots = rng.integers(0, capacity, count)
+        masses = 10.0 ** rng.uniform(-6, 6, count) * (rng.random(count) < 0.8)
+        if rng.random() < 0.3:
+            masses = rng.integers(0, 3, count).astype(np.float64)  # equal masses: minima that do not change
+        tree.set(slots, masses)
+        for slot, mass in zip(slots.tolist(), masses.tolist(), strict=True):
+            expected[slot] = mass
+        np.testing.assert_array_equal(tree.sums[tree.leaf_count :], expected)
+        assert_parents_are_their_childrens(tree)
+        assert tree.total == total_by_halves(expected.tolist())
+
+
+def test_repeated_slot_keeps_its_last_mass():
+    tree = SumTree(8)
+    tree.set(np.array([3, 5, 3, 3]), np.array([100.0, 2.0, 50.0, 0.25]))
+    assert tree.leaves.tolist() == [0, 0, 0, 0.25, 0, 2, 0, 0]
+    assert tree.total == 2.25
+    assert tree.minimum == 0.25
+    assert_parents_are_their_childrens(tree)
+
+
+def test_set_of_nothing_changes_nothing():
+    for capacity in CAPACITIES:
+        tree = tree_of(np.arange(1.0, capacity + 1))
+        before = tree.sums.tobytes(), tree.minima.tobytes()
+        tree.set(np.empty(0, np.int64), np.empty(0))
+        assert (tree.sums.tobytes(), tree.minima.tobytes()) == before
+
+
+def test_minimum_forgets_a_mass_that_was_replaced():
+    tree = tree_of([5.0, 1e-9, 3.0])
+    tree.set(np.array([1]), np.array([4.0]))
+    assert tree.minimum == 3.0
+    tree.set(np.array([2]), np.array([0.0]))
+    assert tree.minimum == 4.0
+    tree.set(np.array([0, 1]), np.array([0.0, 0.0]))
+    assert tree.minimum == math.inf
+    assert tree.total == 0.0
+
+
+def test_total_has_not_drifted_after_a_hundred_thousand_updates():
+    rng = np.random.default_rng(0)
+    tree = SumTree(1000)
+    for _ in range(200):
+        tree.set(rng.integers(0, 1000, 500), 10.0 ** rng.uniform(-6, 6, 500))
+    assert_parents_are_their_childrens(tree)
+    tree.set(np.arange(1000), np.zeros(1000))
+    assert tree.total == 0.0, "rounding errors piled up in the root"
+    tree.set(np.array([999]), np.array([1e-6]))
+    assert tree.total == 1e-6
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_batch_of_as_many_draws_as_equal_masses_takes_each_slot_once(capacity):
+    tree = tree_of(np.ones(capacity))
+    for seed in range(20):
+        drawn = tree.draw(capacity, np.random.default_rng(seed))
+        assert drawn.tolist() == list(range(capacity))
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_every_part_of_the_range_gives_one_draw(capacity):
+    """Of the batch's equal parts, those wholly inside a slot's mass draw it, those that touch it may."""
+    rng = np.random.default_rng(capacity)
+    for batch_size in (1, 2, 5, 64):
+        masses = rng.integers(0, 4, capacity).astype(np.float64)
+        masses[-1] = 2.0
+        tree = tree_of(masses)
+        drawn = tree.draw(batch_size, rng)
+        assert drawn.shape == (batch_size,)
+        assert drawn.dtype == np.int64
+        assert (np.diff(drawn) >= 0).all()
+        edges = np.concatenate([[0.0], np.cumsum(masses)]) * batch_size / masses.sum()  # in parts
+        inside = np.maximum(np.floor(edges[1:] + 1e-9) - np.ceil(edges[:-1] - 1e-9), 0)
+        touching = np.where(masses > 0, np.ceil(edges[1:] - 1e-9) - np.floor(edges[:-1] + 1e-9), 0)
+        counts = np.bincount(drawn, minlength=capacity)
+        assert (counts >= inside - 1e-9).all()
+        assert (counts <= touching).all()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 50])
+def test_draws_are_distributed_as_the_masses(batch_size):
+    """Pearson's χ² at significance 1e-6; stratification only makes counts of batches more even than chance."""
+    masses = np.array([1.0, 0.0, 2.0, 7.0, 0.5, 0.0, 4.5])
+    tree = tree_of(masses)
+    rng = np.random.default_rng(0)
+    batches = 21_000 // batch_size
+    counts = sum(np.bincount(tree.draw(batch_size, rng), minlength=7) for _ in range(batches))
+    massive = masses > 0
+    assert counts[~massive].sum() == 0
+    expected = batches * batch_size * masses / masses.sum()
+    assert chi_square_p_value(counts[massive], expected[massive]) > 1e-6
+
+
+def test_same_generator_draws_the_same_slots():
+    tree = tree_of(np.arange(1.0, 101.0))
+    first, second = (tree.draw(32, np.random.default_rng(5)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert tree.draw(32, np.random.default_rng(6)).tolist() != first.tolist()
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_tree_of_no_slots_is_refused(capacity):
+    with pytest.raises(ValueError, match=str(capacity)):
+        SumTree(capacity)

@@ -1,0 +1,277 @@
+"""The uniform buffer: its samples, its randomness, its copies, and what it refuses."""
+
+import copy
+import inspect
+import math
+import pickle
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from histories import (
+    CONFIGURATIONS,
+    EXAMPLE_ENV_DICT,
+    arrays_inside,
+    as_bytes,
+    configured,
+    example_transitions,
+    random_operation,
+    snapshot,
+)
+from oracles import assert_same_columns
+
+from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+
+EVERY = pytest.mark.parametrize("name", CONFIGURATIONS)
+
+
+@EVERY
+def test_sample_has_the_fields_shapes_and_dtypes_of_env_dict(name):
+    buffer = configured(name, rows=30)
+    sample = buffer.sample(5)
+    expected = {**EXAMPLE_ENV_DICT, **({"discount": {}} if buffer.is_Nstep() else {})}
+    extra = {"indexes", "weights"} if isinstance(buffer, PrioritizedReplayBuffer) else set()
+    assert set(sample) == set(expected) | extra
+    for field, spec in expected.items():
+        shape = spec.get("shape", (1,))
+        assert sample[field].shape == (5, *shape)
+        assert sample[field].dtype == spec.get("dtype", np.float32)
+        assert type(sample[field]) is np.ndarray
+
+
+@EVERY
+def test_sample_shares_no_memory_with_the_buffer(name):
+    buffer = configured(name, rows=30)
+    inside = list(arrays_inside(buffer))
+    assert sum(array.nbytes for array in inside) > 12 * 8, "the buffer's arrays were not found"
+    for batch in (buffer.sample(20), buffer.get_all_transitions(), buffer.get_all_transitions(shuffle=True)):
+        for column in batch.values():
+            assert not any(np.may_share_memory(column, array) for array in inside)
+            assert column.flags.writeable
+
+
+@EVERY
+def test_fields_of_a_sample_share_no_bytes_with_each_other(name):
+    sample = configured(name, rows=30).sample(20)
+    for field, column in sample.items():
+        before = {other: sample[other].tobytes() for other in sample if other != field}
+        column[...] = 1 if column.dtype == bool else 99
+        assert {other: sample[other].tobytes() for other in before} == before
+
+
+@EVERY
+def test_writing_to_a_sample_changes_neither_buffer_nor_later_samples(name):
+    buffer, untouched = configured(name, rows=30), configured(name, rows=30)
+    for read in (lambda b: b.sample(20), lambda b: b.get_all_transitions(), lambda b: b.sample(7)):
+        batch, expected = read(buffer), read(untouched)
+        assert as_bytes(batch) == as_bytes(expected)
+        for column in batch.values():
+            column[...] = 0
+    assert snapshot(buffer) == snapshot(untouched)
+
+
+@EVERY
+def test_later_calls_never_change_an_earlier_sample(name):
+    buffer = configured(name, rows=30)
+    samples = [buffer.sample(9), buffer.get_all_transitions()]
+    kept = [as_bytes(sample) for sample in samples]
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        random_operation(buffer, rng)
+    buffer.add(**example_transitions(rng, 100))
+    buffer.sample(1000)
+    buffer.clear()
+    assert [as_bytes(sample) for sample in samples] == kept
+
+
+@EVERY
+def test_torch_takes_samples_without_a_copy(name):
+    torch = pytest.importorskip("torch")
+    for column in configured(name, rows=30).sample(4).values():
+        tensor = torch.from_numpy(column)
+        assert tensor.data_ptr() == column.ctypes.data
+        column[...] = 1
+        assert (tensor == 1).all()
+
+
+@pytest.mark.parametrize("arguments", [{}, {"next_of": "x"}, {"stack_compress": "x"}])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
+def test_torch_takes_every_dtype_that_it_knows_without_a_copy(shape, arguments):
+    torch = pytest.importorskip("torch")
+    if shape == () and "stack_compress" in arguments:
+        pytest.skip("a number is no stack")
+    known = [np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16, np.uint32, np.uint64]
+    known += [np.float16, np.float32, np.float64, np.complex64, np.complex128]
+    for dtype in known:
+        # a field of one byte before and after it, so that no alignment is a gift
+        env_dict = {"a": {"dtype": np.int8}, "x": {"shape": shape, "dtype": dtype}, "z": {"dtype": bool}}
+        if arguments.get("next_of"):
+            env_dict["next_x"] = dict(env_dict["x"])
+        buffer = ReplayBuffer(5, env_dict, **arguments)
+        values = np.ones((5, *shape), dtype)
+        buffer.add(a=np.ones(5, np.int8), z=np.ones(5, bool), **{k: values for k in env_dict if "x" in k})
+        for batch in (buffer.sample(3), buffer.get_all_transitions()):
+            for column in batch.values():
+                tensor = torch.from_numpy(column)
+                assert tensor.data_ptr() == column.ctypes.data
+                assert tuple(tensor.shape) == column.shape
+                assert tensor.clone().numpy().tobytes() == column.tobytes()
+
+
+@EVERY
+def test_same_seed_draws_the_same_and_another_seed_does_not(name):
+    first, second, other = (configured(name, seed=seed, rows=30) for seed in (3, 3, 4))
+    assert as_bytes(first.sample(50)) == as_bytes(second.sample(50))
+    assert as_bytes(first.get_all_transitions(shuffle=True)) == as_bytes(second.get_all_transitions(shuffle=True))
+    assert as_bytes(first.sample(50)) != as_bytes(other.sample(50))
+
+
+def test_unseeded_buffers_draw_differently():
+    drawn = []
+    for _ in range(2):
+        buffer = ReplayBuffer(1000, {"x": {"shape": (), "dtype": np.int64}})
+        buffer.add(x=np.arange(1000))
+        drawn.append(buffer.sample(50)["x"].tolist())
+    assert drawn[0] != drawn[1]
+
+
+@EVERY
+def test_global_randomness_is_neither_used_nor_disturbed(name):
+    np.random.seed(7)
+    random.seed(7)
+    before = np.random.get_state()[1].tobytes(), np.random.get_state()[2], random.getstate()  # type: ignore[index]
+    buffer = configured(name, rows=30)
+    first = as_bytes(buffer.sample(20))
+    buffer.get_all_transitions(shuffle=True)
+    after = np.random.get_state()[1].tobytes(), np.random.get_state()[2], random.getstate()  # type: ignore[index]
+    assert before == after
+    np.random.seed(8)
+    assert as_bytes(configured(name, rows=30).sample(20)) == first
+
+
+@EVERY
+@pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda b: pickle.loads(pickle.dumps(b))], ids=["deepcopy", "pickle"])
+def test_copies_live_the_same_life_and_are_independent(name, twin_of):
+    buffer = configured(name, rows=40)
+    twin = twin_of(buffer)
+    assert snapshot(twin) == snapshot(buffer)
+    before = snapshot(buffer)
+    mine, theirs = list(arrays_inside(buffer)), list(arrays_inside(twin))
+    memory = [(a, b) for a in mine for b in theirs if a.nbytes and b.nbytes and np.may_share_memory(a, b)]
+    assert all(not a.flags.writeable for a, _ in memory)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        random_operation(twin, rng)
+    assert snapshot(buffer) == before, "what the copy did changed the original"
+    again = twin_of(buffer)
+    first, second = np.random.default_rng(1), np.random.default_rng(1)
+    for _ in range(100):
+        assert random_operation(buffer, first) == random_operation(again, second)
+    assert snapshot(again) == snapshot(buffer)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 1000, np.int32(5), np.uint8(5), np.int64(5)])
+def test_batch_may_be_greater_than_the_buffer_and_its_size_any_integer(batch_size):
+    for name in CONFIGURATIONS:
+        assert len(configured(name, rows=5).sample(batch_size)["act"]) == batch_size
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("batch_size", "error"),
+    [
+        (0, ValueError),
+        (-1, ValueError),
+        (np.int64(-5), ValueError),
+        (2.5, TypeError),
+        ("3", TypeError),
+        (None, TypeError),
+        ([3], TypeError),
+        (math.nan, TypeError),
+    ],
+)
+def test_batch_size_that_makes_no_sense_is_refused(name, batch_size, error):
+    buffer = configured(name, rows=20)
+    buffer.sample(1)
+    before = snapshot(buffer)
+    with pytest.raises(error):
+        buffer.sample(batch_size)
+    assert snapshot(buffer) == before
+
+
+@EVERY
+def test_sample_of_an_empty_buffer_is_refused(name):
+    buffer = configured(name)
+    before = snapshot(buffer)
+    with pytest.raises(ValueError, match="empty"):
+        buffer.sample(1)
+    assert snapshot(buffer) == before
+    buffer = configured(name, rows=20)
+    buffer.clear()
+    with pytest.raises(ValueError, match="empty"):
+        buffer.sample(1)
+
+
+@EVERY
+def test_window_that_is_filling_is_no_row_to_draw(name):
+    if "n-step" in name:
+        buffer = configured(name)
+        batch = example_transitions(np.random.default_rng(0), 2)
+        batch["terminated"][:] = False
+        buffer.add(**batch)
+        with pytest.raises(ValueError, match="empty"):
+            buffer.sample(1)
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_unknown_keyword_of_the_constructor_is_refused(kind):
+    for arguments in ({"nstep": {}}, {"compress": "obs"}, {"default_type": np.float64}, {"check_for_update": True}):
+        with pytest.raises(TypeError, match=next(iter(arguments))):
+            kind(8, EXAMPLE_ENV_DICT, **arguments)
+    with pytest.raises(TypeError):
+        ReplayBuffer(8, EXAMPLE_ENV_DICT, alpha=0.6)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        ReplayBuffer(8, EXAMPLE_ENV_DICT, "obs")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_missing_env_dict_is_refused(kind):
+    for bad in (None, [], "obs", 4):
+        with pytest.raises(TypeError):
+            kind(8, bad)
+    with pytest.raises(ValueError, match="empty"):
+        kind(8, {})
+
+
+def test_calls_have_the_names_and_defaults_of_the_articles():
+    sample = inspect.signature(PrioritizedReplayBuffer.sample).parameters
+    assert list(sample)[1:3] == ["batch_size", "beta"]
+    assert sample["beta"].default == 0.4
+    assert sample["normalize"].default == "buffer"
+    constructor = inspect.signature(PrioritizedReplayBuffer.__init__).parameters
+    assert (constructor["alpha"].default, constructor["eps"].default) == (0.6, 1e-4)
+    for kind in (ReplayBuffer, PrioritizedReplayBuffer):
+        parameters: Any = inspect.signature(kind.__init__).parameters
+        assert list(parameters)[1:3] == ["size", "env_dict"]
+        for keyword in ("next_of", "stack_compress", "Nstep", "seed"):
+            assert parameters[keyword].kind is inspect.Parameter.KEYWORD_ONLY
+            assert parameters[keyword].default is None
+        assert parameters["default_dtype"].default == np.float32
+
+
+def test_explorer_skeleton_moves_its_rows_to_another_buffer():
+    """The local buffer of an Ape-X explorer: fill it, take all, clear, hand on, with priorities."""
+    local = ReplayBuffer(50, EXAMPLE_ENV_DICT)
+    whole = PrioritizedReplayBuffer(200, EXAMPLE_ENV_DICT)
+    given = ReplayBuffer(200, EXAMPLE_ENV_DICT)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        for _ in range(50):
+            batch = example_transitions(rng, 1)
+            local.add(**{field: column[0] for field, column in batch.items()})
+            given.add(**batch)
+        local_sample = local.get_all_transitions()
+        local.clear()
+        whole.add(**local_sample, priorities=rng.random((50, 1)))
+    assert_same_columns(whole.get_all_transitions(), given.get_all_transitions())

@@ -2,7 +2,7 @@
 
 `Stream` makes transitions of frame stacks: obedient ones, in which each observation is the one before it moved on by
 a frame, and disobedient ones, in which it is not. `History` feeds them to a buffer and to its `PlainBuffer`, one
-operation after the other, and compares. `snapshot` shows all that a buffer would ever do, for tests that say
+operation after the other, and compares. `snapshot` shows all that there is to a buffer, for tests that say
 "unchanged".
 """
 
@@ -245,7 +245,12 @@ class History:
 
 
 def snapshot(buffer: Any) -> list[Any]:
-    """All that the buffer shows now and would do next, of which nothing may change in a call that is refused."""
+    """All that there is to a buffer, of which nothing may change in a call that is refused."""
+    return [*behaviour(buffer), pickle.dumps(buffer)]
+
+
+def behaviour(buffer: Any) -> list[Any]:
+    """All that the buffer shows now and would do next."""
     shown: list[Any] = [
         len(buffer),
         buffer.get_stored_size(),
@@ -253,7 +258,6 @@ def snapshot(buffer: Any) -> list[Any]:
         buffer.get_next_index(),
         buffer.get_current_episode_len(),
         as_bytes(buffer.get_all_transitions()),
-        pickle.dumps(buffer),
     ]
     if isinstance(buffer, PrioritizedReplayBuffer):
         shown += [buffer.get_max_priority(), buffer.stale_updates]

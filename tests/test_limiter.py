@@ -123,7 +123,7 @@ def insert_many(limiter, count):
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_inserter_and_sampler_in_two_processes_wait_for_each_other(start_method):
     context = multiprocessing.get_context(start_method)
-    limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0, ctx=context)
+    limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
     inserter = context.Process(target=insert_many, args=(limiter, 200), daemon=True)
     inserter.start()
     try:

@@ -60,13 +60,14 @@ def td_errors(online: nn.Module, target: nn.Module, batch: Batch) -> Tensor:
     return targets(online, target, batch) - q_values
 
 
-def weighted_loss(errors: Tensor, weights: Tensor) -> Tensor:
+def weighted_loss(errors: Tensor, weights: Tensor, huber_delta: float) -> Tensor:
     """Return the mean of weight · huber(δ), one number.
 
     Replay draws surprising rows too often; the importance weight takes that back (Schaul et al. 2016, section 3.4).
-    Huber's loss is δ²/2 up to |δ| = 1 and straight beyond, so that one wild target can't throw the network.
+    Huber's loss is δ²/2 up to |δ| = huber_delta and straight beyond, so that one wild target can't throw the network.
     """
-    losses = functional.huber_loss(errors, torch.zeros_like(errors), reduction="none")  # float32[B]
+    zeros = torch.zeros_like(errors)
+    losses = functional.huber_loss(errors, zeros, reduction="none", delta=huber_delta)  # float32[B]
     return (weights * losses).mean()
 
 
@@ -81,17 +82,25 @@ class DoubleDQN:
     Args:
         network: The online network; the target network starts as a copy of it.
         learning_rate: Adam's step size.
+        huber_delta: Where Huber's loss turns from a square into a straight line.
         gradient_norm: Gradients longer than this are shortened to it.
         target_interval: Updates between copies of the online weights into the target network.
     """
 
     def __init__(
-        self, network: nn.Module, *, learning_rate: float, gradient_norm: float, target_interval: int
+        self,
+        network: nn.Module,
+        *,
+        learning_rate: float,
+        huber_delta: float,
+        gradient_norm: float,
+        target_interval: int,
     ) -> None:
         self.online = network
         self.target = deepcopy(network).requires_grad_(False)
         # fused: one call instead of several for each tensor, a fifth of the whole update at this size.
         self.optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, eps=1e-5, fused=True)
+        self.huber_delta = huber_delta
         self.gradient_norm = gradient_norm
         self.target_interval = target_interval
         self.updates = 0
@@ -107,7 +116,7 @@ class DoubleDQN:
             The rows' new priorities, float32[B], from before the step (Horgan et al. 2018, algorithm 2), and the loss.
         """
         errors = td_errors(self.online, self.target, batch)
-        loss = weighted_loss(errors, weights)
+        loss = weighted_loss(errors, weights, self.huber_delta)
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.online.parameters(), self.gradient_norm)

@@ -25,18 +25,18 @@ class Ring:
         stored: Number of rows held, at most the capacity.
     """
 
-    def __init__(self, capacity: int, dtype: np.dtype[np.void]) -> None:
-        """Reserve memory; the operating system hands out its pages when they are first written.
+    next_index: int = 0
+    stored: int = 0
+
+    def __init__(self, rows: Rows) -> None:
+        """Begin without rows.
 
         Args:
-            capacity: Number of slots, at least 1.
-            dtype: The record that a row is.
+            rows: The memory for them, one record a slot; what it holds does not matter.
         """
-        self.capacity = capacity
-        self.next_index = 0
-        self.stored = 0
-        self._rows: Rows = np.zeros(capacity, dtype)  # one record a slot
-        self._columns = [self._rows[name] for name in dtype.names or ()]  # views, one a field
+        self.capacity = len(rows)
+        self._rows = rows
+        self._columns = [rows[name] for name in rows.dtype.names or ()]  # views, one a field
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_columns"}
@@ -106,7 +106,7 @@ class Ring:
 
     def restored(self, next_index: int, stored: int) -> "Ring":
         """Make a ring alike with memory of its own, and room for rows that its `segments` are to be filled with."""
-        ring = Ring(self.capacity, self._rows.dtype)
+        ring = Ring(np.zeros_like(self._rows))
         ring.next_index, ring.stored = next_index, stored
         return ring
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, checked_size
 from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame, with_next
 from replay_tutorial.buffers.n_step import Window, names_of
 from replay_tutorial.buffers.ring import Ring
@@ -81,7 +81,7 @@ class ReplayBuffer:
             self._window = Window(stored, Nstep)
             stored = self._window.fields
         self._stored_fields = stored
-        self._ring = Ring(capacity, stored.dtype)
+        self._ring = Ring(np.zeros(capacity, stored.dtype))  # pages are handed out when they are first written
         self._rng = np.random.default_rng(seed)
         self._episode_len = 0
         self._layout = {
@@ -317,17 +317,3 @@ class ReplayBuffer:
                 read_into(f"previous{i}", [log.previous])
                 loaded._frames.logs.append(log)
         return loaded
-
-
-def checked_size(size: float) -> int:
-    """Read the number of transitions that a buffer keeps.
-
-    Raises:
-        TypeError: If it is not a number.
-        ValueError: If it is below 1 or not whole.
-    """
-    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
-        raise TypeError(f"size must be an integer, not {size!r}.")
-    if not (size >= 1 and float(size).is_integer()):
-        raise ValueError(f"size must be a whole number of transitions, at least 1, not {size}.")
-    return int(size)

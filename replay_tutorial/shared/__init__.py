@@ -1,0 +1,8 @@
+"""The second floor: what the processes of one machine share."""
+
+from replay_tutorial.shared.limiter import SamplesPerInsert
+from replay_tutorial.shared.mailbox import Mailbox
+from replay_tutorial.shared.prioritized import MPPrioritizedReplayBuffer
+from replay_tutorial.shared.uniform import MPReplayBuffer
+
+__all__ = ["MPPrioritizedReplayBuffer", "MPReplayBuffer", "Mailbox", "SamplesPerInsert"]

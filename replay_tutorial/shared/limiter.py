@@ -1,0 +1,147 @@
+"""A limiter of samples per insert: neither the actors nor the learner may run ahead of the other.
+
+How often each row is sampled decides what is learned; left alone, it would depend on how fast the machine's
+processes happen to be. The limiter keeps
+
+    error = inserts · samples_per_insert - samples
+
+inside a band around its value at the moment when sampling may begin. Above it inserting waits, below it sampling.
+
+Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
+"""
+
+import math
+import multiprocessing
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from replay_tutorial.shared.memory import SharedArrays
+
+INSERTS, SAMPLES = range(2)  # the counters, int64
+PATIENCE = 0.001  # seconds between two looks at the counters
+
+
+class SamplesPerInsert:
+    """Keeps the number of samples per insert, between processes, near a given ratio.
+
+    Pass it to processes as an argument. Whoever adds calls `await_can_insert` before and `inserted` after, whoever
+    samples `await_can_sample` and `sampled`.
+
+    Example:
+        >>> limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=800.0)
+        >>> limiter.await_can_sample(64, timeout=0.0)  # nothing has been inserted yet
+        False
+        >>> limiter.inserted(100)
+        >>> limiter.await_can_sample(64, timeout=0.0)
+        True
+    """
+
+    def __init__(self, samples_per_insert: float, min_size: int, error_buffer: float) -> None:
+        """Begin with no insert and no sample.
+
+        Args:
+            samples_per_insert: How often each row is to be sampled on average; above 0.
+            min_size: Rows to be inserted before the first is sampled; at least 1.
+            error_buffer: Half the width of the band, in samples; at least max(1, samples_per_insert).
+
+        Raises:
+            ValueError: If an argument is out of range; a narrower band could stop both sides for ever.
+        """
+        if not 0.0 < samples_per_insert < math.inf:
+            raise ValueError(f"samples_per_insert must be finite and above 0, not {samples_per_insert}.")
+        if min_size < 1:
+            raise ValueError(f"min_size must be at least 1, not {min_size}.")
+        if not max(1.0, samples_per_insert) <= error_buffer < math.inf:
+            raise ValueError(
+                f"error_buffer must be finite and at least max(1, samples_per_insert) = {max(1.0, samples_per_insert)}, "
+                f"not {error_buffer}: in a narrower band both sides would wait for ever."
+            )
+        self.samples_per_insert = float(samples_per_insert)
+        self.min_size = int(min_size)
+        self.error_buffer = float(error_buffer)
+        self._arrays = SharedArrays({"counters": ((2,), np.dtype(np.int64))})
+        self._lock = multiprocessing.get_context("spawn").Lock()
+
+    @property
+    def inserts(self) -> int:
+        """Rows inserted so far."""
+        return int(self._arrays["counters"][INSERTS])
+
+    @property
+    def samples(self) -> int:
+        """Rows sampled so far."""
+        return int(self._arrays["counters"][SAMPLES])
+
+    @property
+    def error(self) -> float:
+        """Samples that are owed: inserts · samples_per_insert - samples, from the middle of the band."""
+        return (self.inserts - self.min_size) * self.samples_per_insert - self.samples
+
+    def await_can_insert(self, count: int, timeout: float | None = None) -> bool:
+        """Wait until `count` rows may be inserted.
+
+        Args:
+            count: Rows that are to be inserted; beyond the first `min_size`, count · samples_per_insert must be at
+                most error_buffer.
+            timeout: Seconds to wait at most; None waits for ever.
+
+        Returns:
+            Whether they may.
+
+        Raises:
+            ValueError: If the count is below 1, or too great for the band.
+        """
+        if 1 <= count <= self.min_size - self.inserts:
+            return True
+        samples = count * self.samples_per_insert
+        self._check(count, samples)
+        return wait_until(lambda: self.error + samples <= self.error_buffer, timeout)
+
+    def await_can_sample(self, count: int, timeout: float | None = None) -> bool:
+        """Wait until `count` rows may be sampled.
+
+        Args:
+            count: Rows that are to be sampled, at most error_buffer.
+            timeout: Seconds to wait at most; None waits for ever.
+
+        Returns:
+            Whether they may.
+
+        Raises:
+            ValueError: If the count is below 1, or too great for the band.
+        """
+        self._check(count, count)
+        return wait_until(
+            lambda: self.inserts >= self.min_size and self.error - count >= -self.error_buffer, timeout
+        )
+
+    def inserted(self, count: int) -> None:
+        """Count rows that have been inserted."""
+        with self._lock:
+            self._arrays["counters"][INSERTS] += count
+
+    def sampled(self, count: int) -> None:
+        """Count rows that have been sampled."""
+        with self._lock:
+            self._arrays["counters"][SAMPLES] += count
+
+    def _check(self, count: int, samples: float) -> None:
+        if count < 1:
+            raise ValueError(f"count must be at least 1, not {count}.")
+        if samples > self.error_buffer:
+            raise ValueError(
+                f"{count} rows at once move the error by {samples}, more than error_buffer = {self.error_buffer}, "
+                "so that both sides might wait for ever. Take fewer at once, or make error_buffer greater."
+            )
+
+
+def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:
+    """Look at a condition until it holds or time is up; tell whether it holds."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(PATIENCE)
+    return True

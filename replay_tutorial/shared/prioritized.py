@@ -1,0 +1,196 @@
+"""The prioritized replay buffer that several processes share: any number of writers, one sampler.
+
+A writer leaves a row's mass beside the row. The sum tree is the sampler's own: it takes in new masses before it
+draws, and writes changed ones back, so that another sampler could build the same tree.
+
+Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.priorities import NONE_YET, Priorities
+from replay_tutorial.buffers.proportional import ProportionalDraw
+from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.shared.memory import Specs
+from replay_tutorial.shared.uniform import MPReplayBuffer
+
+
+class MPPrioritizedReplayBuffer(MPReplayBuffer):
+    """The newest transitions of many processes, drawn by one of them in proportion to their priority.
+
+    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that samples
+    or updates is the sampler from then on, for as long as it lives.
+
+    Example:
+        >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
+        >>> buffer.add(obs=np.zeros((10, 4)), rew=np.ones(10), priorities=np.arange(10))
+        0
+        >>> sample = buffer.sample(32, beta=0.4)
+        >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
+    """
+
+    def __init__(
+        self,
+        size: int,
+        env_dict: EnvDict,
+        *,
+        next_of: Any = None,
+        stack_compress: Any = None,
+        default_dtype: npt.DTypeLike = np.float32,
+        Nstep: Any = None,
+        seed: int | np.random.SeedSequence | None = None,
+        ctx: Any = None,
+        alpha: float = 0.6,
+        eps: float = 1e-4,
+    ) -> None:
+        """Reserve shared memory for `size` transitions.
+
+        Args:
+            size: As for `MPReplayBuffer`.
+            env_dict: As for `PrioritizedReplayBuffer`.
+            next_of: Not here.
+            stack_compress: Not here.
+            default_dtype: As for `MPReplayBuffer`.
+            Nstep: Not here; each actor folds its own steps with `NStep`.
+            seed: As for `MPReplayBuffer`.
+            ctx: As for `MPReplayBuffer`.
+            alpha: How much priorities count, in [0, 1]; 0 is uniform.
+            eps: Added to each priority, finite and at least 0.
+
+        Raises:
+            OSError: If the system has no room for it.
+            TypeError: If an argument is of the wrong kind.
+            ValueError: If a value is out of range, or an argument is not supported here.
+        """
+        self._exponents = (alpha, eps)
+        super().__init__(
+            size,
+            env_dict,
+            next_of=next_of,
+            stack_compress=stack_compress,
+            default_dtype=default_dtype,
+            Nstep=Nstep,
+            seed=seed,
+            ctx=ctx,
+        )
+        if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
+            raise ValueError(f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself.")
+        self._arrays["seen"][0] = NONE_YET
+
+    def _specs(self, capacity: int) -> Specs:
+        double = np.dtype(np.float64)
+        return {**super()._specs(capacity), "masses": ((capacity,), double), "seen": ((1,), double)}
+
+    def _look_into_arrays(self) -> None:
+        super()._look_into_arrays()
+        self._priorities = Priorities(self._arrays["masses"], self._arrays["seen"], *self._exponents)
+        self._draw: tuple[int, ProportionalDraw] | None = None  # of the sampler: its process, and its tree
+
+    def _forget_views(self) -> None:
+        super()._forget_views()
+        self.__dict__.pop("_priorities", None)
+        self.__dict__.pop("_draw", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_priorities", "_draw")}
+
+    @property
+    def stale_updates(self) -> int:
+        """Priorities that this process dropped because their row had been replaced."""
+        return 0 if self._draw is None else self._draw[1].stale_updates
+
+    def add(self, *, priorities: Any = None, **fields: Any) -> int:
+        """Add one transition, or a batch along axis 0, from any process.
+
+        Args:
+            priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
+                highest priority that any row has been given.
+            **fields: A value for each field; nested dicts and tuples are joined by "/".
+
+        Returns:
+            The index of the first row.
+
+        Raises:
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric.
+            ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
+        """
+        count, columns = self._fields.to_columns(fields)
+        with self._lock:
+            masses = self._priorities.masses_of_new(priorities, count)
+            index = self._ring.append(count, columns)
+            self._priorities.put(index, count, masses)
+        self._episode_len += count
+        return index
+
+    def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
+        """Draw transitions in proportion to their masses, stratified, with replacement.
+
+        Args:
+            batch_size: Number of transitions.
+            beta: How much of the bias is made good by the weights, in [0, 1].
+            normalize: Weights are divided by the greatest weight of the "buffer", or of the "batch".
+
+        Returns:
+            As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`, float32[batch_size].
+
+        Raises:
+            RuntimeError: If another living process is the sampler.
+            TypeError: If batch_size is not an integer.
+            ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
+        """
+        with self._lock:
+            self._check_sample(batch_size)
+            draw = self._sampler_draw()
+            draw.take_in(self._ring.oldest_index, self._ring.next_index)
+            slots, weights = draw.draw(batch_size, beta, normalize, self._rng)
+            batch = self._fields.to_batch(self._ring.take(slots))
+            indexes = self._ring.indexes(slots)
+        return batch | {"indexes": indexes, "weights": weights}
+
+    def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Give rows new priorities.
+
+        Of a repeated index the last priority stays; an update for a row that has been replaced is dropped and counted
+        in `stale_updates`.
+
+        Args:
+            indexes: Integers[n], as `sample` gave them.
+            priorities: |TD error|[n], finite and at least 0.
+
+        Raises:
+            IndexError: If an index was never given out.
+            RuntimeError: If another living process is the sampler.
+            TypeError: If indexes are not integers or priorities not real numbers.
+            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
+        """
+        with self._lock:
+            self._claim()
+            self._sampler_draw().update(indexes, priorities, self._ring.oldest_index, self._ring.next_index)
+
+    def get_max_priority(self) -> float:
+        """Tell the highest priority that any row has been given; 1.0 before the first."""
+        return self._priorities.highest
+
+    def clear(self) -> None:
+        """Forget every transition and priority. Indexes go on counting.
+
+        Raises:
+            RuntimeError: If another living process is the sampler.
+        """
+        with self._lock:
+            self._claim()
+            self._sampler_draw().forget(self._ring.slots_in_order(), self._ring.next_index)
+            self._ring.clear()
+        self._episode_len = 0
+
+    def _sampler_draw(self) -> ProportionalDraw:
+        """Give this process's tree; one inherited from a parent by fork is not its own."""
+        if self._draw is None or self._draw[0] != os.getpid():
+            self._draw = (os.getpid(), ProportionalDraw(self._priorities, SumTree(self._ring.capacity)))
+        return self._draw[1]

@@ -1,0 +1,250 @@
+"""The uniform replay buffer that several processes share: any number of writers, one sampler.
+
+The calls are those of `buffers.uniform.ReplayBuffer`; rows and counters lie in shared memory, behind a lock. Values
+are checked and converted before the lock is taken.
+
+Left out: what belongs to one stream of steps (n-step windows, shared frames). That is the actor's: see `NStep`.
+"""
+
+import multiprocessing
+import operator
+import os
+import sys
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, checked_size
+from replay_tutorial.shared.memory import SharedArrays, Specs
+from replay_tutorial.shared.ring import SharedRing, ring_specs
+
+
+class MPReplayBuffer:
+    """The newest transitions of many processes, drawn uniformly by one of them.
+
+    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that samples
+    is the sampler from then on, for as long as it lives.
+
+    Example:
+        >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
+        >>> buffer.add(obs=np.zeros((10, 4)), rew=np.ones(10))
+        0
+        >>> buffer.sample(32)["obs"].shape, buffer.get_stored_size()
+        ((32, 4), 10)
+    """
+
+    def __init__(
+        self,
+        size: int,
+        env_dict: EnvDict,
+        *,
+        next_of: Any = None,
+        stack_compress: Any = None,
+        default_dtype: npt.DTypeLike = np.float32,
+        Nstep: Any = None,
+        seed: int | np.random.SeedSequence | None = None,
+        ctx: Any = None,
+    ) -> None:
+        """Reserve shared memory for `size` transitions; pages are handed out when they are first written.
+
+        Args:
+            size: Number of transitions kept; when it is reached, the oldest make room.
+            env_dict: As for `ReplayBuffer`.
+            next_of: Not here: rows of several processes follow each other in no order.
+            stack_compress: Not here, for the same reason.
+            default_dtype: The dtype of fields that name none.
+            Nstep: Not here; each actor folds its own steps with `NStep`.
+            seed: Seeds the drawing; None takes fresh randomness from the operating system.
+            ctx: The multiprocessing context that makes the lock; None makes one that suits every start method.
+
+        Raises:
+            OSError: If the system has no room for it.
+            TypeError: If an argument is of the wrong kind.
+            ValueError: If a value is out of range, or an argument is not supported here.
+        """
+        for name, value in (("Nstep", Nstep), ("next_of", next_of), ("stack_compress", stack_compress)):
+            if value is not None:
+                raise ValueError(
+                    f"{type(self).__name__} has no {name}: it belongs to one stream of steps, and many processes add "
+                    "here. Do it in the actor: fold its steps with NStep, then add the rows, next_obs among them."
+                )
+        capacity = checked_size(size)
+        self._fields = Fields(env_dict, default_dtype)
+        self._arrays = SharedArrays(self._specs(capacity))
+        self._lock = (ctx or multiprocessing.get_context("spawn")).Lock()
+        self._rng = np.random.default_rng(seed)
+        self._episode_len = 0
+        self._look_into_arrays()
+
+    def _specs(self, capacity: int) -> Specs:
+        return ring_specs(capacity, self._fields.dtype)
+
+    def _look_into_arrays(self) -> None:
+        self._ring = SharedRing(self._arrays)
+
+    def close(self) -> None:
+        """Give up this process's share of the memory, which is free when the last process has.
+
+        Not needed at a process's end. Every later call raises ValueError; closing again is harmless.
+        """
+        self.__dict__.pop("_arrays", None)
+        self._forget_views()
+
+    def _forget_views(self) -> None:
+        self.__dict__.pop("_ring", None)
+
+    def __enter__(self) -> Self:
+        """Use the buffer in a `with` block, which closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("_arrays", "_ring", "_priorities", "_draw"):
+            raise ValueError(f"This {type(self).__name__} is closed.")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_ring"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._look_into_arrays()
+
+    def add(self, **fields: Any) -> int:
+        """Add one transition, or a batch along axis 0, from any process.
+
+        Args:
+            **fields: A value for each field; nested dicts and tuples are joined by "/".
+
+        Returns:
+            The index of the first row: its serial number, counted from 0 over all processes and never used again.
+
+        Raises:
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric.
+            ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
+        """
+        count, columns = self._fields.to_columns(fields)
+        with self._lock:
+            index = self._ring.append(count, columns)
+        self._episode_len += count
+        return index
+
+    def on_episode_end(self) -> None:
+        """End this process's episode: its length starts from 0. No row waits here."""
+        self._episode_len = 0
+
+    def sample(self, batch_size: int) -> Batch:
+        """Draw transitions uniformly, with replacement.
+
+        Args:
+            batch_size: Number of transitions.
+
+        Returns:
+            For each field an array of shape (batch_size, *shape), the caller's own.
+
+        Raises:
+            RuntimeError: If another living process is the sampler.
+            TypeError: If batch_size is not an integer.
+            ValueError: If it is below 1, or the buffer is empty.
+        """
+        with self._lock:
+            self._check_sample(batch_size)
+            rows = self._ring.take(self._ring.draw(batch_size, self._rng))
+        return self._fields.to_batch(rows)
+
+    def get_all_transitions(self, shuffle: bool = False) -> Batch:
+        """Copy everything that is stored.
+
+        Args:
+            shuffle: In random order; else the oldest first.
+
+        Returns:
+            For each field an array of shape (stored, *shape).
+        """
+        with self._lock:
+            slots = self._ring.slots_in_order()
+            rows = self._ring.take(self._rng.permutation(slots) if shuffle else slots)
+        return self._fields.to_batch(rows)
+
+    def clear(self) -> None:
+        """Forget every transition. Indexes go on counting.
+
+        Raises:
+            RuntimeError: If another living process is the sampler.
+        """
+        with self._lock:
+            self._claim()
+            self._ring.clear()
+        self._episode_len = 0
+
+    def get_stored_size(self) -> int:
+        """Count the transitions that are stored."""
+        return self._ring.stored
+
+    def __len__(self) -> int:
+        """Count the transitions that are stored."""
+        return self._ring.stored
+
+    def get_buffer_size(self) -> int:
+        """Tell how many transitions can be stored."""
+        return self._ring.capacity
+
+    def get_next_index(self) -> int:
+        """Tell the index that the next row will get."""
+        return self._ring.next_index
+
+    def get_current_episode_len(self) -> int:
+        """Count the transitions that this process added since its last `on_episode_end` or `clear`."""
+        return self._episode_len
+
+    def is_Nstep(self) -> bool:
+        """Tell whether n-step transitions are made here: never."""
+        return False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for transitions."""
+        return self._ring.nbytes
+
+    @property
+    def bytes_per_transition(self) -> float:
+        """Bytes reserved for each transition that can be stored."""
+        return self.nbytes / self._ring.capacity
+
+    def _check_sample(self, batch_size: int) -> None:
+        if operator.index(batch_size) < 1:
+            raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
+        if self._ring.stored == 0:
+            raise ValueError(f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one.")
+        self._claim()
+
+    def _claim(self) -> None:
+        """Become the sampler, if no other living process is it."""
+        mine, sampler = os.getpid(), self._ring.sampler
+        if sampler not in (0, mine) and is_alive(sampler):
+            raise RuntimeError(
+                f"Process {sampler} is this buffer's sampler, and there can be only one. "
+                f"Sample there, or end it before process {mine} takes over."
+            )
+        self._ring.sampler = mine
+
+
+def is_alive(process: int) -> bool:
+    """Tell whether a process of this machine is running."""
+    if sys.platform == "win32":  # there, signal 0 would end it
+        import ctypes
+
+        handle = ctypes.windll.kernel32.OpenProcess(0x1000, False, process)  # may ask about it, no more
+        ctypes.windll.kernel32.CloseHandle(handle)
+        return bool(handle)
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

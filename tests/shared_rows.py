@@ -1,0 +1,104 @@
+"""What the tests of the multi-process buffers share: rows that give a fault away, and processes that can't hang.
+
+Every row carries its writer, its number and a checksum over the rest, so a row that was torn, never written or
+taken twice gives itself away.
+"""
+
+import os
+import signal
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+
+START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
+BUFFERS = [MPReplayBuffer, MPPrioritizedReplayBuffer]
+WIDTH = 8
+PATIENCE = 120  # seconds; a test that waits longer hangs
+SIGNIFICANCE = 1e-4  # of every chi-square test: one false alarm in ten thousand runs
+
+every_start_method = pytest.mark.parametrize("start_method", START_METHODS)
+every_buffer = pytest.mark.parametrize("buffer_class", BUFFERS)
+
+
+def row_fields(width=WIDTH):
+    return {
+        "obs": {"shape": width},
+        "writer": {"shape": (), "dtype": np.int64},
+        "number": {"shape": (), "dtype": np.int64},
+        "checksum": {"shape": (), "dtype": np.float64},
+    }
+
+
+def rows_of(writer, first, count, width=WIDTH):
+    """Rows `first` to `first + count` of a writer; numbers begin at 1 and obs is never 0."""
+    number = np.arange(first, first + count) + 1
+    obs = ((number[:, np.newaxis] * 7 + np.arange(width) + writer) % 1000 + 1).astype(np.float32)
+    return {
+        "obs": obs,
+        "writer": np.full(count, writer),
+        "number": number,
+        "checksum": checksum(obs, writer, number),
+    }
+
+
+def checksum(obs, writer, number):
+    return obs.sum(axis=1, dtype=np.float64) + 1e6 * writer + 1e8 * number
+
+
+def assert_whole(batch):
+    width = batch["obs"].shape[1]
+    assert batch["number"].min() >= 1, "a row that nobody wrote"
+    right = (
+        batch["number"][:, np.newaxis] * 7 + np.arange(width) + batch["writer"][:, np.newaxis]
+    ) % 1000 + 1
+    assert np.array_equal(batch["obs"], right), "a torn row"
+    assert np.array_equal(batch["checksum"], checksum(batch["obs"], batch["writer"], batch["number"]))
+
+
+@pytest.fixture(autouse=True)
+def impatience():
+    """Ends a test that hangs, by a signal: a lock that nobody gives back can't be waited for."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def give_up(*_):
+        raise TimeoutError(f"hung for {PATIENCE} seconds")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(PATIENCE)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def running(context, target, arguments):
+    """Runs `target(*arguments[k])` in processes; at the end all must have left with status 0."""
+    processes = [context.Process(target=target, args=each, daemon=True) for each in arguments]
+    for process in processes:
+        process.start()
+    try:
+        yield processes
+        for process in processes:
+            process.join(PATIENCE)
+        assert [process.exitcode for process in processes] == [0] * len(processes)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def in_child(context, target, *arguments):
+    """Runs `target(*arguments, answers)` in a process and returns what it put into `answers`."""
+    answers = context.Queue()
+    with running(context, target, [(*arguments, answers)]):
+        return answers.get(timeout=PATIENCE)
+
+
+def add_rows(buffer, writer, first, count, answers):
+    """Adds rows; the answer is the index of the first."""
+    answers.put(buffer.add(**rows_of(writer, first, count)))

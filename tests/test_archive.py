@@ -1,0 +1,461 @@
+"""Save and load: all of a buffer comes back bit for bit, and no file and no crash can do harm."""
+
+import os
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from histories import (
+    CONFIGURATIONS,
+    EXAMPLE_ENV_DICT,
+    N_STEP,
+    behaviour,
+    configured,
+    example_transitions,
+    random_operation,
+    snapshot,
+)
+
+from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+
+EVERY = pytest.mark.parametrize("name", CONFIGURATIONS)
+
+
+def saved(buffer: Any, folder: Path) -> Path:
+    path = folder / "buffer"
+    buffer.save(path)
+    return path
+
+
+@EVERY
+@pytest.mark.parametrize("rows", [0, 1, 5, 12, 60])
+def test_loaded_buffer_lives_the_same_life_as_the_one_saved(name, rows, tmp_path):
+    buffer = configured(name, rows=rows)
+    loaded = configured(name, seed=99)
+    before = snapshot(buffer)
+    loaded.load(saved(buffer, tmp_path))
+    assert snapshot(buffer) == before, "saving changed the buffer"
+    assert behaviour(loaded) == behaviour(buffer)
+    mine, theirs = np.random.default_rng(5), np.random.default_rng(5)
+    for i in range(1000):
+        assert random_operation(buffer, mine) == random_operation(loaded, theirs), f"operation {i}"
+    assert behaviour(loaded) == behaviour(buffer)
+
+
+@EVERY
+def test_life_may_be_saved_at_any_moment(name, tmp_path):
+    """Also with an open window, an empty buffer after clear, a ring at its seam, priorities not yet in the tree."""
+    buffer = configured(name, size=7)
+    rng = np.random.default_rng(2)
+    for _ in range(120):
+        random_operation(buffer, rng)
+        loaded = configured(name, size=7)
+        loaded.load(saved(buffer, tmp_path))
+        assert behaviour(loaded) == behaviour(buffer)
+        state = rng.bit_generator.state
+        expected = [random_operation(buffer, rng) for _ in range(3)]
+        rng.bit_generator.state = state
+        assert [random_operation(loaded, rng) for _ in range(3)] == expected
+
+
+@EVERY
+def test_load_replaces_what_was_there(name, tmp_path):
+    path = saved(configured(name, rows=5), tmp_path)
+    loaded = configured(name, rows=44, seed=7)
+    loaded.sample(3)
+    loaded.load(path)
+    fresh = configured(name)
+    fresh.load(path)
+    assert behaviour(loaded) == behaviour(fresh)
+    assert loaded.get_stored_size() <= 5
+
+
+@EVERY
+def test_buffers_loaded_from_one_file_are_independent_of_it_and_of_each_other(name, tmp_path):
+    path = saved(configured(name, rows=30), tmp_path)
+    content = path.read_bytes()
+    first, second = configured(name), configured(name)
+    first.load(path)
+    second.load(path)
+    before = snapshot(second)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        random_operation(first, rng)
+    assert snapshot(second) == before
+    assert path.read_bytes() == content
+
+
+@EVERY
+def test_same_buffer_makes_the_same_file_content(name, tmp_path):
+    buffer = configured(name, rows=30)
+    buffer.save(tmp_path / "a")
+    buffer.save(tmp_path / "b")
+    loaded = configured(name)
+    loaded.load(tmp_path / "a")
+    loaded.save(tmp_path / "c")
+    members = [read_members(tmp_path / file) for file in "abc"]
+    assert members[0] == members[1] == members[2]
+
+
+def read_members(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as container:
+        return {member: container.read(member) for member in container.namelist()}
+
+
+def test_path_may_be_a_string_or_a_path_and_gets_no_suffix(tmp_path):
+    buffer = configured("prioritized", rows=20)
+    for path in (tmp_path / "plain", tmp_path / "with.npz", tmp_path / "größe und leer"):
+        buffer.save(str(path))
+        buffer.save(path)
+        for given in (str(path), path):
+            loaded = configured("prioritized")
+            loaded.load(given)
+            assert behaviour(loaded) == behaviour(buffer)
+    assert sorted(os.listdir(tmp_path)) == ["größe und leer", "plain", "with.npz"]
+
+
+def test_relative_path_is_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    configured("plain", rows=3).save("here")
+    assert os.listdir(tmp_path) == ["here"]
+    configured("plain").load("here")
+
+
+@EVERY
+def test_file_holds_no_pickle(name, tmp_path, monkeypatch):
+    buffer = configured(name, rows=30)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("pickle was used")
+
+    with monkeypatch.context() as patch:
+        for function in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
+            patch.setattr(pickle, function, refuse)
+        path = saved(buffer, tmp_path)
+        configured(name).load(path)
+    with np.load(path, allow_pickle=False) as members:
+        arrays = [members[member] for member in members.files if not member.endswith(".json")]
+    assert any(array.nbytes for array in arrays)
+    assert all(array.dtype.kind != "O" for array in arrays)
+
+
+def other_buffers() -> dict[str, Any]:
+    """Buffers that a file of the plain buffer of size 12 does not belong to, and prioritized likewise."""
+    changed = {name: dict(spec) for name, spec in EXAMPLE_ENV_DICT.items()}
+    wider = {**changed, "rew": {"shape": 2}}
+    double = {**changed, "rew": {"dtype": np.float64}}
+    number = {**changed, "rew": {"shape": ()}}
+    renamed = {("action" if name == "act" else name): spec for name, spec in changed.items()}
+    more = {**changed, "extra": {}}
+    less = {name: spec for name, spec in changed.items() if name != "terminated"}
+    return {
+        "another size": ReplayBuffer(13, changed),
+        "another shape": ReplayBuffer(12, wider),
+        "another dtype": ReplayBuffer(12, double),
+        "a number for a vector": ReplayBuffer(12, number),
+        "another name": ReplayBuffer(12, renamed),
+        "one field more": ReplayBuffer(12, more),
+        "one field less": ReplayBuffer(12, less),
+        "another default dtype": ReplayBuffer(12, changed, default_dtype=np.float16),
+        "next_of": ReplayBuffer(12, changed, next_of="obs"),
+        "stack_compress": ReplayBuffer(12, changed, stack_compress="obs"),
+        "both": ReplayBuffer(12, changed, next_of="obs", stack_compress="obs"),
+        "another stack axis": ReplayBuffer(12, changed, next_of="obs", stack_compress={"obs": 1}),
+        "n-step": ReplayBuffer(12, changed, Nstep=N_STEP),
+        "another n": ReplayBuffer(12, changed, Nstep={**N_STEP, "size": 4}),
+        "another gamma": ReplayBuffer(12, changed, Nstep={**N_STEP, "gamma": 0.91}),
+        "another next": ReplayBuffer(12, changed, Nstep={**N_STEP, "next": "obs"}),
+        "another kind": PrioritizedReplayBuffer(12, changed),
+        "another alpha": PrioritizedReplayBuffer(12, changed, alpha=0.61),
+        "another eps": PrioritizedReplayBuffer(12, changed, eps=2e-4),
+    }
+
+
+def test_every_other_layout_is_refused_in_both_directions_and_changes_nothing(tmp_path):
+    buffers = other_buffers()
+    buffers["plain"] = ReplayBuffer(12, EXAMPLE_ENV_DICT)
+    rng = np.random.default_rng(0)
+    for name, buffer in buffers.items():
+        batch: dict[str, Any] = example_transitions(rng, 9)
+        if name == "another shape":
+            batch["rew"] = np.ones((9, 2))
+        if name == "a number for a vector":
+            batch["rew"] = np.ones(9)
+        if name == "another name":
+            batch["action"] = batch.pop("act")
+        if name == "one field more":
+            batch["extra"] = np.ones(9)
+        if name == "one field less":
+            del batch["terminated"]
+        buffer.add(**batch)
+        buffer.save(tmp_path / name)
+    for name, buffer in buffers.items():
+        before = snapshot(buffer)
+        for other in buffers:
+            if other != name:
+                with pytest.raises(ValueError, match="layout"):
+                    buffer.load(tmp_path / other)
+        assert snapshot(buffer) == before
+        buffer.load(tmp_path / name)
+        assert behaviour(buffer) == before[:-1]
+
+
+def test_message_of_a_refused_layout_names_the_difference(tmp_path):
+    path = saved(ReplayBuffer(12, EXAMPLE_ENV_DICT), tmp_path)
+    with pytest.raises(ValueError, match="(?s)12.*13|13.*12"):
+        ReplayBuffer(13, EXAMPLE_ENV_DICT).load(path)
+    with pytest.raises(ValueError, match="extra"):
+        ReplayBuffer(12, {**EXAMPLE_ENV_DICT, "extra": {}}).load(path)
+
+
+def test_seed_is_no_part_of_the_layout(tmp_path):
+    path = saved(configured("plain", seed=1, rows=20), tmp_path)
+    loaded = configured("plain", seed=2)
+    loaded.load(path)
+    assert behaviour(loaded) == behaviour(configured("plain", seed=1, rows=20))
+
+
+@EVERY
+def test_damaged_file_is_refused_or_loads_as_if_whole(name, tmp_path):
+    """One byte after the other is changed: never may the buffer differ from both what it was and what was saved."""
+    content = saved(configured(name, rows=30), tmp_path).read_bytes()
+    target = configured(name, rows=3, seed=8)
+    before = snapshot(target)
+    whole = configured(name)
+    whole.load(tmp_path / "buffer")
+    expected = behaviour(whole)
+    rng = np.random.default_rng(0)
+    damaged, refused = tmp_path / "damaged", 0
+    ends = [*range(60), *range(len(content) - 400, len(content))]
+    for position in {*ends, *rng.integers(0, len(content), 250).tolist()}:
+        changed = bytearray(content)
+        changed[position] ^= int(rng.choice([0x01, 0x80, 0xFF, rng.integers(1, 256)]))
+        damaged.write_bytes(changed)
+        try:
+            target.load(damaged)
+        except ValueError:
+            refused += 1
+            if refused % 20 == 0:
+                assert snapshot(target) == before
+        else:
+            assert behaviour(target) == expected, f"byte {position} of {len(content)}"
+            target = configured(name, rows=3, seed=8)
+            before = snapshot(target)
+    assert snapshot(target) == before
+    assert refused > 250
+
+
+@EVERY
+def test_truncated_or_lengthened_file_is_refused_or_loads_as_if_whole(name, tmp_path):
+    content = saved(configured(name, rows=30), tmp_path).read_bytes()
+    target = configured(name, rows=3, seed=8)
+    before = snapshot(target)
+    damaged = tmp_path / "damaged"
+    for length in [*range(0, len(content), 97), len(content) - 1]:
+        damaged.write_bytes(content[:length])
+        with pytest.raises(ValueError):
+            target.load(damaged)
+    assert snapshot(target) == before
+    for more in (b"\0", b"more"):
+        damaged.write_bytes(content + more)
+        try:
+            target.load(damaged)
+        except ValueError:
+            assert snapshot(target) == before
+        else:
+            assert len(target) > 3
+
+
+def repacked(path: Path, change: Any) -> None:
+    """Write a zip anew with its members changed, so that all checksums are right."""
+    members = read_members(path)
+    members = change(members)
+    with zipfile.ZipFile(path, "w") as container:
+        for member, content in members.items():
+            container.writestr(member, content)
+
+
+@EVERY
+@pytest.mark.parametrize("part", ["removed", "emptied", "halved"])
+def test_file_with_a_part_missing_is_refused(name, part, tmp_path):
+    buffer = configured(name, rows=30)
+    path = saved(buffer, tmp_path)
+    before = snapshot(buffer)
+    content = path.read_bytes()
+    for member, old in read_members(path).items():
+        path.write_bytes(content)
+        new = {"removed": None, "emptied": b"", "halved": old[: len(old) // 2]}[part]
+        if new == old:
+            continue
+        repacked(path, lambda members, member=member, new=new: {
+            key: value for key, value in {**members, member: new}.items() if value is not None
+        })
+        with pytest.raises(ValueError):
+            buffer.load(path)
+    assert snapshot(buffer) == before
+
+
+def test_file_of_another_version_is_refused(tmp_path):
+    buffer = configured("plain", rows=30)
+    path = saved(buffer, tmp_path)
+    before = snapshot(buffer)
+
+    def newer(members: dict[str, bytes]) -> dict[str, bytes]:
+        text = members["state.json"]
+        assert b'"version": 1' in text
+        return {**members, "state.json": text.replace(b'"version": 1', b'"version": 2')}
+
+    repacked(path, lambda members: members)
+    buffer.load(path)
+    repacked(path, newer)
+    with pytest.raises(ValueError, match="version 2"):
+        buffer.load(path)
+    assert snapshot(buffer) == before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 1000,
+        b"PK\x05\x06" + b"\0" * 18,
+        b"{}",
+        pickle.dumps({"rows": [1, 2, 3]}),
+        os.urandom(5000),
+    ],
+    ids=["empty", "zeros", "empty zip", "text", "pickle", "random"],
+)
+def test_foreign_file_is_refused(content, tmp_path):
+    path = tmp_path / "foreign"
+    path.write_bytes(content)
+    buffer = configured("prioritized", rows=20)
+    before = snapshot(buffer)
+    with pytest.raises(ValueError, match="foreign"):
+        buffer.load(path)
+    assert snapshot(buffer) == before
+
+
+def test_numpys_own_files_are_refused(tmp_path):
+    buffer = configured("plain", rows=20)
+    before = snapshot(buffer)
+    with (tmp_path / "npz").open("wb") as file:
+        np.savez(file, rows=np.zeros(3))
+    with (tmp_path / "npy").open("wb") as file:
+        np.save(file, np.zeros(3))
+    with zipfile.ZipFile(tmp_path / "json", "w") as container:
+        container.writestr("state.json", "[1, 2")
+    with zipfile.ZipFile(tmp_path / "list", "w") as container:
+        container.writestr("state.json", "[1, 2]")
+    for name in ("npz", "npy", "json", "list"):
+        with pytest.raises(ValueError, match=name):
+            buffer.load(tmp_path / name)
+    assert snapshot(buffer) == before
+
+
+def test_file_that_is_not_there_or_is_a_folder_is_an_os_error(tmp_path):
+    buffer = configured("plain", rows=20)
+    before = snapshot(buffer)
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(OSError):
+            buffer.load(path)
+    with pytest.raises(OSError):
+        buffer.save(tmp_path / "no folder" / "file")
+    with pytest.raises(OSError):
+        buffer.save(tmp_path)
+    assert snapshot(buffer) == before
+    assert os.listdir(tmp_path) == []
+
+
+@EVERY
+@pytest.mark.parametrize("at", ["replace", "fsync", "write"])
+def test_save_that_fails_leaves_the_old_file_whole_and_no_other(name, at, tmp_path, monkeypatch):
+    old = configured(name, rows=5)
+    path = saved(old, tmp_path)
+    content = path.read_bytes()
+    buffer = configured(name, rows=40)
+    before = snapshot(buffer)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        if at == "write":
+            patch.setattr(zipfile.ZipFile, "close", fail)
+        else:
+            patch.setattr(os, at, fail)
+        with pytest.raises(OSError, match="no space"):
+            buffer.save(path)
+    assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["buffer"]
+    assert snapshot(buffer) == before
+    buffer.save(path)
+    loaded = configured(name)
+    loaded.load(path)
+    assert behaviour(loaded) == behaviour(buffer)
+
+
+KILLED = """
+import sys
+import numpy as np
+from replay_tutorial import PrioritizedReplayBuffer
+buffer = PrioritizedReplayBuffer(200_000, {"obs": {"shape": 20}, "act": {"shape": (), "dtype": np.int64}}, seed=0)
+print("ready", flush=True)
+for life in range(1, 1000):
+    buffer.add(obs=np.full((200_000, 20), life), act=np.full(200_000, life))
+    buffer.save(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_process_killed_while_saving_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "buffer"
+    env_dict = {"obs": {"shape": 20}, "act": {"shape": (), "dtype": np.int64}}
+    buffer = PrioritizedReplayBuffer(200_000, env_dict, seed=0)
+    buffer.add(obs=np.zeros((200_000, 20)), act=np.zeros(200_000))
+    buffer.save(path)
+    lives = []
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(float(rng.uniform(0.0, 0.4)))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        buffer.load(path)
+        rows = buffer.get_all_transitions()
+        assert len(rows["act"]) == 200_000
+        assert len(np.unique(rows["act"])) == len(np.unique(rows["obs"])) == 1, "a file of two lives"
+        assert rows["obs"][0, 0] == rows["act"][0]
+        lives.append(int(rows["act"][0]))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")
+def test_file_can_be_read_by_whom_other_new_files_can(tmp_path):
+    ordinary = tmp_path / "ordinary"
+    ordinary.write_bytes(b"")
+    path = saved(configured("plain", rows=3), tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
+
+
+def test_large_buffer_goes_through_a_file(tmp_path):
+    """Tens of megabytes, wrapped around the seam: pieces are written and read in full."""
+    env_dict = {"obs": {"shape": (4, 40, 40), "dtype": np.uint8}, "act": {"shape": (), "dtype": np.int64}}
+    for arguments in ({}, {"next_of": "obs", "stack_compress": "obs"}):
+        buffer = ReplayBuffer(2000, env_dict, seed=0, **arguments)  # type: ignore[arg-type]
+        rng = np.random.default_rng(0)
+        obs = rng.integers(0, 256, (3000, 4, 40, 40)).astype(np.uint8)
+        buffer.add(obs=obs, act=np.arange(3000), **({"next_obs": obs[::-1]} if arguments else {}))
+        loaded = ReplayBuffer(2000, env_dict, **arguments)  # type: ignore[arg-type]
+        loaded.load(saved(buffer, tmp_path))
+        np.testing.assert_array_equal(loaded.get_all_transitions()["obs"], obs[1000:])
+        assert loaded.sample(5)["act"].tolist() == buffer.sample(5)["act"].tolist()

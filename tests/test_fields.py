@@ -1,0 +1,476 @@
+"""What may be added, what is made of it, and what is refused before anything changes."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from histories import CONFIGURATIONS, configured, example_transitions, snapshot
+
+from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+
+INTEGER_DTYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
+FLOAT_DTYPES = [np.float16, np.float32, np.float64, np.longdouble]
+COMPLEX_DTYPES = [np.complex64, np.complex128, np.clongdouble]
+DTYPES = [np.bool_, *INTEGER_DTYPES, *FLOAT_DTYPES, *COMPLEX_DTYPES]
+
+
+def stored(value: Any, dtype: Any = np.float32, shape: Any = (), size: int = 8) -> np.ndarray:
+    """Add one value to a new buffer of one field and look at what it holds."""
+    buffer = ReplayBuffer(size, {"x": {"shape": shape, "dtype": dtype}})
+    buffer.add(x=value)
+    return buffer.get_all_transitions()["x"]
+
+
+def extremes(dtype: Any) -> np.ndarray:
+    if np.dtype(dtype).kind == "b":
+        return np.array([False, True, True, False])
+    if np.dtype(dtype).kind in "iu":
+        return np.array([np.iinfo(dtype).min, np.iinfo(dtype).max, 0, 1], dtype)
+    info = np.finfo(dtype)
+    values = np.array([info.min, info.max, info.tiny, np.nan, np.inf, -np.inf, -0.0], info.dtype)
+    if np.dtype(dtype).kind == "f":
+        return values
+    pairs = np.empty(len(values), dtype)
+    pairs.real, pairs.imag = values, values[::-1]
+    return pairs
+
+
+def bits(array: np.ndarray) -> Any:
+    """An array's bytes; for the longest floats, whose unused bytes hold anything, their text."""
+    longest = array.dtype in (np.longdouble, np.clongdouble)
+    return [repr(value) for value in array.ravel()] if longest else array.tobytes()
+
+
+class TestEnvDict:
+    """The description of a transition."""
+
+    def test_shape_is_1_and_dtype_the_default_unless_told(self):
+        buffer = ReplayBuffer(4, {"a": {}, "b": {"shape": 3}, "c": {"dtype": np.int8}}, default_dtype=np.float64)
+        buffer.add(a=1, b=[1, 2, 3], c=4)
+        sample = buffer.sample(6)
+        assert {name: (column.shape, column.dtype) for name, column in sample.items()} == {
+            "a": ((6, 1), np.dtype(np.float64)),
+            "b": ((6, 3), np.dtype(np.float64)),
+            "c": ((6, 1), np.dtype(np.int8)),
+        }
+
+    def test_default_dtype_is_float32(self):
+        assert stored(1.5).dtype == np.float32
+
+    @pytest.mark.parametrize(
+        ("shape", "expected"),
+        [
+            ((), ()),
+            (1, (1,)),
+            (5, (5,)),
+            (np.int64(5), (5,)),
+            ([2, 3], (2, 3)),
+            ((2, 3, 4), (2, 3, 4)),
+            (np.array([2, 3]), (2, 3)),
+            ((1, 1), (1, 1)),
+            ((84, 84, 3), (84, 84, 3)),
+        ],
+    )
+    def test_shape_may_be_a_number_or_several_or_none(self, shape, expected):
+        values = np.arange(2 * np.prod(expected, dtype=int)).reshape(2, *expected)
+        column = stored(values, np.float32, shape)
+        assert column.shape == (2, *expected)
+        np.testing.assert_array_equal(column, values)
+
+    @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+    def test_callers_dict_is_not_changed(self, kind):
+        inner = {"shape": [2, 2], "dtype": "uint8"}
+        env_dict = {"obs": inner, "rew": {}}
+        buffer = kind(4, env_dict, next_of="obs", stack_compress="obs", Nstep={"size": 2, "rew": "rew", "next": "next_obs"})
+        buffer.add(obs=np.zeros((2, 2)), rew=1, next_obs=np.zeros((2, 2)))
+        assert env_dict == {"obs": {"shape": [2, 2], "dtype": "uint8"}, "rew": {}}
+        assert env_dict["obs"] is inner
+
+    def test_changing_the_dict_afterwards_does_not_change_the_buffer(self):
+        env_dict: dict[str, Any] = {"obs": {"shape": [2]}}
+        buffer = ReplayBuffer(4, env_dict)
+        env_dict["obs"]["shape"].append(3)
+        env_dict["obs"]["dtype"] = np.int8
+        env_dict["rew"] = {}
+        buffer.add(obs=[0.5, 1.5])
+        assert buffer.sample(1)["obs"].tolist() == [[0.5, 1.5]]
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_dtypes_come_back_bit_for_bit(self, dtype):
+        values = extremes(dtype)
+        for shape in ((), (1,), (2, 3)):
+            batch = np.broadcast_to(values.reshape(-1, *([1] * len(shape))), (len(values), *shape)).copy()
+            column = stored(batch, dtype, shape)
+            assert column.dtype == dtype
+            assert bits(column) == bits(batch)
+            one_by_one = ReplayBuffer(8, {"x": {"shape": shape, "dtype": dtype}})
+            for value in batch:
+                one_by_one.add(x=value)
+            assert bits(one_by_one.get_all_transitions()["x"]) == bits(batch)
+
+    @pytest.mark.parametrize("dtype", ["float32", "<f4", ">f4", float, int, bool, "?", np.dtype("u2")])
+    def test_dtype_may_be_written_in_any_of_numpys_ways(self, dtype):
+        assert stored(1, dtype).dtype == np.dtype(dtype).newbyteorder("=")
+
+    @pytest.mark.parametrize("dtype", [object, str, "U5", "S3", "datetime64[s]", "timedelta64[s]", [("a", "f4")]])
+    def test_dtypes_that_hold_no_numbers_are_refused(self, dtype):
+        with pytest.raises((TypeError, ValueError)):
+            ReplayBuffer(4, {"x": {"dtype": dtype}})
+
+    @pytest.mark.parametrize("shape", [0, -1, (2, -3), (0,), (3, 0), 2.5, (2, 1.5), "3", None])
+    def test_shapes_that_make_no_sense_are_refused(self, shape):
+        with pytest.raises((TypeError, ValueError)):
+            ReplayBuffer(4, {"x": {"shape": shape}})
+
+    @pytest.mark.parametrize("spec", [{"shap": 3}, {"type": np.int8}, {"shape": 3, "add_shape": 1}])
+    def test_misspelt_entries_are_refused(self, spec):
+        with pytest.raises((KeyError, ValueError, TypeError)):
+            ReplayBuffer(4, {"x": spec})
+
+    @pytest.mark.parametrize("env_dict", [{"x": 3}, {"x": None}, {"x": np.float32}, {3: {}}, {"": {}}])
+    def test_what_is_no_dict_of_dicts_is_refused(self, env_dict):
+        with pytest.raises((TypeError, ValueError)):
+            ReplayBuffer(4, env_dict)
+
+
+class Arraylike:
+    """What JAX hands out: an object that is no array but becomes one."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.array.view()
+        array.flags.writeable = False
+        return array if dtype is None else array.astype(dtype)
+
+
+class TestValues:
+    """The ways in which one transition, or a batch of them, may be given."""
+
+    VALUES = np.arange(12).reshape(2, 2, 3)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            VALUES,
+            VALUES.astype(np.float64),
+            VALUES.tolist(),
+            tuple(VALUES),
+            np.asfortranarray(VALUES),
+            np.repeat(VALUES, 2, axis=2)[:, :, ::2],
+            VALUES[::-1, ::-1, ::-1].copy()[::-1, ::-1, ::-1],
+            VALUES.astype(">i8"),
+            VALUES.astype(">f4"),
+            VALUES.astype(np.float16),
+            VALUES.astype(np.longdouble),
+            VALUES.astype(np.uint8).view(np.memmap),
+            Arraylike(VALUES),
+            Arraylike(VALUES.astype(np.uint8)),
+            memoryview(VALUES),
+            [[Arraylike(row) for row in rows] for rows in VALUES],
+        ],
+        ids=lambda given: type(given).__name__,
+    )
+    @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64])
+    def test_anything_that_numpy_makes_numbers_of_may_be_added(self, given, dtype):
+        if isinstance(given, tuple):
+            given = list(given)  # tuples are nested fields, as in gymnasium
+        column = stored(given, dtype, (2, 3))
+        assert column.dtype == dtype
+        np.testing.assert_array_equal(column, self.VALUES)
+
+    def test_read_only_arrays_may_be_added(self):
+        values = self.VALUES.copy()
+        values.flags.writeable = False
+        column = stored(values, np.int64, (2, 3))
+        np.testing.assert_array_equal(column, self.VALUES)
+        column[...] = 0  # and what comes out may be written to
+
+    def test_torch_tensors_may_be_added(self):
+        torch = pytest.importorskip("torch")
+        for dtype in (torch.float32, torch.uint8, torch.int64, torch.float64, torch.float16):
+            np.testing.assert_array_equal(stored(torch.from_numpy(self.VALUES).to(dtype), shape=(2, 3)), self.VALUES)
+        np.testing.assert_array_equal(stored(torch.tensor(3.0)), [3.0])
+        assert stored(torch.tensor(True), bool).tolist() == [True]
+
+    def test_jax_arrays_may_be_added(self):
+        jax = pytest.importorskip("jax")
+        np.testing.assert_array_equal(stored(jax.numpy.asarray(self.VALUES), shape=(2, 3)), self.VALUES)
+
+    @pytest.mark.parametrize(
+        ("given", "shape", "expected"),
+        [
+            (5, (), [5]),
+            ([5], (), [5]),
+            ([5, 6], (), [5, 6]),
+            (5, (1,), [[5]]),
+            ([5], (1,), [[5]]),
+            ([[5]], (1,), [[5]]),
+            ([5, 6], (1,), [[5], [6]]),
+            ([[5], [6]], (1,), [[5], [6]]),
+            ([5, 6], (2,), [[5, 6]]),
+            ([[5, 6]], (2,), [[5, 6]]),
+            ([[5, 6], [7, 8]], (2,), [[5, 6], [7, 8]]),
+            ([[5]], (1, 1), [[[5]]]),
+            ([[[5]], [[6]]], (1, 1), [[[5]], [[6]]]),
+        ],
+    )
+    def test_one_transition_or_a_batch_is_told_by_its_shape(self, given, shape, expected):
+        for as_given in (given, np.array(given), np.array(given, np.float32)):
+            assert stored(as_given, shape=shape).tolist() == expected
+
+    @pytest.mark.parametrize("value", [5, 5.0, True, np.float32(5), np.float64(5), np.int8(5), np.array(5), np.array(5.0)])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8, np.float16, np.longdouble, np.complex64])
+    @pytest.mark.parametrize("shape", [(), (1,)])
+    def test_scalars_of_any_kind_are_one_transition(self, value, dtype, shape):
+        column = stored(value, dtype, shape)
+        assert column.shape == (1, *shape)
+        assert column.dtype == dtype
+        assert column.ravel()[0] == value
+
+    def test_one_transition_beside_a_batch_of_one_is_a_batch_of_one(self):
+        buffer = ReplayBuffer(4, {"obs": {"shape": 3}, "rew": {"shape": ()}, "act": {}})
+        buffer.add(obs=[1, 2, 3], rew=[4.0], act=[[5]])
+        assert len(buffer) == 1
+
+    def test_nested_dicts_and_tuples_feed_fields_named_with_a_slash(self):
+        env_dict = {"obs/image": {"shape": 2}, "obs/goal/x": {"shape": ()}, "act/0": {}, "act/1": {"shape": ()}}
+        buffer = ReplayBuffer(8, env_dict)
+        buffer.add(obs={"image": [1, 2], "goal": {"x": 3}}, act=(4, 5))
+        buffer.add(obs={"image": [[1, 2], [3, 4]], "goal": {"x": [3, 4]}}, act=([4, 5], [5, 6]))
+        buffer.add(**{"obs/image": [9, 9], "obs/goal/x": 9, "act/0": 9, "act/1": 9})
+        buffer.add(**{"obs/image": [9, 9], "obs": {"goal/x": 9}, "act": {"0": 9, "1": 9}})
+        rows = buffer.get_all_transitions()
+        assert rows["obs/image"].tolist() == [[1, 2], [1, 2], [3, 4], [9, 9], [9, 9]]
+        assert rows["obs/goal/x"].tolist() == [3, 3, 4, 9, 9]
+        assert rows["act/0"].ravel().tolist() == [4, 4, 5, 9, 9]
+        assert rows["act/1"].tolist() == [5, 5, 6, 9, 9]
+
+    def test_tuple_for_a_field_that_exists_is_its_value(self):
+        assert stored((1, 2, 3), shape=3).tolist() == [[1, 2, 3]]
+        assert stored(((1, 2, 3), (4, 5, 6)), shape=3).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+    def test_callers_arrays_are_copied(self):
+        for name in CONFIGURATIONS:
+            buffer = configured(name)
+            batch = example_transitions(np.random.default_rng(0), 6)
+            batch["terminated"][-1] = True
+            buffer.add(**batch)
+            before = snapshot(buffer)
+            for column in batch.values():
+                column[...] = 0
+            assert snapshot(buffer) == before
+            assert np.any(buffer.get_all_transitions()["obs"])
+
+    def test_callers_arrays_are_not_changed(self):
+        batch = example_transitions(np.random.default_rng(0), 30)
+        copies = {name: column.copy() for name, column in batch.items()}
+        for name in CONFIGURATIONS:
+            configured(name).add(**batch)
+        for name, column in batch.items():
+            np.testing.assert_array_equal(column, copies[name])
+
+    @pytest.mark.parametrize(
+        ("value", "dtype", "expected"),
+        [
+            (0.1, np.float32, np.float32(0.1)),
+            (1e-300, np.float32, 0.0),
+            (2**53 + 1, np.float64, 2.0**53),
+            (2**63, np.float32, 2.0**63),
+            (2**64 - 1, np.float32, 2.0**64),
+            (1e-8, np.float16, 0.0),
+            (65504, np.float16, 65504.0),
+            (3.0, np.int64, 3),
+            (-128.0, np.int8, -128),
+            (255.0, np.uint8, 255),
+            (2.0**62, np.int64, 2**62),
+            (-(2.0**63), np.int64, -(2**63)),
+            (2**63 - 1, np.int64, 2**63 - 1),
+            (2**64 - 1, np.uint64, 2**64 - 1),
+            (1.0, np.bool_, True),
+            (0, np.bool_, False),
+            (True, np.float32, 1.0),
+            (3, np.complex64, 3 + 0j),
+            (np.nan, np.float16, np.nan),
+            (np.inf, np.float32, np.inf),
+            (-np.inf, np.float16, -np.inf),
+            (np.nan, np.complex64, np.nan),
+        ],
+    )
+    def test_values_that_fit_are_taken_and_rounding_is_fine(self, value, dtype, expected):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for given in (value, np.array(value), [value], [value, value]):
+                np.testing.assert_array_equal(stored(given, dtype), np.full(np.size(given), expected, dtype))
+
+
+LOST: list[tuple[Any, Any]] = [
+    (300, np.uint8),
+    (256, np.uint8),
+    (-1, np.uint8),
+    (-1, np.uint64),
+    (128, np.int8),
+    (-129, np.int8),
+    (-0.5, np.int8),
+    (0.5, np.int64),
+    (0.5, np.uint8),
+    (1e-300, np.int64),
+    (2**63, np.int64),
+    (2.0**63, np.int64),
+    (-(2.0**63) * 1.1, np.int64),
+    (2.0**64, np.uint64),
+    (1e300, np.int64),
+    (np.nan, np.int64),
+    (np.nan, np.uint8),
+    (np.inf, np.int32),
+    (-np.inf, np.uint8),
+    (np.nan, np.bool_),
+    (2, np.bool_),
+    (-1, np.bool_),
+    (0.5, np.bool_),
+    (np.inf, np.bool_),
+    (1e300, np.float32),
+    (-1e300, np.float32),
+    (1e39, np.float32),
+    (1e5, np.float16),
+    (70_000, np.float16),
+    (2**63, np.float16),
+    (1 + 2j, np.float64),
+    (1 + 2j, np.int64),
+    (1j, np.bool_),
+    (1e300 + 0j, np.complex64),
+    (1e300, np.complex64),
+    (1e300j, np.complex64),
+]
+
+
+class TestRefused:
+    """Whatever can't be stored is refused before anything changes."""
+
+    @pytest.mark.parametrize(("value", "dtype"), LOST)
+    @pytest.mark.parametrize("shape", [(), (1,), (2, 2)])
+    def test_value_that_the_dtype_cannot_hold(self, value, dtype, shape):
+        buffer = ReplayBuffer(4, {"y": {"shape": ()}, "x": {"shape": shape, "dtype": dtype}})
+        buffer.add(x=np.ones(shape), y=1)
+        before = snapshot(buffer)
+        whole = np.zeros((3, *shape), np.asarray(value).dtype)
+        whole.reshape(-1)[-1] = value
+        for given in ([value] if shape in ((), (1,)) else []) + [np.full(shape, value), np.full(shape, value).tolist()]:
+            with pytest.raises(ValueError, match="'x'"):
+                buffer.add(x=given, y=1)
+        for given in (whole, whole.tolist()):
+            with pytest.raises(ValueError, match="'x'"):
+                buffer.add(x=given, y=[1, 2, 3])
+        assert snapshot(buffer) == before
+
+    @pytest.mark.skipif(np.finfo(np.longdouble).max <= np.finfo(np.float64).max, reason="longdouble is float64 here")
+    def test_longdouble_beyond_float64(self):
+        with pytest.raises(ValueError, match="'x'"):
+            stored(np.longdouble("1e4000"), np.float64)
+
+    @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**400])
+    @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.uint8, bool])
+    def test_integer_that_no_dtype_holds(self, value, dtype):
+        for given in (value, [value], [0, value]):
+            with pytest.raises((ValueError, TypeError, OverflowError), match="'x'"):
+                stored(given, dtype)
+
+    @pytest.mark.parametrize("name", CONFIGURATIONS)
+    @pytest.mark.parametrize("single", [True, False])
+    @pytest.mark.parametrize(
+        ("change", "error"),
+        [
+            ({"obs": 300.0}, ValueError),
+            ({"next_obs": -1.0}, ValueError),
+            ({"next_obs": 0.5}, ValueError),
+            ({"obs": np.nan}, ValueError),
+            ({"act": 0.5}, ValueError),
+            ({"act": np.inf}, ValueError),
+            ({"rew": 1e300}, ValueError),
+            ({"rew": 1 + 2j}, ValueError),
+            ({"terminated": 2.0}, ValueError),
+            ({"act": "five"}, TypeError),
+            ({"rew": "5"}, TypeError),
+            ({"rew": b"5"}, TypeError),
+            ({"rew": None}, TypeError),
+            ({"obs": object()}, TypeError),
+            ({"act": np.datetime64("2026-01-01")}, TypeError),
+            ({"act": np.timedelta64(5, "s")}, TypeError),
+        ],
+    )
+    def test_bad_value_in_the_last_transition(self, name, single, change, error):
+        buffer = configured(name, rows=17)
+        before = snapshot(buffer)
+        batch: dict[str, Any] = example_transitions(np.random.default_rng(0), 1 if single else 20)
+        for field, value in change.items():
+            column = batch[field].astype(np.asarray(value).dtype)
+            column[(-1,) * column.ndim] = value
+            batch[field] = column
+        if single:
+            batch = {field: column[0] for field, column in batch.items()}
+        with pytest.raises(error):
+            buffer.add(**batch)
+        assert snapshot(buffer) == before
+
+    @pytest.mark.parametrize("name", CONFIGURATIONS)
+    @pytest.mark.parametrize(
+        ("change", "error"),
+        [
+            (lambda batch: {**batch, "obs": batch["obs"][:, :1]}, ValueError),
+            (lambda batch: {**batch, "obs": batch["obs"].swapaxes(1, 2)}, ValueError),
+            (lambda batch: {**batch, "obs": batch["obs"].reshape(5, 6)}, ValueError),
+            (lambda batch: {**batch, "obs": batch["obs"][None]}, ValueError),
+            (lambda batch: {**batch, "act": batch["act"][:, None]}, ValueError),
+            (lambda batch: {**batch, "rew": np.ones((5, 2))}, ValueError),
+            (lambda batch: {**batch, "rew": np.ones((1, 5))}, ValueError),
+            (lambda batch: {**batch, "obs": 1}, ValueError),
+            (lambda batch: {**batch, "obs": [1, 2, 3, 4, 5]}, ValueError),
+            (lambda batch: {**batch, "rew": 1.0}, ValueError),
+            (lambda batch: {**batch, "rew": batch["rew"][:4]}, ValueError),
+            (lambda batch: {**batch, "next_obs": batch["next_obs"][0]}, ValueError),
+            (lambda batch: {**batch, "terminated": np.zeros(6, bool)}, ValueError),
+            (lambda batch: {field: column[:0] for field, column in batch.items()}, ValueError),
+            (lambda batch: {**batch, "act": []}, ValueError),
+            (lambda batch: {**batch, "rew": [[1.0], [1.0, 2.0], [1.0], [1.0], [1.0]]}, (ValueError, TypeError)),
+            (lambda batch: {**batch, "rew": np.array([1, 2, 3, 4, "5"], object)}, TypeError),
+            (lambda batch: {**batch, "rew": {"a": 1}}, (KeyError, TypeError)),
+            (lambda batch: {**batch, "obs": {}}, (KeyError, TypeError)),
+            (lambda batch: {k: v for k, v in batch.items() if k != "obs"}, KeyError),
+            (lambda batch: {k: v for k, v in batch.items() if k != "next_obs"}, KeyError),
+            (lambda batch: {k: v for k, v in batch.items() if k != "terminated"}, KeyError),
+            (lambda batch: {**batch, "reward": batch["rew"]}, KeyError),
+            (lambda batch: {**batch, "indexes": batch["act"]}, KeyError),
+            (lambda batch: {"observation" if k == "obs" else k: v for k, v in batch.items()}, KeyError),
+            (lambda batch: {}, KeyError),
+        ],
+    )
+    def test_batch_that_does_not_fit(self, name, change: Callable[[Any], Any], error):
+        buffer = configured(name, rows=17)
+        before = snapshot(buffer)
+        batch = example_transitions(np.random.default_rng(0), 5)
+        with pytest.raises(error):
+            buffer.add(**change(batch))
+        assert snapshot(buffer) == before
+        assert buffer.add(**batch) is not None, "the buffer does not work on after a refusal"
+
+    def test_message_names_the_fault_and_all_the_fields(self):
+        buffer = ReplayBuffer(4, {"obs": {}, "act": {}, "rew": {}})
+        with pytest.raises(KeyError, match="(?s)reward.*obs.*act.*rew"):
+            buffer.add(obs=1, act=1, reward=1)
+        with pytest.raises(KeyError, match="rew"):
+            buffer.add(obs=1, act=1)
+        with pytest.raises(ValueError, match=r"(?s)rew.*\(3, 7\)"):
+            buffer.add(obs=1, act=1, rew=np.zeros((3, 7)))
+        with pytest.raises(ValueError, match="300"):
+            ReplayBuffer(4, {"obs": {"dtype": np.uint8}}).add(obs=[1, 300])
+
+    def test_positional_values(self):
+        with pytest.raises(TypeError):
+            ReplayBuffer(4, {"obs": {}}).add(1)  # type: ignore[call-arg]
+
+    def test_priorities_of_a_uniform_buffer(self):
+        with pytest.raises(KeyError, match="priorities"):
+            ReplayBuffer(4, {"obs": {}}).add(obs=1, priorities=1)

@@ -1,0 +1,508 @@
+"""The prioritized buffer beside a dictionary of priorities and the formulas."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from histories import CONFIGURATIONS, configured, example_transitions, repeatable, snapshot
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import CAPACITIES, PlainPriorities
+
+from replay_tutorial import PrioritizedReplayBuffer
+
+ENV_DICT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
+PRIORITIZED = [name for name in CONFIGURATIONS if name.startswith("prioritized")]
+
+
+def buffer_of(priorities: Any, *, size: int | None = None, alpha: float = 1.0, eps: float = 0.0, **changes: Any) -> Any:
+    """A buffer that holds one row for each priority, `act` the index."""
+    count = len(priorities)
+    buffer = PrioritizedReplayBuffer(size or count, ENV_DICT, alpha=alpha, eps=eps, seed=0, **changes)
+    buffer.add(act=np.arange(count), priorities=priorities)
+    return buffer
+
+
+def assert_weights(sample: dict[str, np.ndarray], oracle: PlainPriorities, beta: float, *, batch: bool = False) -> None:
+    among = sample["indexes"].tolist() if batch else None
+    expected = [oracle.weight(index, beta, among) for index in sample["indexes"].tolist()]
+    assert sample["weights"].dtype == np.float32
+    np.testing.assert_array_max_ulp(sample["weights"], np.array(expected, np.float32), 1)
+
+
+@repeatable(400)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    capacity=st.sampled_from(CAPACITIES[:-1]),
+    alpha=st.sampled_from([0.0, 0.4, 0.6, 1.0]),
+    eps=st.sampled_from([0.0, 1e-4, 0.3]),
+)
+def test_buffer_equals_a_dictionary_of_priorities_in_any_history(seed, capacity, alpha, eps):
+    rng = np.random.default_rng(seed)
+    buffer = PrioritizedReplayBuffer(capacity, ENV_DICT, alpha=alpha, eps=eps, seed=seed)
+    oracle = PlainPriorities(capacity, alpha, eps)
+    first = 0
+    for _ in range(25):
+        operation = rng.random()
+        if operation < 0.4:
+            count = int(rng.choice([1, 1, 2, 3, capacity, 2 * capacity + 1]))
+            priorities: Any = random_priorities(rng, count)
+            if rng.random() < 0.4:
+                priorities = None
+            assert buffer.add(act=np.arange(first, first + count), priorities=priorities) == first
+            for i in range(count):
+                oracle.give(first + i, None if priorities is None else priorities[i])
+            first += count
+        elif operation < 0.7 and first:
+            count = int(rng.integers(0, 6))
+            indexes = rng.integers(max(0, first - 2 * capacity), first, count)
+            priorities = random_priorities(rng, count)
+            buffer.update_priorities(indexes, priorities)
+            oracle.update(indexes.tolist(), priorities.tolist())
+        elif operation < 0.75:
+            buffer.clear()
+            oracle.clear()
+        elif oracle.priorities and oracle.total() > 0:
+            check_sample(buffer, oracle, rng)
+        assert buffer.get_max_priority() == oracle.max_priority
+        assert buffer.stale_updates == oracle.stale_updates
+        assert buffer.get_stored_size() == len(oracle.priorities)
+
+
+def random_priorities(rng: np.random.Generator, count: int) -> np.ndarray:
+    priorities = 10.0 ** rng.uniform(-3, 3, count) * (rng.random(count) < 0.8)
+    return rng.integers(0, 3, count).astype(np.float64) if rng.random() < 0.3 else priorities
+
+
+def check_sample(buffer: PrioritizedReplayBuffer, oracle: PlainPriorities, rng: np.random.Generator) -> None:
+    beta, normalize = float(rng.random()), str(rng.choice(["buffer", "batch"]))
+    batch_size = int(rng.integers(1, 12))
+    sample = buffer.sample(batch_size, beta=beta, normalize=normalize)
+    indexes = sample["indexes"].tolist()
+    assert sample["indexes"].dtype == np.int64
+    assert sample["act"].tolist() == indexes
+    assert all(oracle.mass(index) > 0 for index in indexes)
+    slots = [index % oracle.capacity for index in indexes]
+    assert slots == sorted(slots)
+    assert_weights(sample, oracle, beta, batch=normalize == "batch")
+    # stratified: the i-th draw's share of the running sum meets the i-th part of the total
+    in_slot_order = sorted(oracle.priorities, key=lambda index: index % oracle.capacity)
+    edges = dict(zip(in_slot_order, np.cumsum([oracle.mass(index) for index in in_slot_order]).tolist(), strict=True))
+    total, slack = oracle.total(), 1e-9 * oracle.total()
+    for i, index in enumerate(indexes):
+        assert edges[index] >= i * total / batch_size - slack
+        assert edges[index] - oracle.mass(index) <= (i + 1) * total / batch_size + slack
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_batch_of_as_many_as_equal_priorities_draws_each_row_once(capacity):
+    for stored in {1, capacity // 2 + 1, capacity, capacity + 1, 3 * capacity - 1}:
+        buffer = PrioritizedReplayBuffer(capacity, ENV_DICT, seed=0)
+        buffer.add(act=np.arange(stored))
+        count = min(stored, capacity)
+        sample = buffer.sample(count)
+        assert sorted(sample["indexes"].tolist()) == list(range(stored - count, stored))
+        assert (sample["weights"] == 1).all()
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_weights_are_the_papers_formula(alpha, beta):
+    priorities = [0.1, 2.0, 3.0, 0.7]
+    buffer, oracle = buffer_of(priorities, alpha=alpha, eps=0.01), PlainPriorities(4, alpha, 0.01)
+    for index, priority in enumerate(priorities):
+        oracle.give(index, priority)
+    sample = buffer.sample(200, beta=beta)
+    assert_weights(sample, oracle, beta)
+    # the same, spelt out: w_i = (N P(i))^-β / max_k (N P(k))^-β   (Schaul et al. 2016, section 3.4)
+    raw = {index: (4 * oracle.probability(index)) ** -beta for index in range(4)}
+    expected = [raw[index] / max(raw.values()) for index in sample["indexes"].tolist()]
+    np.testing.assert_allclose(sample["weights"], expected, rtol=1e-6)
+    assert sample["weights"].max() <= 1.0
+
+
+def test_greatest_weight_is_the_buffers_or_the_batchs():
+    buffer = buffer_of([1e-9, 1.0, 1.0, 4.0])
+    sample = buffer.sample(3, beta=1.0)
+    assert 0 not in sample["indexes"]
+    np.testing.assert_allclose(sample["weights"], 1e-9 / np.where(sample["indexes"] == 3, 4.0, 1.0), rtol=1e-6)
+    sample = buffer.sample(3, beta=1.0, normalize="batch")
+    assert 0 not in sample["indexes"]
+    least = 4.0 if (sample["indexes"] == 3).all() else 1.0
+    np.testing.assert_allclose(sample["weights"], least / np.where(sample["indexes"] == 3, 4.0, 1.0), rtol=1e-6)
+
+
+def test_least_mass_is_of_the_stored_rows_with_mass():
+    buffer = buffer_of([0.0, 0.001, 2.0])
+    assert set(buffer.sample(10_000, beta=1.0)["indexes"].tolist()) == {1, 2}
+    buffer.update_priorities([1], [1.0])
+    sample = buffer.sample(10, beta=1.0)
+    assert set(zip(sample["indexes"].tolist(), sample["weights"].tolist(), strict=True)) == {(1, 1.0), (2, 0.5)}
+    buffer.add(act=3, priorities=4.0)  # replaces index 0, which has no mass
+    buffer.add(act=4, priorities=4.0)  # replaces index 1, the least
+    assert set(buffer.sample(10, beta=1.0)["weights"].tolist()) == {0.5, 1.0}
+
+
+def test_weights_undo_the_bias_when_beta_is_one():
+    """Σ_i P(i) w_i f(i) is the plain mean of f, up to the one constant that normalises the weights."""
+    priorities = np.array([0.5, 1.0, 2.0, 4.0])
+    buffer = buffer_of(priorities)
+    f = np.array([10.0, -1.0, 3.0, 8.0])
+    weight = np.array([buffer_weight(buffer, index) for index in range(4)])
+    assert (priorities / priorities.sum() * weight * f).sum() == pytest.approx(f.mean() * 4 * 0.5 / priorities.sum())
+
+
+def buffer_weight(buffer: PrioritizedReplayBuffer, index: int) -> float:
+    sample = buffer.sample(100, beta=1.0)
+    return float(sample["weights"][sample["indexes"] == index][0])
+
+
+def test_first_rows_without_priority_get_one():
+    buffer = PrioritizedReplayBuffer(8, ENV_DICT, alpha=1.0, eps=0.0)
+    assert buffer.get_max_priority() == 1.0
+    buffer.add(act=0)
+    buffer.add(act=1, priorities=0.5)
+    assert buffer.get_max_priority() == 1.0
+    weights = buffer.sample(100, beta=1.0)
+    assert set(zip(weights["indexes"].tolist(), weights["weights"].tolist(), strict=True)) == {(0, 0.5), (1, 1.0)}
+
+
+def test_highest_priority_is_the_highest_that_any_row_was_given():
+    buffer = PrioritizedReplayBuffer(3, ENV_DICT, alpha=1.0, eps=0.0)
+    buffer.add(act=0, priorities=0.25)
+    assert buffer.get_max_priority() == 0.25, "1.0 holds only before the first priority"
+    buffer.add(act=1)
+    assert set(buffer.sample(50, beta=1.0)["weights"].tolist()) == {1.0}
+    buffer.update_priorities([1], [7.5])
+    assert buffer.get_max_priority() == 7.5
+    buffer.update_priorities([1], [0.5])
+    assert buffer.get_max_priority() == 7.5
+    buffer.add(act=[2, 3, 4, 5], priorities=[9.5, 1, 1, 1])
+    assert buffer.get_max_priority() == 9.5, "also of a row that its own batch replaced"
+    buffer.clear()
+    assert buffer.get_max_priority() == 1.0
+    assert type(buffer.get_max_priority()) is float
+
+
+def test_priority_of_a_stale_update_does_not_count_as_the_highest():
+    buffer = buffer_of([1.0, 1.0], size=2)
+    buffer.add(act=2)
+    buffer.update_priorities([0], [99.0])
+    assert buffer.get_max_priority() == 1.0
+    assert buffer.stale_updates == 1
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_stale_updates_are_dropped_and_counted(capacity):
+    buffer = PrioritizedReplayBuffer(capacity, ENV_DICT, alpha=1.0, eps=0.0)
+    buffer.add(act=np.arange(capacity), priorities=np.ones(capacity))
+    drawn = buffer.sample(20)["indexes"]
+    buffer.add(act=np.arange(capacity), priorities=np.ones(capacity))
+    buffer.update_priorities(drawn, np.full(20, 50.0))
+    assert buffer.stale_updates == 20
+    assert (buffer.sample(50, beta=1.0)["weights"] == 1).all()
+    buffer.update_priorities([capacity - 1, capacity], [50.0, 2.0])
+    assert buffer.stale_updates == 21
+    assert buffer.get_max_priority() == 2.0
+    buffer.clear()
+    buffer.update_priorities([2 * capacity - 1], [3.0])
+    assert buffer.stale_updates == 22
+    assert buffer.get_max_priority() == 1.0
+
+
+def test_update_before_the_first_sample_and_between_adds_counts():
+    buffer = PrioritizedReplayBuffer(4, ENV_DICT, alpha=1.0, eps=0.0)
+    for act in range(4):
+        buffer.add(act=act, priorities=1.0)
+        buffer.update_priorities([act], [2.0**act])
+    sample = buffer.sample(150, beta=1.0)
+    assert set(zip(sample["indexes"].tolist(), sample["weights"].tolist(), strict=True)) == {
+        (i, 1 / 2**i) for i in range(4)
+    }
+
+
+def test_repeated_index_keeps_the_last_priority():
+    buffer = buffer_of([1.0, 1.0, 1.0])
+    buffer.update_priorities([1, 1, 2, 1], [8.0, 16.0, 2.0, 4.0])
+    sample = buffer.sample(70, beta=1.0)
+    assert set(zip(sample["indexes"].tolist(), sample["weights"].tolist(), strict=True)) == {
+        (0, 1.0),
+        (1, 0.25),
+        (2, 0.5),
+    }
+
+
+def test_alpha_zero_is_uniform_and_weights_are_one():
+    buffer = buffer_of([0.0, 1.0, 1000.0, 1e-9], alpha=0.0)
+    sample = buffer.sample(4, beta=1.0)
+    assert sample["indexes"].tolist() == [0, 1, 2, 3]
+    assert (sample["weights"] == 1).all()
+
+
+def test_eps_lets_rows_without_error_be_drawn():
+    assert set(buffer_of([0.0, 0.0, 0.0], eps=1e-4).sample(3)["indexes"].tolist()) == {0, 1, 2}
+
+
+def test_one_hot_priority_is_drawn_nearly_always():
+    priorities = np.full(1000, 1e-8)
+    priorities[777] = 1e8
+    counts = np.bincount(buffer_of(priorities).sample(1000)["indexes"], minlength=1000)
+    assert counts[777] >= 999
+
+
+def test_row_of_a_wrapped_ring_is_found_under_its_own_index():
+    buffer = PrioritizedReplayBuffer(7, ENV_DICT, alpha=1.0, eps=0.0)
+    buffer.add(act=np.arange(100))
+    buffer.update_priorities(np.arange(93, 100), [0, 0, 0, 5.0, 0, 0, 0])
+    sample = buffer.sample(10)
+    assert set(sample["indexes"].tolist()) == set(sample["act"].tolist()) == {96}
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_n_step_row_has_the_priority_of_its_first_step(n):
+    env_dict = {**ENV_DICT, "rew": {"shape": ()}, "next_act": {"shape": ()}, "done": {"shape": ()}}
+    buffer = PrioritizedReplayBuffer(
+        20, env_dict, alpha=1.0, eps=0.0, Nstep={"size": n, "rew": "rew", "gamma": 1.0, "next": "next_act"}
+    )
+    for act in range(5):
+        buffer.add(act=act, rew=1, next_act=0, done=0, priorities=act + 1.0)
+    buffer.add(act=[5, 6, 7], rew=np.ones(3), next_act=np.zeros(3), done=[0, 1, 0], priorities=[6.0, 7.0, 8.0])
+    buffer.on_episode_end()
+    sample = buffer.sample(500, beta=1.0)
+    assert set(sample["act"].tolist()) == set(range(8))
+    np.testing.assert_allclose(sample["weights"], 1 / (sample["act"] + 1.0), rtol=1e-6)
+
+
+def test_n_step_flush_before_the_first_sample_and_twice():
+    env_dict = {**ENV_DICT, "rew": {"shape": ()}, "next_act": {"shape": ()}}
+    buffer = PrioritizedReplayBuffer(8, env_dict, Nstep={"size": 4, "rew": "rew", "next": "next_act"})
+    buffer.on_episode_end()
+    buffer.add(act=1, rew=1, next_act=2)
+    buffer.on_episode_end()
+    buffer.on_episode_end()
+    assert buffer.sample(3)["act"].tolist() == [1, 1, 1]
+    assert (buffer.sample(3)["weights"] == 1).all()
+    assert buffer.is_Nstep()
+
+
+@pytest.mark.parametrize("priorities", [3, 3.5, np.float32(3), np.array(3.0), [3], [[3.0]], np.array([[3]]), True])
+def test_priority_of_one_transition_may_be_any_number(priorities):
+    buffer = PrioritizedReplayBuffer(8, ENV_DICT)
+    buffer.add(act=0, priorities=priorities)
+    assert buffer.get_max_priority() == float(np.squeeze(priorities))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [1, 2, 3],
+        (1.0, 2.0, 3.0),
+        np.array([1, 2, 3], np.uint8),
+        np.array([[1], [2], [3]], np.float32),
+        np.array([1, 2, 3], ">f8"),
+        np.array([9, 1, 9, 2, 9, 3])[1::2],
+    ],
+    ids=str,
+)
+def test_priorities_of_a_batch_may_be_anything_that_numpy_takes(given):
+    buffer = PrioritizedReplayBuffer(8, ENV_DICT, alpha=1.0, eps=0.0)
+    buffer.add(act=[0, 1, 2], priorities=given)
+    for each in (buffer, buffer_of([5.0, 6.0, 7.0])):
+        each.update_priorities([0, 1, 2], given)
+        sample = each.sample(60, beta=1.0)
+        np.testing.assert_allclose(sample["weights"], 1 / (sample["indexes"] + 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", ">i4", ">i8", ">u2"])
+def test_indexes_may_have_any_integer_dtype(dtype):
+    buffer = buffer_of([1.0, 1.0, 1.0, 1.0])
+    buffer.update_priorities(np.array([1, 3], dtype), [2.0, 4.0])
+    buffer.update_priorities(np.array([[2], [3]], dtype), np.array([[2.0], [2.0]], np.float32))
+    sample = buffer.sample(70, beta=1.0)
+    assert set(sample["weights"][sample["indexes"] == 0].tolist()) == {1.0}
+    assert set(sample["weights"][sample["indexes"] > 0].tolist()) == {0.5}
+
+
+def test_read_only_and_strided_arguments_and_torch_tensors_are_taken():
+    torch = pytest.importorskip("torch")
+    buffer = buffer_of([1.0, 1.0, 1.0, 1.0])
+    indexes, priorities = np.array([3, 9, 2, 9]), np.array([2.0, 9, 2.0, 9])
+    indexes.flags.writeable = priorities.flags.writeable = False
+    buffer.update_priorities(indexes[::2], priorities[::2])
+    buffer.update_priorities(torch.tensor([1]), torch.tensor([2.0]))
+    buffer.update_priorities(1, 2.0) if False else None
+    assert set(buffer.sample(70, beta=1.0)["weights"].tolist()) == {0.5, 1.0}
+    assert indexes.tolist() == [3, 9, 2, 9]
+    assert priorities.tolist() == [2.0, 9, 2.0, 9]
+
+
+@pytest.mark.parametrize("empty", [[], np.array([]), np.empty(0, np.int64), np.empty((0, 1), np.int32)], ids=repr)
+def test_update_of_nothing_is_nothing(empty):
+    buffer = buffer_of([1.0, 2.0])
+    before = snapshot(buffer)
+    buffer.update_priorities(empty, [])
+    buffer.update_priorities(empty, np.empty((0, 1)))
+    assert snapshot(buffer) == before
+    PrioritizedReplayBuffer(4, ENV_DICT).update_priorities(empty, [])
+
+
+class TestRefused:
+    """Bad input is refused before anything changes."""
+
+    @pytest.mark.parametrize("name", PRIORITIZED)
+    @pytest.mark.parametrize(
+        ("priorities", "error"),
+        [
+            ([1, 2, math.nan], ValueError),
+            ([1, -1e-9, 2], ValueError),
+            ([math.inf, 1, 1], ValueError),
+            ([1, 1, -math.inf], ValueError),
+            ([1e308, 1e308, 1e308], ValueError),
+            ([1, 2], ValueError),
+            ([1, 2, 3, 4], ValueError),
+            ([], ValueError),
+            (1.0, ValueError),
+            (np.ones((3, 2)), ValueError),
+            (["a", "b", "c"], TypeError),
+            ("abc", TypeError),
+            ([None, 1, 2], TypeError),
+            ([1, 2, 1j], TypeError),
+            ([[1], [2, 3], [4]], (ValueError, TypeError)),
+            (np.array([1, 2, 3], object), TypeError),
+        ],
+    )
+    def test_priorities_that_are_none(self, name, priorities, error):
+        buffer = configured(name, rows=20)
+        buffer.sample(1)
+        buffer.update_priorities(buffer.sample(5)["indexes"], np.full(5, 3.0))
+        before = snapshot(buffer)
+        with pytest.raises(error):
+            buffer.add(**example_transitions(np.random.default_rng(0), 3), priorities=priorities)
+        indexes = np.arange(3) + buffer.get_next_index() - 5
+        with pytest.raises(error):
+            buffer.update_priorities(indexes, priorities)
+        assert snapshot(buffer) == before
+
+    @pytest.mark.parametrize("priority", [math.nan, -1, math.inf, -math.inf, "1", 1j, [1, 2], []])
+    def test_priority_of_one_transition_that_is_none(self, priority):
+        buffer = buffer_of([1.0, 2.0])
+        before = snapshot(buffer)
+        with pytest.raises((ValueError, TypeError)):
+            buffer.add(act=5, priorities=priority)
+        assert snapshot(buffer) == before
+
+    @pytest.mark.parametrize("name", PRIORITIZED)
+    def test_good_priorities_of_bad_rows_and_bad_priorities_of_good_ones(self, name):
+        buffer = configured(name, rows=20)
+        before = snapshot(buffer)
+        batch = example_transitions(np.random.default_rng(0), 3)
+        with pytest.raises(ValueError):
+            buffer.add(**{**batch, "act": [0, 1, 0.5]}, priorities=[100, 100, 100])
+        with pytest.raises(KeyError):
+            buffer.add(**batch, priority=[100, 100, 100])
+        assert snapshot(buffer) == before
+
+    @pytest.mark.parametrize(
+        ("indexes", "priorities", "error"),
+        [
+            ([0, 5], [1, 1], IndexError),
+            ([0, 100], [1, 1], IndexError),
+            ([-1], [1], IndexError),
+            ([0, -(2**62)], [1, 1], IndexError),
+            (np.array([2**63 + 1], np.uint64), [1], IndexError),
+            ([0.0], [1], TypeError),
+            ([1.5], [1], TypeError),
+            ([True, False], [1, 1], TypeError),
+            (["0"], [1], TypeError),
+            ([None], [1], TypeError),
+            (None, [1], TypeError),
+            ([0, 1], [1], ValueError),
+            ([0], [1, 2], ValueError),
+            ([0, 1], 1.0, ValueError),
+            ([], [1], ValueError),
+            ([3, 4], [1, math.nan], ValueError),
+            ([3, 4], [-1, 1], ValueError),
+            ([3, 4], [math.inf, 1], ValueError),
+            ([3, 4], None, (TypeError, ValueError)),
+            ([0, 1, 99], [7, 7, 7], IndexError),
+        ],
+    )
+    def test_updates_of_rows_that_never_were_or_of_what_is_no_priority(self, indexes, priorities, error):
+        buffer = buffer_of([1.0, 2.0, 1.0, 2.0, 1.0], size=3)
+        before = snapshot(buffer)
+        with pytest.raises(error):
+            buffer.update_priorities(indexes, priorities)
+        assert snapshot(buffer) == before
+        assert buffer.stale_updates == 0
+
+    def test_update_of_a_buffer_that_never_had_a_row(self):
+        with pytest.raises(IndexError):
+            PrioritizedReplayBuffer(4, ENV_DICT).update_priorities([0], [1.0])
+
+    @pytest.mark.parametrize("beta", [-0.1, 1.1, math.nan, math.inf])
+    def test_beta_out_of_range(self, beta):
+        buffer = buffer_of([1.0, 2.0])
+        buffer.sample(1)
+        before = snapshot(buffer)
+        with pytest.raises(ValueError, match="beta"):
+            buffer.sample(2, beta=beta)
+        assert snapshot(buffer) == before
+
+    @pytest.mark.parametrize("beta", ["1", None, 1j, [0.4]])
+    def test_beta_that_is_no_number(self, beta):
+        with pytest.raises((TypeError, ValueError)):
+            buffer_of([1.0, 2.0]).sample(2, beta=beta)
+
+    @pytest.mark.parametrize("normalize", ["max", "", "Buffer", None, True])
+    def test_unknown_normalisation(self, normalize):
+        buffer = buffer_of([1.0, 2.0])
+        buffer.sample(1)
+        before = snapshot(buffer)
+        with pytest.raises((ValueError, TypeError), match="normalize"):
+            buffer.sample(2, normalize=normalize)
+        assert snapshot(buffer) == before
+
+    @pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan, math.inf])
+    def test_alpha_out_of_range(self, alpha):
+        with pytest.raises(ValueError, match="alpha"):
+            PrioritizedReplayBuffer(4, ENV_DICT, alpha=alpha)
+
+    @pytest.mark.parametrize("eps", [-1e-9, math.nan, math.inf, -math.inf])
+    def test_eps_out_of_range(self, eps):
+        with pytest.raises(ValueError, match="eps"):
+            PrioritizedReplayBuffer(4, ENV_DICT, eps=eps)
+
+    def test_buffer_in_which_nothing_has_mass(self):
+        buffer = buffer_of([0.0, 0.0, 0.0])
+        buffer.update_priorities([0], [0.0])
+        with pytest.raises(ValueError, match="mass"):
+            buffer.sample(1)
+        before = snapshot_without_sampling(buffer)
+        with pytest.raises(ValueError, match="mass"):
+            buffer.sample(3, beta=1.0)
+        assert snapshot_without_sampling(buffer) == before
+        buffer.update_priorities([1], [1e-300])
+        assert set(buffer.sample(9)["indexes"].tolist()) == {1}
+
+    def test_masses_whose_total_would_overflow(self):
+        buffer = PrioritizedReplayBuffer(1000, ENV_DICT, alpha=1.0, eps=0.0)
+        buffer.add(act=np.arange(1000), priorities=np.full(1000, 1e300))
+        assert len(buffer.sample(10)["act"]) == 10
+        before = snapshot(buffer)
+        with pytest.raises(ValueError):
+            buffer.add(act=0, priorities=1.7e308)
+        with pytest.raises(ValueError):
+            buffer.update_priorities([5, 6], [1.7e308, 1.7e308])
+        assert snapshot(buffer) == before
+
+    @pytest.mark.parametrize("field", ["indexes", "weights", "priorities"])
+    def test_fields_whose_names_are_taken(self, field):
+        with pytest.raises(ValueError, match=field):
+            PrioritizedReplayBuffer(4, {field: {}})
+
+
+def snapshot_without_sampling(buffer: PrioritizedReplayBuffer) -> Any:
+    import pickle
+
+    return pickle.dumps(buffer)

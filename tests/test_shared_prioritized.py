@@ -1,0 +1,153 @@
+"""The prioritized buffer that several processes share: draws follow the masses, whoever added the rows."""
+
+import multiprocessing
+
+import numpy as np
+import pytest
+import shared_rows
+from scipy import stats
+from shared_rows import (
+    SIGNIFICANCE,
+    add_rows,
+    assert_whole,
+    every_start_method,
+    in_child,
+    row_fields,
+    rows_of,
+)
+
+from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
+
+impatience = shared_rows.impatience
+
+
+def add_with_priorities(buffer, first, priorities, answers):
+    answers.put(buffer.add(**rows_of(1, first, len(priorities)), priorities=priorities))
+
+
+@every_start_method
+def test_prioritized_draws_follow_the_masses_of_rows_that_children_added(start_method):
+    context = multiprocessing.get_context(start_method)
+    priorities = np.random.default_rng(2).exponential(size=40)
+    buffer = MPPrioritizedReplayBuffer(40, row_fields(), ctx=context, alpha=0.7, eps=1e-3, seed=3)
+    for first in (0, 20):
+        in_child(context, add_with_priorities, buffer, first, priorities[first : first + 20])
+    # A batch of one is drawn from the whole total: independent draws, as the test supposes.
+    drawn = np.concatenate([buffer.sample(1)["indexes"] for _ in range(20_000)])
+    masses = (priorities + 1e-3) ** 0.7
+    expected = masses / masses.sum() * len(drawn)
+    assert stats.chisquare(np.bincount(drawn, minlength=40), expected).pvalue > SIGNIFICANCE
+
+
+def test_weights_are_those_of_the_single_process_buffer():
+    rng = np.random.default_rng(4)
+    oracle = PrioritizedReplayBuffer(100, row_fields(), alpha=0.5, eps=1e-2)
+    buffer = MPPrioritizedReplayBuffer(100, row_fields(), alpha=0.5, eps=1e-2)
+    for first in range(0, 180, 30):
+        priorities = rng.exponential(size=30)
+        for each in (buffer, oracle):
+            each.add(**rows_of(1, first, 30), priorities=priorities)
+    batch = buffer.sample(50, beta=0.7)
+    right = dict(weights_by_index(oracle, 0.7))
+    assert batch["weights"].dtype == np.float32
+    assert batch["indexes"].dtype == np.int64
+    assert batch["weights"] == pytest.approx([right[index] for index in batch["indexes"]], rel=1e-5)
+    in_batch = buffer.sample(50, beta=0.7, normalize="batch")["weights"]
+    assert in_batch.max() == pytest.approx(1)
+
+
+def weights_by_index(buffer, beta):
+    for _ in range(200):
+        batch = buffer.sample(50, beta=beta)
+        yield from zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True)
+
+
+def test_draws_are_stratified():
+    buffer = MPPrioritizedReplayBuffer(64, row_fields(), seed=5)
+    buffer.add(**rows_of(1, 0, 64), priorities=np.ones(64))
+    assert buffer.sample(64)["indexes"].tolist() == list(range(64))
+
+
+def test_indexes_are_serial_numbers_of_the_rows_beside_them():
+    buffer = MPPrioritizedReplayBuffer(16, row_fields())
+    buffer.add(**rows_of(1, 0, 45))
+    batch = buffer.sample(64)
+    assert batch["indexes"].min() >= 29
+    assert np.array_equal(batch["indexes"] + 1, batch["number"])
+
+
+def test_updated_priorities_change_the_draw():
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), eps=0.0)
+    buffer.add(**rows_of(1, 0, 8))
+    buffer.update_priorities(np.arange(8), np.array([0, 0, 0, 5, 0, 0, 0, 0]))
+    assert set(buffer.sample(32)["indexes"]) == {3}
+    buffer.update_priorities(np.array([3, 6]), np.array([0, 1]))
+    assert set(buffer.sample(32)["indexes"]) == {6}
+    buffer.update_priorities(np.array([6, 6, 6]), np.array([1, 2, 0]))
+    with pytest.raises(ValueError, match="mass|priorit"):
+        buffer.sample(4)
+
+
+def test_update_of_a_replaced_row_is_dropped_and_counted():
+    context = multiprocessing.get_context("spawn")
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, eps=0.0, alpha=1.0)
+    buffer.add(**rows_of(1, 0, 8), priorities=np.ones(8))
+    old = buffer.sample(8)["indexes"]
+    assert in_child(context, add_rows, buffer, 2, 0, 3) == 8
+    buffer.update_priorities(old, np.full(8, 100.0))
+    assert buffer.stale_updates == 3
+    batch = buffer.sample(4000)
+    share = np.mean(batch["indexes"] >= 8)
+    # Before the update the highest priority was 1, so the three new rows hold 3 of 503.
+    assert share == pytest.approx(3 / 503, abs=2e-3)
+
+
+def test_rows_without_priority_get_the_highest_seen_from_any_process():
+    context = multiprocessing.get_context("spawn")
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, eps=0.0, alpha=1.0)
+    assert buffer.get_max_priority() == 1.0
+    buffer.add(**rows_of(1, 0, 1))
+    in_child(context, add_with_priorities, buffer, 1, np.array([3.0]))
+    assert buffer.get_max_priority() == 3.0
+    in_child(context, add_rows, buffer, 1, 2, 1)
+    batch = buffer.sample(400, beta=1.0)
+    weights = dict(zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True))
+    assert weights == pytest.approx({0: 1, 1: 1 / 3, 2: 1 / 3})
+
+
+@pytest.mark.parametrize(
+    ("indexes", "priorities", "error"),
+    [
+        ([0, 1], [1.0], ValueError),
+        ([0, 1], [1.0, np.nan], ValueError),
+        ([0, 1], [1.0, -1.0], ValueError),
+        ([0, 1], [1.0, np.inf], ValueError),
+        ([0, 8], [1.0, 1.0], IndexError),
+        ([0, -1], [1.0, 1.0], IndexError),
+        ([0.0, 1.0], [1.0, 1.0], TypeError),
+    ],
+)
+def test_bad_update_is_refused_before_anything_changes(indexes, priorities, error):
+    buffer = MPPrioritizedReplayBuffer(16, row_fields(), eps=0.0)
+    buffer.add(**rows_of(1, 0, 8), priorities=np.array([0, 0, 1, 0, 0, 0, 0, 0]))
+    with pytest.raises(error):
+        buffer.update_priorities(np.array(indexes), np.array(priorities))
+    assert set(buffer.sample(32)["indexes"]) == {2}
+    assert buffer.stale_updates == 0
+
+
+@pytest.mark.parametrize("priorities", [[1.0, np.nan], [1.0, -1.0], [np.inf, 1.0], [1.0], [1.0, 1.0, 1.0]])
+def test_bad_priorities_on_add_are_refused_before_anything_changes(priorities):
+    buffer = MPPrioritizedReplayBuffer(8, row_fields())
+    with pytest.raises(ValueError, match="priorit"):
+        buffer.add(**rows_of(1, 0, 2), priorities=np.array(priorities))
+    assert buffer.get_stored_size() == buffer.get_next_index() == 0
+    assert buffer.get_max_priority() == 1.0
+    buffer.add(**rows_of(1, 0, 2))
+    assert_whole(buffer.sample(4))
+
+
+@pytest.mark.parametrize("option", [{"alpha": -0.1}, {"alpha": 1.1}, {"eps": -1.0}, {"eps": np.nan}])
+def test_alpha_and_eps_out_of_range_are_refused(option):
+    with pytest.raises(ValueError, match=next(iter(option))):
+        MPPrioritizedReplayBuffer(8, row_fields(), **option)

@@ -19,6 +19,9 @@ PIP_ARGS ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
+# mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
+export NO_MKDOCS_2_WARNING := 1
+
 .PHONY: train test docs bench format clean
 
 train: .venv/train.stamp

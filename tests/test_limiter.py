@@ -57,9 +57,8 @@ def test_nothing_is_sampled_below_the_minimum_size():
 
 
 def test_inserts_up_to_the_minimum_size_are_always_allowed():
-    limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=8.0)
-    assert may_insert(limiter, 100)
-    assert insert_while_allowed(limiter) >= 100
+    limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=16.0)
+    assert insert_while_allowed(limiter, 2) == 51, "the minimum size, and what the band allows beyond it"
 
 
 @pytest.mark.parametrize(("ratio", "buffer"), [(0.5, 1.0), (1.0, 3.0), (3.5, 10.0), (64.0, 64.0)])
@@ -102,6 +101,15 @@ def test_settings_that_would_stop_both_sides_are_refused(arguments, named):
         SamplesPerInsert(*arguments)
 
 
+@pytest.mark.parametrize("count", [0, -1, 5])
+def test_counts_that_the_band_cannot_take_at_once_are_refused(count):
+    limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+    with pytest.raises(ValueError, match=str(count)):
+        limiter.await_can_insert(count, timeout=0)
+    with pytest.raises(ValueError, match=str(count)):
+        limiter.await_can_sample(count, timeout=0)
+
+
 def test_waiting_ends_at_its_timeout():
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1.0)
     start = time.monotonic()
@@ -111,6 +119,25 @@ def test_waiting_ends_at_its_timeout():
     start = time.monotonic()
     assert limiter.await_can_insert(1, timeout=0.2) is False
     assert 0.15 < time.monotonic() - start < 5
+
+
+def count_up(limiter, count):
+    for _ in range(count):
+        limiter.inserted(3)
+        limiter.sampled(2)
+
+
+@pytest.mark.parametrize("start_method", START_METHODS)
+def test_no_count_is_lost_between_processes(start_method):
+    context = multiprocessing.get_context(start_method)
+    limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1.0)
+    processes = [context.Process(target=count_up, args=(limiter, 2000), daemon=True) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert (limiter.inserts, limiter.samples) == (18_000, 12_000)
 
 
 def insert_many(limiter, count):

@@ -10,6 +10,7 @@ from scipy import stats
 from shared_rows import (
     PATIENCE,
     SIGNIFICANCE,
+    START_METHODS,
     WIDTH,
     add_rows,
     assert_whole,
@@ -64,10 +65,10 @@ def add_until(buffer, writer, width, stop):
         first += 50
 
 
-@pytest.mark.parametrize("capacity", [64, 2**15], ids=["lapping", "filling"])
+@pytest.mark.parametrize("capacity", [64, 2**13], ids=["lapping", "filling"])
 @every_buffer
 def test_sampling_while_others_add_never_gives_a_torn_or_unwritten_row(buffer_class, capacity):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START_METHODS[0])
     width = 1024  # 4 KB: long enough to be caught half written
     buffer = buffer_class(capacity, row_fields(width), ctx=context)
     stop = context.Event()
@@ -137,7 +138,7 @@ def add_every_dtype(buffer, answers):
 
 @every_buffer
 def test_every_dtype_comes_back_as_it_was_put_in(buffer_class):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START_METHODS[0])
     fields = {np.dtype(dtype).name: {"shape": 2, "dtype": dtype} for dtype in DTYPES}
     buffer = buffer_class(4, fields, ctx=context)
     assert in_child(context, add_every_dtype, buffer) == 0
@@ -222,7 +223,7 @@ def test_second_sampler_is_refused(buffer_class, start_method):
 
 
 def test_sampler_may_be_a_child_and_then_the_parent_is_refused():
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START_METHODS[0])
     buffer = MPReplayBuffer(8, row_fields(), ctx=context)
     buffer.add(**rows_of(1, 0, 8))
     answers, leave = context.Queue(), context.Event()
@@ -244,7 +245,7 @@ def test_uniform_draws_are_uniform():
 
 @every_buffer
 def test_clear_forgets_the_rows_and_indexes_go_on(buffer_class):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START_METHODS[0])
     buffer = buffer_class(8, row_fields(), ctx=context)
     buffer.add(**rows_of(1, 0, 5))
     buffer.clear()
@@ -275,7 +276,7 @@ def add_badly(buffer, answers):
     for name, (fields, _) in BAD_ADDS.items():
         try:
             buffer.add(**fields)
-        except Exception as error:
+        except (KeyError, TypeError, ValueError) as error:
             told[name] = type(error)
         else:
             told[name] = None
@@ -328,7 +329,7 @@ def test_bad_construction_is_refused(buffer_class):
 def test_bad_batch_sizes_are_refused(buffer_class):
     buffer = buffer_class(8, row_fields())
     buffer.add(**rows_of(1, 0, 1))
-    with pytest.raises(ValueError, match="batch_size|sample"):
+    with pytest.raises(ValueError, match="sample"):
         buffer.sample(0)
     with pytest.raises(TypeError):
         buffer.sample(1.5)

@@ -1,13 +1,16 @@
 """Shared memory leaves nothing behind, and a child loads the kernels that its parent has compiled."""
 
+import gc
 import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import shared_rows
 from shared_rows import (
@@ -20,63 +23,90 @@ from shared_rows import (
     row_fields,
 )
 
+from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays
+
 impatience = shared_rows.impatience
 ROOT = Path(__file__).parents[1]
 
-
-def shared_memory_files():
-    """Names of the shared memory files that this process has mapped (Linux)."""
-    maps = Path("/proc/self/maps").read_text()
-    return {Path(name) for name in re.findall(r"(/dev/shm/\S+)", maps)}
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
-needs_dev_shm = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm on this system")
+def test_arrays_are_zero_apart_and_shaped_as_asked():
+    specs = {"counters": ((3,), np.dtype(np.int64)), "rows": ((5, 7), np.dtype(np.uint8))}
+    arrays = SharedArrays(specs)
+    for name, (shape, dtype) in specs.items():
+        assert arrays[name].shape == shape
+        assert arrays[name].dtype == dtype
+        assert not arrays[name].any()
+    arrays["counters"][:] = -1
+    assert not arrays["rows"].any()
+    starts = [arrays[name].__array_interface__["data"][0] for name in specs]
+    assert all(start % CACHE_LINE == 0 for start in starts)
 
 
-@needs_dev_shm
+def set_and_tell(arrays, answers):
+    arrays["numbers"][3] = 7
+    answers.put(arrays["numbers"].tolist())
+
+
+@every_start_method
+def test_both_sides_see_what_the_other_wrote(start_method):
+    context = multiprocessing.get_context(start_method)
+    arrays = SharedArrays({"numbers": ((5,), np.dtype(np.int64))})
+    arrays["numbers"][1] = 5
+    assert in_child(context, set_and_tell, arrays) == [0, 5, 0, 7, 0]
+    assert arrays["numbers"].tolist() == [0, 5, 0, 7, 0]
+
+
+def shared_memory_in_use():
+    """The shared memory that this process has mapped or open: every name and file that could stay behind."""
+    maps = re.findall(r"/(?:dev/shm/\S+|memfd:replay_tutorial\S*)", Path("/proc/self/maps").read_text())
+    handles = [os.readlink(handle) for handle in Path("/proc/self/fd").iterdir() if handle.is_symlink()]
+    return sorted(maps + [name for name in handles if "memfd:replay_tutorial" in name])
+
+
+@linux_only
 @every_start_method
 @every_buffer
-def test_close_leaves_nothing_in_shared_memory(buffer_class, start_method):
+def test_memory_is_given_back_with_the_last_reference(buffer_class, start_method):
     context = multiprocessing.get_context(start_method)
-    before = shared_memory_files()
+    gc.collect()
+    before = shared_memory_in_use()
+    names = set(Path("/dev/shm").iterdir())
     buffer = buffer_class(1000, row_fields(), ctx=context)
     in_child(context, add_rows, buffer, 1, 0, 5)
-    assert_whole(buffer.sample(4))
-    made = shared_memory_files() - before
-    buffer.close()
+    batch = buffer.sample(4)
+    assert shared_memory_in_use() != before
+    made = [name for name in set(Path("/dev/shm").iterdir()) - names if str(name) in shared_memory_in_use()]
+    del buffer
+    gc.collect()
+    assert shared_memory_in_use() == before
     assert [name for name in made if name.exists()] == []
-    buffer.close()
-
-
-@every_buffer
-def test_closed_buffer_says_so(buffer_class):
-    buffer = buffer_class(8, row_fields())
-    buffer.add(**rows_of(1, 0, 8))
-    buffer.close()
-    with pytest.raises((ValueError, RuntimeError), match="closed"):
-        buffer.add(**rows_of(1, 0, 1))
-    with pytest.raises((ValueError, RuntimeError), match="closed"):
-        buffer.sample(1)
+    assert_whole(batch)
 
 
 PROGRAM = textwrap.dedent(
     """
     import multiprocessing
+    import os
     import re
+    import signal
     import sys
     from pathlib import Path
 
     import numba.core.event
     import numpy as np
 
+    compiled = numba.core.event.RecordingListener()
+    numba.core.event.register("numba:compile", compiled)
+
     from replay_tutorial import MPPrioritizedReplayBuffer
 
 
     def use(buffer, answers):
-        with numba.core.event.install_recorder("numba:compile") as compiled:
-            buffer.add(obs=np.ones((10, 4)))
-            batch = buffer.sample(4)
-            buffer.update_priorities(batch["indexes"], np.ones(4))
+        buffer.add(obs=np.ones((10, 4)))
+        batch = buffer.sample(4)
+        buffer.update_priorities(batch["indexes"], np.ones(4))
         answers.put(len(compiled.buffer))
 
 
@@ -88,9 +118,9 @@ PROGRAM = textwrap.dedent(
         child.start()
         print(answers.get())
         child.join()
-        print(*set(re.findall(r"/dev/shm/\\S+", Path("/proc/self/maps").read_text())))
-        if sys.argv[2] == "close":
-            buffer.close()
+        print(*set(re.findall(r"/dev/shm/\\S+", Path("/proc/self/maps").read_text())), flush=True)
+        if sys.argv[2] == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
         sys.exit(child.exitcode)
     """
 )
@@ -110,25 +140,37 @@ def run_program(folder, start_method, ending, **environment):
     )
 
 
-@needs_dev_shm
-@pytest.mark.parametrize("ending", ["close", "forget to close"])
+def names_left_by(finished):
+    return [name for name in finished.stdout.splitlines()[1].split() if Path(name).exists()]
+
+
+@linux_only
 @every_start_method
-def test_program_ends_without_a_warning_or_a_leak(tmp_path, start_method, ending):
-    finished = run_program(tmp_path, start_method, ending)
+def test_program_ends_without_a_warning_or_a_leak(tmp_path, start_method):
+    finished = run_program(tmp_path, start_method, "normal")
     assert finished.stderr == ""
     assert finished.returncode == 0
-    names = finished.stdout.splitlines()[1].split()
-    assert [name for name in names if Path(name).exists()] == []
+    assert names_left_by(finished) == []
 
 
-@needs_dev_shm
-def test_spawned_child_loads_the_kernels_and_compiles_none(tmp_path):
+@linux_only
+def test_killed_program_leaves_nothing_in_shared_memory(tmp_path):
+    finished = run_program(tmp_path, "spawn", "killed")
+    assert finished.returncode < 0
+    until = time.monotonic() + 10
+    while names_left_by(finished) and time.monotonic() < until:
+        time.sleep(0.05)  # multiprocessing's own tracker removes the lock's name
+    assert names_left_by(finished) == []
+
+
+@linux_only
+def test_child_loads_what_its_parent_has_compiled(tmp_path):
     cache = tmp_path / "cache"
-    first = run_program(tmp_path, "spawn", "close", NUMBA_CACHE_DIR=str(cache))
-    assert first.returncode == 0, first.stderr
-    before = {file: file.stat().st_mtime_ns for file in cache.rglob("*") if file.is_file()}
-    assert before, "the first run left its kernels in the cache"
-    second = run_program(tmp_path, "spawn", "close", NUMBA_CACHE_DIR=str(cache))
-    assert second.stdout.splitlines()[0] == "0", "the child compiled"
-    after = {file: file.stat().st_mtime_ns for file in cache.rglob("*") if file.is_file()}
-    assert after == before
+    cold = run_program(tmp_path, "spawn", "normal", NUMBA_CACHE_DIR=str(cache))
+    assert cold.returncode == 0, cold.stderr
+    assert cold.stdout.splitlines()[0] == "0", "the child compiled"
+    kernels = {file: file.stat().st_mtime_ns for file in cache.rglob("*.nb*")}
+    assert kernels, "the parent left its kernels in the cache"
+    warm = run_program(tmp_path, "spawn", "normal", NUMBA_CACHE_DIR=str(cache))
+    assert warm.stdout.splitlines()[0] == "0", "the child compiled"
+    assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.nb*")} == kernels

@@ -8,6 +8,7 @@ import shared_rows
 from scipy import stats
 from shared_rows import (
     SIGNIFICANCE,
+    START_METHODS,
     add_rows,
     assert_whole,
     every_start_method,
@@ -84,12 +85,12 @@ def test_updated_priorities_change_the_draw():
     buffer.update_priorities(np.array([3, 6]), np.array([0, 1]))
     assert set(buffer.sample(32)["indexes"]) == {6}
     buffer.update_priorities(np.array([6, 6, 6]), np.array([1, 2, 0]))
-    with pytest.raises(ValueError, match="mass|priorit"):
+    with pytest.raises(ValueError, match="mass"):
         buffer.sample(4)
 
 
 def test_update_of_a_replaced_row_is_dropped_and_counted():
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START_METHODS[0])
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, eps=0.0, alpha=1.0)
     buffer.add(**rows_of(1, 0, 8), priorities=np.ones(8))
     old = buffer.sample(8)["indexes"]
@@ -103,7 +104,7 @@ def test_update_of_a_replaced_row_is_dropped_and_counted():
 
 
 def test_rows_without_priority_get_the_highest_seen_from_any_process():
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context(START_METHODS[0])
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, eps=0.0, alpha=1.0)
     assert buffer.get_max_priority() == 1.0
     buffer.add(**rows_of(1, 0, 1))

@@ -104,7 +104,9 @@ class Config:
             if not 0.0 < value < float("inf"):
                 raise ValueError(f"{name} is {value}; it must be positive and finite.")
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
-            raise ValueError(f"hidden_sizes is {self.hidden_sizes}; it needs at least one width, each at least 1.")
+            raise ValueError(
+                f"hidden_sizes is {self.hidden_sizes}; it needs at least one width, each at least 1."
+            )
         if self.replay_start > self.capacity:
             raise ValueError(
                 f"replay_start is {self.replay_start}, but the replay holds only {self.capacity} rows: "
@@ -119,7 +121,9 @@ class Config:
 
 # The least value of each count.
 LEAST = {
-    **dict.fromkeys(["actors", "environments_per_actor", "total_steps", "n_step", "batch_size", "capacity"], 1),
+    **dict.fromkeys(
+        ["actors", "environments_per_actor", "total_steps", "n_step", "batch_size", "capacity"], 1
+    ),
     **dict.fromkeys(["target_interval", "replay_start", "slack", "send_interval", "publish_interval"], 1),
     **dict.fromkeys(["evaluation_interval", "evaluation_episodes", "record_interval"], 1),
     **dict.fromkeys(["seed", "confirmation_episodes"], 0),

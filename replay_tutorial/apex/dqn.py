@@ -11,6 +11,9 @@ Papers: Mnih et al. 2015 (target network), van Hasselt et al. 2016 (double Q-lea
 weights), Horgan et al. 2018 (n-step targets with prioritized replay: Ape-X).
 """
 
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
 from copy import deepcopy
 from typing import NamedTuple, Self
 
@@ -19,6 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+
+from replay_tutorial.apex.networks import DuelingNetwork
 
 
 class Batch(NamedTuple):
@@ -89,7 +94,7 @@ class DoubleDQN:
 
     def __init__(
         self,
-        network: nn.Module,
+        network: DuelingNetwork,
         *,
         learning_rate: float,
         huber_delta: float,

@@ -10,7 +10,6 @@ environments: nothing resets them behind our back, so the observation after the 
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import TransformAction
 
@@ -77,6 +76,9 @@ def spaces_of(name: str) -> Spaces:
         raise TypeError(
             f"{name} has the action space {action}; DQN takes the greatest of a few Q-values and needs Discrete."
         )
-    if not np.issubdtype(observation.dtype, np.number):
-        raise TypeError(f"{name} has observations of dtype {observation.dtype}; train needs numbers.")
     return Spaces(observation, action)
+
+
+def solved_threshold(name: str) -> float | None:
+    """Return the mean return above which gymnasium calls an environment solved; None if it doesn't say."""
+    return gym.spec(name).reward_threshold

@@ -38,8 +38,8 @@ class Evaluation(NamedTuple):
 
     @property
     def surely(self) -> float:
-        """The mean less two standard errors: what is left when luck is taken off."""
-        return self.mean - 2.0 * self.standard_error
+        """The mean less three standard errors: what is left when luck is taken off."""
+        return self.mean - 3.0 * self.standard_error
 
     def __str__(self) -> str:
         """Return one line: `mean 498.2 ± 0.9 (standard error; lowest 431.0, highest 500.0, 100 episodes)`."""

@@ -9,6 +9,9 @@ Left out: convolutions for pictures, noisy layers, distributional heads.
 Paper: Wang et al. 2016, "Dueling Network Architectures for Deep Reinforcement Learning", section 3.
 """
 
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -10,7 +10,8 @@ Left out: compression. Observations that compress well are better kept small in 
 import json
 import math
 import os
-import tempfile
+import secrets
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +28,27 @@ VERSION = 1
 Segments = Sequence[npt.NDArray[Any]]  # pieces of one array, laid end to end along axis 0
 ReadInto = Callable[[str, Segments], None]
 
-DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, UnicodeDecodeError)
+# what reading a zip with flipped bits may raise
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    json.JSONDecodeError,
+    UnicodeDecodeError,
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+)
 
 
 def save(
-    path: str | PathLike[str], layout: Mapping[str, Any], counters: Mapping[str, Any], arrays: Mapping[str, Segments]
+    path: str | PathLike[str],
+    layout: Mapping[str, Any],
+    counters: Mapping[str, Any],
+    arrays: Mapping[str, Segments],
 ) -> None:
     """Write a file, and put it in its place when it is complete.
 
@@ -42,10 +59,12 @@ def save(
         arrays: The arrays, in pieces, by name.
     """
     place = Path(path)
-    text = json.dumps({"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1)
-    handle, name = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
+    text = json.dumps(
+        {"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1
+    )
+    part = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with part.open("xb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as container:
                 container.writestr("state.json", text)
                 for array, segments in arrays.items():
@@ -53,9 +72,9 @@ def save(
                         write_npy(member, segments)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, place)
+        part.replace(place)
     except BaseException:
-        os.unlink(name)
+        part.unlink(missing_ok=True)
         raise
 
 
@@ -70,7 +89,9 @@ def write_npy(member: IO[bytes], segments: Segments) -> None:
 
 
 @contextmanager
-def reading(path: str | PathLike[str], layout: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], ReadInto]]:
+def reading(
+    path: str | PathLike[str], layout: Mapping[str, Any]
+) -> Iterator[tuple[dict[str, Any], ReadInto]]:
     """Open a file for reading.
 
     Args:
@@ -84,18 +105,19 @@ def reading(path: str | PathLike[str], layout: Mapping[str, Any]) -> Iterator[tu
         OSError: If it can't be read.
         ValueError: If it is no such file, is damaged, or has another layout or version.
     """
-    try:
-        with zipfile.ZipFile(path) as container:
-            state = json.loads(container.read("state.json"))
-            check_state(state, path, json.loads(json.dumps(layout)))
+    with open(path, "rb") as file:  # a file that can't be opened is not a damaged one
+        try:
+            with zipfile.ZipFile(file) as container:
+                state = json.loads(container.read("state.json"))
+                check_state(state, path, json.loads(json.dumps(layout)))
 
-            def read_into(name: str, segments: Segments) -> None:
-                with container.open(f"{name}.npy") as member:
-                    read_npy(member, name, segments)
+                def read_into(name: str, segments: Segments) -> None:
+                    with container.open(f"{name}.npy") as member:
+                        read_npy(member, name, segments)
 
-            yield state["counters"], read_into
-    except DAMAGE as error:
-        raise ValueError(f"{path} is damaged, or not a file that `save` wrote: {error}") from error
+                yield state["counters"], read_into
+        except DAMAGE as error:
+            raise ValueError(f"{path} is damaged, or not a file that `save` wrote: {error}") from error
 
 
 def as_bytes(rows: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
@@ -110,8 +132,11 @@ def check_state(state: Any, path: object, layout: Mapping[str, Any]) -> None:
     if state["version"] != VERSION:
         raise ValueError(f"{path} has version {state['version']}; this package reads version {VERSION}.")
     theirs = state["layout"]
-    differences = [f"{key} is {theirs.get(key)!r} there, {layout.get(key)!r} here"
-                   for key in sorted({*theirs, *layout}) if theirs.get(key) != layout.get(key)]
+    differences = [
+        f"{key} is {theirs.get(key)!r} there, {layout.get(key)!r} here"
+        for key in sorted({*theirs, *layout})
+        if theirs.get(key) != layout.get(key)
+    ]
     if differences:
         raise ValueError(f"{path} is of another layout: {'; '.join(differences)}. Build the buffer alike.")
 

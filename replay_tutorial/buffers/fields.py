@@ -8,6 +8,7 @@ Left out: variable shapes, strings and Python objects.
 """
 
 import math
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,8 +19,20 @@ Rows = npt.NDArray[np.void]  # records, one a transition
 Batch = dict[str, npt.NDArray[Any]]
 EnvDict = Mapping[str, Mapping[str, Any]]
 
-FLOATS = (float, int, bool, np.float64, np.float32, np.float16, np.bool_)
-INTEGERS = (int, bool, np.int64, np.int32, np.int16, np.int8, np.uint64, np.uint32, np.uint16, np.uint8, np.bool_)
+FLOATS = (float, int, bool, np.float64, np.bool_)  # comparing a float32 would first cast the bound to float32
+INTEGERS = (
+    int,
+    bool,
+    np.int64,
+    np.int32,
+    np.int16,
+    np.int8,
+    np.uint64,
+    np.uint32,
+    np.uint16,
+    np.uint8,
+    np.bool_,
+)
 
 
 class Field(NamedTuple):
@@ -69,13 +82,13 @@ class Field(NamedTuple):
 
     def _cast(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Cast to the dtype; rounding is fine, losing the value is not."""
-        if self.dtype.kind == "c" or np.can_cast(array.dtype, self.dtype, "safe"):
+        if np.can_cast(array.dtype, self.dtype, "safe"):
             return array.astype(self.dtype)
-        if array.dtype.kind == "c":
+        if array.dtype.kind == "c" and self.dtype.kind != "c":
             raise ValueError(f"{self.name!r} is {self.dtype}, which can't hold complex numbers.")
         with np.errstate(all="ignore"):
             cast = array.astype(self.dtype)
-            if self.dtype.kind == "f":
+            if self.dtype.kind in "fc":
                 lost = np.isfinite(array) & ~np.isfinite(cast)
             else:
                 # high + 1 is a power of two, and so exact as a float, where high is not
@@ -91,11 +104,13 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
     if not isinstance(name, str) or not name:
         raise TypeError(f"A field's name is a string that is not empty, not {name!r}.")
     if not isinstance(spec, Mapping):
-        raise TypeError(f'env_dict[{name!r}] must be a dict such as {{"shape": 4, "dtype": np.float32}}, not {spec!r}.')
+        raise TypeError(
+            f'env_dict[{name!r}] must be a dict such as {{"shape": 4, "dtype": np.float32}}, not {spec!r}.'
+        )
     if unknown := set(spec) - {"shape", "dtype"}:
         raise ValueError(f"env_dict[{name!r}] knows 'shape' and 'dtype', not {sorted(map(str, unknown))}.")
     shape = spec.get("shape", 1)
-    shape = tuple(int(n) for n in shape) if np.ndim(shape) else (int(shape),)
+    shape = tuple(operator.index(n) for n in (shape if np.ndim(shape) else (shape,)))
     if any(n < 1 for n in shape):
         raise ValueError(f"env_dict[{name!r}]: every length of the shape {shape} must be at least 1.")
     dtype = np.dtype(spec.get("dtype", default_dtype))
@@ -108,7 +123,7 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
     elif dtype.kind in "iu":
         low, high, scalars = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), INTEGERS
     elif dtype.kind == "f" and dtype.itemsize <= 8:
-        low, high, scalars = float(np.finfo(dtype).min), float(np.finfo(dtype).max), FLOATS
+        low, high, scalars = float(np.finfo(dtype).min), float(np.finfo(dtype).max), (*FLOATS, dtype.type)
     return Field(name, dtype, shape, frozenset(scalars if shape in ((), (1,)) else ()), low, high)
 
 
@@ -138,7 +153,9 @@ class Fields:
             ValueError: If it is empty or describes something that can't be stored.
         """
         if not isinstance(env_dict, Mapping):
-            raise TypeError(f'env_dict must be a dict such as {{"obs": {{"shape": 4}}, "rew": {{}}}}, not {env_dict!r}.')
+            raise TypeError(
+                f'env_dict must be a dict such as {{"obs": {{"shape": 4}}, "rew": {{}}}}, not {env_dict!r}.'
+            )
         if not env_dict:
             raise ValueError("env_dict is empty; a transition needs at least one field.")
         self.fields = {name: field(name, spec, default_dtype) for name, spec in env_dict.items()}
@@ -192,7 +209,9 @@ class Fields:
             if type(value) is not np.ndarray or value.dtype is not dtype or value.ndim == 0:
                 value = self.fields[name].to_array(value)
             elif value.shape[1:] != shape:
-                value = self.fields[name].to_array(value) if value.ndim > 1 or shape != (1,) else value[:, None]
+                value = (
+                    self.fields[name].to_array(value) if value.ndim > 1 or shape != (1,) else value[:, None]
+                )
             columns.append(value)
             lengths.append(len(value))
         length = lengths[0]
@@ -214,7 +233,11 @@ class Fields:
         flat = dict(flatten(values))
         missing, unknown = self.fields.keys() - flat.keys(), flat.keys() - self.fields.keys()
         if missing or unknown:
-            faults = [f"{word} {sorted(names)}" for word, names in (("missing", missing), ("unknown", unknown)) if names]
+            faults = [
+                f"{word} {sorted(names)}"
+                for word, names in (("missing", missing), ("unknown", unknown))
+                if names
+            ]
             raise KeyError(f"{' and '.join(faults)}; a transition has the fields {list(self.fields)}")
         return flat
 
@@ -236,7 +259,9 @@ def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:
     unit = math.lcm(*(field.dtype.itemsize for field in fields))
     names = [field.name for field in fields]
     formats = [(field.dtype, field.shape) for field in fields]
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-end // unit) * unit})
+    return np.dtype(
+        {"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-end // unit) * unit}
+    )
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

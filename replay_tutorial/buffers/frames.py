@@ -55,7 +55,11 @@ def number_frames(log: Bytes, next_frame: int, frames: Bytes, stack: int, previo
                 expected = previous[i + 1] if i + 1 < stack else NO_FRAME
             found = NO_FRAME
             for candidate in (expected, next_frame - 1):
-                if found == NO_FRAME and candidate >= 0 and same_bytes(log[candidate % len(log)], frames[row, i]):
+                if (
+                    found == NO_FRAME
+                    and candidate >= 0
+                    and same_bytes(log[candidate % len(log)], frames[row, i])
+                ):
                     found = candidate
             if found == NO_FRAME:
                 log[next_frame % len(log)] = frames[row, i]
@@ -121,7 +125,9 @@ class FrameLog:
         """Copy the observations that consist of frames `ids`, int64[n, stack]."""
         frames = self._log.take(ids % len(self._log), axis=0).view(self._field.dtype)
         frames = frames.reshape(*ids.shape, *self._frame_shape)
-        return frames[:, 0] if self.axis is None else np.ascontiguousarray(np.moveaxis(frames, 1, 1 + self.axis))
+        return (
+            frames[:, 0] if self.axis is None else np.ascontiguousarray(np.moveaxis(frames, 1, 1 + self.axis))
+        )
 
     def segments(self, oldest_frame: int) -> list[Bytes]:
         """Show the frames, oldest first, as two views of shape (n, frame bytes): up to the seam, and after it."""
@@ -230,20 +236,28 @@ def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
             raise ValueError(f"next_of names {name!r}; there are {list(env_dict)}.")
         following = env_dict.setdefault(f"next_{name}", env_dict[name])
         if following != env_dict[name]:
-            raise ValueError(f"next_of: 'next_{name}' must be like {name!r}, {env_dict[name]}, not {following}.")
+            raise ValueError(
+                f"next_of: 'next_{name}' must be like {name!r}, {env_dict[name]}, not {following}."
+            )
     return Fields(env_dict)
 
 
-def stack_axes(fields: Fields, stack_compress: str | Sequence[str] | Mapping[str, int] | None) -> dict[str, int]:
+def stack_axes(
+    fields: Fields, stack_compress: str | Sequence[str] | Mapping[str, int] | None
+) -> dict[str, int]:
     """Find the axis along which each stacked observation is stacked: the shorter of its first and last, else as told."""
     if stack_compress is None:
         return {}
     told = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
     axes: dict[str, int] = {}
-    for name in told or names_of(stack_compress if isinstance(stack_compress, str) else tuple(stack_compress)):
+    for name in told or names_of(
+        stack_compress if isinstance(stack_compress, str) else tuple(stack_compress)
+    ):
         shape = fields.fields[name].shape if name in fields.fields else ()
         if not shape:
-            raise ValueError(f"stack_compress names {name!r}, which is no field with an axis; there are {list(fields.fields)}.")
+            raise ValueError(
+                f"stack_compress names {name!r}, which is no field with an axis; there are {list(fields.fields)}."
+            )
         axis = told.get(name, 0 if shape[0] < shape[-1] else len(shape) - 1)
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"stack_compress: {name!r} has the shape {shape}, and so no axis {axis}.")

@@ -82,7 +82,9 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
         ValueError: If a value is out of range, or names a field that is missing or unfit.
     """
     if not isinstance(settings, Mapping):
-        raise TypeError(f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.')
+        raise TypeError(
+            f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.'
+        )
     if unknown := set(settings) - {"size", "gamma", "rew", "next"}:
         raise ValueError(f"Nstep knows 'size', 'gamma', 'rew' and 'next', not {sorted(map(str, unknown))}.")
     if "size" not in settings:
@@ -98,10 +100,14 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
             raise ValueError(f"Nstep names the field {name!r}; there are {list(fields.fields)}.")
     for name in rewards:
         if fields.fields[name].dtype.kind != "f":
-            raise ValueError(f"Nstep needs a float dtype for {name!r}, not {fields.fields[name].dtype}: γ r is no integer.")
+            raise ValueError(
+                f"Nstep needs a float dtype for {name!r}, not {fields.fields[name].dtype}: γ r is no integer."
+            )
     for name in ENDS:
         if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
-            raise ValueError(f"Nstep needs one {name!r} a transition, not the shape {fields.fields[name].shape}.")
+            raise ValueError(
+                f"Nstep needs one {name!r} a transition, not the shape {fields.fields[name].shape}."
+            )
     if "discount" in fields.fields:
         raise ValueError("Nstep makes the field 'discount' itself; leave it out of env_dict.")
     return NStepSettings(size, gamma, rewards, nexts)
@@ -268,7 +274,9 @@ class NStep:
 
     def _window(self, environment: int) -> Window:
         if not 0 <= environment < len(self._windows):
-            raise IndexError(f"There is no environment {environment}; they are 0 to {len(self._windows) - 1}.")
+            raise IndexError(
+                f"There is no environment {environment}; they are 0 to {len(self._windows) - 1}."
+            )
         return self._windows[environment]
 
     def _batch(self, rows: Rows) -> Batch | None:

@@ -8,16 +8,32 @@ and is done. The sum tree over them belongs to whoever draws (`proportional`).
 Left out: rank-based priorities (section 3.3, variant 2).
 """
 
+import math
 import sys
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.jit import kernel
 from replay_tutorial.buffers.sum_tree import Masses
 
 FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 1 in algorithm 1)
-NONE_YET = -1.0  # stands for "the highest priority" before there is one
+NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
+
+
+@kernel("float64(float64[::1], float64, float64, float64, float64[::1])")
+def masses_and_highest(
+    priorities: npt.NDArray[np.float64], alpha: float, eps: float, greatest: float, masses: Masses
+) -> float:
+    """Compute masses and give the highest priority; NaN if one is negative, too great, or NaN."""
+    highest = NO_PRIORITY
+    for i in range(priorities.shape[0]):
+        if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
+            return np.nan
+        highest = max(highest, priorities[i])
+        masses[i] = (priorities[i] + eps) ** alpha
+    return highest
 
 
 class Priorities:
@@ -27,7 +43,7 @@ class Priorities:
         alpha: How much priorities count, in [0, 1].
         eps: Added to each priority.
         masses: float64[capacity], the mass of each slot.
-        seen: float64[1], the highest priority that any row has been given, NONE_YET before the first.
+        seen: float64[1], the highest priority that any row has been given, NO_PRIORITY before the first.
     """
 
     def __init__(self, masses: Masses, seen: Masses, alpha: float, eps: float) -> None:
@@ -45,14 +61,14 @@ class Priorities:
         self.eps = float(eps)
         self.masses = masses
         self.seen = seen
-        self._mass_of_new = (NONE_YET, float(self.to_masses(FIRST_PRIORITY, 1)[0]))
+        self._mass_of_new = (NO_PRIORITY, float(self.to_masses(FIRST_PRIORITY, 1)[0][0]))
 
     @property
     def highest(self) -> float:
         """The highest priority that any row has been given; FIRST_PRIORITY before the first."""
-        return FIRST_PRIORITY if self.seen[0] == NONE_YET else float(self.seen[0])
+        return FIRST_PRIORITY if self.seen[0] == NO_PRIORITY else float(self.seen[0])
 
-    def to_masses(self, priorities: Any, count: int) -> Masses:
+    def to_masses(self, priorities: Any, count: int) -> tuple[Masses, float]:
         """Check priorities and turn them into masses.
 
         Args:
@@ -60,7 +76,7 @@ class Priorities:
             count: How many there must be.
 
         Returns:
-            float64[count].
+            The masses, float64[count], and the highest of the priorities, NO_PRIORITY if there are none.
 
         Raises:
             TypeError: If they are not real numbers.
@@ -72,23 +88,25 @@ class Priorities:
             raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
         if array.size != count:
             raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
-        masses = array.reshape(count).astype(np.float64)
-        if count and not (masses.min() >= 0.0 and masses.max() <= self._greatest):  # so written, NaN fails too
-            wrong = masses[~((masses >= 0.0) & (masses <= self._greatest))][0]
-            raise ValueError(f"A priority must lie between 0 and {self._greatest:.3g}, not {wrong}. Give |TD error|.")
-        masses += self.eps
-        masses **= self.alpha
-        return masses
+        given = array.reshape(count).astype(np.float64)
+        masses = np.empty(count)
+        highest = masses_and_highest(given, self.alpha, self.eps, self._greatest, masses)
+        if math.isnan(highest):
+            wrong = given[~((given >= 0.0) & (given <= self._greatest))][0]
+            raise ValueError(
+                f"A priority must lie between 0 and {self._greatest:.3g}, not {wrong}. Give |TD error|."
+            )
+        return masses, highest
 
     def masses_of_new(self, priorities: Any, count: int) -> Masses | float:
         """Give the masses of rows that are to be added: float64[count], or one for all if `priorities` is None."""
         if priorities is not None:
-            masses = self.to_masses(priorities, count)
-            self.saw(np.asarray(priorities))
+            masses, highest = self.to_masses(priorities, count)
+            self.saw(highest)
             return masses
         if self._mass_of_new[0] != self.seen[0]:
-            self._mass_of_new = (float(self.seen[0]), float(self.to_masses(self.highest, 1)[0]))
-        if self.seen[0] == NONE_YET:
+            self._mass_of_new = (float(self.seen[0]), float(self.to_masses(self.highest, 1)[0][0]))
+        if self.seen[0] == NO_PRIORITY:
             self.seen[0] = FIRST_PRIORITY
         return self._mass_of_new[1]
 
@@ -104,6 +122,6 @@ class Priorities:
             slots = np.arange(first_index + count - kept, first_index + count) % len(self.masses)
             self.masses[slots] = np.broadcast_to(masses, count)[count - kept :]
 
-    def saw(self, priorities: npt.NDArray[Any]) -> None:
+    def saw(self, highest: float) -> None:
         """Remember the highest of the priorities that rows have been given."""
-        self.seen[0] = max(float(self.seen[0]), float(priorities.max()))
+        self.seen[0] = max(float(self.seen[0]), highest)

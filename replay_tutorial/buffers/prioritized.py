@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.priorities import NONE_YET, Priorities
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
 from replay_tutorial.buffers.proportional import ProportionalDraw
 from replay_tutorial.buffers.sum_tree import Masses, SumTree
 from replay_tutorial.buffers.uniform import ReplayBuffer
@@ -77,20 +77,26 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             seed=seed,
         )
         if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
-            raise ValueError(f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself.")
+            raise ValueError(
+                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
+            )
         self._priorities, self._draw = self._empty_priorities(alpha, eps)
         self._waiting_masses = np.zeros(0)  # float64[n], of the steps in the n-step window
         self._layout |= {"alpha": self._priorities.alpha, "eps": self._priorities.eps}
 
     def _empty_priorities(self, alpha: float, eps: float) -> tuple[Priorities, ProportionalDraw]:
         tree = SumTree(self._ring.capacity)
-        masses = tree.leaves[: self._ring.capacity]  # in one process, the tree's leaves are where the masses lie
-        priorities = Priorities(masses, np.full(1, NONE_YET), alpha, eps)
+        masses = tree.leaves[
+            : self._ring.capacity
+        ]  # in one process, the tree's leaves are where the masses lie
+        priorities = Priorities(masses, np.full(1, NO_PRIORITY), alpha, eps)
         return priorities, ProportionalDraw(priorities, tree)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._priorities.masses = self._draw.tree.leaves[: self._ring.capacity]  # unpickled, they were two arrays
+        self._priorities.masses = self._draw.tree.leaves[
+            : self._ring.capacity
+        ]  # unpickled, they were two arrays
 
     @property
     def stale_updates(self) -> int:
@@ -208,9 +214,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         loaded._waiting_masses = np.zeros(archive.checked_count(counters, "waiting"))
         for name, array in (("masses", masses), ("seen", seen), ("waiting_masses", loaded._waiting_masses)):
             read_into(name, [array])
-            if not (np.isfinite(array).all() and (array >= (NONE_YET if name == "seen" else 0.0)).all()):
+            if not (np.isfinite(array).all() and (array >= (NO_PRIORITY if name == "seen" else 0.0)).all()):
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        loaded._priorities, loaded._draw = loaded._empty_priorities(self._priorities.alpha, self._priorities.eps)
+        loaded._priorities, loaded._draw = loaded._empty_priorities(
+            self._priorities.alpha, self._priorities.eps
+        )
         loaded._priorities.masses[loaded._ring.slots_in_order()] = masses
         loaded._priorities.seen = seen
         loaded._draw.stale_updates = archive.checked_count(counters, "stale_updates")

@@ -11,8 +11,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.priorities import NONE_YET, Priorities
-from replay_tutorial.buffers.sum_tree import Slots, SumTree
+from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
+from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree
+
+NEVER_GIVEN_OUT = -1  # no number of rows: stands for an index that no row has had
+
+
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1])")
+def current_slots(
+    indexes: Slots, oldest_index: int, next_index: int, capacity: int, slots: Slots, positions: Slots
+) -> int:
+    """Find the slots of the indexes whose rows are still there, and where those indexes stand; gives their number."""
+    first_of_lap = next_index - next_index % capacity
+    count = 0
+    for i in range(indexes.shape[0]):
+        index = indexes[i]
+        if not 0 <= index < next_index:
+            return NEVER_GIVEN_OUT
+        if index >= oldest_index:  # trap: else its slot holds another row by now
+            slots[count] = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
+            positions[count] = i
+            count += 1
+    return count
 
 
 class ProportionalDraw:
@@ -56,33 +77,37 @@ class ProportionalDraw:
         least = self.tree.minimum if normalize == "buffer" else masses.min()
         return slots, ((least / masses) ** beta).astype(np.float32)
 
-    def update(self, indexes: Any, priorities: Any, oldest_index: int, next_index: int) -> None:
-        """Set the masses of rows anew; see `PrioritizedReplayBuffer.update_priorities`."""
+    def update(
+        self, indexes: Any, priorities: Any, oldest_index: int, next_index: int
+    ) -> tuple[Slots, Masses]:
+        """Set the masses of rows in the tree anew; see `PrioritizedReplayBuffer.update_priorities`.
+
+        Returns:
+            The slots and masses that were set, for whoever keeps the masses elsewhere too.
+        """
         array = np.asarray(indexes)
         if array.dtype.kind not in "iu" and array.size:
             raise TypeError(f"Indexes are integers, as `sample` gave them, not {array.dtype}.")
         array = array.reshape(-1).astype(np.int64)
-        masses = self.priorities.to_masses(priorities, len(array))
-        if len(array) == 0:
-            return
-        least, greatest = int(array.min()), int(array.max())
-        if least < 0 or greatest >= next_index:
-            wrong = least if least < 0 else greatest
-            raise IndexError(f"No row has had the index {wrong}; indexes given out are 0 to {next_index - 1}.")
-        given = np.asarray(priorities).reshape(-1)
-        if least < oldest_index:  # trap: these slots hold other rows by now
-            current = array >= oldest_index
-            self.stale_updates += len(array) - int(np.count_nonzero(current))
-            array, masses, given = array[current], masses[current], given[current]
-        if len(array):
-            array %= len(self.priorities.masses)
-            self.priorities.masses[array] = masses  # of a repeated slot the last stays, here as in the tree
-            self.tree.set(array, masses)
-            self.priorities.saw(given)
+        masses, highest = self.priorities.to_masses(priorities, len(array))
+        slots, current = np.empty_like(array), np.empty_like(array)
+        count = current_slots(array, oldest_index, next_index, len(self.priorities.masses), slots, current)
+        if count == NEVER_GIVEN_OUT:
+            wrong = array[(array < 0) | (array >= next_index)][0]
+            raise IndexError(
+                f"No row has had the index {wrong}; indexes given out are 0 to {next_index - 1}."
+            )
+        if count < len(array):
+            self.stale_updates += len(array) - count
+            slots, masses = slots[:count], masses[current[:count]]
+            highest = float(np.asarray(priorities).reshape(-1)[current[:count]].max(initial=NO_PRIORITY))
+        self.tree.set(slots, masses)
+        self.priorities.saw(highest)
+        return slots, masses
 
     def forget(self, slots: Slots, next_index: int) -> None:
         """Let no slot have mass any more; `slots` are those that hold rows."""
         self.priorities.masses[slots] = 0.0
-        self.priorities.seen[0] = NONE_YET
+        self.priorities.seen[0] = NO_PRIORITY
         self.tree.set(slots, self.priorities.masses[slots])
         self._taken_in = next_index

@@ -14,6 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Rows
+from replay_tutorial.buffers.jit import kernel
+
+
+@kernel("int64[::1](int64[::1], int64, int64)")
+def newest_indexes(slots: npt.NDArray[np.int64], next_index: int, capacity: int) -> npt.NDArray[np.int64]:
+    """Find the newest index that belongs to each slot."""
+    next_slot = next_index % capacity
+    indexes = np.empty(slots.shape[0], np.int64)
+    for i in range(slots.shape[0]):
+        laps_ago = 0 if slots[i] < next_slot else 1
+        indexes[i] = next_index - next_slot + slots[i] - laps_ago * capacity
+    return indexes
 
 
 class Ring:
@@ -70,13 +82,14 @@ class Ring:
         if count == 1:
             self._rows[slot] = tuple(columns)
         elif slot + count <= self.capacity:
+            slots = slice(slot, slot + count)
             for column, values in zip(self._columns, columns, strict=True):
-                column[slot : slot + count] = values
+                column[slots] = values
         else:
             kept = min(count, self.capacity)
-            slots = np.arange(first_index + count - kept, first_index + count) % self.capacity
+            last_slots = np.arange(first_index + count - kept, first_index + count) % self.capacity
             for column, values in zip(self._columns, columns, strict=True):
-                column[slots] = values[count - kept :]
+                column[last_slots] = values[count - kept :]
         self.next_index += count
         self.stored = min(self.stored + count, self.capacity)
         return first_index
@@ -90,8 +103,7 @@ class Ring:
 
     def indexes(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Tell the indexes, int64[n], of the rows in `slots`: the newest that belong there."""
-        lap, next_slot = divmod(self.next_index, self.capacity)
-        return slots + np.where(slots < next_slot, lap, lap - 1) * self.capacity
+        return newest_indexes(slots, self.next_index, self.capacity)
 
     def slots_in_order(self) -> npt.NDArray[np.int64]:
         """List the slots that hold rows, the oldest first."""

@@ -84,6 +84,13 @@ def update_minima(minima: Masses, sums: Masses, slots: Slots) -> None:
         width >>= LEFT
 
 
+@kernel("void(float64[::1], float64[::1], int64[::1], float64[::1])")
+def set_leaves(sums: Masses, minima: Masses, slots: Slots, masses: Masses) -> None:
+    """Set leaves, and both trees above them."""
+    set_masses(sums, slots, masses)
+    update_minima(minima, sums, slots)
+
+
 @kernel("uint64(float64[::1], uint64)")
 def last_massive_leaf(sums: Masses, node: np.uint64) -> np.uint64:
     """Find the last leaf of mass > 0 at or before a node without mass."""
@@ -120,6 +127,15 @@ def find_leaves(sums: Masses, queries: Masses) -> Slots:
             if sums[nodes[i]] == 0.0:
                 slots[i] = last_massive_leaf(sums, nodes[i]) - leaf_count
     return slots
+
+
+@kernel("int64[::1](float64[::1], float64[::1])")
+def find_stratified(sums: Masses, uniforms: Masses) -> Slots:
+    """Stretch numbers in [0, 1) to one query in each of n equal parts of the total, and find them; uses them up."""
+    part = sums[ROOT] / uniforms.shape[0]
+    for i in range(uniforms.shape[0]):
+        uniforms[i] = (i + uniforms[i]) * part
+    return find_leaves(sums, uniforms)
 
 
 class SumTree:
@@ -178,8 +194,7 @@ class SumTree:
             slots: int64[n], each in [0, capacity).
             masses: float64[n], finite and at least 0.
         """
-        set_masses(self.sums, slots, masses)
-        update_minima(self.minima, self.sums, slots)
+        set_leaves(self.sums, self.minima, slots, masses)
 
     def find(self, queries: Masses) -> Slots:
         """Find the slots in which queries lie, the masses laid end to end in the order of slots.
@@ -216,11 +231,10 @@ class SumTree:
             ValueError: If every mass is 0.
         """
         self._check_total()
-        queries = rng.random(batch_size)
-        queries += np.arange(batch_size)
-        queries *= self.total / batch_size
-        return find_leaves(self.sums, queries)
+        return find_stratified(self.sums, rng.random(batch_size))
 
     def _check_total(self) -> None:
         if self.sums[ROOT] == 0.0:
-            raise ValueError("Every mass is 0, so no slot can be drawn. Give a row a priority above 0, or eps above 0.")
+            raise ValueError(
+                "Every mass is 0, so no slot can be drawn. Give a row a priority above 0, or eps above 0."
+            )

@@ -81,7 +81,9 @@ class ReplayBuffer:
             self._window = Window(stored, Nstep)
             stored = self._window.fields
         self._stored_fields = stored
-        self._ring = Ring(np.zeros(capacity, stored.dtype))  # pages are handed out when they are first written
+        self._ring = Ring(
+            np.zeros(capacity, stored.dtype)
+        )  # pages are handed out when they are first written
         self._rng = np.random.default_rng(seed)
         self._episode_len = 0
         self._layout = {
@@ -278,7 +280,8 @@ class ReplayBuffer:
             "waiting": len(self._window.waiting) if self._window else 0,
             "episode_len": self._episode_len,
             "frames": [
-                {"next": log.next_frame, "oldest": oldest_frame(log, self._oldest_row())} for log in self._logs
+                {"next": log.next_frame, "oldest": oldest_frame(log, self._oldest_row())}
+                for log in self._logs
             ],
             "random_state": self._rng.bit_generator.state,
         }
@@ -304,7 +307,9 @@ class ReplayBuffer:
         read_into("rows", loaded._ring.segments())
         if self._window is not None:
             loaded._window = copy.copy(self._window)
-            loaded._window.waiting = np.zeros(archive.checked_count(counters, "waiting"), self._window.waiting.dtype)
+            loaded._window.waiting = np.zeros(
+                archive.checked_count(counters, "waiting"), self._window.waiting.dtype
+            )
             read_into("waiting", [archive.as_bytes(loaded._window.waiting)])
         if self._frames is not None:
             loaded._frames = copy.copy(self._frames)

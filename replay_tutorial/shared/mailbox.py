@@ -42,7 +42,9 @@ class Mailbox:
         """
         if length < 1:
             raise ValueError(f"length must be at least 1, not {length}.")
-        self._arrays = SharedArrays({"vector": ((length,), np.dtype(dtype)), "version": ((1,), np.dtype(np.int64))})
+        self._arrays = SharedArrays(
+            {"vector": ((length,), np.dtype(dtype)), "version": ((1,), np.dtype(np.int64))}
+        )
         self._lock = multiprocessing.get_context("spawn").Lock()
 
     @property
@@ -64,7 +66,9 @@ class Mailbox:
         """
         place = self._arrays["vector"]
         if vector.shape != place.shape or vector.dtype != place.dtype:
-            raise ValueError(f"The mailbox holds {place.dtype}{place.shape}, not {vector.dtype}{vector.shape}.")
+            raise ValueError(
+                f"The mailbox holds {place.dtype}{place.shape}, not {vector.dtype}{vector.shape}."
+            )
         with self._lock:
             place[:] = vector
             self._arrays["version"][0] += 1

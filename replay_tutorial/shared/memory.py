@@ -70,7 +70,11 @@ class SharedArrays:
 
     def _map(self) -> None:
         # The mapping itself is undone when the last array that looks into it is gone.
-        block = mmap.mmap(-1, self._size, self._tag) if sys.platform == "win32" else mmap.mmap(self._handle, self._size)
+        block = (
+            mmap.mmap(-1, self._size, self._tag)
+            if sys.platform == "win32"
+            else mmap.mmap(self._handle, self._size)
+        )
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         offset = 0
         for name, (shape, dtype) in self._specs.items():

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.priorities import NONE_YET, Priorities
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
 from replay_tutorial.buffers.proportional import ProportionalDraw
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared.memory import Specs
@@ -79,8 +79,10 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ctx=ctx,
         )
         if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
-            raise ValueError(f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself.")
-        self._arrays["seen"][0] = NONE_YET
+            raise ValueError(
+                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
+            )
+        self._arrays["seen"][0] = NO_PRIORITY
 
     def _specs(self, capacity: int) -> Specs:
         double = np.dtype(np.float64)
@@ -97,7 +99,11 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         self.__dict__.pop("_draw", None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name not in ("_priorities", "_draw")}
+        return {
+            name: value
+            for name, value in super().__getstate__().items()
+            if name not in ("_priorities", "_draw")
+        }
 
     @property
     def stale_updates(self) -> int:
@@ -171,7 +177,11 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """
         with self._lock:
             self._claim()
-            self._sampler_draw().update(indexes, priorities, self._ring.oldest_index, self._ring.next_index)
+            ring = self._ring
+            slots, masses = self._sampler_draw().update(
+                indexes, priorities, ring.oldest_index, ring.next_index
+            )
+            self._priorities.masses[slots] = masses  # so that another sampler builds the same tree
 
     def get_max_priority(self) -> float:
         """Tell the highest priority that any row has been given; 1.0 before the first."""

@@ -5,7 +5,6 @@ It is `buffers.ring.Ring` with its rows and counters in shared memory. Whoever r
 Left out: doing without the lock. A process that is killed while it holds the lock stops all others.
 """
 
-from typing import Any
 
 import numpy as np
 

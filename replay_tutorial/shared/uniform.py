@@ -219,7 +219,9 @@ class MPReplayBuffer:
         if operator.index(batch_size) < 1:
             raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
         if self._ring.stored == 0:
-            raise ValueError(f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one.")
+            raise ValueError(
+                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
+            )
         self._claim()
 
     def _claim(self) -> None:

@@ -30,7 +30,7 @@ train: .venv/train.stamp
 test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/mkdocs build --strict --site-dir build/mkdocs
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
 	$(BIN)/python -m pytest $(ARGS)

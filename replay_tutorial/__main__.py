@@ -36,9 +36,14 @@ def train(arguments: Sequence[str]) -> int:
     environment = tyro.cli(Config, prog=program, args=arguments).environment
     config = tyro.cli(Config, prog=program, args=arguments, default=preset(environment))
 
+    from replay_tutorial.apex.environments import UnsupportedEnvironment
     from replay_tutorial.apex.run import train as train_agent
+    from replay_tutorial.apex.supervisor import ActorDied
 
-    result = train_agent(config)
+    try:
+        result = train_agent(config)
+    except (UnsupportedEnvironment, ActorDied) as error:
+        sys.exit(f"train: {error}")
     print(
         f"{result.end} after {result.steps:,} steps and {result.updates:,} updates in {result.seconds:.1f} s; "
         f"policy of step {result.policy_step:,}"
@@ -74,8 +79,11 @@ def evaluate(arguments: Sequence[str]) -> int:
     from replay_tutorial.apex.networks import greedy_actions
     from replay_tutorial.apex.run_folder import RunFolder
 
-    folder = RunFolder.open(options.run)
-    network, step = folder.load_policy()
+    try:
+        folder = RunFolder.open(options.run)
+        network, step = folder.load_policy()
+    except FileNotFoundError as error:
+        parser.error(str(error))
     seeds = draw_seeds(np.random.SeedSequence(options.seed), options.episodes)
     evaluation = play(partial(greedy_actions, network), folder.config().environment, seeds)
     print(f"{evaluation}, policy of step {step:,}")
@@ -96,7 +104,10 @@ def plot(arguments: Sequence[str]) -> int:
 
     from replay_tutorial.apex.plot import draw_curves
 
-    print(draw_curves(options.runs, options.output))
+    try:
+        print(draw_curves(options.runs, options.output))
+    except FileNotFoundError as error:
+        parser.error(f"{error.filename} doesn't exist; is its folder that of a run?")
     return 0
 
 
@@ -134,9 +145,6 @@ def main(arguments: Sequence[str]) -> int:
             '    pip install "replay_tutorial[train]"',
             file=sys.stderr,
         )
-    except (ValueError, TypeError, FileNotFoundError) as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         return INTERRUPTED
     return 1

@@ -1,9 +1,9 @@
 """Random lives of a buffer, led in step with its oracle.
 
-`Stream` makes transitions of frame stacks: obedient ones, in which each observation is the one before it moved on by
-a frame, and disobedient ones, in which it is not. `History` feeds them to a buffer and to its `PlainBuffer`, one
-operation after the other, and compares. `snapshot` shows all that there is to a buffer, for tests that say
-"unchanged".
+`Stream` makes transitions of frame stacks: obedient ones, in which each observation is the one before it
+moved on by a frame, and disobedient ones, in which it is not. `History` feeds them to a buffer and to its
+`PlainBuffer`, one operation after the other, and compares. `snapshot` shows all that there is to a buffer,
+for tests that say "unchanged".
 """
 
 import copy
@@ -89,6 +89,7 @@ class History:
         prioritized: Which buffer.
         size: The capacity; drawn if None.
         shape: The observation's shape; drawn if None.
+        field_of_priority: A field that holds the priority that each transition is added with.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class History:
         prioritized: bool = False,
         size: int | None = None,
         shape: tuple[int, ...] | None = None,
+        field_of_priority: str | None = None,
     ):
         rng = self.rng = np.random.default_rng(seed)
         stacked = "stack_compress" in modes
@@ -120,6 +122,9 @@ class History:
             "next_obs": {"shape": shape, "dtype": dtype},
             **self.flags,
         }
+        self.field_of_priority = field_of_priority
+        if field_of_priority is not None:
+            self.env_dict[field_of_priority] = {"shape": (), "dtype": np.float64}
         self.arguments: dict[str, Any] = {"seed": seed}
         env_dict = dict(self.env_dict)
         if "next_of" in modes:
@@ -178,7 +183,7 @@ class History:
             self.buffer.save(folder / "saved")
             self.buffer = self.build()
             self.buffer.load(folder / "saved")
-        elif self.oracle.rows:
+        elif self.oracle.rows and not self.field_of_priority:  # all priorities may be 0
             sample = self.buffer.sample(int(self.rng.integers(1, 6)))
             indexes = sample.pop("indexes", None)
             sample.pop("weights", None)
@@ -192,12 +197,13 @@ class History:
     def add(self, count: int, *, single: bool) -> None:
         batch = self.transitions(count)
         given = {name: column[0] for name, column in batch.items()} if single else batch
-        assert self.buffer.add(**given) == self.oracle.add(batch, count)
+        extra = {"priorities": given[self.field_of_priority]} if self.field_of_priority else {}
+        assert self.buffer.add(**given, **extra) == self.oracle.add(batch, count)
         for column in batch.values():
             column[...] = 0  # what the caller does with the arrays afterwards must not matter
 
     def add_refused(self) -> None:
-        """Add what can't be added: every second time the last of a batch is at fault, after rows that are not."""
+        """Add what can't be added: the last of a batch is at fault, after rows that are not."""
         batch = self.transitions(3)
         rewards = batch["rew"].astype(object)
         rewards[-1] = "three"
@@ -225,6 +231,8 @@ class History:
             columns["obs"][i], columns["next_obs"][i] = obs, next_obs
             columns["act"][i] = self.serial
             columns["rew"][i] = rng.integers(-8, 9)
+            if self.field_of_priority:
+                columns[self.field_of_priority][i] = rng.choice([0.0, 0.001, 0.5, 1.0, 30.0])
             self.serial += 1
             if self.flags and rng.random() < self.endings:
                 for name in rng.permutation(list(self.flags))[: int(rng.integers(1, 3))]:
@@ -382,4 +390,3 @@ def configured(name: str, size: int = 12, seed: int = 0, rows: int = 0, **change
     for _ in range(rows):
         buffer.add(**{field: column[0] for field, column in example_transitions(rng, 1).items()})
     return buffer
-

@@ -1,8 +1,8 @@
 """Slow and obvious versions of all that the buffers do: what the fast ones are checked against.
 
-Lists, dictionaries and definitions, one transition at a time; no code is shared with the package. `PlainBuffer`
-keeps its rows in a list, and takes n-step returns from the episode's whole history; `PlainPriorities` keeps a
-dictionary from index to priority and draws by a running sum.
+Lists, dictionaries and definitions, one transition at a time; no code is shared with the package.
+`PlainBuffer` keeps its rows in a list, and takes n-step returns from the episode's whole history;
+`PlainPriorities` keeps a dictionary from index to priority and draws by a running sum.
 """
 
 import math
@@ -95,7 +95,7 @@ class PlainBuffer:
 def n_step_row(episode: Sequence[Row], start: int, n_step: Mapping[str, Any]) -> Row:
     """The row that starts at step `start`: by definition, in float64.
 
-    R = Σ_{i<k} γ^i r_{start+i}, discount = γ^k or 0 where the episode terminated, k ≤ n the steps that were there.
+    R = Σ_{i<k} γ^i r_{start+i}; discount = γ^k, or 0 where the episode terminated; k ≤ n steps were there.
     """
     gamma = n_step.get("gamma", 0.99)
     window = episode[start : start + n_step["size"]]
@@ -121,7 +121,7 @@ def ends_episode(step: Row) -> bool:
 
 
 def terminates(step: Row) -> bool:
-    """Whether there is nothing to bootstrap from: `terminated` says it, or `done` where there is no `terminated`."""
+    """Whether there is nothing to bootstrap from: `terminated` says it, or `done` where it is missing."""
     for name in ("terminated", "done"):
         if name in step:
             return bool(step[name].any())
@@ -142,7 +142,7 @@ class PlainPriorities:
         return 1.0 if self.highest is None else self.highest
 
     def give(self, index: int, priority: float | None) -> None:
-        """Give the row `index` a priority, or the highest so far; the row `capacity` before it is replaced."""
+        """Give row `index` a priority, or the highest so far; it replaces the row `capacity` before it."""
         priority = self.max_priority if priority is None else float(priority)
         self.priorities[index] = priority
         self.priorities.pop(index - self.capacity, None)
@@ -178,7 +178,10 @@ class PlainPriorities:
         raise AssertionError(f"{query} is not below the total {running}")
 
     def weight(self, index: int, beta: float, among: Sequence[int] | None = None) -> float:
-        """(N P(i))^-β over the greatest such weight = (least mass / mass_i)^β, among the stored rows or those given."""
+        """(N P(i))^-β over the greatest such weight, of the stored rows or those given.
+
+        = (least mass / mass_i)^β, because N and the total cancel out.
+        """
         masses = [self.mass(other) for other in (self.priorities if among is None else among)]
         return (min(mass for mass in masses if mass > 0) / self.mass(index)) ** beta
 

@@ -5,7 +5,9 @@ taken twice gives itself away.
 """
 
 import os
+import queue
 import signal
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -92,11 +94,24 @@ def running(context, target, arguments):
             process.join()
 
 
+def answer(answers, processes):
+    """The next answer of the processes; if one of them dies instead, that is told at once."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            return answers.get(timeout=0.2)
+        except queue.Empty:
+            assert all(process.exitcode in (None, 0) for process in processes), (
+                "a process died without an answer"
+            )
+    raise TimeoutError(f"no answer in {PATIENCE} seconds")
+
+
 def in_child(context, target, *arguments):
     """Runs `target(*arguments, answers)` in a process and returns what it put into `answers`."""
     answers = context.Queue()
-    with running(context, target, [(*arguments, answers)]):
-        return answers.get(timeout=PATIENCE)
+    with running(context, target, [(*arguments, answers)]) as processes:
+        return answer(answers, processes)
 
 
 def add_rows(buffer, writer, first, count, answers):

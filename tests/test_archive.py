@@ -54,7 +54,7 @@ def test_loaded_buffer_lives_the_same_life_as_the_one_saved(name, rows, tmp_path
 
 @EVERY
 def test_life_may_be_saved_at_any_moment(name, tmp_path):
-    """Also with an open window, an empty buffer after clear, a ring at its seam, priorities not yet in the tree."""
+    """Also with an open window, empty after clear, at the seam, with priorities not yet in the tree."""
     buffer = configured(name, size=7)
     rng = np.random.default_rng(2)
     for _ in range(120):
@@ -212,7 +212,7 @@ def test_every_other_layout_is_refused_in_both_directions_and_changes_nothing(tm
 
 def test_message_of_a_refused_layout_names_the_difference(tmp_path):
     path = saved(ReplayBuffer(12, EXAMPLE_ENV_DICT), tmp_path)
-    with pytest.raises(ValueError, match="(?s)12.*13|13.*12"):
+    with pytest.raises(ValueError, match=r"(?s)12.*13|13.*12"):
         ReplayBuffer(13, EXAMPLE_ENV_DICT).load(path)
     with pytest.raises(ValueError, match="extra"):
         ReplayBuffer(12, {**EXAMPLE_ENV_DICT, "extra": {}}).load(path)
@@ -227,7 +227,7 @@ def test_seed_is_no_part_of_the_layout(tmp_path):
 
 @EVERY
 def test_damaged_file_is_refused_or_loads_as_if_whole(name, tmp_path):
-    """One byte after the other is changed: never may the buffer differ from both what it was and what was saved."""
+    """One byte after the other is changed: the buffer stays as it was, or becomes what was saved."""
     content = saved(configured(name, rows=30), tmp_path).read_bytes()
     target = configured(name, rows=3, seed=8)
     before = snapshot(target)
@@ -297,9 +297,12 @@ def test_file_with_a_part_missing_is_refused(name, part, tmp_path):
         new = {"removed": None, "emptied": b"", "halved": old[: len(old) // 2]}[part]
         if new == old:
             continue
-        repacked(path, lambda members, member=member, new=new: {
-            key: value for key, value in {**members, member: new}.items() if value is not None
-        })
+        repacked(
+            path,
+            lambda members, member=member, new=new: {
+                key: value for key, value in {**members, member: new}.items() if value is not None
+            },
+        )
         with pytest.raises(ValueError):
             buffer.load(path)
     assert snapshot(buffer) == before
@@ -388,7 +391,11 @@ def test_save_that_fails_leaves_the_old_file_whole_and_no_other(name, at, tmp_pa
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError("no space left on device")
 
-    with monkeypatch.context() as patch, files_of_at_most(700 if at == "write" else None), pytest.raises(OSError):
+    with (
+        monkeypatch.context() as patch,
+        files_of_at_most(700 if at == "write" else None),
+        pytest.raises(OSError),
+    ):
         if at != "write":
             patch.setattr(os, at, fail)
         buffer.save(path)
@@ -420,7 +427,8 @@ KILLED = """
 import sys
 import numpy as np
 from replay_tutorial import PrioritizedReplayBuffer
-buffer = PrioritizedReplayBuffer(200_000, {"obs": {"shape": 20}, "act": {"shape": (), "dtype": np.int64}}, seed=0)
+env_dict = {"obs": {"shape": 20}, "act": {"shape": (), "dtype": np.int64}}
+buffer = PrioritizedReplayBuffer(200_000, env_dict, seed=0)
 print("ready", flush=True)
 for life in range(1, 1000):
     buffer.add(obs=np.full((200_000, 20), life), act=np.full(200_000, life))

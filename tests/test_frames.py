@@ -1,8 +1,8 @@
-"""Observations stored once: `next_of`, `stack_compress`, both, with and without n-step, beside a list of plain rows.
+"""Observations stored once, by `next_of`, `stack_compress` or both, beside a list of plain rows.
 
-The histories hold what compression could go wrong at: episodes that end everywhere in a batch, or never; frames that
-look alike; two environments whose steps interleave; observations that are not the ones announced; batches longer
-than the buffer; copies, and files.
+The histories hold what compression could go wrong at: episodes that end everywhere in a batch, or never;
+frames that look alike; two environments whose steps interleave; observations that are not the ones
+announced; batches longer than the buffer; copies, and files.
 """
 
 import numpy as np
@@ -150,7 +150,9 @@ def test_frames_are_compared_by_their_bits(dtype):
 
 
 def test_ten_episodes_of_31_steps_never_mix():
-    buffer = ReplayBuffer(400, {**ATARI, "obs": {"shape": (4, 6, 6), "dtype": np.uint8}}, next_of="obs", stack_compress="obs")
+    buffer = ReplayBuffer(
+        400, {**ATARI, "obs": {"shape": (4, 6, 6), "dtype": np.uint8}}, next_of="obs", stack_compress="obs"
+    )
     for episode in range(10):
         for step in range(31):
             stack = np.full((4, 6, 6), 20 * episode, np.uint8)
@@ -216,7 +218,7 @@ def test_a_million_atari_transitions_fit_in_7_3_gigabytes_where_the_plain_layout
     assert_same_columns(buffer.get_all_transitions(), picked)
     atari_like(buffer, 2500, shape=(4, 84, 84), episode=250, seed=1)
     assert buffer.get_stored_size() == small
-    # the room for the first frames of episodes is in proportion to the size, a fixed part of 256 frames is not
+    # a fixed room of 256 frames, which is nothing in a buffer of a million, is much in one of 2,000
     fixed = 256 * 84 * 84 / small
     assert buffer.bytes_per_transition - fixed <= 7_300
     try:

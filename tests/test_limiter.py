@@ -58,6 +58,7 @@ def test_nothing_is_sampled_below_the_minimum_size():
 
 def test_inserts_up_to_the_minimum_size_are_always_allowed():
     limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=16.0)
+    assert may_insert(limiter, 100), "though 100 at once would be too many later"
     assert insert_while_allowed(limiter, 2) == 51, "the minimum size, and what the band allows beyond it"
 
 
@@ -104,6 +105,7 @@ def test_settings_that_would_stop_both_sides_are_refused(arguments, named):
 @pytest.mark.parametrize("count", [0, -1, 5])
 def test_counts_that_the_band_cannot_take_at_once_are_refused(count):
     limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+    limiter.inserted(10)
     with pytest.raises(ValueError, match=str(count)):
         limiter.await_can_insert(count, timeout=0)
     with pytest.raises(ValueError, match=str(count)):

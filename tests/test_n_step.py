@@ -31,7 +31,14 @@ def buffer_of(size: int, env_dict: Any = ENV_DICT, **changes: Any) -> ReplayBuff
 
 
 def step(t: int, *, rew: float = 1.0, terminated: bool = False, truncated: bool = False) -> dict[str, Any]:
-    return {"obs": t, "act": t, "rew": rew, "next_obs": t + 1, "terminated": terminated, "truncated": truncated}
+    return {
+        "obs": t,
+        "act": t,
+        "rew": rew,
+        "next_obs": t + 1,
+        "terminated": terminated,
+        "truncated": truncated,
+    }
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 50])
@@ -174,7 +181,11 @@ def test_episodes_shorter_and_longer_than_the_window_keep_every_step(length):
 def test_batches_and_single_steps_make_the_same_rows(chunks):
     rng = np.random.default_rng(0)
     ends = {"terminated": rng.random(20) < 0.1, "truncated": rng.random(20) < 0.1}
-    batch = {**{name: np.arange(20) for name in ("obs", "act", "next_obs")}, "rew": rng.integers(0, 9, 20), **ends}
+    batch = {
+        **{name: np.arange(20) for name in ("obs", "act", "next_obs")},
+        "rew": rng.integers(0, 9, 20),
+        **ends,
+    }
     buffer, oracle = buffer_of(4), PlainBuffer(1000, ENV_DICT, n_step(4))
     oracle.add(batch, 20)
     first = 0
@@ -268,7 +279,10 @@ def test_steps_that_wait_do_not_follow_the_callers_array():
     buffer = buffer_of(3)
     window = NStep(ENV_DICT, n_step(3))
     arrays = {name: np.array(value) for name, value in step(0, rew=1).items()}
-    arrays = {name: value.astype(np.dtype(ENV_DICT[name].get("dtype", np.float32))) for name, value in arrays.items()}
+    arrays = {
+        name: value.astype(np.dtype(ENV_DICT[name].get("dtype", np.float32)))
+        for name, value in arrays.items()
+    }
     buffer.add(**arrays)
     window.add(**arrays)
     for array in arrays.values():

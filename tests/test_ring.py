@@ -190,7 +190,9 @@ def test_size_that_is_no_number_is_refused(size):
         ReplayBuffer(size, ENV_DICT)
 
 
-@pytest.mark.parametrize("count", ["get_stored_size", "get_next_index", "get_buffer_size", "get_current_episode_len"])
+@pytest.mark.parametrize(
+    "count", ["get_stored_size", "get_next_index", "get_buffer_size", "get_current_episode_len"]
+)
 def test_counts_are_plain_integers(count):
     buffer = ReplayBuffer(4, ENV_DICT)
     buffer.add(**transitions(0, 9))
@@ -212,5 +214,7 @@ def test_huge_buffer_is_made_without_touching_its_memory():
     buffer = ReplayBuffer(10_000, {"obs": {"shape": (4, 84, 84)}})
     buffer.add(obs=np.zeros((4, 84, 84)))
     assert buffer.nbytes > 1e9
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # kB; bytes on macOS, where it is greater
+    grown = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    )  # kB; bytes on macOS, where it is greater
     assert grown < 100_000_000

@@ -1,8 +1,9 @@
 """Whether draws are distributed as they should be: Pearson's χ² with fixed seeds.
 
-A test fails where chance alone would give so great a deviation in less than one of a million runs (`LEAST`); seeds
-are fixed, so a failure is a change of the code, not bad luck. Stratified batches are more even than chance, so the
-prioritized buffer is also drawn from one row at a time, where the strata are the whole range and draws independent.
+A test fails where chance alone would give so great a deviation in less than one of a million runs
+(`LEAST`); seeds are fixed, so a failure is a change of the code, not bad luck. Stratified batches are more
+even than chance, so the prioritized buffer is also drawn from one row at a time, where the strata are the
+whole range and draws independent.
 """
 
 import itertools
@@ -60,7 +61,12 @@ def assert_distributed(drawn: np.ndarray, probabilities: dict[int, float]) -> No
 
 def test_p_values_are_those_of_the_chi_square_distribution():
     """Against tables: P(χ² of k degrees ≥ x)."""
-    for degrees, x, p in ((1, 3.841459, 0.05), (5, 15.08627, 0.01), (10, 29.5883, 0.001), (999, 1142.848, 0.001)):
+    for degrees, x, p in (
+        (1, 3.841459, 0.05),
+        (5, 15.08627, 0.01),
+        (10, 29.5883, 0.001),
+        (999, 1142.848, 0.001),
+    ):
         observed = [100.0 + np.sqrt(100 * x / 2), 100.0 - np.sqrt(100 * x / 2)] + [100.0] * (degrees - 1)
         assert chi_square_p_value(observed, [100.0] * (degrees + 1)) == pytest.approx(p, rel=1e-3)
     assert chi_square_p_value([100, 100], [100, 100]) == 1.0
@@ -76,7 +82,9 @@ def test_uniform_draws_are_uniform_over_the_stored_rows(filling):
 def test_uniform_draws_of_one_batch_are_independent_with_replacement():
     buffer, _ = filled(ReplayBuffer, "partly filled")
     for batch_size in (2, 64):
-        pairs = np.concatenate([buffer.sample(batch_size)["act"].reshape(-1, 2) for _ in range(20_000 // batch_size)])
+        pairs = np.concatenate(
+            [buffer.sample(batch_size)["act"].reshape(-1, 2) for _ in range(20_000 // batch_size)]
+        )
         cells = pairs[:, 0] * 5 + pairs[:, 1]
         assert_distributed(cells, dict.fromkeys(range(25), 1 / 25))
 
@@ -88,7 +96,7 @@ def test_uniform_draws_of_successive_batches_are_independent():
 
 
 def test_shuffle_makes_every_order_equally_often():
-    buffer, stored = filled(ReplayBuffer, "one row")
+    buffer, _ = filled(ReplayBuffer, "one row")
     buffer.add(act=[1, 2])
     orders = {order: i for i, order in enumerate(itertools.permutations(range(3)))}
     drawn = [orders[tuple(buffer.get_all_transitions(shuffle=True)["act"].tolist())] for _ in range(3000)]
@@ -141,7 +149,7 @@ def test_prioritized_draws_follow_updates_and_overwrites():
 
 
 def test_draws_inside_one_part_of_the_range_are_proportional_too():
-    """Ten masses of 0.1 and a batch of two: the first draw is among the first five, uniformly, and so the second."""
+    """Ten equal masses and a batch of two: one draw among the first five rows, one among the last."""
     buffer = PrioritizedReplayBuffer(10, ENV_DICT, alpha=1.0, eps=0.0, seed=1)
     buffer.add(act=np.arange(10), priorities=np.full(10, 0.125))
     drawn = np.stack([buffer.sample(2)["indexes"] for _ in range(5000)])
@@ -151,7 +159,7 @@ def test_draws_inside_one_part_of_the_range_are_proportional_too():
 
 
 def test_count_of_each_row_in_a_batch_is_what_stratification_leaves_open():
-    """A row of mass m is drawn at least as often as there are parts inside its mass, and at most as touch it."""
+    """A row is drawn at least as often as there are parts inside its mass, and at most as touch it."""
     priorities = np.array([4.0, 1.0, 0.0, 3.0, 8.0])
     buffer = PrioritizedReplayBuffer(5, ENV_DICT, alpha=1.0, eps=0.0, seed=1)
     buffer.add(act=np.arange(5), priorities=priorities)

@@ -13,6 +13,7 @@ from shared_rows import (
     START_METHODS,
     WIDTH,
     add_rows,
+    answer,
     assert_whole,
     every_buffer,
     every_start_method,
@@ -44,8 +45,8 @@ def test_rows_of_several_writers_arrive_whole_and_once(buffer_class, start_metho
     context = multiprocessing.get_context(start_method)
     buffer = buffer_class(2000, row_fields(), ctx=context)
     answers = context.Queue()
-    with running(context, add_in_pieces, [(buffer, writer, answers) for writer in (1, 2, 3)]):
-        told = [answers.get(timeout=PATIENCE) for _ in range(3)]
+    with running(context, add_in_pieces, [(buffer, writer, answers) for writer in (1, 2, 3)]) as writers:
+        told = [answer(answers, writers) for _ in writers]
     rows = buffer.get_all_transitions()
     assert buffer.get_stored_size() == len(buffer) == buffer.get_next_index() == 1800
     assert_whole(rows)
@@ -227,8 +228,8 @@ def test_sampler_may_be_a_child_and_then_the_parent_is_refused():
     buffer = MPReplayBuffer(8, row_fields(), ctx=context)
     buffer.add(**rows_of(1, 0, 8))
     answers, leave = context.Queue(), context.Event()
-    with running(context, sample_and_hold, [(buffer, answers, leave)]):
-        assert answers.get(timeout=PATIENCE) == 4
+    with running(context, sample_and_hold, [(buffer, answers, leave)]) as samplers:
+        assert answer(answers, samplers) == 4
         with pytest.raises(RuntimeError, match="sampler"):
             buffer.sample(4)
         buffer.add(**rows_of(1, 8, 1))

@@ -131,7 +131,11 @@ def flatten(value: Any, name: str = "") -> dict[str, Any]:
 def test_spaces_without_a_fixed_size_are_refused_by_name(space):
     kind = type(space).__name__
     box = spaces.Box(-1, 1, (2,))
-    for observation_space, action_space in ((space, box), (box, space), (spaces.Dict({"a": box, "b": space}), box)):
+    for observation_space, action_space in (
+        (space, box),
+        (box, space),
+        (spaces.Dict({"a": box, "b": space}), box),
+    ):
         with pytest.raises(TypeError, match=kind):
             fields_from_spaces(observation_space, action_space)
 

@@ -217,7 +217,7 @@ def test_every_part_of_the_range_gives_one_draw(capacity):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 50])
 def test_draws_are_distributed_as_the_masses(batch_size):
-    """Pearson's χ² at significance 1e-6; stratification only makes counts of batches more even than chance."""
+    """Pearson's χ² at significance 1e-6; stratification only makes counts more even than chance."""
     masses = np.array([1.0, 0.0, 2.0, 7.0, 0.5, 0.0, 4.5])
     tree = tree_of(masses)
     rng = np.random.default_rng(0)

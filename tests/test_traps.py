@@ -1,7 +1,7 @@
 """The traps that replay buffers fall into, each walked around once: one test a trap, named as a sentence.
 
-The other test files try the same ground at length; these are the short stories. The reading of half-written rows by
-another process is a trap of shared memory, and is tested there.
+The other test files try the same ground at length; these are the short stories. The reading of half-
+written rows by another process is a trap of shared memory, and is tested there.
 """
 
 import math
@@ -187,7 +187,9 @@ def test_15_frame_stack_never_reaches_into_the_previous_episode():
             expected.append((frames[t : t + 3], frames[t + 1 : t + 4]))
         buffer.on_episode_end()
     rows = buffer.get_all_transitions()
-    assert [(obs[:, 0].tolist(), following[:, 1].tolist()) for obs, following in zip(*rows.values(), strict=True)] == expected
+    assert [
+        (obs[:, 0].tolist(), following[:, 1].tolist()) for obs, following in zip(*rows.values(), strict=True)
+    ] == expected
 
 
 def test_17_negative_nan_and_infinite_priorities_are_refused_before_anything_changes():
@@ -226,7 +228,7 @@ def test_18_file_remembers_the_tree_the_counters_the_window_and_the_randomness(t
 
 
 def test_19_reset_observations_of_a_vector_environment_never_become_next_observations():
-    """Two environments, one row each at every step; the caller gives the true last observation, not the reset's."""
+    """Two environments, one row each a step; the caller gives the true last observation, not the reset's."""
     buffer = ReplayBuffer(50, STEP, next_of="obs")
     settings = {"size": 2, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
     window = NStep(STEP, settings, environments=2)
@@ -259,6 +261,8 @@ def test_20_highest_priority_is_kept_in_full_and_the_last_of_many_leaves_is_reac
     buffer.update_priorities([0], [buffer.get_max_priority()])
     assert weights(buffer) == {0: 1.0, 1: 1.0}
     tree = SumTree(1 << 16)
-    tree.set(np.arange(1 << 16), np.concatenate([[1e9], np.ones((1 << 16) - 1)]))  # in float32, 1e9 + 1 is 1e9
+    tree.set(
+        np.arange(1 << 16), np.concatenate([[1e9], np.ones((1 << 16) - 1)])
+    )  # in float32, 1e9 + 1 is 1e9
     assert tree.find(1e9 + np.arange(5.0)).tolist() == [1, 2, 3, 4, 5]
     assert tree.find(np.array([np.nextafter(tree.total, 0)])).tolist() == [(1 << 16) - 1]

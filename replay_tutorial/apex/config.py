@@ -136,7 +136,8 @@ LEAST = {
 CLASSIC_CONTROL: dict[str, Any] = {"huber_delta": 10.0}
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": CLASSIC_CONTROL,
+    # Above gymnasium's 475, because it costs a few seconds only to be far from the bar.
+    "CartPole-v1": {**CLASSIC_CONTROL, "solved_at": 490.0},
     "Acrobot-v1": CLASSIC_CONTROL,
     "MountainCar-v0": CLASSIC_CONTROL,
 }

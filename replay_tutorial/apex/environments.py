@@ -17,6 +17,10 @@ from gymnasium.wrappers import TransformAction
 Environment = gym.Env[Any, Any]
 
 
+class UnsupportedEnvironment(ValueError):
+    """There is no such environment, or this agent can't learn in it; the message says why."""
+
+
 class Spaces(NamedTuple):
     """The two spaces of an environment that `train` accepts."""
 
@@ -41,12 +45,12 @@ def make_environment(name: str) -> Environment:
         name: A registered gymnasium name, or `module:Name-v0`, which imports the module first.
 
     Raises:
-        ValueError: If there is no such environment; the message carries gymnasium's reason.
+        UnsupportedEnvironment: If there is no such environment; the message carries gymnasium's reason.
     """
     try:
         environment: Environment = gym.make(name)
     except (gym.error.Error, ModuleNotFoundError) as error:
-        raise ValueError(f"can't make the environment {name!r}: {error}") from error
+        raise UnsupportedEnvironment(f"can't make the environment {name!r}: {error}") from error
     actions = environment.action_space
     if isinstance(actions, Discrete) and actions.start != 0:
         first = int(actions.start)
@@ -59,8 +63,8 @@ def spaces_of(name: str) -> Spaces:
     """Return an environment's spaces.
 
     Raises:
-        ValueError: If there is no such environment.
-        TypeError: If the agent can't learn in it; the message names the space and what is supported.
+        UnsupportedEnvironment: If there is no such environment, or the agent can't learn in it; the message names
+            the space and what is supported.
     """
     environment = make_environment(name)
     try:
@@ -68,12 +72,12 @@ def spaces_of(name: str) -> Spaces:
     finally:
         environment.close()
     if not isinstance(observation, Box) or len(observation.shape) != 1:
-        raise TypeError(
+        raise UnsupportedEnvironment(
             f"{name} has the observation space {observation}; train needs a flat Box, of shape (size,). "
             "gymnasium.wrappers.FlattenObservation makes one from most spaces."
         )
     if not isinstance(action, Discrete):
-        raise TypeError(
+        raise UnsupportedEnvironment(
             f"{name} has the action space {action}; DQN takes the greatest of a few Q-values and needs Discrete."
         )
     return Spaces(observation, action)
@@ -81,4 +85,6 @@ def spaces_of(name: str) -> Spaces:
 
 def solved_threshold(name: str) -> float | None:
     """Return the mean return above which gymnasium calls an environment solved; None if it doesn't say."""
-    return gym.spec(name).reward_threshold
+    environment = make_environment(name)  # gymnasium.spec doesn't know `module:Name-v0`
+    environment.close()
+    return None if environment.spec is None else environment.spec.reward_threshold

@@ -64,7 +64,7 @@ class Recorder:
         self.tensorboard = SummaryWriter(str(folder))
         self.bar = Progress(
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
-            BarColumn(),
+            BarColumn(bar_width=16),
             TimeElapsedColumn(),
             TextColumn("{task.fields[numbers]}"),
             console=Console(),

@@ -70,8 +70,8 @@ def train(config: Config) -> Result:
         config: The settings; `preset(environment)` gives good ones.
 
     Raises:
-        ValueError: If there is no such environment.
-        TypeError: If its spaces aren't supported. No process has been started then.
+        UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported. No process has been
+            started then.
         ActorDied: If an actor ended before its time, with the reason. The other processes are gone, too.
     """
     threads = torch.get_num_threads()
@@ -192,7 +192,7 @@ class Run:
         recorder.record(step, evaluation)
         if (best := self.chooser.best) is not None and best is not before:
             self.folder.save_policy(best.network, best.step)
-            recorder.say(f"{step:>9,} steps, {self.learner.updates:>7,} updates: best so far, {best.both}")
+            recorder.say(f"{step:>9,} steps, {self.learner.updates:>7,} updates: best so far, {best.proof}")
 
     def final_evaluation(self, chosen: Candidate, seconds: float) -> Evaluation:
         """Measure the chosen policy on episodes that played no part in choosing it."""

@@ -14,11 +14,11 @@ import secrets
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +91,7 @@ def write_npy(member: IO[bytes], segments: Segments) -> None:
 @contextmanager
 def reading(
     path: str | PathLike[str], layout: Mapping[str, Any]
-) -> Iterator[tuple[dict[str, Any], ReadInto]]:
+) -> Generator[tuple[dict[str, Any], ReadInto]]:
     """Open a file for reading.
 
     Args:
@@ -127,11 +127,12 @@ def as_bytes(rows: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
 
 def check_state(state: Any, path: object, layout: Mapping[str, Any]) -> None:
     """Refuse a file that another kind of buffer, or another version, has written."""
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+    known: dict[str, Any] = dict(state) if type(state) is dict else {}  # pyright: ignore[reportUnknownArgumentType]
+    if known.get("format") != FORMAT:
         raise ValueError(f"{path} is not a file that `save` wrote.")
-    if state["version"] != VERSION:
-        raise ValueError(f"{path} has version {state['version']}; this package reads version {VERSION}.")
-    theirs = state["layout"]
+    if known["version"] != VERSION:
+        raise ValueError(f"{path} has version {known['version']}; this package reads version {VERSION}.")
+    theirs: dict[str, Any] = known["layout"]
     differences = [
         f"{key} is {theirs.get(key)!r} there, {layout.get(key)!r} here"
         for key in sorted({*theirs, *layout})
@@ -169,3 +170,50 @@ def checked_count(counters: Mapping[str, Any], name: str, least: float = 0, most
     if type(count) is not int or not least <= count <= most:
         raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between {least} and {most}")
     return count
+
+
+class Archived:
+    """Gives `save` and `load` to a class that can take itself apart and put itself together."""
+
+    _layout: dict[str, Any]  # what must agree for a file to be loaded
+
+    def _counters(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _arrays(self) -> dict[str, Segments]:
+        raise NotImplementedError
+
+    def _loaded(self, counters: dict[str, Any], read_into: ReadInto) -> Self:
+        """Make an object alike from an archive; this one stays as it is."""
+        raise NotImplementedError
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one file: rows, counters, open n-step windows and the random state.
+
+        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it is
+        complete.
+
+        Args:
+            path: The file; no suffix is added.
+
+        Raises:
+            OSError: If it can't be written. An old file is left as it was.
+        """
+        save(path, self._layout, self._counters(), self._arrays())
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Replace everything by what `save` wrote, bit for bit.
+
+        What was stored before is given up only when the file has been read, so that a buffer in use needs its
+        memory twice for that long.
+
+        Args:
+            path: A file written by a buffer that was built with the same arguments (but for the seed).
+
+        Raises:
+            OSError: If it can't be read.
+            ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
+        """
+        with reading(path, self._layout) as (counters, read_into):
+            loaded = self._loaded(counters, read_into)
+        self.__dict__.update(loaded.__dict__)

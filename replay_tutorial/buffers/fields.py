@@ -10,7 +10,7 @@ Left out: variable shapes, strings and Python objects.
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -272,12 +272,13 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         {'obs/image': 1, 'obs/goal/0': 2, 'obs/goal/1': 3, 'rew': 4}
     """
     for name, value in values.items():
+        parts: Any = value
         if isinstance(value, tuple):
-            value = {str(i): item for i, item in enumerate(value)}
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}/")
+            parts = {str(i): part for i, part in enumerate(parts)}
+        if isinstance(parts, Mapping):
+            yield from flatten(cast(Mapping[str, Any], parts), f"{prefix}{name}/")
         else:
-            yield f"{prefix}{name}", value
+            yield f"{prefix}{name}", parts
 
 
 def checked_size(size: float) -> int:

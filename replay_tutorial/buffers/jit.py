@@ -11,7 +11,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numba
 from numba import njit
+
+uint64: Any = numba.uint64  # converts to an unsigned integer inside of kernels
 
 
 def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

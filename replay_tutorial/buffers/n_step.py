@@ -134,9 +134,8 @@ class Window:
         self._ends = [name for name in ENDS if name in fields.fields]
         self._terminates = next((name for name in ("terminated", "done") if name in fields.fields), None)
         reward = fields.fields[self.settings.rewards[0]] if self.settings.rewards else None
-        discount = {"shape": (), "dtype": reward.dtype if reward else np.float32}
-        if reward is None or reward.shape:
-            discount["shape"] = (1,)
+        shape = (1,) if reward is None or reward.shape else ()
+        discount = {"shape": shape, "dtype": reward.dtype if reward else np.float32}
         self.fields = Fields({**fields.env_dict, "discount": discount})
         self.clear()
 

@@ -114,13 +114,13 @@ class Priorities:
         """Lay masses beside the `count` rows from `first_index` on."""
         slot = first_index % len(self.masses)
         if count == 1:
-            self.masses[slot] = masses if isinstance(masses, float) else masses[0]
+            self.masses[slot] = masses[0] if isinstance(masses, np.ndarray) else masses
         elif slot + count <= len(self.masses):
             self.masses[slot : slot + count] = masses
         else:
             kept = min(count, len(self.masses))
             slots = np.arange(first_index + count - kept, first_index + count) % len(self.masses)
-            self.masses[slots] = np.broadcast_to(masses, count)[count - kept :]
+            self.masses[slots] = masses[count - kept :] if isinstance(masses, np.ndarray) else masses
 
     def saw(self, highest: float) -> None:
         """Remember the highest of the priorities that rows have been given."""

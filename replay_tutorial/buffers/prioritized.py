@@ -103,7 +103,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Priorities dropped because their row had been replaced."""
         return self._draw.stale_updates
 
-    def add(self, *, priorities: Any = None, **fields: Any) -> int | None:
+    def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.
 
         O(batch); the sum tree takes the new masses in at the next `sample`.

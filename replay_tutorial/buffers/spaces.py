@@ -51,14 +51,15 @@ def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]
     """Walk a space: for each array in its values, a name, and its shape and dtype."""
     from gymnasium import spaces  # here, because the buffers themselves do not need gymnasium
 
+    parts: Any = space
     if isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
+        for key, part in parts.spaces.items():
             yield from leaves(f"{name}/{key}", part)
     elif isinstance(space, spaces.Tuple):
-        for i, part in enumerate(space.spaces):
+        for i, part in enumerate(parts.spaces):
             yield from leaves(f"{name}/{i}", part)
     elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        yield name, {"shape": space.shape, "dtype": np.dtype(space.dtype)}
+        yield name, {"shape": parts.shape, "dtype": np.dtype(parts.dtype)}
     else:
         raise TypeError(
             f"{name!r} is a {type(space).__name__} space, whose values have no fixed size; "

@@ -12,9 +12,8 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", appendix B.2.1.
 
 import numpy as np
 import numpy.typing as npt
-from numba import uint64
 
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.jit import kernel, uint64
 
 ROOT = 1  # node i has the children 2i and 2i + 1; node 0 is not used
 

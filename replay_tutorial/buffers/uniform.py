@@ -12,7 +12,6 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 import copy
 import operator
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +24,7 @@ from replay_tutorial.buffers.n_step import Window, names_of
 from replay_tutorial.buffers.ring import Ring
 
 
-class ReplayBuffer:
+class ReplayBuffer(archive.Archived):
     """The newest transitions of one process, drawn uniformly.
 
     Example:
@@ -94,7 +93,7 @@ class ReplayBuffer:
             "Nstep": list(self._window.settings) if self._window else None,
         }
 
-    def add(self, **fields: Any) -> int | None:
+    def add(self, /, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.
 
         A batch may be longer than the buffer: the last rows stay. O(batch).
@@ -163,37 +162,6 @@ class ReplayBuffer:
             self._window.clear()
         for log in self._logs:
             log.forget_previous()
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file: rows, counters, open n-step windows and the random state.
-
-        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it is
-        complete.
-
-        Args:
-            path: The file; no suffix is added.
-
-        Raises:
-            OSError: If it can't be written. An old file is left as it was.
-        """
-        archive.save(path, self._layout, self._counters(), self._arrays())
-
-    def load(self, path: str | PathLike[str]) -> None:
-        """Replace everything by what `save` wrote, bit for bit.
-
-        What was stored before is given up only when the file has been read, so that a buffer in use needs its
-        memory twice for that long.
-
-        Args:
-            path: A file written by a buffer that was built with the same arguments (but for the seed).
-
-        Raises:
-            OSError: If it can't be read.
-            ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
-        """
-        with archive.reading(path, self._layout) as (counters, read_into):
-            loaded = self._loaded(counters, read_into)
-        self.__dict__.update(loaded.__dict__)
 
     def get_stored_size(self) -> int:
         """Count the transitions that are stored."""

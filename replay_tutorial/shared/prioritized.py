@@ -110,7 +110,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """Priorities that this process dropped because their row had been replaced."""
         return 0 if self._draw is None else self._draw[1].stale_updates
 
-    def add(self, *, priorities: Any = None, **fields: Any) -> int:
+    def add(self, /, *, priorities: Any = None, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.
 
         Args:

@@ -5,7 +5,7 @@ It is `buffers.ring.Ring` with its rows and counters in shared memory. Whoever r
 Left out: doing without the lock. A process that is killed while it holds the lock stops all others.
 """
 
-
+# pyright: reportIncompatibleVariableOverride=false
 import numpy as np
 
 from replay_tutorial.buffers.ring import Ring

@@ -113,7 +113,7 @@ class MPReplayBuffer:
         self.__dict__.update(state)
         self._look_into_arrays()
 
-    def add(self, **fields: Any) -> int:
+    def add(self, /, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.
 
         Args:

@@ -1,0 +1,136 @@
+"""The configuration: presets, refusals, flags, and its way into the run's folder and back."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+
+from replay_tutorial.apex.config import PRESETS, Config, preset
+from replay_tutorial.apex.evaluate import Evaluation
+from replay_tutorial.apex.networks import DuelingNetwork, get_weights
+from replay_tutorial.apex.run_folder import RunFolder
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"actors": 0}, "actors"),
+        ({"n_step": 0}, "n_step"),
+        ({"seed": -1}, "seed"),
+        ({"gamma": 1.1}, "gamma"),
+        ({"gamma": float("nan")}, "gamma"),
+        ({"alpha": -0.1}, "alpha"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"samples_per_insert": float("inf")}, "samples_per_insert"),
+        ({"hidden_sizes": ()}, "hidden_sizes"),
+        ({"hidden_sizes": (64, 0)}, "hidden_sizes"),
+        ({"replay_start": 60_000}, "replay_start"),
+        ({"final_episodes": 1}, "final_episodes"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(changes, named):
+    with pytest.raises(ValueError, match=named):
+        Config(**changes)
+
+
+@pytest.mark.parametrize("environment", [*PRESETS, "Somebodys-v7"])
+def test_presets_are_settings_for_their_environment(environment):
+    assert preset(environment).environment == environment
+
+
+def test_every_setting_is_a_flag_with_a_sentence(capsys):
+    with pytest.raises(SystemExit) as end:
+        tyro.cli(Config, args=["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    source = Path(__import__("replay_tutorial.apex.config", fromlist=["x"]).__file__).read_text()
+    for field in fields(Config):
+        if field.name != "environment":
+            assert f"--{field.name.replace('_', '-')}" in text
+        after = source.split(f"    {field.name}: ", 1)[1].splitlines()[1]
+        assert after.strip().startswith('"""'), f"{field.name} has no sentence"
+
+
+def test_settings_come_back_from_the_folder(tmp_path):
+    config = replace(preset("Acrobot-v1"), hidden_sizes=(7, 9), solved_at=-90.0, runs=tmp_path, seed=3)
+    folder = RunFolder.create(config)
+    assert folder.path.parent == tmp_path
+    assert folder.path.name.startswith("Acrobot-v1__apex_dqn__3__")
+    assert RunFolder.open(folder.path).config() == config
+    versions = json.loads((folder.path / "config.json").read_text())["versions"]
+    assert {"python", "numpy", "torch", "gymnasium", "replay_tutorial"} <= versions.keys()
+
+
+def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
+    config = replace(preset("CartPole-v1"), runs=tmp_path)
+    paths = {RunFolder.create(config).path for _ in range(5)}
+    assert len(paths) == 5
+
+
+def test_name_of_a_module_makes_no_folders_of_its_own(tmp_path):
+    config = replace(Config(environment="some.module:Space/Name-v0"), runs=tmp_path)
+    assert RunFolder.create(config).path.parent == tmp_path
+
+
+def test_policy_comes_back_from_the_folder(tmp_path):
+    config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
+    folder = RunFolder.create(config)
+    network = DuelingNetwork(4, 2, (8,))
+    folder.save_policy(network, step=1234)
+    loaded, step = RunFolder.open(folder.path).load_policy()
+    assert step == 1234
+    np.testing.assert_array_equal(get_weights(loaded), get_weights(network))
+
+
+def test_missing_policy_and_foreign_folder_are_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match="isn't the folder of a run"):
+        RunFolder.open(tmp_path)
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    with pytest.raises(FileNotFoundError, match="before its first evaluation"):
+        folder.load_policy()
+
+
+class Trap:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+def test_strangers_policy_cannot_run_code(tmp_path):
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    torch.save({"weights": Trap(tmp_path / "sprung"), "step": 1}, folder.path / "policy.pt")
+    with pytest.raises(Exception, match="weights_only"):
+        folder.load_policy()
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,)))
+    network = DuelingNetwork(4, 2, (8,))
+    folder.save_policy(network, step=1)
+
+    def half_written(contents, path):
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch, "save", half_written)
+    with pytest.raises(OSError, match="disk full"):
+        folder.save_policy(DuelingNetwork(4, 2, (8,)), step=2)
+    loaded, step = folder.load_policy()
+    assert step == 1
+    np.testing.assert_array_equal(get_weights(loaded), get_weights(network))
+
+
+def test_final_evaluation_is_written(tmp_path):
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    path = folder.save_evaluation(Evaluation(np.array([400.0, 500.0])), step=7, seconds=1.5)
+    written = json.loads(path.read_text())
+    assert written["mean"] == 450.0
+    assert written["returns"] == [400.0, 500.0]
+    assert written["policy_step"] == 7

@@ -1,0 +1,194 @@
+"""Whole runs with real processes: what they leave behind, and that they leave nothing else, however they end."""
+
+import csv
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.run import train
+from replay_tutorial.apex.signals import stop_requests
+from replay_tutorial.apex.supervisor import ActorDied
+
+SHORT = {
+    "total_steps": 4_000,
+    "hidden_sizes": (32,),
+    "evaluation_interval": 50,
+    "record_interval": 20,
+    "confirmation_episodes": 10,
+    "final_episodes": 20,
+    "progress": False,
+}
+PATIENCE = 60  # seconds that anything may take on a busy machine
+
+
+def short(environment, tmp_path, **changes):
+    return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
+
+
+def test_short_run_leaves_its_files_and_no_process(tmp_path):
+    result = train(short("CartPole-v1", tmp_path))
+    assert multiprocessing.active_children() == []
+    assert result.end == "budget spent"
+    assert result.steps >= 4_000
+    assert {path.name for path in result.folder.iterdir() if "tfevents" not in path.name} == {
+        "config.json",
+        "evaluation.json",
+        "learning_curve.png",
+        "policy.pt",
+        "progress.csv",
+    }
+    assert list(result.folder.glob("events.out.tfevents.*"))
+    assert (result.folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((result.folder / "evaluation.json").read_text())["mean"] == result.evaluation.mean
+    assert len(result.evaluation.returns) == 20
+
+    with (result.folder / "progress.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    updates = [int(row["update"]) for row in rows]
+    assert updates == sorted({*range(20, result.updates + 1, 20), *range(50, result.updates + 1, 50)})
+    assert [int(row["update"]) for row in rows if row["evaluation"]] == list(
+        range(50, result.updates + 1, 50)
+    )
+    assert all(np.isfinite(float(row["td_loss"])) for row in rows)
+    assert all(5 < float(row["episodic_return"]) <= 500 for row in rows)
+
+
+def test_samples_per_insert_are_kept(tmp_path):
+    config = short("CartPole-v1", tmp_path, samples_per_insert=2.0, slack=200, replay_start=500)
+    result = train(config)
+    owed = (result.steps - config.replay_start) * 2.0 - result.updates * config.batch_size
+    # The band's half width, and two sends that pass the limiter at the same time.
+    assert abs(owed) <= 200 * 2.0 + config.batch_size + 2 * 60 * 2.0
+
+
+def test_run_with_a_budget_below_one_evaluation_still_has_a_result(tmp_path):
+    result = train(short("CartPole-v1", tmp_path, total_steps=1_200, evaluation_interval=10_000, actors=1))
+    assert len(result.evaluation.returns) == 20
+
+
+def test_solved_run_stops_early(tmp_path):
+    config = short("CartPole-v1", tmp_path, solved_at=1.0, total_steps=10**9)
+    result = train(config)
+    assert result.end == "solved"
+    assert result.policy_step == result.steps or result.policy_step < result.steps < 100_000
+
+
+def test_actors_error_ends_the_run_with_its_traceback(tmp_path):
+    with pytest.raises(ActorDied, match=r"(?s)actor \d failed.*in fall.*ArithmeticError: the pole is broken"):
+        train(short("test_apex_environments:Crashing-v0", tmp_path))
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_killed_actor_ends_the_run_with_the_signal(tmp_path):
+    with pytest.raises(ActorDied, match=r"actor \d was killed by SIGKILL"):
+        train(short("test_apex_environments:Dying-v0", tmp_path))
+    assert multiprocessing.active_children() == []
+
+
+class Program:
+    """The command line in a session of its own, so that nothing else is hit and nothing can hide."""
+
+    def __init__(self, tmp_path, environment, *flags):
+        paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+        command = [sys.executable, "-m", "replay_tutorial", "train", environment, "--runs", str(tmp_path)]
+        self.process = subprocess.Popen(
+            [*command, "--no-progress", *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        )
+
+    def wait_for_updates(self, tmp_path):
+        """Wait until the actors have played and the learner has learned."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            curves = list(tmp_path.glob("*/progress.csv"))
+            if curves and len(curves[0].read_text().splitlines()) > 1:
+                return
+            time.sleep(0.05)
+        self.kill_all()
+        pytest.fail(f"no update was made:\n{self.process.communicate()}")
+
+    def is_gone(self, seconds):
+        """Whether no process of the session is left within some seconds."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(self.process.pid, 0)
+            except ProcessLookupError:
+                return True
+            time.sleep(0.05)
+        self.kill_all()
+        return False
+
+    def kill_all(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+
+posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
+
+
+@posix_only
+def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
+    program = Program(tmp_path, "test_apex_environments:Crashing-v0")
+    _, errors = program.process.communicate(timeout=PATIENCE)
+    assert program.process.returncode == 1
+    assert errors.count("ArithmeticError: the pole is broken") == 1
+    assert "leaked" not in errors
+    assert program.is_gone(5)
+
+
+@posix_only
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_first_signal_ends_the_run_in_good_order(tmp_path, number):
+    program = Program(tmp_path, "CartPole-v1", "--solved-at", "1000")
+    program.wait_for_updates(tmp_path)
+    os.killpg(program.process.pid, number) if number == signal.SIGINT else program.process.send_signal(number)
+    output, errors = program.process.communicate(timeout=PATIENCE)
+    assert program.process.returncode == 130
+    assert errors == ""
+    assert "interrupted after" in output
+    assert list(tmp_path.glob("*/learning_curve.png"))
+    assert program.is_gone(5)
+
+
+@posix_only
+def test_killed_parent_takes_its_actors_along(tmp_path):
+    program = Program(tmp_path, "CartPole-v1", "--solved-at", "1000")
+    program.wait_for_updates(tmp_path)
+    program.process.kill()
+    program.process.communicate(timeout=PATIENCE)
+    assert program.is_gone(10)
+
+
+def test_unknown_environment_is_refused_before_anything_is_made(tmp_path):
+    program = Program(tmp_path, "NoSuchThing-v0")
+    _, errors = program.process.communicate(timeout=PATIENCE)
+    assert program.process.returncode == 1
+    assert "NoSuchThing" in errors
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_first_signal_is_a_request_and_the_second_an_exception():
+    before = signal.getsignal(signal.SIGINT)
+    with stop_requests() as request:
+        assert not request.received
+        signal.raise_signal(signal.SIGINT)
+        assert request.received
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,104 @@
+"""The command line: what it says when it is asked, and when it can't."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from replay_tutorial.__main__ import main
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.networks import DuelingNetwork
+from replay_tutorial.apex.run_folder import RunFolder
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_names_every_command(arguments, capsys):
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    for command in ("train", "evaluate", "plot", "bench"):
+        assert command in text
+
+
+def test_unknown_command_is_refused(capsys):
+    assert main(["tarin"]) == 2
+    assert "'tarin'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "plot", "bench"])
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert not end.value.code
+    assert f"replay_tutorial {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"), [("train", "tyro"), ("evaluate", "torch"), ("plot", "matplotlib")]
+)
+def test_missing_extra_is_told_with_the_remedy(command, missing, tmp_path):
+    blocked = f"import sys; sys.modules[{missing!r}] = None; from replay_tutorial.__main__ import main; "
+    call = f"sys.exit(main([{command!r}, {str(tmp_path)!r}]))"
+    done = subprocess.run([sys.executable, "-c", blocked + call], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert 'pip install "replay_tutorial[train]"' in done.stderr
+    assert missing in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsys):
+    seen = []
+
+    def refuse(config):
+        seen.append(config)
+        from replay_tutorial.apex.environments import UnsupportedEnvironment
+
+        raise UnsupportedEnvironment("not today")
+
+    monkeypatch.setattr("replay_tutorial.apex.run.train", refuse)
+    with pytest.raises(SystemExit, match="train: not today"):
+        main(["train", "--seed", "5", "Acrobot-v1", "--actors", "3"])
+    assert seen == [replace(preset("Acrobot-v1"), seed=5, actors=3)]
+
+
+@pytest.mark.parametrize("arguments", [["--actors", "0"], ["--gamma", "2"], ["--no-such-flag"]])
+def test_settings_that_cannot_work_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "CartPole-v1", *arguments])
+    assert end.value.code == 2
+    assert arguments[0].lstrip("-") in capsys.readouterr().err
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    folder.save_policy(DuelingNetwork(4, 2, (128, 128)), step=1234)
+    (folder.path / "progress.csv").write_text("step,episodic_return,evaluation\n10,20.0,\n20,30.0,35.0\n")
+    return folder.path
+
+
+def test_evaluate_prints_the_mean_and_the_step_and_repeats_itself(run, capsys):
+    assert main(["evaluate", str(run), "--episodes", "5"]) == 0
+    first = capsys.readouterr().out
+    assert first.startswith("mean ")
+    assert "5 episodes" in first
+    assert "1,234" in first
+    assert main(["evaluate", str(run), "--episodes", "5"]) == 0
+    assert capsys.readouterr().out == first
+    assert main(["evaluate", str(run), "--episodes", "5", "--seed", "1"]) == 0
+    assert capsys.readouterr().out != first
+
+
+def test_plot_draws_one_picture_of_several_runs(run, tmp_path, capsys):
+    picture = tmp_path / "both.png"
+    assert main(["plot", str(run), str(run), "--output", str(picture)]) == 0
+    assert capsys.readouterr().out.strip() == str(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "plot"])
+def test_folder_without_a_run_is_refused(command, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([command, str(tmp_path)])
+    assert end.value.code == 2
+    assert str(tmp_path) in capsys.readouterr().err

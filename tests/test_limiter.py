@@ -123,7 +123,8 @@ def test_waiting_ends_at_its_timeout():
     assert 0.15 < time.monotonic() - start < 5
 
 
-def count_up(limiter, count):
+def count_up(limiter, count, together):
+    together.wait(PATIENCE)
     for _ in range(count):
         limiter.inserted(3)
         limiter.sampled(2)
@@ -133,13 +134,15 @@ def count_up(limiter, count):
 def test_no_count_is_lost_between_processes(start_method):
     context = multiprocessing.get_context(start_method)
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1.0)
-    processes = [context.Process(target=count_up, args=(limiter, 2000), daemon=True) for _ in range(3)]
+    together = context.Barrier(3)
+    arguments = (limiter, 10_000, together)
+    processes = [context.Process(target=count_up, args=arguments, daemon=True) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(PATIENCE)
     assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert (limiter.inserts, limiter.samples) == (18_000, 12_000)
+    assert (limiter.inserts, limiter.samples) == (90_000, 60_000)
 
 
 def insert_many(limiter, count):

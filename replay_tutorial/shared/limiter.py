@@ -118,12 +118,20 @@ class SamplesPerInsert:
         )
 
     def inserted(self, count: int) -> None:
-        """Count rows that have been inserted."""
+        """Count rows that have been inserted.
+
+        Args:
+            count: How many.
+        """
         with self._lock:
             self._arrays["counters"][INSERTS] += count
 
     def sampled(self, count: int) -> None:
-        """Count rows that have been sampled."""
+        """Count rows that have been sampled.
+
+        Args:
+            count: How many.
+        """
         with self._lock:
             self._arrays["counters"][SAMPLES] += count
 

@@ -91,7 +91,8 @@ class Ring:
             for column, values in zip(self._columns, columns, strict=True):
                 column[last_slots] = values[count - kept :]
         self.next_index += count
-        self.stored = min(self.stored + count, self.capacity)
+        if self.stored < self.capacity:
+            self.stored = min(self.stored + count, self.capacity)
         return first_index
 
     def take(self, slots: npt.NDArray[np.int64]) -> Rows:

@@ -21,8 +21,10 @@ from shared_rows import (
     every_start_method,
     in_child,
     row_fields,
+    rows_of,
 )
 
+from replay_tutorial import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays
 
 impatience = shared_rows.impatience
@@ -66,23 +68,62 @@ def shared_memory_in_use():
 
 
 @linux_only
+@pytest.mark.parametrize("ending", ["close", "forget"])
 @every_start_method
 @every_buffer
-def test_memory_is_given_back_with_the_last_reference(buffer_class, start_method):
+def test_memory_is_given_back_by_closing_or_forgetting_the_buffer(buffer_class, start_method, ending):
     context = multiprocessing.get_context(start_method)
     gc.collect()
     before = shared_memory_in_use()
-    names = set(Path("/dev/shm").iterdir())
     buffer = buffer_class(1000, row_fields(), ctx=context)
     in_child(context, add_rows, buffer, 1, 0, 5)
     batch = buffer.sample(4)
-    assert shared_memory_in_use() != before
-    made = [name for name in set(Path("/dev/shm").iterdir()) - names if str(name) in shared_memory_in_use()]
-    del buffer
-    gc.collect()
-    assert shared_memory_in_use() == before
-    assert [name for name in made if name.exists()] == []
+    memory = [name for name in shared_memory_in_use() if "memfd" in name]
+    assert memory and memory != before
+    if ending == "close":
+        buffer.close()
+    else:
+        del buffer
+        gc.collect()
+    assert [name for name in shared_memory_in_use() if "memfd" in name] == [
+        name for name in before if "memfd" in name
+    ]
     assert_whole(batch)
+
+
+@every_buffer
+def test_closed_buffer_says_so(buffer_class):
+    with buffer_class(8, row_fields()) as buffer:
+        buffer.add(**rows_of(1, 0, 8))
+    buffer.close()
+    calls = [
+        lambda: buffer.add(**rows_of(1, 0, 1)),
+        lambda: buffer.sample(1),
+        buffer.get_all_transitions,
+        buffer.get_stored_size,
+        buffer.clear,
+    ]
+    if buffer_class is MPPrioritizedReplayBuffer:
+        calls += [lambda: buffer.update_priorities([0], [1.0]), buffer.get_max_priority]
+    for call in calls:
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def add_and_close(buffer, answers):
+    buffer.add(**rows_of(1, 0, 3))
+    buffer.close()
+    answers.put("closed")
+
+
+@every_start_method
+@every_buffer
+def test_closing_in_a_child_leaves_the_parents_buffer_as_it_is(buffer_class, start_method):
+    context = multiprocessing.get_context(start_method)
+    with buffer_class(8, row_fields(), ctx=context) as buffer:
+        assert in_child(context, add_and_close, buffer) == "closed"
+        assert_whole(buffer.sample(4))
+        assert buffer.add(**rows_of(1, 3, 1)) == 3
 
 
 PROGRAM = textwrap.dedent(

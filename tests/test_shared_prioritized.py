@@ -40,27 +40,42 @@ def test_prioritized_draws_follow_the_masses_of_rows_that_children_added(start_m
     assert stats.chisquare(np.bincount(drawn, minlength=40), expected).pvalue > SIGNIFICANCE
 
 
-def test_weights_are_those_of_the_single_process_buffer():
-    rng = np.random.default_rng(4)
-    oracle = PrioritizedReplayBuffer(100, row_fields(), alpha=0.5, eps=1e-2)
-    buffer = MPPrioritizedReplayBuffer(100, row_fields(), alpha=0.5, eps=1e-2)
-    for first in range(0, 180, 30):
-        priorities = rng.exponential(size=30)
+def weights_by_index(buffer):
+    """Index → weight of every row, at beta 1: the least mass over the row's."""
+    stored, next_index = buffer.get_stored_size(), buffer.get_next_index()
+    weights = {}
+    while len(weights) < stored:
+        batch = buffer.sample(50 * stored, beta=1.0)
+        weights.update(zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True))
+    assert set(weights) == set(range(next_index - stored, next_index))
+    return weights
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 7, 8, 100])
+def test_weights_are_those_of_the_single_process_buffer(capacity):
+    rng = np.random.default_rng(capacity)
+    oracle = PrioritizedReplayBuffer(capacity, row_fields(), alpha=0.5, eps=1e-2)
+    buffer = MPPrioritizedReplayBuffer(capacity, row_fields(), alpha=0.5, eps=1e-2)
+    first = 0
+    for turn in range(12):
+        count = int(rng.integers(1, 2 * capacity + 2))
+        priorities = None if turn % 4 == 3 else rng.uniform(0.5, 2, count)
+        chosen = rng.integers(max(0, first + count - capacity), first + count, 5)
         for each in (buffer, oracle):
-            each.add(**rows_of(1, first, 30), priorities=priorities)
+            each.add(**rows_of(1, first, count), priorities=priorities)
+            each.update_priorities(chosen, np.arange(1, 6) / 3)
+        first += count
+        assert buffer.get_max_priority() == oracle.get_max_priority()
+        assert weights_by_index(buffer) == pytest.approx(weights_by_index(oracle), rel=1e-5)
+
+
+def test_weights_and_indexes_have_their_dtypes_and_norms():
+    buffer = MPPrioritizedReplayBuffer(100, row_fields(), eps=0.0)
+    buffer.add(**rows_of(1, 0, 2), priorities=np.array([1e-9, 1.0]))
     batch = buffer.sample(50, beta=0.7)
-    right = dict(weights_by_index(oracle, 0.7))
-    assert batch["weights"].dtype == np.float32
-    assert batch["indexes"].dtype == np.int64
-    assert batch["weights"] == pytest.approx([right[index] for index in batch["indexes"]], rel=1e-5)
-    in_batch = buffer.sample(50, beta=0.7, normalize="batch")["weights"]
-    assert in_batch.max() == pytest.approx(1)
-
-
-def weights_by_index(buffer, beta):
-    for _ in range(200):
-        batch = buffer.sample(50, beta=beta)
-        yield from zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True)
+    assert (batch["weights"].dtype, batch["indexes"].dtype) == (np.float32, np.int64)
+    assert batch["weights"] == pytest.approx(np.full(50, 1e-9 ** (0.6 * 0.7)))
+    assert buffer.sample(50, beta=0.7, normalize="batch")["weights"] == pytest.approx(np.ones(50))
 
 
 def test_draws_are_stratified():
@@ -114,6 +129,23 @@ def test_rows_without_priority_get_the_highest_seen_from_any_process():
     batch = buffer.sample(400, beta=1.0)
     weights = dict(zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True))
     assert weights == pytest.approx({0: 1, 1: 1 / 3, 2: 1 / 3})
+
+
+def sample_and_update(buffer, priorities, answers):
+    buffer.sample(4)
+    buffer.update_priorities(np.arange(len(priorities)), priorities)
+    answers.put(None)
+
+
+@every_start_method
+def test_next_sampler_draws_by_the_priorities_that_the_last_one_left(start_method):
+    context = multiprocessing.get_context(start_method)
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, eps=0.0)
+    buffer.add(**rows_of(1, 0, 8))
+    in_child(context, sample_and_update, buffer, np.array([0, 0, 0, 5, 0, 0, 0, 0]))
+    assert set(buffer.sample(32)["indexes"]) == {3}
+    buffer.add(**rows_of(1, 8, 1), priorities=np.array([5.0]))
+    assert set(buffer.sample(32)["indexes"]) == {3, 8}
 
 
 @pytest.mark.parametrize(

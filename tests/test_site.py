@@ -1,5 +1,6 @@
 """The site: it builds without a warning, loads nothing from outside, and names everything public."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -159,18 +160,35 @@ def test_mathematics_is_set_by_the_local_katex(site: Site) -> None:
         assert [address for address in storeys.addresses if address.endswith(wanted)], wanted
 
 
-def test_every_public_name_stands_on_an_api_page(site: Site) -> None:
-    inventory = (site.folder / "objects.inv").read_bytes()
-    compressed = inventory.split(b"\n", 4)[4]
-    places = {}
+@pytest.fixture(scope="module")
+def places(site: Site) -> dict[str, str]:
+    """Where the API pages explain an object: its full name → page#anchor."""
+    compressed = (site.folder / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    found = {}
     for line in zlib.decompress(compressed).decode().splitlines():
         name, _, _, place, _ = line.split(" ", 4)
-        places[name] = place.replace("#$", f"#{name}")
+        found[name] = place.replace("#$", f"#{name}")
+    return found
+
+
+def test_every_public_name_stands_on_an_api_page(site: Site, places: dict[str, str]) -> None:
     for name in replay_tutorial.__all__:
         place = places.get(f"replay_tutorial.{name}", "")
         page, _, anchor = place.partition("#")
         assert page.startswith("api/"), f"{name}: {place or 'nowhere'}"
         assert f'id="{anchor}"' in (site.folder / page).read_text(encoding="utf-8")
+
+
+def test_every_public_method_stands_on_an_api_page(places: dict[str, str]) -> None:
+    for name in replay_tutorial.__all__:
+        public = getattr(replay_tutorial, name)
+        if not inspect.isclass(public):
+            continue
+        classes = [base.__name__ for base in public.__mro__ if base.__name__ in replay_tutorial.__all__]
+        for member, value in inspect.getmembers(public):
+            if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
+                explained = [f"replay_tutorial.{owner}.{member}" in places for owner in classes]
+                assert any(explained), f"{name}.{member} is explained neither there nor with a base class"
 
 
 STACK = {"shape": (4, 84, 84), "dtype": np.uint8}

@@ -260,7 +260,7 @@ def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:
     for field in fields:
         offsets.append(-(-end // field.dtype.itemsize) * field.dtype.itemsize)
         end = offsets[-1] + field.dtype.itemsize * math.prod(field.shape)
-    unit = math.lcm(*(field.dtype.itemsize for field in fields))
+    unit = math.lcm(8, *(field.dtype.itemsize for field in fields))  # and rows are copied as words of 8 bytes
     names = [field.name for field in fields]
     formats = [(field.dtype, field.shape) for field in fields]
     return np.dtype(

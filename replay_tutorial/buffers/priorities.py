@@ -107,7 +107,7 @@ class Priorities:
         if self._mass_of_new[0] != self.seen[0]:
             self._mass_of_new = (float(self.seen[0]), float(self.to_masses(self.highest, 1)[0][0]))
         if self.seen[0] == NO_PRIORITY:
-            self.seen[0] = FIRST_PRIORITY
+            self.saw(FIRST_PRIORITY)
         return self._mass_of_new[1]
 
     def put(self, first_index: int, count: int, masses: Masses | float) -> None:

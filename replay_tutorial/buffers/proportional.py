@@ -91,7 +91,7 @@ class ProportionalDraw:
         array = array.reshape(-1).astype(np.int64)
         masses, highest = self.priorities.to_masses(priorities, len(array))
         slots, current = np.empty_like(array), np.empty_like(array)
-        count = current_slots(array, oldest_index, next_index, len(self.priorities.masses), slots, current)
+        count = self._find_slots(array, oldest_index, next_index, slots, current)
         if count == NEVER_GIVEN_OUT:
             wrong = array[(array < 0) | (array >= next_index)][0]
             raise IndexError(
@@ -104,6 +104,13 @@ class ProportionalDraw:
         self.tree.set(slots, masses)
         self.priorities.saw(highest)
         return slots, masses
+
+    def _find_slots(
+        self, indexes: Slots, oldest_index: int, next_index: int, slots: Slots, current: Slots
+    ) -> int:
+        return int(
+            current_slots(indexes, oldest_index, next_index, len(self.priorities.masses), slots, current)
+        )
 
     def forget(self, slots: Slots, next_index: int) -> None:
         """Let no slot have mass any more; `slots` are those that hold rows."""

@@ -1,24 +1,63 @@
-"""A mailbox for the newest weights: the learner publishes, every actor pulls when it likes.
+"""A mailbox for the newest weights: the learner publishes, every actor pulls when it likes, and nobody waits.
 
-Only the newest weights are of use, so there is one place for them and no queue: a slow actor skips versions instead
-of falling behind.
+Only the newest weights are of use, so there is no queue: a slow actor skips versions instead of falling behind. Two
+places take turns, version v in place v mod 2, so the newest whole version stays untouched while the next one is
+written. A reader copies first and looks afterwards whether its place was written to meanwhile; if so there is a newer
+version, and it takes that.
 
-Left out: doing without the lock, which makes an actor wait while the learner publishes.
+A learner that is killed while it publishes leaves the last whole version, and another may go on from there.
+
+Left out: several learners at once.
 """
 
-import multiprocessing
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.shared.atomics import fence_acquire, fence_release, load_acquire, store_release
 from replay_tutorial.shared.memory import SharedArrays
+
+VERSION, BEGUN = (
+    0,
+    8,
+)  # where the counters stand in int64[16]: the newest whole version, the newest begun; a line each
+PLACES = 2
+
+
+@kernel("int64(int64[::1])")
+def begin(counters: npt.NDArray[np.int64]) -> int:
+    """Announce that the next version's place is about to be written to; gives that version."""
+    version = load_acquire(counters, VERSION) + 1
+    store_release(counters, BEGUN, version)
+    fence_release()  # or a reader might see the first new bytes before the announcement
+    return version
+
+
+@kernel("void(int64[::1], int64)")
+def finish(counters: npt.NDArray[np.int64], version: int) -> None:
+    """Make a version the newest: who reads its number also reads its bytes."""
+    store_release(counters, VERSION, version)
+
+
+@kernel("int64(int64[::1])")
+def newest(counters: npt.NDArray[np.int64]) -> int:
+    """Give the newest whole version."""
+    return load_acquire(counters, VERSION)
+
+
+@kernel("boolean(int64[::1], int64)")
+def still_whole(counters: npt.NDArray[np.int64], version: int) -> bool:
+    """Tell whether the place of a version, copied before, has not been written to meanwhile."""
+    fence_acquire()  # or the look might come before the last bytes were read
+    return load_acquire(counters, BEGUN) < version + PLACES
 
 
 class Mailbox:
     """The newest version of one vector of numbers, for many processes.
 
-    Pass it to processes as an argument.
+    Pass it to processes as an argument. One process publishes.
 
     Example:
         >>> mailbox = Mailbox(3)
@@ -31,10 +70,10 @@ class Mailbox:
     """
 
     def __init__(self, length: int, dtype: npt.DTypeLike = np.float32) -> None:
-        """Reserve room for one vector.
+        """Reserve room for two vectors.
 
         Args:
-            length: Its length, at least 1.
+            length: The length of one, at least 1.
             dtype: Its dtype.
 
         Raises:
@@ -43,17 +82,16 @@ class Mailbox:
         if length < 1:
             raise ValueError(f"length must be at least 1, not {length}.")
         self._arrays = SharedArrays(
-            {"vector": ((length,), np.dtype(dtype)), "version": ((1,), np.dtype(np.int64))}
+            {"places": ((PLACES, length), np.dtype(dtype)), "counters": ((16,), np.dtype(np.int64))}
         )
-        self._lock = multiprocessing.get_context("spawn").Lock()
 
     @property
     def version(self) -> int:
         """The version of the newest vector; 0 before the first."""
-        return int(self._arrays["version"][0])
+        return int(self._arrays["counters"][VERSION])
 
     def publish(self, vector: npt.NDArray[Any]) -> int:
-        """Put a new vector in the place of the last one.
+        """Put a new vector in the place of the last one but one.
 
         Args:
             vector: Of the mailbox's length and dtype.
@@ -64,15 +102,15 @@ class Mailbox:
         Raises:
             ValueError: If shape or dtype differ.
         """
-        place = self._arrays["vector"]
-        if vector.shape != place.shape or vector.dtype != place.dtype:
+        counters, places = self._arrays["counters"], self._arrays["places"]
+        if vector.shape != places.shape[1:] or vector.dtype != places.dtype:
             raise ValueError(
-                f"The mailbox holds {place.dtype}{place.shape}, not {vector.dtype}{vector.shape}."
+                f"The mailbox holds {places.dtype}{places.shape[1:]}, not {vector.dtype}{vector.shape}."
             )
-        with self._lock:
-            place[:] = vector
-            self._arrays["version"][0] += 1
-            return self.version
+        version = int(begin(counters))
+        places[version % PLACES] = vector
+        finish(counters, version)
+        return version
 
     def pull(self, known_version: int) -> tuple[int, npt.NDArray[Any]] | None:
         """Copy the newest vector, if it is not the known one.
@@ -83,7 +121,9 @@ class Mailbox:
         Returns:
             The version and the vector; None if there is nothing new.
         """
-        if self.version == known_version:
-            return None
-        with self._lock:
-            return self.version, self._arrays["vector"].copy()
+        while self.version != known_version:
+            version = int(newest(self._arrays["counters"]))
+            vector = self._arrays["places"][version % PLACES].copy()
+            if still_whole(self._arrays["counters"], version):
+                return version, vector
+        return None

@@ -6,17 +6,16 @@ draws, and writes changed ones back, so that another sampler could build the sam
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
 
-import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
-from replay_tutorial.buffers.proportional import ProportionalDraw
-from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.shared.memory import Specs
+from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
+from replay_tutorial.shared.ring import MOST_DRAWS
 from replay_tutorial.shared.uniform import MPReplayBuffer
 
 
@@ -85,13 +84,12 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         self._arrays["seen"][0] = NO_PRIORITY
 
     def _specs(self, capacity: int) -> Specs:
-        double = np.dtype(np.float64)
-        return {**super()._specs(capacity), "masses": ((capacity,), double), "seen": ((1,), double)}
+        return {**super()._specs(capacity), **draw_specs(capacity)}
 
     def _look_into_arrays(self) -> None:
         super()._look_into_arrays()
-        self._priorities = Priorities(self._arrays["masses"], self._arrays["seen"], *self._exponents)
-        self._draw: tuple[int, ProportionalDraw] | None = None  # of the sampler: its process, and its tree
+        self._priorities = SharedPriorities(self._ring.masses, self._arrays["seen"], *self._exponents)
+        self._draw: SharedDraw | None = None  # of the sampler only
 
     def _forget_views(self) -> None:
         super()._forget_views()
@@ -108,7 +106,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     @property
     def stale_updates(self) -> int:
         """Priorities that this process dropped because their row had been replaced."""
-        return 0 if self._draw is None else self._draw[1].stale_updates
+        return 0 if self._draw is None else self._draw.stale_updates
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.
@@ -126,12 +124,12 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
         """
-        count, columns = self._fields.to_columns(fields)
-        with self._lock:
-            masses = self._priorities.masses_of_new(priorities, count)
-            index = self._ring.append(count, columns)
-            self._priorities.put(index, count, masses)
-        self._episode_len += count
+        rows = self._fields.to_rows(*self._fields.to_columns(fields))
+        masses = self._priorities.masses_of_new(priorities, len(rows))
+        if not isinstance(masses, np.ndarray):
+            masses = np.full(len(rows), masses)
+        index = self._ring.append(rows, masses)
+        self._episode_len += len(rows)
         return index
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
@@ -150,14 +148,25 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
-        with self._lock:
+        with self._thread_lock:
             self._check_sample(batch_size)
-            draw = self._sampler_draw()
-            draw.take_in(self._ring.oldest_index, self._ring.next_index)
-            slots, weights = draw.draw(batch_size, beta, normalize, self._rng)
-            batch = self._fields.to_batch(self._ring.take(slots))
-            indexes = self._ring.indexes(slots)
-        return batch | {"indexes": indexes, "weights": weights}
+            return self._sample(batch_size, beta, normalize)
+
+    def _sample(self, batch_size: int, beta: float, normalize: str) -> Batch:
+        draw, ring = self._sampler_draw(), self._ring
+        oldest_index, next_index = ring.oldest_index, ring.next_index
+        draw.take_in(oldest_index, next_index)
+        slots, weights = draw.draw(batch_size, beta, normalize, self._rng)
+        words, indexes, failed = draw.rows(slots, oldest_index, next_index)
+        for _ in range(MOST_DRAWS):
+            if len(failed) == 0:
+                return self._fields.to_batch(ring.as_rows(words)) | {"indexes": indexes, "weights": weights}
+            slots, weights[failed] = draw.draw(len(failed), beta, normalize, self._rng)
+            words[failed], indexes[failed], still = draw.rows(slots, oldest_index, ring.next_index)
+            failed = failed[still]
+        raise RuntimeError(
+            f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
+        )
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give rows new priorities.
@@ -175,13 +184,11 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If indexes are not integers or priorities not real numbers.
             ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
         """
-        with self._lock:
-            self._claim()
-            ring = self._ring
-            slots, masses = self._sampler_draw().update(
-                indexes, priorities, ring.oldest_index, ring.next_index
-            )
-            self._priorities.masses[slots] = masses  # so that another sampler builds the same tree
+        with self._thread_lock:
+            draw = self._sampler_draw()
+            oldest_index, next_index = self._ring.oldest_index, self._ring.next_index
+            draw.take_in(oldest_index, next_index)
+            draw.update(indexes, priorities, oldest_index, next_index)
 
     def get_max_priority(self) -> float:
         """Tell the highest priority that any row has been given; 1.0 before the first."""
@@ -193,14 +200,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._lock:
-            self._claim()
-            self._sampler_draw().forget(self._ring.slots_in_order(), self._ring.next_index)
+        with self._thread_lock:
+            draw = self._sampler_draw()
             self._ring.clear()
+            draw.forget(np.zeros(0, np.int64), self._ring.next_index)
         self._episode_len = 0
 
-    def _sampler_draw(self) -> ProportionalDraw:
-        """Give this process's tree; one inherited from a parent by fork is not its own."""
-        if self._draw is None or self._draw[0] != os.getpid():
-            self._draw = (os.getpid(), ProportionalDraw(self._priorities, SumTree(self._ring.capacity)))
-        return self._draw[1]
+    def _sampler_draw(self) -> SharedDraw:
+        """Become the sampler, if no other living process is, and give this process's tree."""
+        if not self._ring.claim_sampler() or self._draw is None:
+            self._draw = SharedDraw(self._ring, self._priorities, self._arrays)
+        return self._draw

@@ -1,55 +1,237 @@
-"""The shared ring: the rows and counters of a ring that several processes see, behind one lock.
+"""The shared ring: any number of writers, one sampler, no lock.
 
-It is `buffers.ring.Ring` with its rows and counters in shared memory. Whoever reads or writes holds the lock.
+Each slot has a stamp: the index of the row in it, and who holds it, if anyone does. A writer reserves indexes with
+one atomic add, and writes its rows as `protocol` says: a row is visible only when it is whole.
 
-Left out: doing without the lock. A process that is killed while it holds the lock stops all others.
+Nobody waits for anybody. A slot that another holds is passed over, and the row gets a new index. If its holder is
+dead, the slot is free; if it has only been stopped, it still may write, and so nobody else may. At most one slot is
+held by each thread that writes, and only for the copying of one row.
+
+Left out: freeing the rows that a killed writer had reserved and not yet written; the next lap overwrites their slots.
+
+See docs/design/shared-ring.md for the proof that this is enough.
 """
 
-# pyright: reportIncompatibleVariableOverride=false
+import os
+
 import numpy as np
+import numpy.typing as npt
 
-from replay_tutorial.buffers.ring import Ring
+from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.shared.memory import SharedArrays, Specs
+from replay_tutorial.shared.processes import is_alive, myself
+from replay_tutorial.shared.protocol import (
+    HELD,
+    NO_INDEX,
+    NOBODY,
+    OWNER_COUNT,
+    OWNER_SHIFT,
+    Integers,
+    Words,
+    look,
+    read_rows,
+    reserve,
+    swap,
+    write_rows,
+)
 
-NEXT_INDEX, STORED, SAMPLER = range(3)  # the counters, int64
+MOST_DRAWS = 1000
+# Where the counters stand in int64[...]: each on a cache line of its own, so that their users don't disturb each other.
+NEXT_INDEX, PUBLISHED, SAMPLER, CLEARED, PUBLISHED_BEFORE_CLEAR, COUNTER_WORDS = 0, 8, 16, 24, 25, 32
 
 
 def ring_specs(capacity: int, dtype: np.dtype[np.void]) -> Specs:
-    """Tell the shared arrays that a ring needs."""
-    return {"rows": ((capacity,), dtype), "counters": ((3,), np.dtype(np.int64))}
+    """Tell the shared arrays that a ring needs; the record must be a multiple of eight bytes."""
+    integer = np.dtype(np.int64)
+    return {
+        "stamps": ((capacity,), integer),
+        "rows": ((capacity, dtype.itemsize // 8), np.dtype(np.uint64)),
+        "masses": ((capacity,), np.dtype(np.float64)),
+        "counters": ((COUNTER_WORDS,), integer),
+        "owners": ((OWNER_COUNT, 2), integer),
+    }
 
 
-class SharedRing(Ring):
-    """A ring whose rows and counters lie in shared memory."""
+class SharedRing:
+    """Rows, their masses and stamps in shared memory, and who works on them.
 
-    def __init__(self, arrays: SharedArrays) -> None:
+    Attributes:
+        capacity: Number of slots.
+        stamps: int64[capacity].
+        masses: float64[capacity], the mass that a row's writer gave it.
+    """
+
+    def __init__(self, arrays: SharedArrays, dtype: np.dtype[np.void]) -> None:
         """Look into arrays that `ring_specs` described."""
+        self.stamps = arrays["stamps"]
+        self._rows = arrays["rows"]
         self._counters = arrays["counters"]
-        super().__init__(arrays["rows"])
-
-    @property
-    def sampler(self) -> int:
-        """The process that samples, 0 before there is one."""
-        return int(self._counters[SAMPLER])
-
-    @sampler.setter
-    def sampler(self, process: int) -> None:
-        self._counters[SAMPLER] = process
+        self._owners = arrays["owners"]
+        self._dtype = dtype
+        self.masses = arrays["masses"]
+        self.capacity = len(self.stamps)
+        self._owner = (0, NOBODY)  # the process that registered, and its number here
 
     @property
     def next_index(self) -> int:
-        """The index that the next row will get."""
+        """The index that will be reserved next."""
         return int(self._counters[NEXT_INDEX])
 
-    @next_index.setter
-    def next_index(self, index: int) -> None:
-        self._counters[NEXT_INDEX] = index
+    @property
+    def oldest_index(self) -> int:
+        """The least index that a row may have and not be forgotten by `clear`."""
+        return int(self._counters[CLEARED])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for rows, their stamps and masses."""
+        return self._rows.nbytes + self.stamps.nbytes + self.masses.nbytes
 
     @property
     def stored(self) -> int:
-        """Number of rows held, at most the capacity."""
-        return int(self._counters[STORED])
+        """Number of rows published since the last `clear`, at most the capacity."""
+        published = self._counters[PUBLISHED] - self._counters[PUBLISHED_BEFORE_CLEAR]
+        return max(0, min(int(published), self.capacity))
 
-    @stored.setter
-    def stored(self, count: int) -> None:
-        self._counters[STORED] = count
+    def append(self, new_rows: Rows, new_masses: npt.NDArray[np.float64]) -> int:
+        """Write rows; gives the index of the first.
+
+        Args:
+            new_rows: Records, at least one; of more than `capacity` the last ones are written.
+            new_masses: float64[n].
+        """
+        owner = self.owner()
+        count = len(new_rows)
+        words = new_rows.view(np.uint64).reshape(count, -1)
+        first_index = int(reserve(self._counters, NEXT_INDEX, count))
+        start = max(0, count - self.capacity)
+        passed_over: list[int] = []
+        while True:
+            held = int(
+                write_rows(self.stamps, self._rows, self.masses, words, new_masses, first_index, start, owner)
+            )
+            if held == count:
+                break
+            start = held
+            if not self._free((first_index + held) % self.capacity):
+                passed_over.append(held)
+                start = held + 1
+        written = count - max(0, count - self.capacity) - len(passed_over)
+        reserve(self._counters, PUBLISHED, written)
+        if passed_over and self.capacity > 1:
+            self.append(new_rows[passed_over], new_masses[passed_over])
+        return first_index
+
+    def _free(self, slot: int) -> bool:
+        """Free a slot that a dead writer holds; tell whether the slot need not be passed over."""
+        stamp = int(self.stamps[slot])
+        owner = stamp >> OWNER_SHIFT & (OWNER_COUNT - 1)
+        if not stamp & HELD or owner == NOBODY:
+            return True
+        if is_alive(*self._owners[owner].tolist()):
+            return False
+        swap(self.stamps, slot, stamp, stamp & ~((OWNER_COUNT - 1) << OWNER_SHIFT))
+        return True
+
+    def owner(self) -> int:
+        """Give this process's number among the owners; it registers once, a forked child anew."""
+        if self._owner[0] != os.getpid():
+            self._owner = (os.getpid(), self._register())
+        return self._owner[1]
+
+    def _register(self) -> int:
+        process, born = myself()
+        flat = self._owners.reshape(-1)  # process and birth of each owner
+        for wanted in ("free", "dead"):
+            for owner in range(1, OWNER_COUNT):
+                holder, holder_born = self._owners[owner].tolist()
+                if holder and (wanted == "free" or is_alive(holder, holder_born)):
+                    continue
+                if holder:
+                    self._free_all(owner)  # else what it held would seem to be held by us, alive
+                if swap(flat, 2 * owner, holder, process):
+                    self._owners[owner, 1] = born
+                    return owner
+        raise RuntimeError(
+            f"{OWNER_COUNT - 1} living processes use this buffer; there is no room for another."
+        )
+
+    def _free_all(self, owner: int) -> None:
+        held = np.flatnonzero(
+            self.stamps & (HELD | (OWNER_COUNT - 1) << OWNER_SHIFT) == (HELD | owner << OWNER_SHIFT)
+        )
+        for slot in held.tolist():
+            self._free(slot)
+
+    def claim_sampler(self) -> bool:
+        """Become the sampler; tell whether this process was it already.
+
+        Raises:
+            RuntimeError: If another living process is it.
+        """
+        me, sampler = self.owner(), int(self._counters[SAMPLER])
+        if sampler == me:
+            return True
+        if (sampler and is_alive(*self._owners[sampler].tolist())) or not swap(
+            self._counters, SAMPLER, sampler, me
+        ):
+            raise RuntimeError(
+                f"Process {self._owners[self._counters[SAMPLER], 0]} is this buffer's sampler, and there can be only "
+                f"one. Sample there, or end it before process {os.getpid()} takes over."
+            )
+        return False
+
+    def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
+        """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
+        copies = self.empty_words(batch_size)
+        missing = np.arange(batch_size)
+        for _ in range(MOST_DRAWS):
+            newest = self.next_index
+            span = min(newest - self.oldest_index, self.capacity)
+            slots = (newest - 1 - rng.integers(0, span, len(missing))) % self.capacity
+            part = self.empty_words(len(missing))
+            failed = self.read(slots, np.full(len(missing), NO_INDEX), part)
+            copies[missing] = part
+            missing = missing[failed]
+            if len(missing) == 0:
+                return self.as_rows(copies)
+        raise RuntimeError(
+            f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
+        )
+
+    def read(self, slots: Integers, expected: Integers, copies: Words) -> Integers:
+        """Copy rows into uint64[n, words]; gives the positions, int64[m], of those that were not whole.
+
+        Where `expected` is NO_INDEX any published row will do, and its index is put there.
+        """
+        failed = np.empty(len(slots), np.int64)
+        count = read_rows(self.stamps, self._rows, slots, expected, self.oldest_index, copies, failed)
+        return failed[:count]
+
+    def look(self, slots: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """Tell the indexes of the rows published in slots (else NO_INDEX), and which slots somebody holds."""
+        indexes, held = np.empty(len(slots), np.int64), np.empty(len(slots), np.bool_)
+        look(self.stamps, slots, self.oldest_index, indexes, held)
+        return indexes, held
+
+    def all_rows(self) -> Rows:
+        """Copy every published row, the oldest first."""
+        slots = np.arange(min(self.next_index, self.capacity))
+        indexes, _ = self.look(slots)
+        slots = slots[indexes != NO_INDEX][np.argsort(indexes[indexes != NO_INDEX])]
+        copies = self.empty_words(len(slots))
+        failed = self.read(slots, np.full(len(slots), NO_INDEX), copies)
+        return self.as_rows(np.delete(copies, failed, axis=0))
+
+    def empty_words(self, count: int) -> Words:
+        """Make room for the words of `count` rows."""
+        return np.empty((count, self._rows.shape[1]), np.uint64)
+
+    def as_rows(self, copies: Words) -> Rows:
+        """Show copied words as records."""
+        return copies.view(self._dtype).reshape(-1)
+
+    def clear(self) -> None:
+        """Forget every row reserved so far."""
+        self._counters[PUBLISHED_BEFORE_CLEAR] = self._counters[PUBLISHED]
+        self._counters[CLEARED] = self._counters[NEXT_INDEX]

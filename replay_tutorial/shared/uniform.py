@@ -1,15 +1,14 @@
 """The uniform replay buffer that several processes share: any number of writers, one sampler.
 
-The calls are those of `buffers.uniform.ReplayBuffer`; rows and counters lie in shared memory, behind a lock. Values
-are checked and converted before the lock is taken.
+The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`ring`), which needs
+no lock: writers never wait for the sampler, the sampler never waits for a writer, and a process that is killed costs
+at most the rows that it was adding.
 
 Left out: what belongs to one stream of steps (n-step windows, shared frames). That is the actor's: see `NStep`.
 """
 
-import multiprocessing
 import operator
-import os
-import sys
+import threading
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -56,7 +55,7 @@ class MPReplayBuffer:
             default_dtype: The dtype of fields that name none.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
-            ctx: The multiprocessing context that makes the lock; None makes one that suits every start method.
+            ctx: A multiprocessing context, as cpprb takes it. It makes no difference: every start method works.
 
         Raises:
             OSError: If the system has no room for it.
@@ -72,7 +71,6 @@ class MPReplayBuffer:
         capacity = checked_size(size)
         self._fields = Fields(env_dict, default_dtype)
         self._arrays = SharedArrays(self._specs(capacity))
-        self._lock = (ctx or multiprocessing.get_context("spawn")).Lock()
         self._rng = np.random.default_rng(seed)
         self._episode_len = 0
         self._look_into_arrays()
@@ -81,7 +79,8 @@ class MPReplayBuffer:
         return ring_specs(capacity, self._fields.dtype)
 
     def _look_into_arrays(self) -> None:
-        self._ring = SharedRing(self._arrays)
+        self._ring = SharedRing(self._arrays, self._fields.dtype)
+        self._thread_lock = threading.Lock()  # between the sampler's own threads: it dies with them
 
     def close(self) -> None:
         """Give up this process's share of the memory, which is free when the last process has.
@@ -107,7 +106,7 @@ class MPReplayBuffer:
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_ring"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_ring", "_thread_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -127,10 +126,9 @@ class MPReplayBuffer:
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
         """
-        count, columns = self._fields.to_columns(fields)
-        with self._lock:
-            index = self._ring.append(count, columns)
-        self._episode_len += count
+        rows = self._fields.to_rows(*self._fields.to_columns(fields))
+        index = self._ring.append(rows, np.zeros(len(rows)))
+        self._episode_len += len(rows)
         return index
 
     def on_episode_end(self) -> None:
@@ -151,10 +149,9 @@ class MPReplayBuffer:
             TypeError: If batch_size is not an integer.
             ValueError: If it is below 1, or the buffer is empty.
         """
-        with self._lock:
+        with self._thread_lock:
             self._check_sample(batch_size)
-            rows = self._ring.take(self._ring.draw(batch_size, self._rng))
-        return self._fields.to_batch(rows)
+            return self._fields.to_batch(self._ring.draw(batch_size, self._rng))
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
         """Copy everything that is stored.
@@ -165,10 +162,8 @@ class MPReplayBuffer:
         Returns:
             For each field an array of shape (stored, *shape).
         """
-        with self._lock:
-            slots = self._ring.slots_in_order()
-            rows = self._ring.take(self._rng.permutation(slots) if shuffle else slots)
-        return self._fields.to_batch(rows)
+        rows = self._ring.all_rows()
+        return self._fields.to_batch(self._rng.permutation(rows) if shuffle else rows)
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.
@@ -176,8 +171,8 @@ class MPReplayBuffer:
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._lock:
-            self._claim()
+        with self._thread_lock:
+            self._ring.claim_sampler()
             self._ring.clear()
         self._episode_len = 0
 
@@ -222,31 +217,4 @@ class MPReplayBuffer:
             raise ValueError(
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
             )
-        self._claim()
-
-    def _claim(self) -> None:
-        """Become the sampler, if no other living process is it."""
-        mine, sampler = os.getpid(), self._ring.sampler
-        if sampler not in (0, mine) and is_alive(sampler):
-            raise RuntimeError(
-                f"Process {sampler} is this buffer's sampler, and there can be only one. "
-                f"Sample there, or end it before process {mine} takes over."
-            )
-        self._ring.sampler = mine
-
-
-def is_alive(process: int) -> bool:
-    """Tell whether a process of this machine is running."""
-    if sys.platform == "win32":  # there, signal 0 would end it
-        import ctypes
-
-        handle = ctypes.windll.kernel32.OpenProcess(0x1000, False, process)  # may ask about it, no more
-        ctypes.windll.kernel32.CloseHandle(handle)
-        return bool(handle)
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        self._ring.claim_sampler()

@@ -1,0 +1,80 @@
+"""Processes: who is this, and is it still alive?
+
+A process is named by its number and the moment of its birth, because the system gives numbers out again. One that
+has ended but was not yet waited for (a zombie) is dead.
+"""
+
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+ANY_BIRTH = 0  # stands for a process whose birth is not known
+
+
+def birth(process: int) -> int | None:
+    """Tell when a process was born, in units of the system's own; None if it is not alive.
+
+    Args:
+        process: Its number.
+
+    Returns:
+        A number that differs from that of any other process of the same number.
+    """
+    if sys.platform == "linux":
+        return birth_on_linux(process)
+    if sys.platform == "win32":
+        return birth_on_windows(process)
+    told = subprocess.run(
+        ["ps", "-o", "state=,lstart=", "-p", str(process)], capture_output=True, text=True, check=False
+    ).stdout
+    return (
+        None
+        if not told.strip() or told.lstrip().startswith("Z")
+        else zlib.crc32(told.split(None, 1)[1].encode())
+    )
+
+
+def birth_on_linux(process: int) -> int | None:
+    """Read state and start time from /proc (see proc(5), fields 3 and 22)."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before may hold spaces
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def birth_on_windows(process: int) -> int | None:
+    """Ask the kernel for the time of creation."""
+    import ctypes
+    from ctypes import wintypes
+
+    kernel: Any = getattr(ctypes, "WinDLL")("kernel32")  # noqa: B009 - other systems have no such attribute
+    handle = kernel.OpenProcess(0x1000, False, process)  # PROCESS_QUERY_LIMITED_INFORMATION
+    if not handle:
+        return None
+    times, code = [wintypes.FILETIME() for _ in range(4)], wintypes.DWORD()
+    kernel.GetExitCodeProcess(handle, ctypes.byref(code))
+    kernel.GetProcessTimes(handle, *map(ctypes.byref, times))
+    kernel.CloseHandle(handle)
+    running = code.value == 259  # STILL_ACTIVE
+    return (times[0].dwHighDateTime << 32 | times[0].dwLowDateTime) if running else None
+
+
+def is_alive(process: int, born: int) -> bool:
+    """Tell whether a process is alive that was born then.
+
+    Args:
+        process: Its number.
+        born: Its birth; ANY_BIRTH if that is not known.
+    """
+    now = birth(process)
+    return now is not None and born in (now, ANY_BIRTH)
+
+
+def myself() -> tuple[int, int]:
+    """Tell this process's number and birth."""
+    return os.getpid(), birth(os.getpid()) or ANY_BIRTH

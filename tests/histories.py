@@ -89,6 +89,7 @@ class History:
         prioritized: Which buffer.
         size: The capacity; drawn if None.
         shape: The observation's shape; drawn if None.
+        disobedience: How often an observation is not the announced one; drawn if None.
         field_of_priority: A field that holds the priority that each transition is added with.
     """
 
@@ -102,6 +103,7 @@ class History:
         size: int | None = None,
         shape: tuple[int, ...] | None = None,
         field_of_priority: str | None = None,
+        disobedience: float | None = None,
     ):
         rng = self.rng = np.random.default_rng(seed)
         stacked = "stack_compress" in modes
@@ -149,7 +151,7 @@ class History:
         self.oracle = PlainBuffer(self.size, self.env_dict, n_step)
         self.serial = 0
         self.interleaved = rng.random() < 0.25
-        self.disobedience = float(rng.choice([0.0, 0.0, 0.1, 1.0]))
+        self.disobedience = float(rng.choice([0.0, 0.0, 0.1, 1.0])) if disobedience is None else disobedience
         self.endings = float(rng.choice([0.0, 0.05, 0.3]))
 
     def run(self, operations: int, folder: Path | None = None, compare_every: int = 3) -> None:

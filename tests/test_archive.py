@@ -286,15 +286,17 @@ def repacked(path: Path, change: Any) -> None:
 
 
 @EVERY
-@pytest.mark.parametrize("part", ["removed", "emptied", "halved"])
-def test_file_with_a_part_missing_is_refused(name, part, tmp_path):
+@pytest.mark.parametrize("part", ["removed", "emptied", "halved", "lengthened"])
+def test_file_with_a_part_missing_or_too_long_is_refused(name, part, tmp_path):
     buffer = configured(name, rows=30)
     path = saved(buffer, tmp_path)
     before = snapshot(buffer)
     content = path.read_bytes()
     for member, old in read_members(path).items():
         path.write_bytes(content)
-        new = {"removed": None, "emptied": b"", "halved": old[: len(old) // 2]}[part]
+        new = {"removed": None, "emptied": b"", "halved": old[: len(old) // 2], "lengthened": old + b"."}[
+            part
+        ]
         if new == old:
             continue
         repacked(

@@ -49,6 +49,20 @@ def test_long_histories_equal_a_plain_list_too(modes, n):
 
 @pytest.mark.parametrize("n", [None, 3])
 @pytest.mark.parametrize("modes", MODES)
+@repeatable(20)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(40, 120), disobedience=st.sampled_from([0.3, 1.0]))
+def test_frames_memory_grows_without_losing_a_frame(modes, n, seed, size, disobedience):
+    """So many frames that are met only once, in a buffer so large, that the room for one a row is not enough."""
+    history = History(seed, modes, n, size=size, disobedience=disobedience)
+    for _ in range(8):
+        for _ in range(3):
+            history.operate()
+        history.add(int(history.rng.integers(1, 60)), single=False)
+        history.compare_rows()
+
+
+@pytest.mark.parametrize("n", [None, 3])
+@pytest.mark.parametrize("modes", MODES)
 def test_buffers_of_a_thousand_equal_a_plain_list(modes, n):
     for seed in range(2):
         History(seed, modes, n, size=1000).run(350, compare_every=50)

@@ -306,6 +306,21 @@ def test_the_readme_is_short_and_has_its_marks() -> None:
         assert text.count(f"<!-- {mark}:begin -->") == text.count(f"<!-- {mark}:end -->") == 1
 
 
+def test_the_settings_named_beside_the_papers_are_those_of_the_configuration() -> None:
+    pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
+    from replay_tutorial.apex.config import Config
+
+    text = (
+        (ROOT / "docs" / "design" / "decisions.md")
+        .read_text(encoding="utf-8")
+        .partition("Distance from the paper")[2]
+    )
+    settings = re.findall(r"^\| `(\w+)` \| ([\d.,]+)", text, re.MULTILINE)
+    assert len(settings) >= 9
+    for name, value in settings:
+        assert getattr(Config(), name) == float(value.rstrip(",").replace(",", "")), name
+
+
 def test_the_changelog_begins_with_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)

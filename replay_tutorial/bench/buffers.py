@@ -101,7 +101,7 @@ def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
     )
 
 
-def run(peers: Sequence[Peer], *, rounds: int, slot_seconds: float = 0.01) -> Iterator[Row]:
+def run(peers: Sequence[Peer], *, rounds: int, slot_seconds: float = 0.005) -> Iterator[Row]:
     """Measures case after case, every peer in every round.
 
     Args:

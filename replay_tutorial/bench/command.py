@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
         help="rows in every buffer (default: %(default)s)",
     )
     arguments.add_argument(
-        "--rounds", type=at_least(1), default=50, help="rounds of every operation (default: %(default)s)"
+        "--rounds", type=at_least(1), default=100, help="rounds of every operation (default: %(default)s)"
     )
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
     arguments.add_argument(

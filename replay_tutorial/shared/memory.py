@@ -1,15 +1,16 @@
-"""Shared memory: one named set of arrays that several processes see.
+"""Shared memory: one set of arrays that several processes see.
 
-The arrays lie in one block of memory that has no name in any file system: on Linux an anonymous file in memory
-(`memfd_create`), on macOS a file that is unlinked as soon as it is open, on Windows a mapping that goes when its last
-user does. So nothing is left behind, however the processes end, and nobody has to tidy up.
+The arrays lie in one block that begins with a text: which arrays there are, and what their owner says of them. By
+default the block has no name in any file system (`room` tells where it lies instead), so nothing is left behind,
+however the processes end, and nobody has to tidy up. With a path it is a file on disk, which outlives them all.
 
-A process gets the block by inheriting it (fork) or with the arguments it is started with (spawn, forkserver).
-Pages are handed out when they are first written.
+A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver), or, if it
+is not related, by its address. Pages are handed out when they are first written.
 
-Left out: processes that are not related, and files that outlive them all.
+Left out: other machines.
 """
 
+import json
 import mmap
 import os
 import sys
@@ -17,84 +18,187 @@ import tempfile
 import uuid
 from collections.abc import Mapping
 from multiprocessing import reduction
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.shared.room import check_room
+
 CACHE_LINE = 64  # bytes; arrays begin at its multiples, so that two never share one
+TEXT = 1 << 16  # bytes at the block's beginning, for the text
+FORMAT = "replay_tutorial shared arrays 1"
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and dtype of each array, by name
 
 
 class SharedArrays:
-    """Arrays, zero at first, in one block of memory that may be passed to other processes.
+    """Arrays, zero at first, in one block of memory that other processes may see.
 
     Example:
         >>> arrays = SharedArrays({"counters": ((2,), np.dtype(np.int64))})
         >>> arrays["counters"][0] = 7  # seen by every process that `arrays` was passed to
+
+    Attributes:
+        layout: What the owner says of the arrays; JSON.
+        path: The block's file; None if it has no name.
+        fresh: Whether this object made the block, so that all is zero.
     """
 
-    def __init__(self, specs: Specs) -> None:
-        """Reserve the block.
+    def __init__(
+        self, specs: Specs, layout: Mapping[str, Any] | None = None, path: str | PathLike[str] | None = None
+    ) -> None:
+        """Reserve a block, or open the one that lies at the path already.
 
         Args:
             specs: Shape and dtype of each array, by name.
+            layout: What the owner says of them; JSON. A block that exists must say the same.
+            path: The file of the block; None for one without a name.
 
         Raises:
-            OSError: If the system has no room for it.
+            MemoryError: If there is less room than it may come to need.
+            OSError: If the file can't be opened or made.
+            ValueError: If the file is of another layout, or no such file.
         """
         self._specs = dict(specs)
-        self._size = sum(padded_size(shape, dtype) for shape, dtype in self._specs.values())
-        self._tag = f"replay_tutorial-{uuid.uuid4()}"  # Windows knows the block by it
-        self._handle = -1 if sys.platform == "win32" else anonymous_file(self._size)
+        self.layout: dict[str, Any] = json.loads(json.dumps(layout or {}))
+        self._size = TEXT + sum(padded_size(shape, dtype) for shape, dtype in self._specs.values())
+        self._tag = f"replay_tutorial-{uuid.uuid4()}"  # Windows knows a block without a file by it
+        self.path = None if path is None else Path(path).absolute()
+        self.fresh = self.path is None or not self.path.exists()
+        if self.path is not None and not self.fresh:
+            self._handle = os.open(self.path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+            self._map()
+            self._check_text()
+            return
+        check_room(self._size, self.path)
+        self._handle = self._new_file()
         self._map()
+        text = json.dumps(self._text()).encode()
+        self._block[: len(text)] = text  # last: without it the file is not opened again
+
+    @classmethod
+    def attach(cls, address: str | PathLike[str]) -> "SharedArrays":
+        """Open the block of an unrelated process.
+
+        Args:
+            address: Its `address`, or the path of its file.
+
+        Raises:
+            OSError: If there is none, or it is not ours to open.
+            ValueError: If there is something else.
+        """
+        self = cls.__new__(cls)
+        self.path, self.fresh = Path(address), False
+        self._handle = os.open(self.path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        self._size = os.fstat(self._handle).st_size
+        text = read_text(
+            os.pread(self._handle, TEXT, 0) if hasattr(os, "pread") else self.path.read_bytes()[:TEXT],
+            address,
+        )
+        self.layout = text["layout"]
+        self._specs = {
+            name: (tuple(shape), to_dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
+        }
+        self._map()
+        return self
+
+    @property
+    def address(self) -> str:
+        """Where an unrelated process of the same user finds the block, while this process lives or the file lies there.
+
+        Raises:
+            ValueError: If it has no file, and the system is not Linux.
+        """
+        if self.path is not None:
+            return str(self.path)
+        if sys.platform == "linux":
+            return f"/proc/{os.getpid()}/fd/{self._handle}"
+        raise ValueError("Only Linux lets an unrelated process find memory without a name: give it a path.")
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Give the array of a name: a view of the shared block."""
         return self._arrays[name]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Outside of starting a process this fails with an error of multiprocessing's own, which says so.
-        handle = None if sys.platform == "win32" else reduction.DupFd(self._handle)
-        return {"specs": self._specs, "size": self._size, "tag": self._tag, "handle": handle}
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_block", "_arrays")}
+        if self._handle >= 0 and self.path is None:
+            # Outside of starting a process this fails with an error of multiprocessing's own, which says so.
+            state["_handle"] = reduction.DupFd(self._handle)  # pyright: ignore[reportAttributeAccessIssue]
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._specs, self._size, self._tag = state["specs"], state["size"], state["tag"]
-        self._handle = -1 if state["handle"] is None else state["handle"].detach()
+        self.__dict__.update(state)
+        if self.path is not None:
+            self._handle = os.open(self.path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        elif not isinstance(self._handle, int):
+            self._handle = self._handle.detach()
         self._map()
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", -1) >= 0:
-            os.close(self._handle)
+        if isinstance(handle := getattr(self, "_handle", None), int) and handle >= 0:
+            os.close(handle)
+
+    def _new_file(self) -> int:
+        """Make a file of zeros; gives its descriptor, -1 where the system needs none."""
+        if self.path is not None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            handle = os.open(self.path, flags, 0o600)
+        elif sys.platform == "win32":
+            return -1
+        elif sys.platform == "linux":
+            # Unlike /dev/shm, which containers often limit to 64 MB, it is limited by the memory alone.
+            handle = os.memfd_create("replay_tutorial", os.MFD_CLOEXEC)
+            os.fchmod(handle, 0o600)
+        else:
+            handle, path = tempfile.mkstemp(prefix="replay_tutorial-")
+            os.unlink(path)
+        os.ftruncate(handle, self._size)
+        return handle
 
     def _map(self) -> None:
         # The mapping itself is undone when the last array that looks into it is gone.
-        block = (
-            mmap.mmap(-1, self._size, self._tag)
-            if sys.platform == "win32"
-            else mmap.mmap(self._handle, self._size)
-        )
+        tag = () if self._handle >= 0 or sys.platform != "win32" else (self._tag,)
+        self._block = mmap.mmap(self._handle, self._size, *tag)
         self._arrays: dict[str, npt.NDArray[Any]] = {}
-        offset = 0
+        offset = TEXT
         for name, (shape, dtype) in self._specs.items():
-            flat = np.frombuffer(block, dtype, int(np.prod(shape)), offset)
+            flat = np.frombuffer(self._block, dtype, int(np.prod(shape)), offset)
             self._arrays[name] = flat.reshape(shape)
             offset += padded_size(shape, dtype)
+
+    def _text(self) -> dict[str, Any]:
+        arrays = {name: [list(shape), dtype.str] for name, (shape, dtype) in self._specs.items()}
+        return {"format": FORMAT, "layout": self.layout, "arrays": arrays}
+
+    def _check_text(self) -> None:
+        theirs = read_text(self._block[:TEXT], self.path or "")
+        if theirs != self._text():
+            raise ValueError(
+                f"{self.path} holds another layout: {theirs['layout']} there, {self.layout} here."
+            )
+
+
+def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
+    """Read the text at a block's beginning; refuses what is no such text."""
+    try:
+        read = json.loads(text.rstrip(b"\0"))
+    except ValueError:
+        read = None
+    if type(read) is not dict or read.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+        raise ValueError(
+            f"{path} does not hold shared arrays, or was left unfinished: delete it to begin anew."
+        )
+    return read  # pyright: ignore[reportUnknownVariableType]
+
+
+def to_dtype(name: str) -> np.dtype[Any]:
+    """Read a dtype's name."""
+    return np.dtype(name)
 
 
 def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Count the bytes of an array, rounded up to whole cache lines."""
     return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
-
-
-def anonymous_file(size: int) -> int:
-    """Open a file of zeros that no name leads to; gives its descriptor."""
-    if sys.platform == "linux":
-        # Unlike /dev/shm, which containers often limit to 64 MB, it is limited by the memory alone.
-        handle = os.memfd_create("replay_tutorial", os.MFD_CLOEXEC)
-    else:
-        handle, path = tempfile.mkstemp(prefix="replay_tutorial-")
-        os.unlink(path)
-    os.ftruncate(handle, size)
-    return handle

@@ -6,16 +6,16 @@ draws, and writes changed ones back, so that another sampler could build the sam
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
 
+from os import PathLike
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
-from replay_tutorial.shared.ring import MOST_DRAWS
+from replay_tutorial.shared.ring import MOST_DRAWS, SAMPLED, STALE
 from replay_tutorial.shared.uniform import MPReplayBuffer
 
 
@@ -44,6 +44,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
         ctx: Any = None,
+        path: str | PathLike[str] | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
     ) -> None:
@@ -58,11 +59,13 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: As for `MPReplayBuffer`.
             ctx: As for `MPReplayBuffer`.
+            path: As for `MPReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0.
 
         Raises:
-            OSError: If the system has no room for it.
+            MemoryError: If there is less room than it may come to need.
+            OSError: If the file can't be opened or made.
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
@@ -76,15 +79,22 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             Nstep=Nstep,
             seed=seed,
             ctx=ctx,
+            path=path,
         )
         if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
             raise ValueError(
                 f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
             )
-        self._arrays["seen"][0] = NO_PRIORITY
 
     def _specs(self, capacity: int) -> Specs:
         return {**super()._specs(capacity), **draw_specs(capacity)}
+
+    def _layout(self, capacity: int) -> dict[str, Any]:
+        alpha, eps = self._exponents
+        return super()._layout(capacity) | {"alpha": alpha, "eps": eps}
+
+    def _read_layout(self, layout: dict[str, Any]) -> None:
+        self._exponents = (layout["alpha"], layout["eps"])
 
     def _look_into_arrays(self) -> None:
         super()._look_into_arrays()
@@ -105,8 +115,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
     @property
     def stale_updates(self) -> int:
-        """Priorities that this process dropped because their row had been replaced."""
-        return 0 if self._draw is None else self._draw.stale_updates
+        """Priorities dropped because their row had been replaced."""
+        return self.statistics().stale_updates
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.
@@ -160,6 +170,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         words, indexes, failed = draw.rows(slots, oldest_index, next_index)
         for _ in range(MOST_DRAWS):
             if len(failed) == 0:
+                ring.count(SAMPLED, batch_size)
                 return self._fields.to_batch(ring.as_rows(words)) | {"indexes": indexes, "weights": weights}
             slots, weights[failed] = draw.draw(len(failed), beta, normalize, self._rng)
             words[failed], indexes[failed], still = draw.rows(slots, oldest_index, ring.next_index)
@@ -188,7 +199,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             draw = self._sampler_draw()
             oldest_index, next_index = self._ring.oldest_index, self._ring.next_index
             draw.take_in(oldest_index, next_index)
+            stale_before = draw.stale_updates
             draw.update(indexes, priorities, oldest_index, next_index)
+            self._ring.count(STALE, draw.stale_updates - stale_before)
 
     def get_max_priority(self) -> float:
         """Tell the highest priority that any row has been given; 1.0 before the first."""

@@ -20,7 +20,7 @@ from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree
 from replay_tutorial.shared.atomics import fetch_max, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import HELD, INDEX_SHIFT, NO_INDEX, Integers
-from replay_tutorial.shared.ring import SharedRing
+from replay_tutorial.shared.ring import REJECTED, SharedRing
 
 
 def draw_specs(capacity: int) -> Specs:
@@ -112,7 +112,6 @@ class SharedDraw(ProportionalDraw):
 
     Attributes:
         known: int64[capacity], the index of the row whose mass is in the tree; NO_INDEX for none.
-        rejected: Rows that were replaced while they were drawn, and drawn again.
     """
 
     def __init__(self, ring: SharedRing, priorities: Priorities, arrays: SharedArrays) -> None:
@@ -121,7 +120,6 @@ class SharedDraw(ProportionalDraw):
         self._ring = ring
         self._arrays = arrays
         self.known = np.full(ring.capacity, NO_INDEX)
-        self.rejected = 0
         self._waiting = np.zeros(0, np.int64)
 
     def take_in(self, oldest_index: int, next_index: int) -> None:
@@ -139,7 +137,7 @@ class SharedDraw(ProportionalDraw):
         copies, indexes = self._ring.empty_words(len(slots)), self.known.take(slots)
         failed = self._ring.read(slots, indexes, copies)
         if len(failed):
-            self.rejected += len(failed)
+            self._ring.count(REJECTED, len(failed))
             again = self._learn_of(slots[failed], oldest_index, next_index)
             self._waiting = np.concatenate([self._waiting, again])
         return copies, indexes, failed

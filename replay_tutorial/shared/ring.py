@@ -13,6 +13,8 @@ See docs/design/shared-ring.md for the proof that this is enough.
 """
 
 import os
+import time
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +38,33 @@ from replay_tutorial.shared.protocol import (
 )
 
 MOST_DRAWS = 1000
-# Where the counters stand in int64[...]: each on a cache line of its own, so that their users don't disturb each other.
-NEXT_INDEX, PUBLISHED, SAMPLER, CLEARED, PUBLISHED_BEFORE_CLEAR, COUNTER_WORDS = 0, 8, 16, 24, 25, 32
+# Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own, so that
+# neither slows the other down.
+NEXT_INDEX, PUBLISHED, SAMPLER = 0, 8, 16
+CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, LOST, BORN = range(24, 31)
+COUNTER_WORDS = 32
+
+
+class Statistics(NamedTuple):
+    """What has happened in a shared buffer, of all processes together.
+
+    Attributes:
+        rows_added: Rows published.
+        rows_sampled: Rows given out by `sample`.
+        rows_rejected: Rows that were replaced while they were drawn, and drawn again.
+        stale_updates: Priorities dropped because their row had been replaced.
+        writers_alive: Living processes that have added or sampled.
+        writers_lost: Processes that have, and are dead.
+        rows_per_second: Rows published a second, since the buffer was made.
+    """
+
+    rows_added: int
+    rows_sampled: int
+    rows_rejected: int
+    stale_updates: int
+    writers_alive: int
+    writers_lost: int
+    rows_per_second: float
 
 
 def ring_specs(capacity: int, dtype: np.dtype[np.void]) -> Specs:
@@ -70,6 +97,8 @@ class SharedRing:
         self._dtype = dtype
         self.masses = arrays["masses"]
         self.capacity = len(self.stamps)
+        if self._counters[BORN] == 0:
+            self._counters[BORN] = time.time_ns()
         self._owner = (0, NOBODY)  # the process that registered, and its number here
 
     @property
@@ -148,6 +177,7 @@ class SharedRing:
                 if holder and (wanted == "free" or is_alive(holder, holder_born)):
                     continue
                 if holder:
+                    self.count(LOST, 1)
                     self._free_all(owner)  # else what it held would seem to be held by us, alive
                 if swap(flat, 2 * owner, holder, process):
                     self._owners[owner, 1] = born
@@ -181,6 +211,14 @@ class SharedRing:
             )
         return False
 
+    def release(self) -> None:
+        """Give up being an owner, and the sampler; no thread of this process may be writing."""
+        process, me = self._owner
+        if process == os.getpid():
+            swap(self._counters, SAMPLER, me, 0)
+            self._owners[me, 0] = 0
+            self._owner = (0, NOBODY)
+
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
         """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
         copies = self.empty_words(batch_size)
@@ -191,9 +229,11 @@ class SharedRing:
             slots = (newest - 1 - rng.integers(0, span, len(missing))) % self.capacity
             part = self.empty_words(len(missing))
             failed = self.read(slots, np.full(len(missing), NO_INDEX), part)
+            self.count(REJECTED, len(failed))
             copies[missing] = part
             missing = missing[failed]
             if len(missing) == 0:
+                self.count(SAMPLED, batch_size)
                 return self.as_rows(copies)
         raise RuntimeError(
             f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
@@ -226,6 +266,21 @@ class SharedRing:
     def empty_words(self, count: int) -> Words:
         """Make room for the words of `count` rows."""
         return np.empty((count, self._rows.shape[1]), np.uint64)
+
+    def count(self, counter: int, events: int) -> None:
+        """Count events for the statistics."""
+        if events:
+            reserve(self._counters, counter, events)
+
+    def statistics(self) -> Statistics:
+        """Read the counters, and ask who is alive."""
+        added, sampled, rejected, stale, lost, born = (
+            int(self._counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, STALE, LOST, BORN)
+        )
+        owners = [owner for owner in self._owners.tolist() if owner[0]]
+        alive = sum(is_alive(*owner) for owner in owners)
+        rate = added / max(1e-9, (time.time_ns() - born) / 1e9)
+        return Statistics(added, sampled, rejected, stale, alive, lost + len(owners) - alive, rate)
 
     def as_rows(self, copies: Words) -> Rows:
         """Show copied words as records."""

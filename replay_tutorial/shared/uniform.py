@@ -9,14 +9,16 @@ Left out: what belongs to one stream of steps (n-step windows, shared frames). T
 
 import operator
 import threading
+from os import PathLike
 from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, checked_size
+from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.ring import SharedRing, ring_specs
+from replay_tutorial.shared.ring import SharedRing, Statistics, ring_specs
 
 
 class MPReplayBuffer:
@@ -44,6 +46,7 @@ class MPReplayBuffer:
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
         ctx: Any = None,
+        path: str | PathLike[str] | None = None,
     ) -> None:
         """Reserve shared memory for `size` transitions; pages are handed out when they are first written.
 
@@ -56,9 +59,12 @@ class MPReplayBuffer:
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
             ctx: A multiprocessing context, as cpprb takes it. It makes no difference: every start method works.
+            path: A file on disk to keep everything in, so that it outlives the processes; a file that exists is
+                opened with every row that was published in it, and priorities. None for memory.
 
         Raises:
-            OSError: If the system has no room for it.
+            MemoryError: If there is less room than it may come to need.
+            OSError: If the file can't be opened or made.
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
@@ -70,10 +76,57 @@ class MPReplayBuffer:
                 )
         capacity = checked_size(size)
         self._fields = Fields(env_dict, default_dtype)
-        self._arrays = SharedArrays(self._specs(capacity))
+        self._arrays = SharedArrays(self._specs(capacity), self._layout(capacity), path)
         self._rng = np.random.default_rng(seed)
         self._episode_len = 0
         self._look_into_arrays()
+
+    @classmethod
+    def attach(
+        cls, address: str | PathLike[str], *, seed: int | np.random.SeedSequence | None = None
+    ) -> Self:
+        """Use the buffer of an unrelated process of the same user.
+
+        Args:
+            address: Its `address`, or the path of its file.
+            seed: Seeds the drawing, if this process is to sample.
+
+        Returns:
+            A buffer that shares everything with the other.
+
+        Raises:
+            OSError: If there is none.
+            ValueError: If there is something else.
+        """
+        buffer = cls.__new__(cls)
+        buffer._arrays = SharedArrays.attach(address)
+        layout = buffer._arrays.layout
+        if layout.get("kind") != cls.__name__:
+            raise ValueError(f"{address} holds a {layout.get('kind')}, not a {cls.__name__}.")
+        buffer._fields = Fields(
+            {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in layout["fields"].items()}
+        )
+        buffer._read_layout(layout)
+        buffer._rng = np.random.default_rng(seed)
+        buffer._episode_len = 0
+        buffer._look_into_arrays()
+        return buffer
+
+    @property
+    def address(self) -> str:
+        """Where an unrelated process of the same user can `attach`, while this process lives or the file lies there.
+
+        Raises:
+            ValueError: If there is no file, and the system is not Linux.
+        """
+        return self._arrays.address
+
+    def _layout(self, capacity: int) -> dict[str, Any]:
+        fields = {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()}
+        return {"kind": type(self).__name__, "size": capacity, "fields": fields}
+
+    def _read_layout(self, layout: dict[str, Any]) -> None:
+        """Take over what a layout says beyond the fields."""
 
     def _specs(self, capacity: int) -> Specs:
         return ring_specs(capacity, self._fields.dtype)
@@ -85,8 +138,10 @@ class MPReplayBuffer:
     def close(self) -> None:
         """Give up this process's share of the memory, which is free when the last process has.
 
-        Not needed at a process's end. Every later call raises ValueError; closing again is harmless.
+        Another process may become the sampler then. Not needed at a process's end. Every later call raises ValueError; closing again is harmless.
         """
+        if "_ring" in self.__dict__:
+            self._ring.release()
         self.__dict__.pop("_arrays", None)
         self._forget_views()
 
@@ -134,6 +189,31 @@ class MPReplayBuffer:
     def on_episode_end(self) -> None:
         """End this process's episode: its length starts from 0. No row waits here."""
         self._episode_len = 0
+
+    def wait_for(self, rows: int, timeout: float | None = None) -> bool:
+        """Wait until so many rows are stored, asleep but for a look a millisecond.
+
+        Args:
+            rows: How many; at most the buffer's size.
+            timeout: Seconds to wait at most; None waits for ever.
+
+        Returns:
+            Whether they are.
+
+        Raises:
+            ValueError: If so many never will be.
+        """
+        if rows > self._ring.capacity:
+            raise ValueError(f"wait_for({rows}): the buffer holds {self._ring.capacity} rows at most.")
+        return wait_until(lambda: self._ring.stored >= rows, timeout)
+
+    def statistics(self) -> Statistics:
+        """Count what has happened, from any process.
+
+        Returns:
+            The counts of all processes together.
+        """
+        return self._ring.statistics()
 
     def sample(self, batch_size: int) -> Batch:
         """Draw transitions uniformly, with replacement.

@@ -1,0 +1,44 @@
+"""Room: whether a block of memory will fit, asked before it is made.
+
+Pages are handed out when they are first written. If there are none left then, the system kills a process, or the
+write ends in a bus error; so a block that can't fit is refused while that is still an ordinary error.
+
+Left out: what other processes will take later.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+
+def check_room(size: int, path: Path | None) -> None:
+    """Refuse a block that is greater than the room there is.
+
+    Args:
+        size: Bytes.
+        path: The file it will be; None for memory.
+
+    Raises:
+        MemoryError: If it is too great; with the sizes and what to do.
+    """
+    room = free_memory() if path is None else shutil.disk_usage(path.parent).free
+    if room is not None and size > room:
+        where = "memory" if path is None else f"disk below {path.parent}"
+        raise MemoryError(
+            f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. Keep fewer or "
+            "smaller transitions, or give a path on a disk with more room."
+        )
+
+
+def free_memory() -> int | None:
+    """Tell how many bytes this process may still take, for itself and its container; None where nobody tells."""
+    if sys.platform != "linux":
+        return None
+    told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = sum(int(told[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return free
+    return free if limit == "max" else min(free, max(0, int(limit) - int(used)))

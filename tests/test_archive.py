@@ -445,7 +445,6 @@ def test_process_killed_while_saving_leaves_a_whole_file(tmp_path):
     buffer = PrioritizedReplayBuffer(200_000, env_dict, seed=0)
     buffer.add(obs=np.zeros((200_000, 20)), act=np.zeros(200_000))
     buffer.save(path)
-    lives = []
     rng = np.random.default_rng(0)
     for _ in range(4):
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
@@ -460,7 +459,6 @@ def test_process_killed_while_saving_leaves_a_whole_file(tmp_path):
         assert len(rows["act"]) == 200_000
         assert len(np.unique(rows["act"])) == len(np.unique(rows["obs"])) == 1, "a file of two lives"
         assert rows["obs"][0, 0] == rows["act"][0]
-        lives.append(int(rows["act"][0]))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are POSIX's")

@@ -10,7 +10,6 @@ Left out: compression. Observations that compress well are better kept small in 
 import json
 import math
 import os
-import secrets
 import struct
 import zipfile
 import zlib
@@ -62,9 +61,9 @@ def save(
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1
     )
-    part = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+    part = place.with_name(f".{place.name}.part")  # what a killed save left there is written over
     try:
-        with part.open("xb") as file:
+        with part.open("wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as container:
                 container.writestr("state.json", text)
                 for array, segments in arrays.items():

@@ -234,7 +234,12 @@ class Fields:
         return rows
 
     def _flattened(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        flat = dict(flatten(values))
+        pairs = list(flatten(values))
+        flat = dict(pairs)
+        if len(flat) < len(pairs):
+            raise KeyError(
+                f"a field is given twice, nested and by its name: {sorted(name for name, _ in pairs)}"
+            )
         missing, unknown = self.fields.keys() - flat.keys(), flat.keys() - self.fields.keys()
         if missing or unknown:
             faults = [
@@ -283,17 +288,3 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from flatten(cast(Mapping[str, Any], parts), f"{prefix}{name}/")
         else:
             yield f"{prefix}{name}", parts
-
-
-def checked_size(size: float) -> int:
-    """Read the number of transitions that a buffer keeps.
-
-    Raises:
-        TypeError: If it is not a number.
-        ValueError: If it is below 1 or not whole.
-    """
-    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
-        raise TypeError(f"size must be an integer, not {size!r}.")
-    if not (size >= 1 and float(size).is_integer()):
-        raise ValueError(f"size must be a whole number of transitions, at least 1, not {size}.")
-    return int(size)

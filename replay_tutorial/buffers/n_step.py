@@ -186,7 +186,8 @@ class Window:
         first = 0
         for name in self.settings.rewards:
             size = math.prod(self._rows_in.fields[name].shape)
-            rows[name] = returns[:, first : first + size].reshape(rows[name].shape)
+            with np.errstate(over="ignore"):  # a return beyond the dtype is stored as infinite
+                rows[name] = returns[:, first : first + size].reshape(rows[name].shape)
             first += size
         rows["discount"] = discounts.reshape(rows["discount"].shape)
         return rows

@@ -134,3 +134,17 @@ class Ring:
     def clear(self) -> None:
         """Forget every row; indexes go on counting."""
         self.stored = 0
+
+
+def checked_size(size: float) -> int:
+    """Read the number of transitions that a buffer keeps.
+
+    Raises:
+        TypeError: If it is not a number.
+        ValueError: If it is below 1 or not whole.
+    """
+    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
+        raise TypeError(f"size must be an integer, not {size!r}.")
+    if not (size >= 1 and float(size).is_integer()):
+        raise ValueError(f"size must be a whole number of transitions, at least 1, not {size}.")
+    return int(size)

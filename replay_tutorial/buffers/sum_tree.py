@@ -131,9 +131,8 @@ def find_leaves(sums: Masses, queries: Masses) -> Slots:
 @kernel("int64[::1](float64[::1], float64[::1])")
 def find_stratified(sums: Masses, uniforms: Masses) -> Slots:
     """Stretch numbers in [0, 1) to one query in each of n equal parts of the total, and find them; uses them up."""
-    part = sums[ROOT] / uniforms.shape[0]
     for i in range(uniforms.shape[0]):
-        uniforms[i] = (i + uniforms[i]) * part
+        uniforms[i] = (i + uniforms[i]) / uniforms.shape[0] * sums[ROOT]
     return find_leaves(sums, uniforms)
 
 

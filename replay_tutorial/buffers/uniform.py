@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, checked_size
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame, with_next
 from replay_tutorial.buffers.n_step import Window, names_of
-from replay_tutorial.buffers.ring import Ring
+from replay_tutorial.buffers.ring import Ring, checked_size
 
 
 class ReplayBuffer(archive.Archived):

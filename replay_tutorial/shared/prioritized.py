@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
 from replay_tutorial.shared.ring import MOST_DRAWS, SAMPLED, STALE
@@ -85,6 +86,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             raise ValueError(
                 f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
             )
+        if self._arrays.fresh:
+            self._arrays["seen"][0] = NO_PRIORITY
 
     def _specs(self, capacity: int) -> Specs:
         return {**super()._specs(capacity), **draw_specs(capacity)}

@@ -15,7 +15,8 @@ from typing import Any, NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, checked_size
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields
+from replay_tutorial.buffers.ring import checked_size
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.ring import SharedRing, Statistics, ring_specs

@@ -1,0 +1,410 @@
+"""The protocol of the shared ring as a small state machine, and an explorer that visits every state it can reach.
+
+Writers, their crashes and one sampler take turns in every possible order, one memory operation at a time. A process
+that is not scheduled is a stopped one, so stops need no step of their own. The stamps have the layout of
+`replay_tutorial.shared.protocol`; a row's words and mass are just its index.
+
+How the machine's memory is modelled:
+
+- What a writer stores waits until it becomes visible to all others at once. The order is free, within what a fence or
+  a release allows: `pending` is a sequence of groups, and a store may become visible only while it is in the first.
+- A swap compares with the newest stamp, visible or not: a word has one order of changes, even without fences.
+- The loads of the sampler happen in any order that an acquire or a fence does not forbid.
+- A killed writer's pending stores are lost, even such as a machine must complete: more can go wrong here than there.
+
+Left out: loads of a writer that come before its own publication. A writer's next look at a stamp may be early, but it
+is no more than a hint to the swap that follows, and both fetch_add and swap release.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from replay_tutorial.shared.protocol import HELD, INDEX_SHIFT, NOBODY, OWNER_COUNT, OWNER_SHIFT
+
+OWNER_MASK = (OWNER_COUNT - 1) << OWNER_SHIFT
+NOTHING = -1  # a word never written, a load not yet done
+
+# What a writer does next.
+RESERVE, LOOK, SWAP, JUDGE, FREE, STORE, DONE, DEAD, INHERIT = (
+    "reserve", "look", "swap", "judge", "free", "store", "done", "dead", "inherit",
+)  # fmt: skip
+# What a writer stores, and what the sampler loads.
+HOLD, WORD_1, WORD_2, MASS, PUBLISH = "hold", 0, 1, 2, "publish"
+FIRST, SECOND = 2, 3  # the sampler's two looks at the stamp; its loads of words are WORD_1 and WORD_2
+
+MUTATIONS = {  # what is changed in the protocol, and what the explorer says of it
+    "publish without release": "torn row|wrong mass|never-written row",
+    "publish before the words": "torn row|wrong mass|never-written row",
+    "mass after publication": "wrong mass",
+    "no fence after the swap": "torn row|wrong mass",
+    "first look without acquire": "torn row|never-written row|wrong index",
+    "no second look": "torn row|wrong index",
+    "no fence before the second look": "torn row|wrong index",
+    "second look before the words": "torn row|wrong index",
+    "take what a living writer holds": "two living writers",
+    "held stamp without owner": "two living writers",
+    "number inherited without freeing": "lost slot",
+    "dead writers' slots are passed over": "lost slot",
+    "no test for being lapped": "older row over a newer one",
+    "free by a store instead of a swap": "two living writers|older row over a newer one|torn row|wrong mass",
+    "wait for the holder": "waits for another",
+}
+
+
+class Configuration(NamedTuple):
+    """How large a world is explored.
+
+    Attributes:
+        capacity: Number of slots.
+        adds: For each writer, the number of rows of each of its calls of `append`.
+        crashes: How many writers may be killed.
+        heirs: How many of the killed are replaced by a new process that takes the number over.
+        heir_adds: What such a process adds.
+    """
+
+    capacity: int
+    adds: tuple[tuple[int, ...], ...]
+    crashes: int = 0
+    heirs: int = 0
+    heir_adds: tuple[int, ...] = (1,)
+
+
+class Writer(NamedTuple):
+    """A writer between two memory operations."""
+
+    step: str
+    adds: tuple[int, ...] = ()  # rows of each call that is still to come
+    reserved: tuple[int, ...] = ()  # indexes still to be written; the first is being worked on
+    passed: int = 0  # rows of this call whose slot another held
+    seen: int = 0  # the stamp at the last look
+    pending: tuple[tuple[str | int, ...], ...] = ()  # stores not yet visible
+
+
+class State(NamedTuple):
+    """Everything at one moment."""
+
+    next_index: int
+    stamps: tuple[int, ...]
+    words: tuple[int, ...]  # [capacity * 3]: the two words and the mass of each slot
+    writers: tuple[Writer, ...]
+    sampler: tuple[int, ...] | None  # slot, words 1 and 2, first and second look; None between rows
+    crashes: int
+    heirs: int
+
+
+class Violation(Exception):
+    """An invariant that does not hold."""
+
+
+class Report(NamedTuple):
+    """What the explorer found: how many states, and the first violation with the way there."""
+
+    states: int
+    violation: str | None = None
+    trail: tuple[str, ...] = ()
+
+
+def put(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
+    """Replace one element."""
+    return (*values[:place], value, *values[place + 1 :])
+
+
+def owner_of(stamp: int) -> int:
+    """Tell who holds a slot; NOBODY if none does, or a dead one did."""
+    return (stamp & OWNER_MASK) >> OWNER_SHIFT
+
+
+def published(index: int) -> int:
+    """Give the stamp of a slot with a whole row."""
+    return (index + 1) << INDEX_SHIFT
+
+
+def held(index: int, owner: int) -> int:
+    """Give the stamp of a slot that a writer works on."""
+    return published(index) | owner << OWNER_SHIFT | HELD
+
+
+def after_look(stamp: int, index: int) -> str:
+    """Tell what a writer does next that wants to put a row where it saw this stamp; DONE: leave the row out."""
+    if stamp >= published(index):
+        return DONE
+    return JUDGE if stamp & HELD and owner_of(stamp) != NOBODY else SWAP
+
+
+def may_be_read(stamp: int) -> bool:
+    """Tell whether a reader that saw this stamp may go on to the words."""
+    return stamp & HELD == 0 and stamp > 0
+
+
+class Model:
+    """The protocol in one configuration, whole or with one mutation."""
+
+    def __init__(self, configuration: Configuration, mutation: str | None = None) -> None:
+        self.configuration = configuration
+        self.capacity = configuration.capacity
+        self.mutation = mutation
+        self.stores = self._stores()
+        self.loads_before = self._loads_before()
+
+    def _stores(self) -> tuple[tuple[str | int, ...], ...]:
+        """Give what a writer stores after its swap, and between which stores there is a fence or a release."""
+        row = (WORD_1, WORD_2, MASS)
+        return {
+            "no fence after the swap": ((HOLD, *row), (PUBLISH,)),
+            "publish without release": ((HOLD,), (*row, PUBLISH)),
+            "publish before the words": ((HOLD,), (PUBLISH,), row),
+            "mass after publication": ((HOLD,), (WORD_1, WORD_2), (PUBLISH,), (MASS,)),
+        }.get(self.mutation or "", ((HOLD,), row, (PUBLISH,)))
+
+    def _loads_before(self) -> dict[int, tuple[int, ...]]:
+        """Give the sampler's loads, and which of them must have happened before each."""
+        loads = {FIRST: (), WORD_1: (FIRST,), WORD_2: (FIRST,), SECOND: (FIRST, WORD_1, WORD_2)}
+        if self.mutation == "no second look":
+            del loads[SECOND]
+        elif self.mutation == "no fence before the second look":
+            loads[SECOND] = (FIRST,)
+        elif self.mutation == "second look before the words":
+            loads |= {SECOND: (FIRST,), WORD_1: (SECOND,), WORD_2: (SECOND,)}
+        elif self.mutation == "first look without acquire":
+            loads |= {WORD_1: (), WORD_2: ()}
+        return loads
+
+    def start(self) -> State:
+        """Give the empty ring, with every writer before its first call."""
+        return State(
+            0,
+            (0,) * self.capacity,
+            (NOTHING,) * (3 * self.capacity),
+            tuple(Writer(RESERVE, adds) for adds in self.configuration.adds),
+            None,
+            self.configuration.crashes,
+            self.configuration.heirs,
+        )
+
+    def successors(self, state: State) -> Iterator[tuple[str, State]]:
+        """Give every state that is one memory operation, or one crash, away."""
+        for number, writer in enumerate(state.writers):
+            if writer.step == DEAD:
+                if state.heirs:
+                    yield f"heir of writer {number} begins", self._begin_heir(state, number)
+                continue
+            if writer.step != DONE:
+                for after in self.steps(state, number):
+                    yield f"writer {number}: {writer.step} {writer.pending[:1]}", after
+                if state.crashes:
+                    after = self._changed(state, number, Writer(DEAD))
+                    yield f"writer {number} is killed", after._replace(crashes=state.crashes - 1)
+        for after in self._sampler_steps(state):
+            yield f"sampler: {after.sampler}", after
+
+    def steps(self, state: State, number: int) -> Iterator[State]:
+        """Give what the next operation of one writer can lead to."""
+        writer = state.writers[number]
+        if writer.step == STORE:
+            for which in writer.pending[0]:
+                yield self._store(state, number, which)
+        else:
+            yield getattr(self, "_" + writer.step)(state, number, writer)
+
+    def _changed(self, state: State, number: int, writer: Writer) -> State:
+        return state._replace(writers=put(state.writers, number, writer))
+
+    def _next_row(self, writer: Writer, passed: int) -> Writer:
+        """Go on to the next row of the call, to the rows passed over, or to the next call."""
+        reserved, passed = writer.reserved[1:], writer.passed + passed
+        if reserved:
+            return Writer(LOOK, writer.adds, reserved, passed)
+        adds = (passed, *writer.adds) if passed and self.capacity > 1 else writer.adds
+        return Writer(RESERVE if adds else DONE, adds)
+
+    def _reserve(self, state: State, number: int, writer: Writer) -> State:
+        first, count = state.next_index, writer.adds[0]
+        reserved = tuple(range(first + max(0, count - self.capacity), first + count))
+        after = self._changed(state, number, Writer(LOOK, writer.adds[1:], reserved))
+        return after._replace(next_index=first + count)
+
+    def _look(self, state: State, number: int, writer: Writer) -> State:
+        index = writer.reserved[0]
+        stamp = state.stamps[index % self.capacity]
+        step = after_look(stamp, index)
+        if step == DONE and self.mutation == "no test for being lapped":
+            step = JUDGE if stamp & HELD else SWAP
+        if step == DONE:
+            return self._changed(state, number, self._next_row(writer, 0))
+        if step == JUDGE and self.mutation == "take what a living writer holds":
+            step = SWAP
+        return self._changed(state, number, writer._replace(step=step, seen=stamp))
+
+    def _swap(self, state: State, number: int, writer: Writer) -> State:
+        index = writer.reserved[0]
+        slot = index % self.capacity
+        if self._newest_stamp(state, slot) != writer.seen:
+            return self._changed(state, number, writer._replace(step=LOOK, seen=0))
+        after = self._changed(state, number, writer._replace(step=STORE, seen=0, pending=self.stores))
+        # With a fence behind it, a swap that is not yet visible can't be told from one that has not happened yet.
+        return self._store(after, number, HOLD) if self.stores[0] == (HOLD,) else after
+
+    def _newest_stamp(self, state: State, slot: int) -> int:
+        for number, writer in enumerate(state.writers):
+            if writer.pending and HOLD in writer.pending[0] and writer.reserved[0] % self.capacity == slot:
+                return held(writer.reserved[0], number + 1)
+        return state.stamps[slot]
+
+    def _store(self, state: State, number: int, which: str | int) -> State:
+        """Let one pending store of a writer become visible."""
+        writer = state.writers[number]
+        index = writer.reserved[0]
+        slot = index % self.capacity
+        rest = tuple(other for other in writer.pending[0] if other != which)
+        pending = (rest, *writer.pending[1:]) if rest else writer.pending[1:]
+        after = writer._replace(pending=pending) if pending else self._next_row(writer, 0)
+        state = self._changed(state, number, after)
+        if isinstance(which, int):
+            return state._replace(words=put(state.words, 3 * slot + which, index))
+        ownerless = self.mutation == "held stamp without owner"
+        holding = held(index, NOBODY if ownerless else number + 1)
+        stamp = holding if which == HOLD else published(index)
+        if stamp >> INDEX_SHIFT < state.stamps[slot] >> INDEX_SHIFT:
+            raise Violation(f"older row over a newer one: {index} in slot {slot}")
+        return state._replace(stamps=put(state.stamps, slot, stamp))
+
+    def _judge(self, state: State, number: int, writer: Writer) -> State:
+        holder = state.writers[owner_of(writer.seen) - 1]
+        if holder.step in (DEAD, INHERIT) and self.mutation != "dead writers' slots are passed over":
+            return self._changed(state, number, writer._replace(step=FREE))
+        if self.mutation == "wait for the holder":
+            return self._changed(state, number, writer._replace(step=LOOK, seen=0))
+        return self._changed(state, number, self._next_row(writer, 1))
+
+    def _free(self, state: State, number: int, writer: Writer) -> State:
+        slot = writer.reserved[0] % self.capacity
+        after = self._changed(state, number, writer._replace(step=LOOK, seen=0))
+        if state.stamps[slot] == writer.seen or self.mutation == "free by a store instead of a swap":
+            return after._replace(stamps=put(state.stamps, slot, writer.seen & ~OWNER_MASK))
+        return after
+
+    def _begin_heir(self, state: State, number: int) -> State:
+        skip = self.mutation == "number inherited without freeing"
+        heir = Writer(RESERVE if skip else INHERIT, self.configuration.heir_adds)
+        return self._changed(state, number, heir)._replace(heirs=state.heirs - 1)
+
+    def _inherit(self, state: State, number: int, heir: Writer) -> State:
+        """Free the next slot that the number's last process held; without one, begin to work."""
+        for slot, stamp in enumerate(state.stamps):
+            if stamp & HELD and owner_of(stamp) == number + 1:
+                return state._replace(stamps=put(state.stamps, slot, stamp & ~OWNER_MASK))
+        return self._changed(state, number, heir._replace(step=RESERVE))
+
+    def _sampler_steps(self, state: State) -> Iterator[State]:
+        if state.sampler is None:
+            for slot in range(self.capacity):
+                yield from self._loads(state, (slot, NOTHING, NOTHING, NOTHING, NOTHING))
+        else:
+            yield from self._loads(state, state.sampler)
+
+    def _loads(self, state: State, sampler: tuple[int, ...]) -> Iterator[State]:
+        slot, done = sampler[0], sampler[1:]
+        for load, before in self.loads_before.items():
+            if done[load] != NOTHING or any(done[other] == NOTHING for other in before):
+                continue
+            value = state.words[3 * slot + load] if load < FIRST else state.stamps[slot]
+            if load < FIRST and value == NOTHING:
+                value = -2  # read, and never written
+            after: tuple[int, ...] | None = put(sampler, load + 1, value)
+            if (load == FIRST and not may_be_read(value)) or self._is_done(after[1:]):
+                after = None
+            if after != state.sampler:
+                yield state._replace(sampler=after)
+
+    def _is_done(self, loaded: tuple[int, ...]) -> bool:
+        """Tell whether the sampler's loads are complete; if so, check the row that it would return."""
+        if any(loaded[load] == NOTHING for load in self.loads_before):
+            return False
+        word_1, word_2, first, second = loaded
+        if second not in (first, NOTHING):
+            return True
+        index = (first >> INDEX_SHIFT) - 1
+        if word_1 != word_2:
+            raise Violation(f"torn row: words of {word_1} and {word_2} returned as row {index}")
+        if word_1 < 0:
+            raise Violation("never-written row returned")
+        if word_1 != index:
+            raise Violation(f"wrong index: row {word_1} returned as row {index}")
+        return True
+
+    def check(self, state: State) -> None:
+        """Raise Violation if an invariant of states does not hold."""
+        for slot, stamp in enumerate(state.stamps):
+            if may_be_read(stamp) and state.words[3 * slot + MASS] != (stamp >> INDEX_SHIFT) - 1:
+                raise Violation(f"wrong mass beside the row published in slot {slot}")
+        storing = [w.reserved[0] % self.capacity for w in state.writers if w.step == STORE]
+        if len(set(storing)) < len(storing):
+            raise Violation(f"two living writers write to slot {storing[0]}")
+
+    def check_end(self, state: State) -> None:
+        """Once all have ended: raise Violation unless a new writer gets a row into every slot."""
+        number = len(state.writers)
+        newcomer = Writer(RESERVE, (self.capacity,))
+        after = state._replace(writers=(*state.writers, newcomer))
+        while after.writers[number].step != DONE:
+            if after.next_index > state.next_index + self.capacity:
+                raise Violation("lost slot: a new writer passes over it, and nobody alive works on it")
+            after = next(iter(self.steps(after, number)))
+
+
+def explore(model: Model) -> Report:
+    """Visit every reachable state, the nearest first, until an invariant is found broken."""
+    start = model.start()
+    numbers = {start: 0}
+    came_from = [(0, "start")]
+    # For each writer, the state that each state leads to if that writer alone goes on; itself where it has ended.
+    alone: list[list[int]] = [[] for _ in start.writers]
+    at = 0
+    states = [start]
+    while at < len(states):
+        state = states[at]
+        try:
+            model.check(state)
+            if all(writer.step in (DONE, DEAD) for writer in state.writers):
+                model.check_end(state)
+            firsts: dict[str, int] = {}
+            for label, after in model.successors(state):
+                number = numbers.setdefault(after, len(states))
+                if number == len(states):
+                    states.append(after)
+                    came_from.append((at, label))
+                firsts.setdefault(label[:8], number)
+            for writer, ways in enumerate(alone):
+                ways.append(firsts.get(f"writer {writer}", at))
+        except Violation as violation:
+            return Report(len(states), str(violation), trail_to(at, came_from))
+        at += 1
+    for writer, ways in enumerate(alone):
+        waits = first_that_never_ends(ways)
+        if waits is not None:
+            return Report(len(states), f"writer {writer} waits for another", trail_to(waits, came_from))
+    return Report(len(states))
+
+
+def first_that_never_ends(ways: list[int]) -> int | None:
+    """Find a state from which following the ways goes round in a circle."""
+    ends = bytearray(len(ways))  # 1: leads to an end, 2: on the way that is being followed
+    for start in range(len(ways)):
+        way = [start]
+        while not ends[way[-1]] and ways[way[-1]] != way[-1]:
+            ends[way[-1]] = 2
+            way.append(ways[way[-1]])
+        if ends[way[-1]] == 2:
+            return start
+        for state in way:
+            ends[state] = 1
+    return None
+
+
+def trail_to(state: int, came_from: list[tuple[int, str]]) -> tuple[str, ...]:
+    """Tell the operations that lead from the start to a state."""
+    labels: list[str] = []
+    while state:
+        state, label = came_from[state]
+        labels.append(label)
+    return tuple(reversed(labels))

@@ -1,8 +1,7 @@
 """The uniform replay buffer that several processes share: any number of writers, one sampler.
 
 The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`ring`), which needs
-no lock: writers never wait for the sampler, the sampler never waits for a writer, and a process that is killed costs
-at most the rows that it was adding.
+no lock: nobody waits for anybody, and a process that is killed costs at most the rows that it was adding.
 
 Left out: what belongs to one stream of steps (n-step windows, shared frames). That is the actor's: see `NStep`.
 """

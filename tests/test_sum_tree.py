@@ -123,7 +123,7 @@ def test_masses_from_1e_minus_300_to_1e300_stand_side_by_side(seed):
     assert np.isfinite(tree.total)
     assert tree.minimum == masses.min()
     assert_parents_are_their_childrens(tree)
-    drawn = tree.draw(1000, rng)
+    drawn, _ = tree.draw(1000, rng)
     assert (masses[drawn] > 0).all()
 
 
@@ -191,7 +191,7 @@ def test_total_has_not_drifted_after_a_hundred_thousand_updates():
 def test_batch_of_as_many_draws_as_equal_masses_takes_each_slot_once(capacity):
     tree = tree_of(np.ones(capacity))
     for seed in range(20):
-        drawn = tree.draw(capacity, np.random.default_rng(seed))
+        drawn, _ = tree.draw(capacity, np.random.default_rng(seed))
         assert drawn.tolist() == list(range(capacity))
 
 
@@ -203,7 +203,8 @@ def test_every_part_of_the_range_gives_one_draw(capacity):
         masses = rng.integers(0, 4, capacity).astype(np.float64)
         masses[-1] = 2.0
         tree = tree_of(masses)
-        drawn = tree.draw(batch_size, rng)
+        drawn, found = tree.draw(batch_size, rng)
+        assert np.array_equal(found, tree.leaves[drawn])
         assert drawn.shape == (batch_size,)
         assert drawn.dtype == np.int64
         assert (np.diff(drawn) >= 0).all()
@@ -222,7 +223,7 @@ def test_draws_are_distributed_as_the_masses(batch_size):
     tree = tree_of(masses)
     rng = np.random.default_rng(0)
     batches = 21_000 // batch_size
-    counts = sum(np.bincount(tree.draw(batch_size, rng), minlength=7) for _ in range(batches))
+    counts = sum(np.bincount(tree.draw(batch_size, rng)[0], minlength=7) for _ in range(batches))
     massive = masses > 0
     assert counts[~massive].sum() == 0
     expected = batches * batch_size * masses / masses.sum()
@@ -231,9 +232,9 @@ def test_draws_are_distributed_as_the_masses(batch_size):
 
 def test_same_generator_draws_the_same_slots():
     tree = tree_of(np.arange(1.0, 101.0))
-    first, second = (tree.draw(32, np.random.default_rng(5)) for _ in range(2))
+    first, second = (tree.draw(32, np.random.default_rng(5))[0] for _ in range(2))
     np.testing.assert_array_equal(first, second)
-    assert tree.draw(32, np.random.default_rng(6)).tolist() != first.tolist()
+    assert tree.draw(32, np.random.default_rng(6))[0].tolist() != first.tolist()
 
 
 @pytest.mark.parametrize("capacity", [0, -1])

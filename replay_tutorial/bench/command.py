@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
-from replay_tutorial.bench import buffers
+from replay_tutorial.bench import buffers, crash, shared
 from replay_tutorial.bench.peers import FIELDS, LIBRARIES, Company, gather_peers, version_of
 from replay_tutorial.bench.report import (
     Report,
@@ -22,6 +22,7 @@ from replay_tutorial.bench.report import (
 )
 
 PROGRAM = "python -m replay_tutorial bench"
+OTHERS = {"crash": crash.main, "shared": shared.main}  # benchmarks with a command line of their own
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Measure the buffers beside cpprb, in one run, with the machine's ceiling.",
+        epilog=f"Others, each with its own --help: {', '.join(OTHERS)}.",
     )
     arguments.add_argument(
         "benchmark",
@@ -77,6 +79,8 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit status: 0, or 1 if the table could not be written where it was asked.
     """
+    if argv and argv[0] in OTHERS:
+        return OTHERS[argv[0]](argv[1:])
     arguments = parser().parse_args(argv)
     company = gather_peers(arguments.capacity)
     for name, reason in company.skipped.items():

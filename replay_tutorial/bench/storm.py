@@ -23,13 +23,12 @@ import numpy as np
 
 from replay_tutorial.bench.checked_rows import CheckedRows
 from replay_tutorial.shared.prioritized import MPPrioritizedReplayBuffer
-from replay_tutorial.shared.protocol import HELD
+from replay_tutorial.shared.protocol import HELD, OWNER_COUNT, OWNER_SHIFT
 
 WRITERS, MOST_STOPPED = 4, 2
 BATCH = 64
 LONGEST_CHUNK = 20  # rows
 SPEED_SECONDS, SPEED_ROUNDS = 0.25, 7
-NEWS_SECONDS = 0.5  # between two signs of life
 
 MakeBuffer = Callable[[int, dict[str, Any]], Any]
 
@@ -41,6 +40,12 @@ class WatchedBuffer(MPPrioritizedReplayBuffer):
         """Count the slots that somebody holds."""
         return int((self._ring.stamps & HELD).sum())
 
+    def holds(self, process: int | None) -> bool:
+        """Tell whether a process, dead or alive, holds a slot."""
+        stamps, owners = self._ring.stamps, self._arrays["owners"]
+        holders = stamps[stamps & HELD != 0] >> OWNER_SHIFT & (OWNER_COUNT - 1)
+        return bool((owners[holders, 0] == process).any())
+
 
 @dataclass
 class Outcome:
@@ -49,6 +54,7 @@ class Outcome:
     capacity: int
     row_bytes: int
     kills: int = 0
+    kills_inside: int | None = None  # of writers that were copying a row just then
     stops: int = 0
     samples: int = 0
     rejected: int | None = None  # rows drawn again; None where the library does not tell
@@ -123,8 +129,9 @@ class Storm:
             self.stopped = [(other, index) for other, index in self.stopped if other is not process]
             process.kill()
             process.join()
-            process.close()
             self.outcome.kills += 1
+            if isinstance(self.buffer, WatchedBuffer):
+                self.outcome.kills_inside = (self.outcome.kills_inside or 0) + self.buffer.holds(process.pid)
             self.start_writer()
         elif chance < 0.75 and len(self.stopped) < MOST_STOPPED:
             process = self.rng.choice(self.writers)
@@ -182,21 +189,19 @@ def rage(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, news: Any) -
     try:
         storm.sample()
         outcome.speed_before = [storm.speed() for _ in range(SPEED_ROUNDS)]
-        outcome.worst_sample, told = 0.0, time.monotonic()
+        outcome.worst_sample = 0.0
         while outcome.kills < kills:
             for _ in range(storm.rng.randrange(1, 4)):
                 storm.sample()
+            news.send((outcome, False))
             storm.strike()
-            if time.monotonic() - told > NEWS_SECONDS:
-                news.send((outcome, False))
-                told = time.monotonic()
         storm.let_go_on(0)
         outcome.speed_after = [storm.speed() for _ in range(SPEED_ROUNDS)]
         storm.end_writers()
         outcome.held_after_lap = storm.lap()
         if isinstance(buffer, WatchedBuffer):
             outcome.rejected = buffer.statistics().rows_rejected
-    except Exception as error:  # whatever it is, it belongs into the record
+    except (ArithmeticError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
     storm.end_writers()
     news.send((outcome, True))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+from numpy import ndarray
 
 Rows = npt.NDArray[np.void]  # records, one a transition
 Batch = dict[str, npt.NDArray[Any]]
@@ -186,42 +187,39 @@ class Fields:
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length or a value does not fit.
         """
-        if len(values) == len(self._in_order):  # so if none is missing, none is unknown
-            try:
-                return self._to_columns(values)
-            except KeyError:
-                pass
-        return self._to_columns(self._flattened(values))
-
-    def _to_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
         columns: list[Any] = []
-        for name, dtype, shape, scalars, low, high in self._in_order:
-            value = values[name]
-            if type(value) is np.ndarray:
-                if value.dtype is not dtype or value.shape != shape:
+        try:
+            for name, dtype, shape, scalars, low, high in self._in_order:
+                value = values[name]
+                if type(value) is ndarray:
+                    if value.dtype is not dtype or value.shape != shape:
+                        return self._to_long_columns(values)
+                elif type(value) not in scalars or not low <= value <= high:
                     return self._to_long_columns(values)
-            elif type(value) not in scalars or not low <= value <= high:
-                return self._to_long_columns(values)
-            columns.append(value)
-        return 1, columns
+                columns.append(value)
+        except KeyError:
+            return self.to_columns(self._flattened(values))
+        return (1, columns) if len(values) == len(columns) else self.to_columns(self._flattened(values))
 
     def _to_long_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
+        if len(values) != len(self._in_order):
+            values = self._flattened(values)
         columns: list[Any] = []
-        lengths: list[int] = []
         for name, dtype, shape, _, _, _ in self._in_order:
             value = values[name]
-            if type(value) is not np.ndarray or value.dtype is not dtype or value.ndim == 0:
+            if (
+                type(value) is not ndarray
+                or value.dtype is not dtype
+                or value.shape[1:] != shape
+                or value.ndim == 0
+            ):
                 value = self.fields[name].to_array(value)
-            elif value.shape[1:] != shape:
-                value = (
-                    self.fields[name].to_array(value) if value.ndim > 1 or shape != (1,) else value[:, None]
-                )
             columns.append(value)
-            lengths.append(len(value))
-        length = lengths[0]
-        if lengths.count(length) != len(lengths):
-            given = dict(zip(self.fields, lengths, strict=True))
-            raise ValueError(f"All fields must hold equally many transitions, not {given}.")
+        length = len(columns[0])
+        for column in columns:
+            if len(column) != length:
+                lengths = dict(zip(self.fields, map(len, columns), strict=True))
+                raise ValueError(f"All fields must hold equally many transitions, not {lengths}.")
         if length == 0:
             raise ValueError("There is no transition to add: the batch is empty.")
         return length, [column[0] for column in columns] if length == 1 else columns
@@ -247,7 +245,9 @@ class Fields:
                 for word, names in (("missing", missing), ("unknown", unknown))
                 if names
             ]
-            raise KeyError(f"{' and '.join(faults)}; a transition has the fields {list(self.fields)}")
+            raise KeyError(
+                f"{' and '.join(faults)}; a transition has the fields {list(self.fields)}"
+            ) from None
         return flat
 
     def to_batch(self, rows: Rows) -> Batch:

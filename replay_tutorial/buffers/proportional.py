@@ -72,8 +72,7 @@ class ProportionalDraw:
             raise ValueError(f"beta must lie in [0, 1], not {beta}.")
         if normalize not in ("buffer", "batch"):
             raise ValueError(f'normalize must be "buffer" or "batch", not {normalize!r}.')
-        slots = self.tree.draw(batch_size, rng)
-        masses = self.tree.leaves.take(slots)
+        slots, masses = self.tree.draw(batch_size, rng)
         least = self.tree.minimum if normalize == "buffer" else masses.min()
         return slots, ((least / masses) ** beta).astype(np.float32)
 

@@ -83,7 +83,7 @@ class Ring:
             self._rows[slot] = tuple(columns)
         elif slot + count <= self.capacity:
             slots = slice(slot, slot + count)
-            for column, values in zip(self._columns, columns, strict=True):
+            for column, values in zip(self._columns, columns, strict=False):
                 column[slots] = values
         else:
             kept = min(count, self.capacity)

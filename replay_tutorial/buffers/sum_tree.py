@@ -104,7 +104,7 @@ def last_massive_leaf(sums: Masses, node: np.uint64) -> np.uint64:
 
 @kernel("int64[::1](float64[::1], float64[::1])")
 def find_leaves(sums: Masses, queries: Masses) -> Slots:
-    """Walk all queries down together; uses them up."""
+    """Walk all queries down together; leaves in their place the masses that they found."""
     leaf_count = uint64(sums.shape[0] // 2)
     nodes = np.full(queries.shape[0], ROOT, np.uint64)
     width = uint64(1)
@@ -120,17 +120,22 @@ def find_leaves(sums: Masses, queries: Masses) -> Slots:
     found_nothing = False
     for i in range(uint64(queries.shape[0])):
         slots[i] = nodes[i] - leaf_count
-        found_nothing |= sums[nodes[i]] == 0.0
+        queries[i] = sums[nodes[i]]
+        found_nothing |= queries[i] == 0.0
     if found_nothing:  # rounding, or a query equal to the total, led past the last leaf that has mass
         for i in range(uint64(queries.shape[0])):
-            if sums[nodes[i]] == 0.0:
-                slots[i] = last_massive_leaf(sums, nodes[i]) - leaf_count
+            if queries[i] == 0.0:
+                leaf = last_massive_leaf(sums, nodes[i])
+                slots[i] = leaf - leaf_count
+                queries[i] = sums[leaf]
     return slots
 
 
 @kernel("int64[::1](float64[::1], float64[::1])")
 def find_stratified(sums: Masses, uniforms: Masses) -> Slots:
-    """Stretch numbers in [0, 1) to one query in each of n equal parts of the total, and find them; uses them up."""
+    """Stretch numbers in [0, 1) to one query in each of n equal parts of the total, and find them; leaves in their place
+    the masses that they found.
+    """
     for i in range(uniforms.shape[0]):
         uniforms[i] = (i + uniforms[i]) / uniforms.shape[0] * sums[ROOT]
     return find_leaves(sums, uniforms)
@@ -212,7 +217,7 @@ class SumTree:
         self._check_total()
         return find_leaves(self.sums, queries.copy())
 
-    def draw(self, batch_size: int, rng: np.random.Generator) -> Slots:
+    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Masses]:
         """Draw slots, each with probability mass / total, stratified.
 
         The range [0, total) is split into `batch_size` equal parts, and one query is drawn in each (Schaul et al.
@@ -223,13 +228,15 @@ class SumTree:
             rng: The source of randomness; `batch_size` doubles are taken from it.
 
         Returns:
-            int64[batch_size].
+            The slots, int64[batch_size], and their masses, float64[batch_size].
 
         Raises:
             ValueError: If every mass is 0.
         """
         self._check_total()
-        return find_stratified(self.sums, rng.random(batch_size))
+        uniforms = rng.random(batch_size)
+        slots = find_stratified(self.sums, uniforms)
+        return slots, uniforms
 
     def _check_total(self) -> None:
         if self.sums[ROOT] == 0.0:

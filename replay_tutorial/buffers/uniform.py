@@ -110,7 +110,8 @@ class ReplayBuffer(archive.Archived):
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
         """
-        return self._store(*self._fields.to_columns(fields))
+        count, columns = self._fields.to_columns(fields)
+        return self._store(count, columns)
 
     def on_episode_end(self) -> None:
         """End the episode: n-step rows that still wait are stored with the rewards that were there.

@@ -1,0 +1,134 @@
+"""`python -m replay_tutorial bench crash`: does the shared buffer outlive the death of those who write to it?
+
+Storms rage over small and large buffers of short and long rows. What must not happen is counted, and one such thing
+makes the exit status 1. With `--peer cpprb` the same storms rage over cpprb's buffer, for comparison.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from statistics import median
+
+from replay_tutorial.bench.peers import OURS, version_of
+from replay_tutorial.bench.report import describe_machine
+from replay_tutorial.bench.storm import MakeBuffer, Outcome, WatchedBuffer, survive
+
+PROGRAM = "python -m replay_tutorial bench crash"
+CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
+PATIENCE, PEER_PATIENCE = 60.0, 10.0  # seconds; the peer is known to hang
+SHARED_MEMORY = Path("/dev/shm")
+HEADS = (
+    "buffer", "rows", "row bytes", "kills", "inside a row", "stops", "samples", "drawn again", "torn",
+    "never written", "worst sample, ms", "samples/s before", "after", "held after a lap", "end",
+)  # fmt: skip
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describes the arguments."""
+    arguments = argparse.ArgumentParser(
+        prog=PROGRAM, description="Kill and stop writers of the shared buffer, and look for damage."
+    )
+    arguments.add_argument("--kills", type=int, default=10_000, help="of all storms (default: %(default)s)")
+    arguments.add_argument("--capacity", type=int, help=f"rows in the buffer (default: {CAPACITIES} in turn)")
+    arguments.add_argument("--peer", choices=["cpprb"], help="let the storms rage over this library as well")
+    arguments.add_argument("--seed", type=int, default=0, help="of the storms' random moments")
+    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
+    return arguments
+
+
+def memory_names() -> set[str]:
+    """The names in shared memory, where the system shows them."""
+    return {entry.name for entry in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
+
+
+def memory_left(before: set[str]) -> list[str]:
+    """The names that are new in shared memory, and stay."""
+    left = memory_names() - before
+    deadline = time.monotonic() + 2.0
+    while left and time.monotonic() < deadline:  # others use this machine as well
+        time.sleep(0.1)
+        left &= memory_names()
+    return sorted(left)
+
+
+def cells(name: str, outcome: Outcome) -> list[str]:
+    """One row of the table."""
+    end = "hung" if outcome.hung else outcome.error or "whole"
+    speeds = [
+        f"{median(speed):.0f}" if speed else "-" for speed in (outcome.speed_before, outcome.speed_after)
+    ]
+    counts = [
+        outcome.capacity, outcome.row_bytes, outcome.kills, outcome.kills_inside, outcome.stops, outcome.samples,
+        outcome.rejected, outcome.torn, outcome.never_written,
+    ]  # fmt: skip
+    held = "-" if outcome.held_after_lap is None else str(outcome.held_after_lap)
+    texts = ["-" if count is None else str(count) for count in counts]
+    return [name, *texts, f"{1000 * outcome.worst_sample:.1f}", *speeds, held, end]
+
+
+def line(texts: Sequence[str]) -> str:
+    """One line of the table, in Markdown."""
+    return "| " + " | ".join(texts) + " |"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Lets the storms rage.
+
+    Args:
+        argv: What follows `bench crash` on the command line.
+
+    Returns:
+        The exit status: 0, or 1 if anything happened to our buffer that must not.
+    """
+    arguments = parser().parse_args(argv)
+    if not hasattr(os, "fork"):
+        print("bench crash needs a system with fork and signals: Linux or macOS.", file=sys.stderr)
+        return 1
+    makers: dict[str, MakeBuffer] = {OURS: WatchedBuffer}
+    if arguments.peer:
+        makers[arguments.peer] = importlib.import_module(arguments.peer).MPPrioritizedReplayBuffer
+    capacities = CAPACITIES if arguments.capacity is None else (arguments.capacity,)
+    settings = [(capacity, row_bytes) for capacity in capacities for row_bytes in ROW_BYTES]
+    kills = -(-arguments.kills // len(settings))
+    before = memory_names()
+    outcomes: dict[str, list[Outcome]] = {}
+    left: dict[str, list[str]] = {}
+    print(line(HEADS), line(["---"] * len(HEADS)), sep="\n")
+    for name, make in makers.items():
+        outcomes[name] = []
+        patience = PATIENCE if name == OURS else PEER_PATIENCE
+        for capacity, row_bytes in settings:
+            outcome = survive(make, capacity, row_bytes, kills, patience=patience, seed=arguments.seed)
+            print(line(cells(name, outcome)), flush=True)
+            outcomes[name].append(outcome)
+        left[name] = memory_left(before)
+        before |= set(left[name])
+    good = all(outcome.good for outcome in outcomes[OURS]) and not left[OURS]
+    print(f"\nShared memory left: {left}. {'All is whole.' if good else 'DAMAGE.'}")
+    if arguments.json is not None:
+        arguments.json.write_text(record(argv, outcomes, left), encoding="utf-8")
+    return 0 if good else 1
+
+
+def record(argv: Sequence[str], outcomes: dict[str, list[Outcome]], left: dict[str, list[str]]) -> str:
+    """All that happened and where, as JSON."""
+    packages = ("replay_tutorial", "numpy", "numba", *(name for name in outcomes if name != OURS))
+    whole = {
+        "benchmark": "crash",
+        "command": shlex.join([*PROGRAM.split(), *argv]),
+        "date": date.today().isoformat(),
+        "machine": describe_machine(),
+        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in packages}},
+        "storms": {name: [asdict(outcome) for outcome in each] for name, each in outcomes.items()},
+        "shared_memory_left": left,
+    }
+    return json.dumps(whole, indent=2) + "\n"

@@ -1,0 +1,253 @@
+"""`python -m replay_tutorial bench shared`: a learner at work while explorers add rows as fast as they can.
+
+Every way for rows to reach the learner gets a short slot in every round, with processes and a buffer of its own. What
+is counted are the learner's steps and the explorers' rows, a second. A slot that does not end in time is said to
+hang, and its processes are killed.
+
+The last line compares one writer's `add` of 100 rows into shared memory with that into a buffer of its own.
+
+Left out: the learner's own work between two steps; with it, every way would look better than it is.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.bench import explorers
+from replay_tutorial.bench.explorers import CHUNK, Contender, env_dict, random_chunk
+from replay_tutorial.bench.peers import OURS, version_of
+from replay_tutorial.bench.report import describe_machine, spread_text, write_between_marks
+from replay_tutorial.bench.storm import end_group
+from replay_tutorial.bench.timing import Spread, measure
+from replay_tutorial.buffers.uniform import ReplayBuffer
+from replay_tutorial.shared.prioritized import MPPrioritizedReplayBuffer
+from replay_tutorial.shared.uniform import MPReplayBuffer
+
+PROGRAM = "python -m replay_tutorial bench shared"
+EXPLORERS = (1, 2, 4)
+CONTENDERS: dict[str, Callable[[int], Contender]] = {
+    OURS: explorers.ours,
+    "cpprb": explorers.cpprb,
+    "full lock": explorers.locked,
+    "Queue": explorers.queued,
+    "Manager": explorers.managed,
+}
+FILLED = 20_000  # rows, before anybody explores: cpprb hangs if it is sampled before its first rows are whole
+WARM_UP, PATIENCE = 0.5, 30.0  # seconds; patience is beyond the slot
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured with so many explorers: by contender, of the rounds in which it did not hang."""
+
+    explorers: int
+    steps: dict[str, Spread]  # the learner's, a second
+    rows: dict[str, Spread]  # of all explorers, a second
+    step_ratios: dict[str, Spread]  # our steps / theirs, taken round by round
+    row_ratios: dict[str, Spread]
+    hung: dict[str, int]  # rounds
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describes the arguments."""
+    arguments = argparse.ArgumentParser(
+        prog=PROGRAM, description="Measure shared buffers while explorers add as fast as they can."
+    )
+    arguments.add_argument("--capacity", type=int, default=2**20, help="rows (default: %(default)s)")
+    arguments.add_argument("--rounds", type=int, default=3, help="slots of each (default: %(default)s)")
+    arguments.add_argument("--seconds", type=float, default=2.0, help="of a slot (default: %(default)s)")
+    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
+    arguments.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="write the tables into this file, between its marks"
+    )
+    return arguments
+
+
+def explore(contender: Contender, counts: Any, number: int) -> None:
+    """Add chunks for ever, and count the rows."""
+    chunk = random_chunk(np.random.default_rng(number))
+    while True:
+        contender.add(chunk)
+        counts[number] += CHUNK
+
+
+def run_slot(
+    make: Callable[[int], Contender], capacity: int, count: int, seconds: float, answer: Any
+) -> None:
+    """Run one slot in this process, in a process group of its own; answer steps and rows a second."""
+    os.setsid()
+    contender = make(capacity)
+    rng = np.random.default_rng(0)
+    for _ in range(FILLED // CHUNK):
+        contender.add(random_chunk(rng))
+    counts: Any = explorers.context.RawArray("q", count)
+    for number in range(count):
+        explorers.context.Process(target=explore, args=(contender, counts, number), daemon=True).start()
+    priorities = rng.exponential(size=(256, explorers.BATCH))
+    steps, started, rows_before = 0, 0.0, 0
+    warm = time.perf_counter() + WARM_UP
+    while True:
+        contender.step(priorities[steps % 256])
+        steps += 1
+        now = time.perf_counter()
+        if not started and now >= warm:
+            steps, started, rows_before = 0, now, sum(counts)
+        elif started and now - started >= seconds:
+            break
+    answer.send((steps / (now - started), (sum(counts) - rows_before) / (now - started)))
+
+
+def slot(
+    make: Callable[[int], Contender], capacity: int, count: int, seconds: float, patience: float = PATIENCE
+) -> tuple[float, float]:
+    """Run one slot; gives steps and rows a second, NaN if it hung."""
+
+    ours, theirs = explorers.context.Pipe(duplex=False)
+    process = explorers.context.Process(target=run_slot, args=(make, capacity, count, seconds, theirs))
+    process.start()
+    theirs.close()
+    try:
+        if ours.poll(seconds + patience):
+            return ours.recv()
+    except EOFError:
+        print(f"{make.__name__} broke down", file=sys.stderr)
+    finally:
+        end_group(process)
+    return float("nan"), float("nan")
+
+
+def run(
+    contenders: Mapping[str, Callable[[int], Contender]], capacity: int, rounds: int, seconds: float
+) -> Iterator[Row]:
+    """Measure with 1, 2 and 4 explorers, every contender in every round; the order turns with the rounds."""
+    names = list(contenders)
+    for count in EXPLORERS:
+        steps = {name: np.empty(rounds) for name in names}
+        rows = {name: np.empty(rounds) for name in names}
+        for turn in range(rounds):
+            for place in range(len(names)):
+                name = names[(place + turn) % len(names)]
+                steps[name][turn], rows[name][turn] = slot(contenders[name], capacity, count, seconds)
+        yield Row(
+            count,
+            {name: spread_of(steps[name]) for name in names},
+            {name: spread_of(rows[name]) for name in names},
+            {name: spread_of(steps[OURS] / steps[name]) for name in names if name != OURS},
+            {name: spread_of(rows[OURS] / rows[name]) for name in names if name != OURS},
+            {name: int(np.isnan(steps[name]).sum()) for name in names},
+        )
+
+
+def spread_of(figures: Any) -> Spread:
+    """The spread of the figures that are there."""
+    there = figures[np.isfinite(figures)]
+    return Spread.of(there if len(there) else np.full(1, np.nan))
+
+
+def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
+    """Microseconds of one writer's `add` of 100 rows, alone: in shared memory and not."""
+    chunk = random_chunk(np.random.default_rng(0))
+    rows = {name: chunk[name] for name in env_dict()}
+    single = ReplayBuffer(capacity, env_dict())
+    uniform = MPReplayBuffer(capacity, env_dict())
+    prioritized = MPPrioritizedReplayBuffer(capacity, env_dict())
+    works = {
+        "ReplayBuffer": lambda: single.add(**rows),
+        "MPReplayBuffer": lambda: uniform.add(**rows),
+        "MPPrioritizedReplayBuffer, priorities given": lambda: prioritized.add(**chunk),
+    }
+    seconds = measure(works, rounds=rounds)
+    costs = {name: Spread.of(figures * 1e6) for name, figures in seconds.items()}
+    return costs | {
+        f"{name} / ReplayBuffer": Spread.of(figures / seconds["ReplayBuffer"])
+        for name, figures in seconds.items()
+        if name != "ReplayBuffer"
+    }
+
+
+def lines_of(row: Row) -> list[str]:
+    """The lines of the table for so many explorers."""
+    lines: list[str] = []
+    for name, steps in row.steps.items():
+        ratios = [
+            spread_text(each[name]) if name in each else "" for each in (row.step_ratios, row.row_ratios)
+        ]
+        cells = [f"{row.explorers}", name, spread_text(steps), spread_text(row.rows[name]), *ratios]
+        lines.append("| " + " | ".join([*cells, str(row.hung[name])]) + " |")
+    return lines
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the benchmark.
+
+    Args:
+        argv: What follows `bench shared` on the command line.
+
+    Returns:
+        The exit status: 0, or 1 if it can't run here or the table could not be written.
+    """
+    arguments = parser().parse_args(argv)
+    if not hasattr(os, "fork"):
+        print("bench shared needs a system with fork: Linux or macOS.", file=sys.stderr)
+        return 1
+    contenders = dict(CONTENDERS)
+    if importlib.util.find_spec("cpprb") is None:
+        del contenders["cpprb"]
+        print("skipped cpprb: it is not installed")
+    lines = [
+        "| explorers | rows come by | steps/s | rows/s | our steps, times | our rows, times | hung |",
+        "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    print(*lines, sep="\n", flush=True)
+    rows: list[Row] = []
+    for row in run(contenders, arguments.capacity, arguments.rounds, arguments.seconds):
+        rows.append(row)
+        lines += lines_of(row)
+        print(*lines_of(row), sep="\n", flush=True)
+    costs = add_costs(arguments.capacity)
+    figures = [f"{name} {spread_text(spread)}" for name, spread in costs.items()]
+    lines += ["", f"One writer's `add` of {CHUNK} rows, alone, in µs, and its ratios: {'; '.join(figures)}."]
+    about = provenance(argv, arguments.rounds, arguments.seconds, arguments.capacity)
+    lines += ["", about["text"]]
+    print(*lines[-3:], sep="\n")
+    if arguments.json is not None:
+        spreads = {name: asdict(spread) for name, spread in costs.items()}
+        whole = {"benchmark": "shared", **about, "rows": [asdict(row) for row in rows], "add": spreads}
+        arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    if arguments.markdown is not None:
+        try:
+            write_between_marks(arguments.markdown, "\n".join(lines) + "\n")
+        except (OSError, ValueError) as error:
+            print(f"the table was not written: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def provenance(argv: Sequence[str], rounds: int, seconds: float, capacity: int) -> dict[str, Any]:
+    """Where the figures come from, in parts and as a paragraph."""
+    machine = describe_machine()
+    packages = ("replay_tutorial", "cpprb", "numpy", "numba")
+    versions = {"python": platform.python_version(), **{name: version_of(name) for name in packages}}
+    command = shlex.join([*PROGRAM.split(), *argv])
+    fields = "+".join(str(shape) for shape in explorers.FIELDS.values())
+    text = (
+        f"Medians of {rounds} interleaved rounds of {seconds:g} s, quartiles in brackets; ratios are taken inside "
+        f"each round. A step is sample({explorers.BATCH}) and its update_priorities; explorers add chunks of "
+        f"{CHUNK} rows of {fields} float32; capacity {capacity:,}. `{command}` on {date.today().isoformat()}, "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; "
+        + ", ".join(f"{package} {version}" for package, version in versions.items())
+        + "."
+    )
+    return {"command": command, "machine": machine, "versions": versions, "text": text}

@@ -1,0 +1,96 @@
+"""The benchmarks of the shared buffers: small runs of each, and how they deal with what hangs."""
+
+import json
+import math
+import os
+import time
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import shared_rows
+
+from replay_tutorial.bench import command, crash, explorers, shared, storm
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="these benchmarks need fork: Linux or macOS")
+
+impatience = shared_rows.impatience
+CAPACITY = 40_000
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(shared, "WARM_UP", 0.05)
+    monkeypatch.setattr(shared, "EXPLORERS", (1,))
+    monkeypatch.setattr(storm, "SPEED_ROUNDS", 1)
+    monkeypatch.setattr(storm, "SPEED_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("name", list(shared.CONTENDERS))
+def test_every_contender_steps_while_rows_come(name, quick):
+    if name == "cpprb":
+        pytest.importorskip("cpprb")
+    steps, rows = shared.slot(shared.CONTENDERS[name], CAPACITY, 1, 0.3)
+    assert steps > 0 and rows > 0
+
+
+class Stuck(explorers.Shared):
+    def step(self, priorities):
+        time.sleep(60)
+
+
+def test_contender_that_hangs_is_ended_and_counted(quick, monkeypatch):
+    monkeypatch.setattr(shared, "PATIENCE", 1.0)
+    figures = shared.slot(lambda capacity: Stuck(explorers.ours(capacity).buffer), CAPACITY, 1, 0.1, 0.5)
+    assert all(math.isnan(figure) for figure in figures)
+
+
+def test_ratios_leave_out_the_rounds_that_hung():
+    assert shared.spread_of(np.array([2.0, np.nan, 4.0])).median == 3.0
+    assert math.isnan(shared.spread_of(np.array([np.nan])).median)
+
+
+def test_shared_is_measured_and_recorded(tmp_path, capsys, quick):
+    record = tmp_path / "shared.json"
+    arguments = ["--capacity", str(CAPACITY), "--rounds", "1", "--seconds", "0.1", "--json", str(record)]
+    assert command.main(["shared", *arguments]) == 0
+    read = json.loads(record.read_text())
+    printed = capsys.readouterr().out
+    assert [row["explorers"] for row in read["rows"]] == [1]
+    assert {"ours", "full lock", "Queue", "Manager"} <= set(read["rows"][0]["steps"])
+    assert "| 1 | full lock |" in printed
+    assert read["add"]["MPReplayBuffer / ReplayBuffer"]["median"] > 0
+    assert read["machine"]["cores"] >= 1 and "numba" in read["versions"]
+
+
+@pytest.mark.skipif(find_spec("cpprb") is None, reason="cpprb is not installed")
+def test_crash_is_recorded_for_both_and_ours_decides_the_status(tmp_path, capsys, quick, monkeypatch):
+    monkeypatch.setattr(crash, "PEER_PATIENCE", 1.0)
+    monkeypatch.setattr(crash, "ROW_BYTES", (40,))
+    record = tmp_path / "crash.json"
+    assert (
+        command.main(["crash", "--kills", "8", "--capacity", "50", "--peer", "cpprb", "--json", str(record)])
+        == 0
+    )
+    read = json.loads(record.read_text())
+    (ours,) = read["storms"]["ours"]
+    assert (ours["kills"], ours["torn"], ours["never_written"], ours["hung"]) == (8, 0, 0, False)
+    assert len(read["storms"]["cpprb"]) == 1
+    assert "All is whole." in capsys.readouterr().out
+
+
+def test_damage_makes_the_exit_status_1(capsys, monkeypatch):
+    def torn(make, capacity, row_bytes, kills, *, patience, seed):
+        return storm.Outcome(capacity, row_bytes, kills=kills, torn=1)
+
+    monkeypatch.setattr(crash, "survive", torn)
+    assert crash.main(["--kills", "4"]) == 1
+    assert "DAMAGE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["crash", "shared"])
+def test_benchmark_has_help_of_its_own(name, capsys):
+    with pytest.raises(SystemExit) as end:
+        command.main([name, "--help"])
+    assert not end.value.code
+    assert f"bench {name}" in capsys.readouterr().out

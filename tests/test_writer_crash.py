@@ -96,7 +96,7 @@ def masses_by_index(buffer):
     """Index → mass, of every row in the sampler's tree."""
     draw = buffer._draw
     slots = np.flatnonzero(draw.known >= 0)
-    leaves = draw.tree.nodes[draw.tree.leaf_count :]
+    leaves = draw.tree.leaves
     return dict(zip(draw.known[slots].tolist(), leaves[slots].tolist(), strict=True))
 
 

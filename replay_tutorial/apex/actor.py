@@ -2,7 +2,7 @@
 
 It is curious to its own degree, so that all actors together see many kinds of states. It folds its steps into n-step
 rows, gives each row its first priority from its own network, and sends them by the run, not one by one. So the replay
-never holds a row that nobody has judged, and its lock is rarely asked for.
+never holds a row that nobody has judged, and is rarely disturbed.
 
 Left out: recurrent state, policies other than ε-greedy, being started again after a fault.
 
@@ -215,7 +215,7 @@ def run_actor(task: ActorTask) -> None:
 
 
 def exit_with_parent() -> None:
-    """Wait for the parent's end, then end this process at once, even if it waits for a lock that nobody holds."""
+    """Wait for the parent's end, then end this process at once, whatever it is waiting for."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

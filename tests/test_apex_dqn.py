@@ -11,6 +11,9 @@ from replay_tutorial.apex.dqn import Batch, DoubleDQN, priorities_of, targets, t
 from replay_tutorial.apex.networks import DuelingNetwork, get_weights
 
 
+torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
+
+
 class QTable(nn.Module):
     """Q-values looked up: the observation is the number of the state."""
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from replay_tutorial.shared.atomics import (
 )
 from replay_tutorial.shared.memory import SharedArrays
 
-PROCESSES, TURNS, ROUNDS = 4, 100_000, 20_000
+PROCESSES, TURNS, ROUNDS = 4, 100_000, 5_000
 ADDED, SWAPPED, GREATEST, READY, FLAG, PAYLOAD = 0, 8, 16, 24, 32, 40  # each on a cache line of its own
 ROOT = Path(__file__).parents[1]
 
@@ -98,68 +99,70 @@ def watch(words, rounds, copy):
     return torn
 
 
-def work(arrays, job, process, answers):
-    """Do one of the jobs in a child."""
-    words = arrays["words"]
-    if job == "count":  # begin together
-        fetch_add_one(words, READY)
-        while words[READY] < PROCESSES:
-            pass
-        answers.put(take_turns(words, process, TURNS))
-    elif job == "send":
-        send(words, ROUNDS)
-    else:
-        overwrite(words, ROUNDS * 10)
-
-
 @kernel("int64(int64[::1], int64)")
 def fetch_add_one(words, place):
     """Add one."""
     return fetch_add(words, place, 1)
 
 
-def start(start_method, job, processes):
-    """Start children that do a job; gives them, the shared words, and where they answer."""
+def work(arrays, job, number, together, answers):
+    """Do one of the jobs in a child, once all are there."""
+    words = arrays["words"]
+    fetch_add_one(words, READY)
+    while words[READY] < together:
+        time.sleep(0.001)
+    if job == "count":
+        answers.put(take_turns(words, number, TURNS))
+    elif job == "send":
+        send(words, ROUNDS)
+    elif job == "receive":
+        answers.put(receive(words, ROUNDS))
+    elif job == "overwrite":
+        overwrite(words, ROUNDS * 100)
+    else:
+        answers.put(watch(words, ROUNDS * 100, np.empty(8, np.int64)))
+
+
+def answers_of(start_method, jobs, count):
+    """Run a child for each job; gives what `count` of them answered, and the words they shared."""
     context = multiprocessing.get_context(start_method)
     arrays = SharedArrays({"words": ((64,), np.dtype(np.int64))})
     answers = context.Queue()
     children = [
-        context.Process(target=work, args=(arrays, job, number, answers), daemon=True)
-        for number in range(processes)
+        context.Process(target=work, args=(arrays, job, number, len(jobs), answers), daemon=True)
+        for number, job in enumerate(jobs)
     ]
     for child in children:
         child.start()
-    return children, arrays["words"], answers
-
-
-def end(children):
-    """Wait for children, which must end well."""
-    for child in children:
-        child.join(PATIENCE)
-        assert child.exitcode == 0
+    try:
+        told = [answers.get(timeout=PATIENCE) for _ in range(count)]
+        for child in children:
+            child.join(PATIENCE)
+            assert child.exitcode == 0
+    finally:
+        for child in children:
+            child.kill()
+    return told, arrays["words"]
 
 
 @every_start_method
 def test_no_count_is_lost_between_processes(start_method):
-    children, words, answers = start(start_method, "count", PROCESSES)
-    assert [answers.get(timeout=PATIENCE) for _ in children] == [0] * PROCESSES
-    end(children)
+    told, words = answers_of(start_method, ["count"] * PROCESSES, PROCESSES)
+    assert told == [0] * PROCESSES
     assert words[ADDED] == words[SWAPPED] == PROCESSES * TURNS
     assert words[GREATEST] == (TURNS - 1) * 1000 + PROCESSES - 1
 
 
 @every_start_method
 def test_who_sees_the_flag_sees_the_payload(start_method):
-    children, words, _ = start(start_method, "send", 1)
-    assert receive(words, ROUNDS) == 0
-    end(children)
+    told, _ = answers_of(start_method, ["send", "receive"], 1)
+    assert told == [0]
 
 
 @every_start_method
 def test_a_copy_between_two_equal_looks_is_whole(start_method):
-    children, words, _ = start(start_method, "overwrite", 1)
-    assert watch(words, ROUNDS * 10, np.empty(8, np.int64)) == 0
-    end(children)
+    told, _ = answers_of(start_method, ["overwrite", "watch"], 1)
+    assert told == [0]
 
 
 @kernel("UniTuple(int64, 5)(int64[::1])")

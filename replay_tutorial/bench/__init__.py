@@ -1,5 +1,6 @@
 """Measures the buffers beside other libraries, in one run and with a ceiling.
 
 Reading order: `timing` (how a figure is taken), `peers` (who is measured), `buffers` (what is measured),
-`report` (how it is written down), `command` (the command line).
+`report` (how it is written down), `command` (the command line). Of the shared buffers: `explorers` and `shared` (how
+fast they are), `checked_rows`, `storm` and `crash` (whether they outlive those who write to them).
 """

@@ -24,7 +24,7 @@ from replay_tutorial.bench.storm import MakeBuffer, Outcome, WatchedBuffer, surv
 
 PROGRAM = "python -m replay_tutorial bench crash"
 CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
-PATIENCE, PEER_PATIENCE = 60.0, 10.0  # seconds; the peer is known to hang
+PATIENCE, PEER_PATIENCE = 60.0, 5.0  # seconds; the peer is known to hang
 SHARED_MEMORY = Path("/dev/shm")
 HEADS = (
     "buffer", "rows", "row bytes", "kills", "inside a row", "stops", "samples", "drawn again", "torn",

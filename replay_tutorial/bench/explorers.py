@@ -115,14 +115,17 @@ class GuardedBuffer:
         self.lock = threading.Lock()
 
     def add(self, **chunk: Any) -> None:
+        """As the buffer's, one call at a time."""
         with self.lock:
             self.buffer.add(**chunk)
 
     def sample(self, batch_size: int) -> dict[str, Any]:
+        """As the buffer's, one call at a time."""
         with self.lock:
             return self.buffer.sample(batch_size)
 
     def update_priorities(self, indexes: Any, priorities: Any) -> None:
+        """As the buffer's, one call at a time."""
         with self.lock:
             self.buffer.update_priorities(indexes, priorities)
 

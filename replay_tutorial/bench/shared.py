@@ -10,6 +10,7 @@ Left out: the learner's own work between two steps; with it, every way would loo
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -78,9 +79,10 @@ def parser() -> argparse.ArgumentParser:
 def explore(contender: Contender, counts: Any, number: int) -> None:
     """Add chunks for ever, and count the rows."""
     chunk = random_chunk(np.random.default_rng(number))
-    while True:
-        contender.add(chunk)
-        counts[number] += CHUNK
+    with contextlib.suppress(EOFError, ConnectionError):  # the manager may be ended first
+        while True:
+            contender.add(chunk)
+            counts[number] += CHUNK
 
 
 def run_slot(

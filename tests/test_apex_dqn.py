@@ -10,7 +10,6 @@ from replay_tutorial.apex.actor import first_priorities
 from replay_tutorial.apex.dqn import Batch, DoubleDQN, priorities_of, targets, td_errors, weighted_loss
 from replay_tutorial.apex.networks import DuelingNetwork, get_weights
 
-
 torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
 
 

@@ -33,7 +33,7 @@ from protocol_model import (
 )
 
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.shared.processes import ANY_BIRTH
+from replay_tutorial.shared.processes import birth, in_one_word
 from replay_tutorial.shared.protocol import (
     HELD,
     INDEX_SHIFT,
@@ -192,12 +192,14 @@ def dead_process():
 def test_append_does_what_the_model_does(stamp, dead_process):
     arrays, dtype = ring_arrays(stamp)
     ring = SharedRing(arrays, dtype)
-    assert ring.owner() == ME
-    arrays["owners"][OTHER], arrays["owners"][KILLED] = (os.getppid(), ANY_BIRTH), (dead_process, 1)
+    assert ring._owners.mine() == ME
+    parent = in_one_word(os.getppid(), birth(os.getppid()))
+    arrays["owners"][OTHER], arrays["owners"][KILLED] = parent, in_one_word(dead_process, 1)
     arrays["counters"][NEXT_INDEX] = INDEX
     model, state = model_state(stamp, Writer(RESERVE, (1,)))
     after = run_alone(model, state, (DONE,))
-    assert ring.append(np.full(1, [INDEX + 1], dtype), np.full(1, INDEX + 1.0)) == INDEX
+    index = ring.append(np.full(1, [INDEX + 1], dtype), np.full(1, INDEX + 1.0))
+    assert index == after.next_index - 1  # the row's own: a new one where it was passed over
     assert arrays["counters"][NEXT_INDEX] == after.next_index
     assert tuple(arrays["stamps"]) == after.stamps
     # the model's row is its index; ours keeps its content where it is passed over and gets another

@@ -37,7 +37,7 @@ from replay_tutorial.apex.plot import draw_curves
 from replay_tutorial.apex.record import Recorder
 from replay_tutorial.apex.run_folder import RunFolder
 from replay_tutorial.apex.signals import StopRequest, stop_requests
-from replay_tutorial.apex.supervisor import Supervisor
+from replay_tutorial.apex.supervisor import ActorDied, Supervisor
 from replay_tutorial.shared.memory import SharedArrays
 
 PATIENCE = (
@@ -171,7 +171,12 @@ class Run:
             updated = self.learner.update(timeout=PATIENCE)
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + PATIENCE
-                recorder.hear(supervisor.hear())
+                try:
+                    recorder.hear(supervisor.hear())
+                except ActorDied:
+                    if stop.received:  # by the same signal, which was sent to all processes of the group
+                        break
+                    raise
                 recorder.show(self.limiter.inserts)
             if updated and self.learner.updates % self.config.evaluation_interval == 0:
                 self.consider(recorder)

@@ -105,16 +105,16 @@ class Supervisor:
 def drain(connections: Sequence[Connection], sentinels: Sequence[int], seconds: float) -> None:
     """Throw reports away until all processes have ended: a full pipe would keep an actor from its end."""
     deadline = time.monotonic() + seconds
-    talking, alive = list(connections), list(sentinels)
+    talking: list[Connection] = list(connections)
+    alive: list[int] = list(sentinels)
     while alive and (left := deadline - time.monotonic()) > 0:
-        for ready in wait([*talking, *alive], timeout=left):
-            if not isinstance(ready, Connection):
-                alive.remove(ready)  # pyright: ignore[reportArgumentType]
-                continue
+        ready = wait([*talking, *alive], timeout=left)
+        alive = [sentinel for sentinel in alive if sentinel not in ready]
+        for connection in [connection for connection in talking if connection in ready]:
             try:
-                ready.recv()
+                connection.recv()
             except (EOFError, OSError):
-                talking.remove(ready)
+                talking.remove(connection)
 
 
 def cause_of_death(process: SpawnProcess) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 
 from replay_tutorial.bench.checked_rows import CheckedRows
 from replay_tutorial.shared.prioritized import MPPrioritizedReplayBuffer
+from replay_tutorial.shared.processes import BIRTH_SHIFT
 from replay_tutorial.shared.protocol import HELD, OWNER_COUNT, OWNER_SHIFT
 
 WRITERS, MOST_STOPPED = 4, 2
@@ -44,7 +45,7 @@ class WatchedBuffer(MPPrioritizedReplayBuffer):
         """Tell whether a process, dead or alive, holds a slot."""
         stamps, owners = self._ring.stamps, self._arrays["owners"]
         holders = stamps[stamps & HELD != 0] >> OWNER_SHIFT & (OWNER_COUNT - 1)
-        return bool((owners[holders, 0] == process).any())
+        return bool((owners[holders] & ((1 << BIRTH_SHIFT) - 1) == process).any())
 
 
 @dataclass

@@ -6,6 +6,7 @@ draws, and writes changed ones back, so that another sampler could build the sam
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
 
+import time
 from os import PathLike
 from typing import Any
 
@@ -96,12 +97,10 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         alpha, eps = self._exponents
         return super()._layout(capacity) | {"alpha": alpha, "eps": eps}
 
-    def _read_layout(self, layout: dict[str, Any]) -> None:
-        self._exponents = (layout["alpha"], layout["eps"])
-
     def _look_into_arrays(self) -> None:
         super()._look_into_arrays()
-        self._priorities = SharedPriorities(self._ring.masses, self._arrays["seen"], *self._exponents)
+        alpha, eps = self._arrays.layout["alpha"], self._arrays.layout["eps"]
+        self._priorities = SharedPriorities(self._ring.masses, self._arrays["seen"], alpha, eps)
         self._draw: SharedDraw | None = None  # of the sampler only
 
     def _forget_views(self) -> None:
@@ -161,26 +160,32 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
-        with self._thread_lock:
+        with self._between_threads():
             self._check_sample(batch_size)
             return self._sample(batch_size, beta, normalize)
 
     def _sample(self, batch_size: int, beta: float, normalize: str) -> Batch:
         draw, ring = self._sampler_draw(), self._ring
-        oldest_index, next_index = ring.oldest_index, ring.next_index
-        draw.take_in(oldest_index, next_index)
-        slots, weights = draw.draw(batch_size, beta, normalize, self._rng)
-        words, indexes, failed = draw.rows(slots, oldest_index, next_index)
-        for _ in range(MOST_DRAWS):
-            if len(failed) == 0:
+        oldest_index = ring.oldest_index
+        words, indexes, weights = (
+            ring.empty_words(batch_size),
+            np.empty(batch_size, np.int64),
+            np.empty(batch_size, np.float32),
+        )
+        missing = np.arange(batch_size)
+        for turn in range(MOST_DRAWS):
+            next_index = ring.next_index
+            draw.take_in(oldest_index, next_index)
+            if draw.tree.total == 0.0 and (turn < 20 or len(ring.published_slots()) == 0):
+                time.sleep(0.0)  # rows are being added, or replaced, at this moment
+                continue
+            slots, weights[missing] = draw.draw(len(missing), beta, normalize, self._rng)
+            words[missing], indexes[missing], failed = draw.rows(slots, oldest_index, next_index)
+            missing = missing[failed]
+            if len(missing) == 0:
                 ring.count(SAMPLED, batch_size)
                 return self._fields.to_batch(ring.as_rows(words)) | {"indexes": indexes, "weights": weights}
-            slots, weights[failed] = draw.draw(len(failed), beta, normalize, self._rng)
-            words[failed], indexes[failed], still = draw.rows(slots, oldest_index, ring.next_index)
-            failed = failed[still]
-        raise RuntimeError(
-            f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
-        )
+        raise ring.none_to_draw(batch_size)
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give rows new priorities.
@@ -198,7 +203,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If indexes are not integers or priorities not real numbers.
             ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
         """
-        with self._thread_lock:
+        with self._between_threads():
             draw = self._sampler_draw()
             oldest_index, next_index = self._ring.oldest_index, self._ring.next_index
             draw.take_in(oldest_index, next_index)
@@ -216,10 +221,10 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._thread_lock:
+        with self._between_threads():
             draw = self._sampler_draw()
             self._ring.clear()
-            draw.forget(np.zeros(0, np.int64), self._ring.next_index)
+            draw.forget(np.zeros(0, np.int64), self._ring.oldest_index)  # not next_index: others go on adding
         self._episode_len = 0
 
     def _sampler_draw(self) -> SharedDraw:

@@ -8,10 +8,11 @@ import os
 import subprocess
 import sys
 import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-ANY_BIRTH = 0  # stands for a process whose birth is not known
+BIRTH_SHIFT = 32  # a process in one word: its birth, of which 31 bits tell enough, above its number
 
 
 def birth(process: int) -> int | None:
@@ -64,17 +65,37 @@ def birth_on_windows(process: int) -> int | None:
     return (times[0].dwHighDateTime << 32 | times[0].dwLowDateTime) if running else None
 
 
-def is_alive(process: int, born: int) -> bool:
-    """Tell whether a process is alive that was born then.
+def in_one_word(process: int, born: int) -> int:
+    """Name a process by one positive integer of 63 bits."""
+    return born % (1 << 31) << BIRTH_SHIFT | process
+
+
+def is_alive(word: int) -> bool:
+    """Tell whether the process that a word names is alive.
 
     Args:
-        process: Its number.
-        born: Its birth; ANY_BIRTH if that is not known.
+        word: What `in_one_word` gave.
     """
-    now = birth(process)
-    return now is not None and born in (now, ANY_BIRTH)
+    process = word % (1 << BIRTH_SHIFT)
+    born = birth(process)
+    return born is not None and in_one_word(process, born) == word
 
 
-def myself() -> tuple[int, int]:
-    """Tell this process's number and birth."""
-    return os.getpid(), birth(os.getpid()) or ANY_BIRTH
+def myself() -> int:
+    """Name this process by a word.
+
+    Raises:
+        RuntimeError: If the system does not tell when it was born.
+    """
+    return word_of(os.getpid())
+
+
+@cache
+def word_of(process: int) -> int:
+    """Name a living process by a word; asks the system only once."""
+    born = birth(process)
+    if born is None:
+        raise RuntimeError(
+            "This system does not tell which processes are alive (on Linux, /proc must be mounted)."
+        )
+    return in_one_word(process, born)

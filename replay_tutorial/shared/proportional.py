@@ -17,7 +17,7 @@ from replay_tutorial.buffers.jit import kernel
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
 from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT, ProportionalDraw
 from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree
-from replay_tutorial.shared.atomics import fetch_max, load_acquire
+from replay_tutorial.shared.atomics import fence_acquire, fetch_max, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import HELD, INDEX_SHIFT, NO_INDEX, Integers
 from replay_tutorial.shared.ring import REJECTED, SharedRing
@@ -49,7 +49,7 @@ def learn_of(
     next_index: int,
     oldest_index: int,
     new_masses: Masses,
-    waiting: Slots,
+    waiting: Slots,  # room for two entries a slot
 ) -> tuple[int, int]:
     """Look at slots: those whose row changed move to the front of `slots`, with their masses; list those to come.
 
@@ -67,8 +67,13 @@ def learn_of(
         if stamp & HELD or index < oldest_index:
             index = NO_INDEX
         if index != known[slot]:
-            known[slot] = index
             mass = updated_masses[slot] if updated_indexes[slot] == index + 1 else masses[slot]
+            fence_acquire()
+            if load_acquire(stamps, slot) != stamp:  # the mass may be the next row's
+                waiting[to_come] = slot
+                to_come += 1
+                continue
+            known[slot] = index
             slots[changed] = slot
             new_masses[changed] = 0.0 if index == NO_INDEX else mass
             changed += 1
@@ -104,7 +109,9 @@ class SharedPriorities(Priorities):
     def saw(self, highest: float) -> None:
         """Remember the highest of the priorities that rows have been given."""
         if highest > self.seen[0]:
-            raise_to(self.seen.view(np.int64), int(np.float64(highest).view(np.int64)))
+            raise_to(
+                self.seen.view(np.int64), int(np.float64(highest + 0.0).view(np.int64))
+            )  # + 0.0: no -0.0
 
 
 class SharedDraw(ProportionalDraw):
@@ -126,8 +133,10 @@ class SharedDraw(ProportionalDraw):
         """Learn of the rows published since the last call."""
         first = max(self._taken_in, next_index - self._ring.capacity)
         if first < next_index or len(self._waiting):
-            new = np.arange(first, next_index) % self._ring.capacity
-            self._waiting = self._learn_of(np.concatenate([self._waiting, new]), oldest_index, next_index)
+            slots = np.arange(first, next_index) % self._ring.capacity
+            if len(self._waiting):
+                slots = np.unique(np.concatenate([self._waiting, slots]))
+            self._waiting = self._learn_of(slots, oldest_index, next_index)
             self._taken_in = next_index
 
     def rows(
@@ -143,7 +152,7 @@ class SharedDraw(ProportionalDraw):
         return copies, indexes, failed
 
     def _learn_of(self, slots: Slots, oldest_index: int, next_index: int) -> Slots:
-        masses, waiting = np.empty(len(slots)), np.empty_like(slots)
+        masses, waiting = np.empty(len(slots)), np.empty(2 * len(slots), np.int64)
         changed, to_come = learn_of(
             self._ring.stamps,
             self._ring.masses,

@@ -21,13 +21,11 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.processes import is_alive, myself
+from replay_tutorial.shared.owners import Owners
+from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
 from replay_tutorial.shared.protocol import (
-    HELD,
     NO_INDEX,
-    NOBODY,
     OWNER_COUNT,
-    OWNER_SHIFT,
     Integers,
     Words,
     look,
@@ -38,10 +36,11 @@ from replay_tutorial.shared.protocol import (
 )
 
 MOST_DRAWS = 1000
+MOST_TURNS = 10  # that a row gets, when its slots are held by others again and again
 # Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own, so that
 # neither slows the other down.
 NEXT_INDEX, PUBLISHED, SAMPLER = 0, 8, 16
-CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, LOST, BORN = range(24, 31)
+CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, TURN = range(24, 32)
 COUNTER_WORDS = 32
 
 
@@ -52,6 +51,7 @@ class Statistics(NamedTuple):
         rows_added: Rows published.
         rows_sampled: Rows given out by `sample`.
         rows_rejected: Rows that were replaced while they were drawn, and drawn again.
+        rows_dropped: Rows not written, because stopped processes held every slot they were offered.
         stale_updates: Priorities dropped because their row had been replaced.
         writers_alive: Living processes that have added or sampled.
         writers_lost: Processes that have, and are dead.
@@ -61,6 +61,7 @@ class Statistics(NamedTuple):
     rows_added: int
     rows_sampled: int
     rows_rejected: int
+    rows_dropped: int
     stale_updates: int
     writers_alive: int
     writers_lost: int
@@ -75,7 +76,7 @@ def ring_specs(capacity: int, dtype: np.dtype[np.void]) -> Specs:
         "rows": ((capacity, dtype.itemsize // 8), np.dtype(np.uint64)),
         "masses": ((capacity,), np.dtype(np.float64)),
         "counters": ((COUNTER_WORDS,), integer),
-        "owners": ((OWNER_COUNT, 2), integer),
+        "owners": ((OWNER_COUNT,), integer),
     }
 
 
@@ -93,13 +94,13 @@ class SharedRing:
         self.stamps = arrays["stamps"]
         self._rows = arrays["rows"]
         self._counters = arrays["counters"]
-        self._owners = arrays["owners"]
+        self._owners = Owners(arrays["owners"], self.stamps)
         self._dtype = dtype
         self.masses = arrays["masses"]
         self.capacity = len(self.stamps)
         if self._counters[BORN] == 0:
             self._counters[BORN] = time.time_ns()
-        self._owner = (0, NOBODY)  # the process that registered, and its number here
+        self._turn = 0  # the sampler's, if this object is the sampler: they are counted
 
     @property
     def next_index(self) -> int:
@@ -118,115 +119,79 @@ class SharedRing:
 
     @property
     def stored(self) -> int:
-        """Number of rows published since the last `clear`, at most the capacity."""
-        published = self._counters[PUBLISHED] - self._counters[PUBLISHED_BEFORE_CLEAR]
-        return max(0, min(int(published), self.capacity))
+        """Number of rows published since the last `clear`, at most the capacity.
 
-    def append(self, new_rows: Rows, new_masses: npt.NDArray[np.float64]) -> int:
+        As counted by the writers: killed ones may have left a few rows uncounted, or reserved a few for nothing.
+        """
+        published = int(self._counters[PUBLISHED] - self._counters[PUBLISHED_BEFORE_CLEAR])
+        return max(0, min(published, self.capacity, self.next_index - self.oldest_index))
+
+    def append(self, new_rows: Rows, new_masses: npt.NDArray[np.float64], turns: int = MOST_TURNS) -> int:
         """Write rows; gives the index of the first.
 
         Args:
             new_rows: Records, at least one; of more than `capacity` the last ones are written.
             new_masses: float64[n].
+            turns: How often a row may be offered a slot.
         """
-        owner = self.owner()
-        count = len(new_rows)
+        owner, count = self._owners.mine(), len(new_rows)
         words = new_rows.view(np.uint64).reshape(count, -1)
         first_index = int(reserve(self._counters, NEXT_INDEX, count))
-        start = max(0, count - self.capacity)
+        skipped = max(0, count - self.capacity)
         passed_over: list[int] = []
-        while True:
-            held = int(
-                write_rows(self.stamps, self._rows, self.masses, words, new_masses, first_index, start, owner)
+        i = skipped
+        while i < count:
+            i = int(
+                write_rows(self.stamps, self._rows, self.masses, words, new_masses, first_index, i, owner)
             )
-            if held == count:
-                break
-            start = held
-            if not self._free((first_index + held) % self.capacity):
-                passed_over.append(held)
-                start = held + 1
-        written = count - max(0, count - self.capacity) - len(passed_over)
-        reserve(self._counters, PUBLISHED, written)
-        if passed_over and self.capacity > 1:
-            self.append(new_rows[passed_over], new_masses[passed_over])
-        return first_index
-
-    def _free(self, slot: int) -> bool:
-        """Free a slot that a dead writer holds; tell whether the slot need not be passed over."""
-        stamp = int(self.stamps[slot])
-        owner = stamp >> OWNER_SHIFT & (OWNER_COUNT - 1)
-        if not stamp & HELD or owner == NOBODY:
-            return True
-        if is_alive(*self._owners[owner].tolist()):
-            return False
-        swap(self.stamps, slot, stamp, stamp & ~((OWNER_COUNT - 1) << OWNER_SHIFT))
-        return True
-
-    def owner(self) -> int:
-        """Give this process's number among the owners; it registers once, a forked child anew."""
-        if self._owner[0] != os.getpid():
-            self._owner = (os.getpid(), self._register())
-        return self._owner[1]
-
-    def _register(self) -> int:
-        process, born = myself()
-        flat = self._owners.reshape(-1)  # process and birth of each owner
-        for wanted in ("free", "dead"):
-            for owner in range(1, OWNER_COUNT):
-                holder, holder_born = self._owners[owner].tolist()
-                if holder and (wanted == "free" or is_alive(holder, holder_born)):
-                    continue
-                if holder:
-                    self.count(LOST, 1)
-                    self._free_all(owner)  # else what it held would seem to be held by us, alive
-                if swap(flat, 2 * owner, holder, process):
-                    self._owners[owner, 1] = born
-                    return owner
-        raise RuntimeError(
-            f"{OWNER_COUNT - 1} living processes use this buffer; there is no room for another."
-        )
-
-    def _free_all(self, owner: int) -> None:
-        held = np.flatnonzero(
-            self.stamps & (HELD | (OWNER_COUNT - 1) << OWNER_SHIFT) == (HELD | owner << OWNER_SHIFT)
-        )
-        for slot in held.tolist():
-            self._free(slot)
+            if i < count and not self._owners.free((first_index + i) % self.capacity):
+                passed_over.append(i)
+                i += 1
+        self.count(PUBLISHED, count - skipped - len(passed_over))
+        if not passed_over:
+            return first_index
+        if turns == 1:
+            self.count(DROPPED, len(passed_over))
+            return first_index
+        index = self.append(new_rows[passed_over], new_masses[passed_over], turns - 1)
+        return index if passed_over[0] == 0 else first_index
 
     def claim_sampler(self) -> bool:
-        """Become the sampler; tell whether this process was it already.
+        """Become the sampler; tell whether this object was it already.
 
         Raises:
             RuntimeError: If another living process is it.
         """
-        me, sampler = self.owner(), int(self._counters[SAMPLER])
-        if sampler == me:
+        me, sampler = myself(), int(self._counters[SAMPLER])
+        if sampler == me and self._turn == self._counters[TURN]:
             return True
-        if (sampler and is_alive(*self._owners[sampler].tolist())) or not swap(
-            self._counters, SAMPLER, sampler, me
-        ):
+        if (sampler not in (0, me) and is_alive(sampler)) or not swap(self._counters, SAMPLER, sampler, me):
             raise RuntimeError(
-                f"Process {self._owners[self._counters[SAMPLER], 0]} is this buffer's sampler, and there can be only "
-                f"one. Sample there, or end it before process {os.getpid()} takes over."
+                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only one. "
+                f"Sample there, or end it before process {os.getpid()} takes over."
             )
+        self._turn = int(reserve(self._counters, TURN, 1)) + 1
         return False
 
     def release(self) -> None:
         """Give up being an owner, and the sampler; no thread of this process may be writing."""
-        process, me = self._owner
-        if process == os.getpid():
-            swap(self._counters, SAMPLER, me, 0)
-            self._owners[me, 0] = 0
-            self._owner = (0, NOBODY)
+        if self._turn == self._counters[TURN]:
+            swap(self._counters, SAMPLER, myself(), 0)
+        self._owners.release()
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
         """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
         copies = self.empty_words(batch_size)
         missing = np.arange(batch_size)
-        for _ in range(MOST_DRAWS):
+        published = None  # slots to draw from; None for all that have been reserved
+        for turn in range(MOST_DRAWS):
             newest = self.next_index
-            span = min(newest - self.oldest_index, self.capacity)
+            span = max(1, min(newest - self.oldest_index, self.capacity))
             slots = (newest - 1 - rng.integers(0, span, len(missing))) % self.capacity
+            if turn % 10 == 9:  # many may be reserved and few published yet, or ever
+                published = self.published_slots()
+            if published is not None and len(published):
+                slots = rng.choice(published, len(missing))
             part = self.empty_words(len(missing))
             failed = self.read(slots, np.full(len(missing), NO_INDEX), part)
             self.count(REJECTED, len(failed))
@@ -235,7 +200,15 @@ class SharedRing:
             if len(missing) == 0:
                 self.count(SAMPLED, batch_size)
                 return self.as_rows(copies)
-        raise RuntimeError(
+        raise self.none_to_draw(batch_size)
+
+    def none_to_draw(self, batch_size: int) -> Exception:
+        """Make the error that says why no row could be drawn."""
+        if len(self.published_slots()) == 0:
+            return ValueError(
+                f"sample({batch_size}): of the rows that have been added, none is stored (yet)."
+            )
+        return RuntimeError(
             f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
         )
 
@@ -254,11 +227,15 @@ class SharedRing:
         look(self.stamps, slots, self.oldest_index, indexes, held)
         return indexes, held
 
-    def all_rows(self) -> Rows:
-        """Copy every published row, the oldest first."""
+    def published_slots(self) -> Integers:
+        """List the slots whose rows are published, the oldest first; O(capacity)."""
         slots = np.arange(min(self.next_index, self.capacity))
         indexes, _ = self.look(slots)
-        slots = slots[indexes != NO_INDEX][np.argsort(indexes[indexes != NO_INDEX])]
+        return slots[indexes != NO_INDEX][np.argsort(indexes[indexes != NO_INDEX])]
+
+    def all_rows(self) -> Rows:
+        """Copy every published row, the oldest first."""
+        slots = self.published_slots()
         copies = self.empty_words(len(slots))
         failed = self.read(slots, np.full(len(slots), NO_INDEX), copies)
         return self.as_rows(np.delete(copies, failed, axis=0))
@@ -274,13 +251,12 @@ class SharedRing:
 
     def statistics(self) -> Statistics:
         """Read the counters, and ask who is alive."""
-        added, sampled, rejected, stale, lost, born = (
-            int(self._counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, STALE, LOST, BORN)
+        added, sampled, rejected, dropped, stale, born = (
+            int(self._counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, BORN)
         )
-        owners = [owner for owner in self._owners.tolist() if owner[0]]
-        alive = sum(is_alive(*owner) for owner in owners)
+        alive, dead = self._owners.count()
         rate = added / max(1e-9, (time.time_ns() - born) / 1e9)
-        return Statistics(added, sampled, rejected, stale, alive, lost + len(owners) - alive, rate)
+        return Statistics(added, sampled, rejected, dropped, stale, alive, dead, rate)
 
     def as_rows(self, copies: Words) -> Rows:
         """Show copied words as records."""
@@ -288,5 +264,5 @@ class SharedRing:
 
     def clear(self) -> None:
         """Forget every row reserved so far."""
-        self._counters[PUBLISHED_BEFORE_CLEAR] = self._counters[PUBLISHED]
         self._counters[CLEARED] = self._counters[NEXT_INDEX]
+        self._counters[PUBLISHED_BEFORE_CLEAR] = self._counters[PUBLISHED]

@@ -7,6 +7,7 @@ Left out: what belongs to one stream of steps (n-step windows, shared frames). T
 """
 
 import operator
+import os
 import threading
 from os import PathLike
 from typing import Any, NoReturn, Self
@@ -106,7 +107,6 @@ class MPReplayBuffer:
         buffer._fields = Fields(
             {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in layout["fields"].items()}
         )
-        buffer._read_layout(layout)
         buffer._rng = np.random.default_rng(seed)
         buffer._episode_len = 0
         buffer._look_into_arrays()
@@ -125,20 +125,24 @@ class MPReplayBuffer:
         fields = {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()}
         return {"kind": type(self).__name__, "size": capacity, "fields": fields}
 
-    def _read_layout(self, layout: dict[str, Any]) -> None:
-        """Take over what a layout says beyond the fields."""
-
     def _specs(self, capacity: int) -> Specs:
         return ring_specs(capacity, self._fields.dtype)
 
     def _look_into_arrays(self) -> None:
         self._ring = SharedRing(self._arrays, self._fields.dtype)
-        self._thread_lock = threading.Lock()  # between the sampler's own threads: it dies with them
+        self._thread_lock = (0, threading.Lock())
+
+    def _between_threads(self) -> threading.Lock:
+        """Give the lock between the sampler's own threads: it dies with them, and a forked child has one anew."""
+        if self._thread_lock[0] != os.getpid():
+            self._thread_lock = (os.getpid(), threading.Lock())
+        return self._thread_lock[1]
 
     def close(self) -> None:
         """Give up this process's share of the memory, which is free when the last process has.
 
-        Another process may become the sampler then. Not needed at a process's end. Every later call raises ValueError; closing again is harmless.
+        Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the rows
+        later raises ValueError; closing again is harmless.
         """
         if "_ring" in self.__dict__:
             self._ring.release()
@@ -208,11 +212,7 @@ class MPReplayBuffer:
         return wait_until(lambda: self._ring.stored >= rows, timeout)
 
     def statistics(self) -> Statistics:
-        """Count what has happened, from any process.
-
-        Returns:
-            The counts of all processes together.
-        """
+        """Count what has happened, in all processes together; any of them may ask."""
         return self._ring.statistics()
 
     def sample(self, batch_size: int) -> Batch:
@@ -229,7 +229,7 @@ class MPReplayBuffer:
             TypeError: If batch_size is not an integer.
             ValueError: If it is below 1, or the buffer is empty.
         """
-        with self._thread_lock:
+        with self._between_threads():
             self._check_sample(batch_size)
             return self._fields.to_batch(self._ring.draw(batch_size, self._rng))
 
@@ -251,7 +251,7 @@ class MPReplayBuffer:
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._thread_lock:
+        with self._between_threads():
             self._ring.claim_sampler()
             self._ring.clear()
         self._episode_len = 0
@@ -261,7 +261,7 @@ class MPReplayBuffer:
         return self._ring.stored
 
     def __len__(self) -> int:
-        """Count the transitions that are stored."""
+        """Count them."""
         return self._ring.stored
 
     def get_buffer_size(self) -> int:
@@ -293,7 +293,7 @@ class MPReplayBuffer:
     def _check_sample(self, batch_size: int) -> None:
         if operator.index(batch_size) < 1:
             raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
-        if self._ring.stored == 0:
+        if self._ring.stored == 0 and len(self._ring.published_slots()) == 0:
             raise ValueError(
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
             )

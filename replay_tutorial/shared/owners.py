@@ -1,0 +1,81 @@
+"""Owners: the processes that work on a shared ring, each under a small number that fits into a stamp.
+
+The number stands for a process and the moment of its birth, in one word, so that one swap registers it and one load
+tells who it is. The number of a dead process is given out again, but only after what it held has been freed.
+
+Left out: more than OWNER_COUNT - 1 living processes.
+"""
+
+import os
+
+import numpy as np
+
+from replay_tutorial.shared.processes import is_alive, myself
+from replay_tutorial.shared.protocol import HELD, NOBODY, OWNER_COUNT, OWNER_SHIFT, Integers, reserve, swap
+
+
+class Owners:
+    """The table of owners, int64[OWNER_COUNT] in shared memory: who each is, 0 for nobody.
+
+    In the place of NOBODY it counts the dead whose numbers were given out again.
+    """
+
+    def __init__(self, table: Integers, stamps: Integers) -> None:
+        """Look into the arrays."""
+        self._table = table
+        self._stamps = stamps
+        self._mine = (0, NOBODY)  # the process that registered, and its number
+
+    def mine(self) -> int:
+        """Give this process's number; it registers once, a forked child anew.
+
+        Raises:
+            RuntimeError: If there are too many living owners.
+        """
+        if self._mine[0] != os.getpid():
+            self._mine = (os.getpid(), self._register(myself()))
+        return self._mine[1]
+
+    def release(self) -> None:
+        """Give the number up; no thread of this process may be writing."""
+        if self._mine[0] == os.getpid():
+            swap(self._table, self._mine[1], myself(), 0)
+        self._mine = (0, NOBODY)
+
+    def free(self, slot: int) -> bool:
+        """Free a slot that a dead writer holds; tell whether a living one need not be passed over there."""
+        stamp = int(self._stamps[slot])
+        owner = stamp >> OWNER_SHIFT & (OWNER_COUNT - 1)
+        if not stamp & HELD or owner == NOBODY:
+            return True
+        if is_alive(int(self._table[owner])):
+            return False
+        swap(self._stamps, slot, stamp, stamp & ~((OWNER_COUNT - 1) << OWNER_SHIFT))
+        return True
+
+    def count(self) -> tuple[int, int]:
+        """Count the owners that are alive, and those that are dead."""
+        registered = self._table[NOBODY + 1 :]
+        owners = registered[registered != 0].tolist()
+        alive = sum(map(is_alive, owners))
+        return alive, len(owners) - alive + int(self._table[NOBODY])
+
+    def _register(self, me: int) -> int:
+        for owner in range(1, OWNER_COUNT):
+            if self._table[owner] == 0 and swap(self._table, owner, 0, me):
+                return owner
+        for owner in range(1, OWNER_COUNT):
+            holder = int(self._table[owner])
+            if holder and is_alive(holder):
+                continue
+            self._free_all(owner)  # else what the dead one held would seem to be held by us, alive
+            if swap(self._table, owner, holder, me):
+                reserve(self._table, NOBODY, 1)
+                return owner
+        raise RuntimeError(f"{OWNER_COUNT - 1} living processes use this buffer; there is no room for more.")
+
+    def _free_all(self, owner: int) -> None:
+        held_by = HELD | owner << OWNER_SHIFT
+        everyone = HELD | (OWNER_COUNT - 1) << OWNER_SHIFT
+        for slot in np.flatnonzero(self._stamps & everyone == held_by).tolist():
+            self.free(slot)

@@ -205,6 +205,7 @@ class Fields:
         if len(values) != len(self._in_order):
             values = self._flattened(values)
         columns: list[Any] = []
+        length = None
         for name, dtype, shape, _, _, _ in self._in_order:
             value = values[name]
             if (
@@ -215,12 +216,14 @@ class Fields:
             ):
                 value = self.fields[name].to_array(value)
             columns.append(value)
-        length = len(columns[0])
-        for column in columns:
-            if len(column) != length:
-                lengths = dict(zip(self.fields, map(len, columns), strict=True))
-                raise ValueError(f"All fields must hold equally many transitions, not {lengths}.")
-        if length == 0:
+            if len(value) != length:
+                if length is not None:
+                    raise ValueError(
+                        f"All fields must hold equally many transitions; {name!r} holds {len(value)}, "
+                        f"those before it {length}."
+                    )
+                length = len(value)
+        if not length:
             raise ValueError("There is no transition to add: the batch is empty.")
         return length, [column[0] for column in columns] if length == 1 else columns
 

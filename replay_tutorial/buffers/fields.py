@@ -9,12 +9,14 @@ Left out: variable shapes, strings and Python objects.
 
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numpy import ndarray
+
+from replay_tutorial.buffers.spaces import flatten
 
 Rows = npt.NDArray[np.void]  # records, one a transition
 Batch = dict[str, npt.NDArray[Any]]
@@ -162,6 +164,7 @@ class Fields:
         self.fields = {name: field(name, spec, default_dtype) for name, spec in env_dict.items()}
         self.dtype = record_dtype(list(self.fields.values()))
         self._in_order = tuple(self.fields.values())
+        self._last_batch: tuple[int, list[Any]] = (0, [])  # length; name, dtype and shape of each array
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Fields, (self.env_dict,)
@@ -202,6 +205,18 @@ class Fields:
         return (1, columns) if len(values) == len(columns) else self.to_columns(self._flattened(values))
 
     def _to_long_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
+        length, shapes = (
+            self._last_batch
+        )  # mostly the next one is like it, and then there is nothing to convert
+        columns: list[Any] = []
+        for name, dtype, shape in shapes:
+            value = values[name]
+            if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
+                break
+            columns.append(value)
+        return (length, columns) if len(columns) == len(values) else self._to_converted_columns(values)
+
+    def _to_converted_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
         if len(values) != len(self._in_order):
             values = self._flattened(values)
         columns: list[Any] = []
@@ -225,7 +240,10 @@ class Fields:
                 length = len(value)
         if not length:
             raise ValueError("There is no transition to add: the batch is empty.")
-        return length, [column[0] for column in columns] if length == 1 else columns
+        if length == 1:
+            return 1, [column[0] for column in columns]
+        self._last_batch = (length, [(f.name, f.dtype, (length, *f.shape)) for f in self._in_order])
+        return length, columns
 
     def to_rows(self, count: int, columns: Sequence[Any]) -> Rows:
         """Lay what `to_columns` gave side by side: one record a transition."""
@@ -274,20 +292,3 @@ def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:
     return np.dtype(
         {"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-end // unit) * unit}
     )
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Walk nested dicts and tuples; names are joined by "/", a tuple's are its positions.
-
-    Example:
-        >>> dict(flatten({"obs": {"image": 1, "goal": (2, 3)}, "rew": 4}))
-        {'obs/image': 1, 'obs/goal/0': 2, 'obs/goal/1': 3, 'rew': 4}
-    """
-    for name, value in values.items():
-        parts: Any = value
-        if isinstance(value, tuple):
-            parts = {str(i): part for i, part in enumerate(parts)}
-        if isinstance(parts, Mapping):
-            yield from flatten(cast(Mapping[str, Any], parts), f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", parts

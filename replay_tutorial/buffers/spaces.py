@@ -1,10 +1,12 @@
 """From gymnasium's spaces to fields: what an environment shows and takes, as an `env_dict`.
 
+Nested spaces, and the nested values that lie in them, become flat by the same rule: names joined by "/".
+
 Left out: Text, Sequence and Graph, whose values have no fixed size.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -65,3 +67,20 @@ def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]
             f"{name!r} is a {type(space).__name__} space, whose values have no fixed size; "
             "only Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them can be stored."
         )
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Walk nested dicts and tuples; names are joined by "/", a tuple's are its positions.
+
+    Example:
+        >>> dict(flatten({"obs": {"image": 1, "goal": (2, 3)}, "rew": 4}))
+        {'obs/image': 1, 'obs/goal/0': 2, 'obs/goal/1': 3, 'rew': 4}
+    """
+    for name, value in values.items():
+        parts: Any = value
+        if isinstance(value, tuple):
+            parts = {str(i): part for i, part in enumerate(parts)}
+        if isinstance(parts, Mapping):
+            yield from flatten(cast(Mapping[str, Any], parts), f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", parts

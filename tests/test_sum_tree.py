@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import CAPACITIES, chi_square_p_value, find_by_running_sum, total_by_halves
 
-from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.buffers.sum_tree import SumTree, recompute_above
 
 
 def tree_of(masses: list[float] | np.ndarray) -> SumTree:
@@ -241,3 +241,18 @@ def test_same_generator_draws_the_same_slots():
 def test_tree_of_no_slots_is_refused(capacity):
     with pytest.raises(ValueError, match=str(capacity)):
         SumTree(capacity)
+
+
+@pytest.mark.parametrize("capacity", [*CAPACITIES, 9, 16])
+def test_recomputing_above_a_run_of_leaves_equals_setting_each(capacity):
+    rng = np.random.default_rng(capacity)
+    by_run, one_by_one = SumTree(capacity), SumTree(capacity)
+    for _ in range(100):
+        first = int(rng.integers(0, capacity))
+        last = int(rng.integers(first, capacity))
+        masses = rng.random(last - first + 1) * (rng.random(last - first + 1) < 0.8)  # some are 0
+        by_run.leaves[first : last + 1] = masses
+        recompute_above(by_run.sums, by_run.minima, first, last)
+        one_by_one.set(np.arange(first, last + 1), masses)
+        assert by_run.sums[1:].tolist() == one_by_one.sums[1:].tolist()
+        assert by_run.minima[1:].tolist() == one_by_one.minima[1:].tolist()

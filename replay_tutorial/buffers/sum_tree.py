@@ -90,6 +90,29 @@ def set_leaves(sums: Masses, minima: Masses, slots: Slots, masses: Masses) -> No
     update_minima(minima, sums, slots)
 
 
+@kernel("void(float64[::1], float64[::1], int64, int64)")
+def recompute_above(sums: Masses, minima: Masses, first: int, last: int) -> None:
+    """Recompute both trees above the leaves of the slots from `first` to `last`, every node once."""
+    leaf_count, width = sums.shape[0] // 2, minima.shape[0] // 2
+    low, high = (leaf_count + first) >> 1, (leaf_count + last) >> 1
+    while low > 0:
+        for node in range(uint64(low), uint64(high + 1)):
+            left = uint64(node) << LEFT
+            sums[uint64(node)] = sums[left] + sums[left | RIGHT]
+        low, high = low >> 1, high >> 1
+    block_size = leaf_count // width
+    for block in range(first // block_size, last // block_size + 1):
+        least = np.inf
+        for leaf in range(leaf_count + block * block_size, leaf_count + (block + 1) * block_size):
+            least = sums[leaf] if 0.0 < sums[leaf] < least else least
+        minima[width + block] = least
+    low, high = (width + first // block_size) >> 1, (width + last // block_size) >> 1
+    while low > 0:
+        for node in range(low, high + 1):
+            minima[node] = min(minima[2 * node], minima[2 * node + 1])
+        low, high = low >> 1, high >> 1
+
+
 @kernel("uint64(float64[::1], uint64)")
 def last_massive_leaf(sums: Masses, node: np.uint64) -> np.uint64:
     """Find the last leaf of mass > 0 at or before a node without mass."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.jit import kernel
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
 from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT, ProportionalDraw
-from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree
+from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree, recompute_above
 from replay_tutorial.shared.atomics import fence_acquire, fetch_max, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import HELD, INDEX_SHIFT, NO_INDEX, Integers
@@ -37,7 +37,8 @@ def draw_specs(capacity: int) -> Specs:
 
 
 @kernel(
-    "UniTuple(int64, 2)(int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1], int64, int64, float64[::1], int64[::1])"
+    "UniTuple(int64, 2)(int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1],"
+    " int64, int64, float64[::1], int64[::1])"
 )
 def learn_of(
     stamps: Integers,
@@ -78,6 +79,42 @@ def learn_of(
             new_masses[changed] = 0.0 if index == NO_INDEX else mass
             changed += 1
     return changed, to_come
+
+
+@kernel(
+    "int64(int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], float64[::1], float64[::1],"
+    " int64, int64, int64, int64, int64[::1])"
+)
+def learn_of_run(
+    stamps: Integers,
+    masses: Masses,
+    updated_indexes: Integers,
+    updated_masses: Masses,
+    known: Integers,
+    sums: Masses,
+    minima: Masses,
+    first: int,
+    last: int,
+    next_index: int,
+    oldest_index: int,
+    waiting: Slots,
+) -> int:
+    """Look at the slots from `first` to `last` as `learn_of` does, and set the tree; gives how many are to come."""
+    to_come = 0
+    leaf_count = sums.shape[0] // 2
+    for slot in range(first, last + 1):
+        stamp = load_acquire(stamps, slot)
+        index = (stamp >> INDEX_SHIFT) - 1
+        mass = updated_masses[slot] if updated_indexes[slot] == index + 1 else masses[slot]
+        fence_acquire()
+        changed = load_acquire(stamps, slot) != stamp  # then the mass may be the next row's
+        if changed or stamp & HELD or index < next_index - stamps.shape[0]:
+            waiting[to_come] = slot
+            to_come += 1
+        known[slot] = NO_INDEX if changed or stamp & HELD or index < oldest_index else index
+        sums[leaf_count + slot] = 0.0 if known[slot] == NO_INDEX else mass
+    recompute_above(sums, minima, first, last)
+    return to_come
 
 
 @kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
@@ -131,13 +168,34 @@ class SharedDraw(ProportionalDraw):
 
     def take_in(self, oldest_index: int, next_index: int) -> None:
         """Learn of the rows published since the last call."""
-        first = max(self._taken_in, next_index - self._ring.capacity)
-        if first < next_index or len(self._waiting):
-            slots = np.arange(first, next_index) % self._ring.capacity
-            if len(self._waiting):
-                slots = np.unique(np.concatenate([self._waiting, slots]))
-            self._waiting = self._learn_of(slots, oldest_index, next_index)
-            self._taken_in = next_index
+        if len(self._waiting):
+            self._waiting = self._learn_of(np.unique(self._waiting), oldest_index, next_index)
+        index = max(self._taken_in, next_index - self._ring.capacity)
+        while index < next_index:  # at most two runs of slots: up to the seam, and after it
+            first = index % self._ring.capacity
+            count = min(next_index - index, self._ring.capacity - first)
+            self._learn_of_run(first, first + count - 1, oldest_index, next_index)
+            index += count
+        self._taken_in = next_index
+
+    def _learn_of_run(self, first: int, last: int, oldest_index: int, next_index: int) -> None:
+        waiting = np.empty(last - first + 1, np.int64)
+        to_come = learn_of_run(
+            self._ring.stamps,
+            self._ring.masses,
+            self._arrays["updated_indexes"],
+            self._arrays["updated_masses"],
+            self.known,
+            self.tree.sums,
+            self.tree.minima,
+            first,
+            last,
+            next_index,
+            oldest_index,
+            waiting,
+        )
+        if to_come:
+            self._waiting = np.concatenate([self._waiting, waiting[:to_come]])
 
     def rows(
         self, slots: Slots, oldest_index: int, next_index: int

@@ -81,6 +81,7 @@ def test_policy_comes_back_from_the_folder(tmp_path):
     folder = RunFolder.create(config)
     network = DuelingNetwork(4, 2, (8,))
     folder.save_policy(network, step=1234)
+    assert {path.name for path in folder.path.iterdir()} == {"config.json", "policy.pt"}  # nothing unfinished
     loaded, step = RunFolder.open(folder.path).load_policy()
     assert step == 1234
     np.testing.assert_array_equal(get_weights(loaded), get_weights(network))

@@ -39,7 +39,7 @@ def test_short_run_leaves_its_files_and_no_process(tmp_path):
     result = train(short("CartPole-v1", tmp_path))
     assert multiprocessing.active_children() == []
     assert result.end == "budget spent"
-    assert result.steps >= 4_000
+    assert 4_000 <= result.steps < 5_000  # the end is noticed after a few sends
     assert {path.name for path in result.folder.iterdir() if "tfevents" not in path.name} == {
         "config.json",
         "evaluation.json",
@@ -80,7 +80,7 @@ def test_solved_run_stops_early(tmp_path):
     config = short("CartPole-v1", tmp_path, solved_at=1.0, total_steps=10**9)
     result = train(config)
     assert result.end == "solved"
-    assert result.policy_step == result.steps or result.policy_step < result.steps < 100_000
+    assert result.policy_step <= result.steps < 100_000
 
 
 def test_actors_error_ends_the_run_with_its_traceback(tmp_path):

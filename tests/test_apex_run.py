@@ -1,5 +1,6 @@
 """Whole runs with real processes: what they leave behind, and that they leave nothing else, however they end."""
 
+import contextlib
 import csv
 import json
 import multiprocessing
@@ -111,6 +112,15 @@ class Program:
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         )
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Leave nothing behind, also when a test fails."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
     def wait_for_updates(self, tmp_path):
         """Wait until the actors have played and the learner has learned."""
         deadline = time.monotonic() + PATIENCE
@@ -119,8 +129,7 @@ class Program:
             if curves and len(curves[0].read_text().splitlines()) > 1:
                 return
             time.sleep(0.05)
-        self.process.kill()
-        pytest.fail(f"no update was made:\n{self.process.communicate()}")
+        pytest.fail("no update was made")
 
     def is_gone(self, seconds):
         """Whether no process of the session is left within some seconds."""
@@ -131,11 +140,7 @@ class Program:
             except ProcessLookupError:
                 return True
             time.sleep(0.05)
-        self.kill_all()
         return False
-
-    def kill_all(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
 
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
@@ -143,44 +148,45 @@ posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals
 
 @posix_only
 def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
-    program = Program(tmp_path, "test_apex_environments:Crashing-v0")
-    _, errors = program.process.communicate(timeout=PATIENCE)
-    assert program.process.returncode == 1
-    assert errors.count("ArithmeticError: the pole is broken") == 1
-    assert "leaked" not in errors
-    assert program.is_gone(5)
+    with Program(tmp_path, "test_apex_environments:Crashing-v0") as program:
+        _, errors = program.process.communicate(timeout=PATIENCE)
+        assert program.process.returncode == 1
+        assert errors.count("ArithmeticError: the pole is broken") == 1
+        assert "leaked" not in errors
+        assert program.is_gone(5)
 
 
 @posix_only
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_first_signal_to_all_processes_ends_the_run_in_good_order(tmp_path, number):
-    program = Program(tmp_path, "CartPole-v1", "--solved-at", "1000")
-    program.wait_for_updates(tmp_path)
-    os.killpg(program.process.pid, number)
-    output, errors = program.process.communicate(timeout=PATIENCE)
-    assert program.process.returncode == 130
-    assert errors == ""
-    assert "interrupted after" in output
-    assert list(tmp_path.glob("*/learning_curve.png"))
-    assert program.is_gone(5)
+    with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
+        program.wait_for_updates(tmp_path)
+        os.killpg(program.process.pid, number)
+        output, errors = program.process.communicate(timeout=PATIENCE)
+        assert program.process.returncode == 130
+        assert errors == ""
+        assert "interrupted after" in output
+        assert list(tmp_path.glob("*/learning_curve.png"))
+        assert program.is_gone(5)
 
 
 @posix_only
 def test_killed_parent_takes_its_actors_along(tmp_path):
-    program = Program(tmp_path, "CartPole-v1", "--solved-at", "1000")
-    program.wait_for_updates(tmp_path)
-    program.process.kill()
-    program.process.communicate(timeout=PATIENCE)
-    assert program.is_gone(10)
+    with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
+        program.wait_for_updates(tmp_path)
+        program.process.kill()
+        program.process.wait(PATIENCE)
+        assert program.is_gone(10)
 
 
+@posix_only
 def test_unknown_environment_is_refused_before_anything_is_made(tmp_path):
-    program = Program(tmp_path, "NoSuchThing-v0")
-    _, errors = program.process.communicate(timeout=PATIENCE)
-    assert program.process.returncode == 1
-    assert "NoSuchThing" in errors
-    assert "Traceback" not in errors
-    assert list(tmp_path.iterdir()) == []
+    with Program(tmp_path, "NoSuchThing-v0") as program:
+        _, errors = program.process.communicate(timeout=PATIENCE)
+        assert program.process.returncode == 1
+        assert "NoSuchThing" in errors
+        assert "Traceback" not in errors
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_first_signal_is_a_request_and_the_second_an_exception():

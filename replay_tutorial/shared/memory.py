@@ -100,7 +100,7 @@ class SharedArrays:
         )
         self.layout = text["layout"]
         self._specs = {
-            name: (tuple(shape), to_dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
+            name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
         }
         self._map()
         return self
@@ -192,11 +192,6 @@ def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
             f"{path} does not hold shared arrays, or was left unfinished: delete it to begin anew."
         )
     return read  # pyright: ignore[reportUnknownVariableType]
-
-
-def to_dtype(name: str) -> np.dtype[Any]:
-    """Read a dtype's name."""
-    return np.dtype(name)
 
 
 def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

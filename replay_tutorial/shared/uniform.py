@@ -10,7 +10,7 @@ import operator
 import os
 import threading
 from os import PathLike
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -159,10 +159,10 @@ class MPReplayBuffer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
         if name in ("_arrays", "_ring", "_priorities", "_draw"):
             raise ValueError(f"This {type(self).__name__} is closed.")
-        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        return object.__getattribute__(self, name)  # again: the error says what really is missing
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_ring", "_thread_lock")}

@@ -37,10 +37,11 @@ from replay_tutorial.shared.processes import birth, in_one_word
 from replay_tutorial.shared.protocol import (
     HELD,
     INDEX_SHIFT,
-    NO_INDEX,
     NOBODY,
     OWNER_COUNT,
+    read_row,
     read_rows,
+    read_slots,
     write_rows,
 )
 from replay_tutorial.shared.ring import NEXT_INDEX, SharedRing, ring_specs
@@ -192,13 +193,13 @@ def dead_process():
 def test_append_does_what_the_model_does(stamp, dead_process):
     arrays, dtype = ring_arrays(stamp)
     ring = SharedRing(arrays, dtype)
-    assert ring._owners.mine() == ME
+    assert ring.owners.mine() == ME
     parent = in_one_word(os.getppid(), birth(os.getppid()))
     arrays["owners"][OTHER], arrays["owners"][KILLED] = parent, in_one_word(dead_process, 1)
     arrays["counters"][NEXT_INDEX] = INDEX
     model, state = model_state(stamp, Writer(RESERVE, (1,)))
     after = run_alone(model, state, (DONE,))
-    index = ring.append(np.full(1, [INDEX + 1], dtype), np.full(1, INDEX + 1.0))
+    index = ring.append(np.full((1, 2), INDEX + 1, np.uint64), np.full(1, INDEX + 1.0))
     assert index == after.next_index - 1  # the row's own: a new one where it was passed over
     assert arrays["counters"][NEXT_INDEX] == after.next_index
     assert tuple(arrays["stamps"]) == after.stamps
@@ -208,33 +209,31 @@ def test_append_does_what_the_model_does(stamp, dead_process):
 
 
 @every_stamp
-@pytest.mark.parametrize("expected", [NO_INDEX, INDEX, INDEX - CAPACITY])
 @pytest.mark.parametrize("oldest_index", [0, INDEX, INDEX + CAPACITY + 1])
-def test_read_rows_returns_what_may_be_read(stamp, expected, oldest_index):
+def test_what_may_be_read_is_read(stamp, oldest_index):
     arrays, _ = ring_arrays(stamp)
     arrays["rows"][:] = 7
-    asked, copies, failed = np.array([expected]), np.zeros((1, 2), np.uint64), np.empty(1, np.int64)
-    failures = read_rows(
-        arrays["stamps"], arrays["rows"], np.zeros(1, np.int64), asked, oldest_index, copies, failed
-    )
     index = (stamp >> INDEX_SHIFT) - 1
-    good = may_be_read(stamp) and index >= oldest_index and expected in (NO_INDEX, index)
-    assert failures == (0 if good else 1)
-    if good:
-        assert asked.tolist() == [index]
-        assert copies.tolist() == [[7, 7]]
-    else:
-        assert failed.tolist() == [0]
-        assert asked.tolist() == [expected]
+    good = may_be_read(stamp) and index >= oldest_index
+    slot, copies, failed = np.zeros(1, np.int64), np.zeros((1, 2), np.uint64), np.empty(1, np.int64)
+    failures = read_slots(arrays["stamps"], arrays["rows"], slot, oldest_index, copies, failed)
+    assert (failures, copies.tolist()) == ((0, [[7, 7]]) if good else (1, [[0, 0]]))
+    for wanted in (INDEX, INDEX - CAPACITY):
+        failures = read_rows(
+            arrays["stamps"], arrays["rows"], slot, np.array([wanted]), oldest_index, copies, failed
+        )
+        assert failures == (0 if good and wanted == index else 1)
 
 
-def test_read_rows_lists_every_failure():
+def test_every_failure_is_listed():
     arrays, _ = ring_arrays(held(2, OTHER))
-    slots, asked = np.array([0, 1, 0, 1, 0]), np.full(5, NO_INDEX)
+    slots, wanted = np.array([0, 1, 0, 1, 0]), np.full(5, INDEX - 1)
     copies, failed = np.zeros((5, 2), np.uint64), np.empty(5, np.int64)
-    assert read_rows(arrays["stamps"], arrays["rows"], slots, asked, 0, copies, failed) == 3
+    assert read_slots(arrays["stamps"], arrays["rows"], slots, 0, copies, failed) == 3
     assert failed[:3].tolist() == [0, 2, 4]
-    assert asked.tolist() == [NO_INDEX, INDEX - 1, NO_INDEX, INDEX - 1, NO_INDEX]
+    failed[:] = 0
+    assert read_rows(arrays["stamps"], arrays["rows"], slots, wanted, 0, copies, failed) == 3
+    assert failed[:3].tolist() == [0, 2, 4]
 
 
 def test_the_parts_of_a_stamp_do_not_overlap():
@@ -265,6 +264,6 @@ def machine_orders(function):
 def test_the_orders_of_the_model_are_in_the_machine_code():
     # x86-64 would forgive their loss, so no run on it could tell
     assert set(machine_orders(write_rows)) == {"load atomic", "cmpxchg", "fence release", "store atomic"}
-    reading = machine_orders(read_rows)
+    reading = machine_orders(read_row)
     assert set(reading) == {"load atomic", "fence acquire"}
     assert reading.count("load atomic") >= 2

@@ -252,7 +252,8 @@ def test_recomputing_above_a_run_of_leaves_equals_setting_each(capacity):
         last = int(rng.integers(first, capacity))
         masses = rng.random(last - first + 1) * (rng.random(last - first + 1) < 0.8)  # some are 0
         by_run.leaves[first : last + 1] = masses
-        recompute_above(by_run.sums, by_run.minima, first, last)
-        one_by_one.set(np.arange(first, last + 1), masses)
+        recompute_above(by_run.sums, by_run.minima, np.arange(first, last + 1))
+        for slot, mass in enumerate(masses, start=first):
+            one_by_one.set(np.array([slot]), np.array([mass]))
         assert by_run.sums[1:].tolist() == one_by_one.sums[1:].tolist()
         assert by_run.minima[1:].tolist() == one_by_one.minima[1:].tolist()

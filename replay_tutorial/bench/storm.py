@@ -43,7 +43,7 @@ class WatchedBuffer(MPPrioritizedReplayBuffer):
 
     def holds(self, process: int | None) -> bool:
         """Tell whether a process, dead or alive, holds a slot."""
-        stamps, owners = self._ring.stamps, self._arrays["owners"]
+        stamps, owners = self._ring.stamps, self._block["owners"]
         holders = stamps[stamps & HELD != 0] >> OWNER_SHIFT & (OWNER_COUNT - 1)
         return bool((owners[holders] & ((1 << BIRTH_SHIFT) - 1) == process).any())
 

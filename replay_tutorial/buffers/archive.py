@@ -24,7 +24,11 @@ import numpy.typing as npt
 
 FORMAT = "replay_tutorial buffer"
 VERSION = 1
+PIECE = 1 << 20  # bytes written at once
 Segments = Sequence[npt.NDArray[Any]]  # pieces of one array, laid end to end along axis 0
+Parts = Mapping[
+    str, Segments | Callable[[], Segments]
+]  # by name; a function is called when those before are written
 ReadInto = Callable[[str, Segments], None]
 
 # what reading a zip with flipped bits may raise
@@ -47,7 +51,7 @@ def save(
     path: str | PathLike[str],
     layout: Mapping[str, Any],
     counters: Mapping[str, Any],
-    arrays: Mapping[str, Segments],
+    arrays: Parts,
 ) -> None:
     """Write a file, and put it in its place when it is complete.
 
@@ -68,7 +72,7 @@ def save(
                 container.writestr("state.json", text)
                 for array, segments in arrays.items():
                     with container.open(f"{array}.npy", "w", force_zip64=True) as member:
-                        write_npy(member, segments)
+                        write_npy(member, segments() if callable(segments) else segments)
             file.flush()
             os.fsync(file.fileno())
         part.replace(place)
@@ -84,7 +88,10 @@ def write_npy(member: IO[bytes], segments: Segments) -> None:
     np.lib.format.write_array_header_2_0(member, header)
     for segment in segments:
         if segment.size:
-            member.write(np.ascontiguousarray(segment).reshape(-1).view(np.uint8).data)
+            raw = np.ascontiguousarray(segment).reshape(-1).view(np.uint8)
+            for first in range(0, len(raw), PIECE):
+                # a copy, because shared memory may change between the checksum and the file
+                member.write(raw[first : first + PIECE].tobytes())
 
 
 @contextmanager
@@ -176,10 +183,8 @@ class Archived:
 
     _layout: dict[str, Any]  # what must agree for a file to be loaded
 
-    def _counters(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _arrays(self) -> dict[str, Segments]:
+    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Segments | Callable[[], Segments]]]:
+        """Give the counters, as JSON, and the arrays, in the order in which they are to be written."""
         raise NotImplementedError
 
     def _loaded(self, counters: dict[str, Any], read_into: ReadInto) -> Self:
@@ -198,7 +203,7 @@ class Archived:
         Raises:
             OSError: If it can't be written. An old file is left as it was.
         """
-        save(path, self._layout, self._counters(), self._arrays())
+        save(path, self._layout, *self._taken_apart())
 
     def load(self, path: str | PathLike[str]) -> None:
         """Replace everything by what `save` wrote, bit for bit.

@@ -22,6 +22,12 @@ FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 
 NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
 
 
+@kernel("float64(float64, float64, float64)")
+def mass_of(priority: float, alpha: float, eps: float) -> float:
+    """Turn a priority into a mass."""
+    return (priority + eps) ** alpha
+
+
 @kernel("float64(float64[::1], float64, float64, float64, float64[::1])")
 def masses_and_highest(
     priorities: npt.NDArray[np.float64], alpha: float, eps: float, greatest: float, masses: Masses
@@ -32,7 +38,7 @@ def masses_and_highest(
         if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
             return np.nan
         highest = max(highest, priorities[i])
-        masses[i] = (priorities[i] + eps) ** alpha
+        masses[i] = mass_of(priorities[i], alpha, eps)
     return highest
 
 
@@ -42,6 +48,7 @@ class Priorities:
     Attributes:
         alpha: How much priorities count, in [0, 1].
         eps: Added to each priority.
+        greatest: The greatest priority that may be given; the total of so many masses can't overflow.
         masses: float64[capacity], the mass of each slot.
         seen: float64[1], the highest priority that any row has been given, NO_PRIORITY before the first.
     """
@@ -54,9 +61,9 @@ class Priorities:
         """
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(f"alpha must lie in [0, 1], not {alpha}.")
-        self._greatest = sys.float_info.max / (8 * len(masses))  # so that their total can't overflow
-        if not 0.0 <= eps <= self._greatest:
-            raise ValueError(f"eps must lie between 0 and {self._greatest:.3g}, not {eps}.")
+        self.greatest = sys.float_info.max / (8 * len(masses))
+        if not 0.0 <= eps <= self.greatest:
+            raise ValueError(f"eps must lie between 0 and {self.greatest:.3g}, not {eps}.")
         self.alpha = float(alpha)
         self.eps = float(eps)
         self.masses = masses
@@ -83,20 +90,33 @@ class Priorities:
             ValueError: If there are more or fewer, or one is negative, infinite, NaN, or so great that the total
                 would overflow.
         """
+        given = self.checked(priorities, count)
+        masses = np.empty(count)
+        highest = masses_and_highest(given, self.alpha, self.eps, self.greatest, masses)
+        if math.isnan(highest):
+            raise self.refusal(given)
+        return masses, highest
+
+    def checked(self, priorities: Any, count: int) -> Masses:
+        """Give priorities as float64[count]; whether each is in range is the kernels' to check.
+
+        Raises:
+            TypeError: If they are not real numbers.
+            ValueError: If there are more or fewer.
+        """
         array = np.asarray(priorities)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
         if array.size != count:
             raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
-        given = array.reshape(count).astype(np.float64)
-        masses = np.empty(count)
-        highest = masses_and_highest(given, self.alpha, self.eps, self._greatest, masses)
-        if math.isnan(highest):
-            wrong = given[~((given >= 0.0) & (given <= self._greatest))][0]
-            raise ValueError(
-                f"A priority must lie between 0 and {self._greatest:.3g}, not {wrong}. Give |TD error|."
-            )
-        return masses, highest
+        return np.ascontiguousarray(array, np.float64).reshape(count)
+
+    def refusal(self, given: Masses) -> ValueError:
+        """Make the error that names the first priority out of range."""
+        wrong = given[~((given >= 0.0) & (given <= self.greatest))][0]
+        return ValueError(
+            f"A priority must lie between 0 and {self.greatest:.3g}, not {wrong}. Give |TD error|."
+        )
 
     def masses_of_new(self, priorities: Any, count: int) -> Masses | float:
         """Give the masses of rows that are to be added: float64[count], or one for all if `priorities` is None."""

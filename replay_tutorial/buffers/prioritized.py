@@ -200,13 +200,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             masses, self._waiting_masses = self._waiting_masses[:count], self._waiting_masses[count:]
         self._priorities.put(first_index, count, masses)
 
-    def _counters(self) -> dict[str, Any]:
-        return super()._counters() | {"stale_updates": self.stale_updates}
-
-    def _arrays(self) -> dict[str, archive.Segments]:
+    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        counters, arrays = super()._taken_apart()
         masses = self._priorities.masses[self._ring.slots_in_order()]
         mine = {"masses": masses, "seen": self._priorities.seen, "waiting_masses": self._waiting_masses}
-        return super()._arrays() | {name: [array] for name, array in mine.items()}
+        return counters | {"stale_updates": self.stale_updates}, arrays | {
+            name: [array] for name, array in mine.items()
+        }
 
     def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
         loaded = super()._loaded(counters, read_into)

@@ -36,6 +36,38 @@ def current_slots(
     return count
 
 
+def checked_indexes(indexes: Any) -> Slots:
+    """Give indexes as int64[n].
+
+    Raises:
+        TypeError: If they are not integers.
+    """
+    array = np.asarray(indexes)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"Indexes are integers, as `sample` gave them, not {array.dtype}.")
+    return np.ascontiguousarray(array, np.int64).reshape(-1)
+
+
+def never_given_out(indexes: Slots, next_index: int) -> IndexError:
+    """Make the error that names the first index that no row has had."""
+    wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]
+    return IndexError(f"No row has had the index {wrong}; indexes given out are 0 to {next_index - 1}.")
+
+
+def check_weighing(beta: float, normalize: str) -> None:
+    """Refuse a beta that is out of range, and an unknown `normalize`."""
+    if not 0.0 <= beta <= 1.0:
+        raise ValueError(f"beta must lie in [0, 1], not {beta}.")
+    if normalize not in ("buffer", "batch"):
+        raise ValueError(f'normalize must be "buffer" or "batch", not {normalize!r}.')
+
+
+def weigh(masses: Masses, tree: SumTree, beta: float, normalize: str) -> npt.NDArray[np.float32]:
+    """Give the weights of rows of these masses: float32[n], the equation above."""
+    least = tree.minimum if normalize == "buffer" else masses.min()
+    return ((least / masses) ** beta).astype(np.float32)
+
+
 class ProportionalDraw:
     """Draws slots of a ring in proportion to their masses.
 
@@ -68,48 +100,25 @@ class ProportionalDraw:
         Raises:
             ValueError: If beta or `normalize` is out of range, or every mass is 0.
         """
-        if not 0.0 <= beta <= 1.0:
-            raise ValueError(f"beta must lie in [0, 1], not {beta}.")
-        if normalize not in ("buffer", "batch"):
-            raise ValueError(f'normalize must be "buffer" or "batch", not {normalize!r}.')
+        check_weighing(beta, normalize)
         slots, masses = self.tree.draw(batch_size, rng)
-        least = self.tree.minimum if normalize == "buffer" else masses.min()
-        return slots, ((least / masses) ** beta).astype(np.float32)
+        return slots, weigh(masses, self.tree, beta, normalize)
 
-    def update(
-        self, indexes: Any, priorities: Any, oldest_index: int, next_index: int
-    ) -> tuple[Slots, Masses]:
-        """Set the masses of rows in the tree anew; see `PrioritizedReplayBuffer.update_priorities`.
-
-        Returns:
-            The slots and masses that were set, for whoever keeps the masses elsewhere too.
-        """
-        array = np.asarray(indexes)
-        if array.dtype.kind not in "iu" and array.size:
-            raise TypeError(f"Indexes are integers, as `sample` gave them, not {array.dtype}.")
-        array = array.reshape(-1).astype(np.int64)
-        masses, highest = self.priorities.to_masses(priorities, len(array))
-        slots, current = np.empty_like(array), np.empty_like(array)
-        count = self._find_slots(array, oldest_index, next_index, slots, current)
+    def update(self, indexes: Any, priorities: Any, oldest_index: int, next_index: int) -> None:
+        """Set the masses of rows in the tree anew; see `PrioritizedReplayBuffer.update_priorities`."""
+        checked = checked_indexes(indexes)
+        masses, highest = self.priorities.to_masses(priorities, len(checked))
+        slots, current = np.empty_like(checked), np.empty_like(checked)
+        capacity = len(self.priorities.masses)
+        count = current_slots(checked, oldest_index, next_index, capacity, slots, current)
         if count == NEVER_GIVEN_OUT:
-            wrong = array[(array < 0) | (array >= next_index)][0]
-            raise IndexError(
-                f"No row has had the index {wrong}; indexes given out are 0 to {next_index - 1}."
-            )
-        if count < len(array):
-            self.stale_updates += len(array) - count
+            raise never_given_out(checked, next_index)
+        if count < len(checked):
+            self.stale_updates += len(checked) - count
             slots, masses = slots[:count], masses[current[:count]]
             highest = float(np.asarray(priorities).reshape(-1)[current[:count]].max(initial=NO_PRIORITY))
         self.tree.set(slots, masses)
         self.priorities.saw(highest)
-        return slots, masses
-
-    def _find_slots(
-        self, indexes: Slots, oldest_index: int, next_index: int, slots: Slots, current: Slots
-    ) -> int:
-        return int(
-            current_slots(indexes, oldest_index, next_index, len(self.priorities.masses), slots, current)
-        )
 
     def forget(self, slots: Slots, next_index: int) -> None:
         """Let no slot have mass any more; `slots` are those that hold rows."""

@@ -27,39 +27,42 @@ LEFT = uint64(1)  # shift a node left by one: its left child; right by one: its 
 RIGHT = uint64(1)  # set the lowest bit of a left child: its right sibling
 
 
-@kernel("void(float64[::1], int64[::1], float64[::1])")
-def set_masses(sums: Masses, slots: Slots, masses: Masses) -> None:
-    """Set leaves, then recompute their ancestors from their children, level by level."""
-    leaf_count = uint64(sums.shape[0] // 2)
-    count = uint64(slots.shape[0])
+@kernel("void(float64[::1], int64[::1])")
+def recompute_sums(sums: Masses, slots: Slots) -> None:
+    """Recompute the ancestors of leaves that have been set, level by level; neighbours share theirs."""
     nodes = np.empty(slots.shape[0], np.uint64)
-    for i in range(count):  # in order: of a repeated slot the last mass stays
-        nodes[i] = leaf_count + uint64(slots[i])
-        sums[nodes[i]] = masses[i]
-    width = leaf_count  # nodes in the level that is up to date
-    while width > count:
+    width = uint64(sums.shape[0] // 2)  # nodes in the level that is up to date
+    for i in range(uint64(slots.shape[0])):
+        nodes[i] = width + uint64(slots[i])
+    count = uint64(slots.shape[0])
+    while width > ROOT:
+        parents, last = uint64(0), uint64(0)
         for i in range(count):
             parent = nodes[i] >> LEFT
             left = parent << LEFT
             # recompute, not += difference: differences pile up rounding errors until a draw runs off the tree
             sums[parent] = sums[left] + sums[left | RIGHT]
-            nodes[i] = parent
+            nodes[parents] = parent
+            # without a branch; if the next parent is the same, it is written over this one
+            parents += uint64(parent != last)
+            last = parent
+        count = parents
         width >>= LEFT
-    for parent in range(width - uint64(1), uint64(0), -1):  # so high up, nearly every node has changed
-        left = uint64(parent) << LEFT
-        sums[uint64(parent)] = sums[left] + sums[left | RIGHT]
 
 
 @kernel("void(float64[::1], float64[::1], int64[::1])")
-def update_minima(minima: Masses, sums: Masses, slots: Slots) -> None:
+def recompute_minima(minima: Masses, sums: Masses, slots: Slots) -> None:
     """Recompute the minima above leaves that have been set, as far up as they change."""
     leaf_count = uint64(sums.shape[0] // 2)
     width = uint64(minima.shape[0] // 2)
     block_size = leaf_count // width
     nodes = np.empty(slots.shape[0], np.uint64)
-    count = uint64(0)
+    count, last = uint64(0), width  # no block has so high a number
     for i in range(uint64(slots.shape[0])):
         block = uint64(slots[i]) // block_size
+        if block == last:
+            continue
+        last = block
         first = leaf_count + block * block_size
         least = np.inf
         for leaf in range(first, first + block_size):
@@ -83,34 +86,20 @@ def update_minima(minima: Masses, sums: Masses, slots: Slots) -> None:
         width >>= LEFT
 
 
+@kernel("void(float64[::1], float64[::1], int64[::1])")
+def recompute_above(sums: Masses, minima: Masses, slots: Slots) -> None:
+    """Recompute both trees above the leaves of slots."""
+    recompute_sums(sums, slots)
+    recompute_minima(minima, sums, slots)
+
+
 @kernel("void(float64[::1], float64[::1], int64[::1], float64[::1])")
 def set_leaves(sums: Masses, minima: Masses, slots: Slots, masses: Masses) -> None:
     """Set leaves, and both trees above them."""
-    set_masses(sums, slots, masses)
-    update_minima(minima, sums, slots)
-
-
-@kernel("void(float64[::1], float64[::1], int64, int64)")
-def recompute_above(sums: Masses, minima: Masses, first: int, last: int) -> None:
-    """Recompute both trees above the leaves of the slots from `first` to `last`, every node once."""
-    leaf_count, width = sums.shape[0] // 2, minima.shape[0] // 2
-    low, high = (leaf_count + first) >> 1, (leaf_count + last) >> 1
-    while low > 0:
-        for node in range(uint64(low), uint64(high + 1)):
-            left = uint64(node) << LEFT
-            sums[uint64(node)] = sums[left] + sums[left | RIGHT]
-        low, high = low >> 1, high >> 1
-    block_size = leaf_count // width
-    for block in range(first // block_size, last // block_size + 1):
-        least = np.inf
-        for leaf in range(leaf_count + block * block_size, leaf_count + (block + 1) * block_size):
-            least = sums[leaf] if 0.0 < sums[leaf] < least else least
-        minima[width + block] = least
-    low, high = (width + first // block_size) >> 1, (width + last // block_size) >> 1
-    while low > 0:
-        for node in range(low, high + 1):
-            minima[node] = min(minima[2 * node], minima[2 * node + 1])
-        low, high = low >> 1, high >> 1
+    leaf_count = sums.shape[0] // 2
+    for i in range(slots.shape[0]):  # in order: of a repeated slot the last mass stays
+        sums[leaf_count + slots[i]] = masses[i]
+    recompute_above(sums, minima, slots)
 
 
 @kernel("uint64(float64[::1], uint64)")
@@ -237,7 +226,7 @@ class SumTree:
         Raises:
             ValueError: If every mass is 0.
         """
-        self._check_total()
+        self.check_total()
         return find_leaves(self.sums, queries.copy())
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Masses]:
@@ -256,12 +245,17 @@ class SumTree:
         Raises:
             ValueError: If every mass is 0.
         """
-        self._check_total()
+        self.check_total()
         uniforms = rng.random(batch_size)
         slots = find_stratified(self.sums, uniforms)
         return slots, uniforms
 
-    def _check_total(self) -> None:
+    def check_total(self) -> None:
+        """Refuse to draw from nothing.
+
+        Raises:
+            ValueError: If every mass is 0.
+        """
         if self.sums[ROOT] == 0.0:
             raise ValueError(
                 "Every mass is 0, so no slot can be drawn. Give a row a priority above 0, or eps above 0."

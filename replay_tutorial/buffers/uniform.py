@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.counted import Counted
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame, with_next
 from replay_tutorial.buffers.n_step import Window, names_of
 from replay_tutorial.buffers.ring import Ring, checked_size
 
 
-class ReplayBuffer(archive.Archived):
+class ReplayBuffer(Counted, archive.Archived):
     """The newest transitions of one process, drawn uniformly.
 
     Example:
@@ -164,26 +165,6 @@ class ReplayBuffer(archive.Archived):
         for log in self._logs:
             log.forget_previous()
 
-    def get_stored_size(self) -> int:
-        """Count the transitions that are stored."""
-        return self._ring.stored
-
-    def __len__(self) -> int:
-        """Count the transitions that are stored."""
-        return self._ring.stored
-
-    def get_buffer_size(self) -> int:
-        """Tell how many transitions can be stored."""
-        return self._ring.capacity
-
-    def get_next_index(self) -> int:
-        """Tell the index that the next row will get."""
-        return self._ring.next_index
-
-    def get_current_episode_len(self) -> int:
-        """Count the transitions added since the last `on_episode_end` or `clear`."""
-        return self._episode_len
-
     def is_Nstep(self) -> bool:
         """Tell whether n-step transitions are stored."""
         return self._window is not None
@@ -192,11 +173,6 @@ class ReplayBuffer(archive.Archived):
     def nbytes(self) -> int:
         """Bytes reserved for transitions."""
         return self._ring.nbytes + sum(log.nbytes for log in self._logs)
-
-    @property
-    def bytes_per_transition(self) -> float:
-        """Bytes reserved for each transition that can be stored."""
-        return self.nbytes / self._ring.capacity
 
     @property
     def _logs(self) -> list[FrameLog]:
@@ -242,27 +218,26 @@ class ReplayBuffer(archive.Archived):
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Add some first."
             )
 
-    def _counters(self) -> dict[str, Any]:
-        return {
+    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        oldest_frames = [oldest_frame(log, self._oldest_row()) for log in self._logs]
+        counters = {
             "next_index": self._ring.next_index,
             "stored": self._ring.stored,
             "waiting": len(self._window.waiting) if self._window else 0,
             "episode_len": self._episode_len,
             "frames": [
-                {"next": log.next_frame, "oldest": oldest_frame(log, self._oldest_row())}
-                for log in self._logs
+                {"next": log.next_frame, "oldest": oldest}
+                for log, oldest in zip(self._logs, oldest_frames, strict=True)
             ],
             "random_state": self._rng.bit_generator.state,
         }
-
-    def _arrays(self) -> dict[str, archive.Segments]:
         arrays: dict[str, archive.Segments] = {"rows": self._ring.segments()}
         if self._window is not None:
             arrays["waiting"] = [archive.as_bytes(self._window.waiting)]
-        for i, log in enumerate(self._logs):
-            arrays[f"frames{i}"] = log.segments(oldest_frame(log, self._oldest_row()))
+        for i, (log, oldest) in enumerate(zip(self._logs, oldest_frames, strict=True)):
+            arrays[f"frames{i}"] = log.segments(oldest)
             arrays[f"previous{i}"] = [log.previous]
-        return arrays
+        return counters, arrays
 
     def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
         """Make a buffer alike from an archive; this one stays as it is."""

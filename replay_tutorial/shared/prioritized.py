@@ -6,18 +6,19 @@ draws, and writes changed ones back, so that another sampler could build the sam
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
 
-import time
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.priorities import NO_PRIORITY
+from replay_tutorial.buffers.proportional import check_weighing, weigh
+from replay_tutorial.buffers.sum_tree import Masses
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
-from replay_tutorial.shared.ring import MOST_DRAWS, SAMPLED, STALE
 from replay_tutorial.shared.uniform import MPReplayBuffer
 
 
@@ -34,6 +35,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         >>> sample = buffer.sample(32, beta=0.4)
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
     """
+
+    PRIVATE = (*MPReplayBuffer.PRIVATE, "_priorities", "_draw")
 
     def __init__(
         self,
@@ -87,33 +90,21 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             raise ValueError(
                 f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
             )
-        if self._arrays.fresh:
-            self._arrays["seen"][0] = NO_PRIORITY
+        if self._block.fresh:
+            self._block["seen"][0] = NO_PRIORITY
 
     def _specs(self, capacity: int) -> Specs:
         return {**super()._specs(capacity), **draw_specs(capacity)}
 
-    def _layout(self, capacity: int) -> dict[str, Any]:
+    def _description(self, capacity: int) -> dict[str, Any]:
         alpha, eps = self._exponents
-        return super()._layout(capacity) | {"alpha": alpha, "eps": eps}
+        return super()._description(capacity) | {"alpha": alpha, "eps": eps}
 
-    def _look_into_arrays(self) -> None:
-        super()._look_into_arrays()
-        alpha, eps = self._arrays.layout["alpha"], self._arrays.layout["eps"]
-        self._priorities = SharedPriorities(self._ring.masses, self._arrays["seen"], alpha, eps)
+    def _look_into_block(self) -> None:
+        super()._look_into_block()
+        alpha, eps = self._block.layout["alpha"], self._block.layout["eps"]
+        self._priorities = SharedPriorities(self._ring.masses, self._block["seen"], alpha, eps)
         self._draw: SharedDraw | None = None  # of the sampler only
-
-    def _forget_views(self) -> None:
-        super()._forget_views()
-        self.__dict__.pop("_priorities", None)
-        self.__dict__.pop("_draw", None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in super().__getstate__().items()
-            if name not in ("_priorities", "_draw")
-        }
 
     @property
     def stale_updates(self) -> int:
@@ -136,13 +127,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
         """
-        rows = self._fields.to_rows(*self._fields.to_columns(fields))
-        masses = self._priorities.masses_of_new(priorities, len(rows))
-        if not isinstance(masses, np.ndarray):
-            masses = np.full(len(rows), masses)
-        index = self._ring.append(rows, masses)
-        self._episode_len += len(rows)
-        return index
+        count, columns = self._fields.to_columns(fields)
+        return self._append(count, columns, self._priorities.masses_of_new(priorities, count))
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Draw transitions in proportion to their masses, stratified, with replacement.
@@ -162,30 +148,13 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """
         with self._between_threads():
             self._check_sample(batch_size)
-            return self._sample(batch_size, beta, normalize)
-
-    def _sample(self, batch_size: int, beta: float, normalize: str) -> Batch:
-        draw, ring = self._sampler_draw(), self._ring
-        oldest_index = ring.oldest_index
-        words, indexes, weights = (
-            ring.empty_words(batch_size),
-            np.empty(batch_size, np.int64),
-            np.empty(batch_size, np.float32),
-        )
-        missing = np.arange(batch_size)
-        for turn in range(MOST_DRAWS):
-            next_index = ring.next_index
-            draw.take_in(oldest_index, next_index)
-            if draw.tree.total == 0.0 and (turn < 20 or len(ring.published_slots()) == 0):
-                time.sleep(0.0)  # rows are being added, or replaced, at this moment
-                continue
-            slots, weights[missing] = draw.draw(len(missing), beta, normalize, self._rng)
-            words[missing], indexes[missing], failed = draw.rows(slots, oldest_index, next_index)
-            missing = missing[failed]
-            if len(missing) == 0:
-                ring.count(SAMPLED, batch_size)
-                return self._fields.to_batch(ring.as_rows(words)) | {"indexes": indexes, "weights": weights}
-        raise ring.none_to_draw(batch_size)
+            check_weighing(beta, normalize)
+            draw = self._sampler_draw()
+            words, indexes, masses = draw.draw(batch_size, self._rng)
+            weights = weigh(masses, draw.tree, beta, normalize)
+        batch = self._fields.to_batch(self._ring.as_rows(words))
+        batch["indexes"], batch["weights"] = indexes, weights
+        return batch
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give rows new priorities.
@@ -204,12 +173,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
         """
         with self._between_threads():
-            draw = self._sampler_draw()
-            oldest_index, next_index = self._ring.oldest_index, self._ring.next_index
-            draw.take_in(oldest_index, next_index)
-            stale_before = draw.stale_updates
-            draw.update(indexes, priorities, oldest_index, next_index)
-            self._ring.count(STALE, draw.stale_updates - stale_before)
+            self._sampler_draw().update(indexes, priorities)
 
     def get_max_priority(self) -> float:
         """Tell the highest priority that any row has been given; 1.0 before the first."""
@@ -224,11 +188,35 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         with self._between_threads():
             draw = self._sampler_draw()
             self._ring.clear()
-            draw.forget(np.zeros(0, np.int64), self._ring.oldest_index)  # not next_index: others go on adding
+            draw.forget()
         self._episode_len = 0
 
     def _sampler_draw(self) -> SharedDraw:
         """Become the sampler, if no other living process is, and give this process's tree."""
         if not self._ring.claim_sampler() or self._draw is None:
-            self._draw = SharedDraw(self._ring, self._priorities, self._arrays)
+            self._draw = SharedDraw(self._ring, self._priorities, self._block)
         return self._draw
+
+    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        counters, arrays = super()._taken_apart()
+        indexes = arrays.pop("indexes")  # last: whatever changed before it is written does not count
+
+        def masses() -> list[Masses]:
+            slots = slice(min(counters["next_index"], self._ring.capacity))
+            stored = self._ring.indexes(np.arange(self._ring.capacity)[slots])
+            updated = self._block["updated_indexes"][slots] == stored + 1
+            return [np.where(updated, self._block["updated_masses"][slots], self._ring.masses[slots])]
+
+        seen = [self._block["seen"]]
+        return counters, arrays | {"seen": seen, "masses": masses, "indexes": indexes}
+
+    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+        masses = np.zeros(min(archive.checked_count(counters, "next_index"), self._ring.capacity))
+        seen = np.zeros(1)
+        for name, array, least in (("masses", masses, 0.0), ("seen", seen, NO_PRIORITY)):
+            read_into(name, [array])
+            if not (np.isfinite(array) & (array >= least)).all():
+                raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
+        self._fill(counters, read_into, masses)
+        self._priorities.saw(float(seen[0]))
+        return self

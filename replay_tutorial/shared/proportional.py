@@ -8,19 +8,21 @@ What the sampler learns later about a row, it writes into arrays of its own, wit
 writer's mass: that might already be the next row's. So another sampler can build the same tree.
 """
 
+import math
+import time
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import kernel
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
-from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT, ProportionalDraw
-from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree, recompute_above
-from replay_tutorial.shared.atomics import fence_acquire, fetch_max, load_acquire
+from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT, checked_indexes, never_given_out
+from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree
+from replay_tutorial.shared.atomics import fetch_max
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.protocol import HELD, INDEX_SHIFT, NO_INDEX, Integers
-from replay_tutorial.shared.ring import REJECTED, SharedRing
+from replay_tutorial.shared.protocol import NO_INDEX, Integers, Words
+from replay_tutorial.shared.ring import MOST_DRAWS, SharedRing
+from replay_tutorial.shared.sampling import NO_MASS, TAKEN_IN, draw_rows, update_rows
 
 
 def draw_specs(capacity: int) -> Specs:
@@ -34,104 +36,6 @@ def draw_specs(capacity: int) -> Specs:
         ),  # index + 1 of the row that the mass beside is of, 0 for none
         "updated_masses": ((capacity,), double),
     }
-
-
-@kernel(
-    "UniTuple(int64, 2)(int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1],"
-    " int64, int64, float64[::1], int64[::1])"
-)
-def learn_of(
-    stamps: Integers,
-    masses: Masses,
-    updated_indexes: Integers,
-    updated_masses: Masses,
-    known: Integers,
-    slots: Slots,
-    next_index: int,
-    oldest_index: int,
-    new_masses: Masses,
-    waiting: Slots,  # room for two entries a slot
-) -> tuple[int, int]:
-    """Look at slots: those whose row changed move to the front of `slots`, with their masses; list those to come.
-
-    Gives how many changed, and how many are still to come.
-    """
-    changed, to_come = 0, 0
-    capacity = stamps.shape[0]
-    for i in range(slots.shape[0]):
-        slot = slots[i]
-        stamp = load_acquire(stamps, slot)
-        index = (stamp >> INDEX_SHIFT) - 1
-        if stamp & HELD or index < next_index - capacity:  # the newest row reserved here is not published yet
-            waiting[to_come] = slot
-            to_come += 1
-        if stamp & HELD or index < oldest_index:
-            index = NO_INDEX
-        if index != known[slot]:
-            mass = updated_masses[slot] if updated_indexes[slot] == index + 1 else masses[slot]
-            fence_acquire()
-            if load_acquire(stamps, slot) != stamp:  # the mass may be the next row's
-                waiting[to_come] = slot
-                to_come += 1
-                continue
-            known[slot] = index
-            slots[changed] = slot
-            new_masses[changed] = 0.0 if index == NO_INDEX else mass
-            changed += 1
-    return changed, to_come
-
-
-@kernel(
-    "int64(int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], float64[::1], float64[::1],"
-    " int64, int64, int64, int64, int64[::1])"
-)
-def learn_of_run(
-    stamps: Integers,
-    masses: Masses,
-    updated_indexes: Integers,
-    updated_masses: Masses,
-    known: Integers,
-    sums: Masses,
-    minima: Masses,
-    first: int,
-    last: int,
-    next_index: int,
-    oldest_index: int,
-    waiting: Slots,
-) -> int:
-    """Look at the slots from `first` to `last` as `learn_of` does, and set the tree; gives how many are to come."""
-    to_come = 0
-    leaf_count = sums.shape[0] // 2
-    for slot in range(first, last + 1):
-        stamp = load_acquire(stamps, slot)
-        index = (stamp >> INDEX_SHIFT) - 1
-        mass = updated_masses[slot] if updated_indexes[slot] == index + 1 else masses[slot]
-        fence_acquire()
-        changed = load_acquire(stamps, slot) != stamp  # then the mass may be the next row's
-        if changed or stamp & HELD or index < next_index - stamps.shape[0]:
-            waiting[to_come] = slot
-            to_come += 1
-        known[slot] = NO_INDEX if changed or stamp & HELD or index < oldest_index else index
-        sums[leaf_count + slot] = 0.0 if known[slot] == NO_INDEX else mass
-    recompute_above(sums, minima, first, last)
-    return to_come
-
-
-@kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
-def known_slots(
-    indexes: Integers, known: Integers, next_index: int, slots: Slots, positions: Integers
-) -> int:
-    """Find the slots of the indexes that are known there, and where those indexes stand; gives their number."""
-    count = 0
-    for i in range(indexes.shape[0]):
-        if not 0 <= indexes[i] < next_index:
-            return NEVER_GIVEN_OUT
-        slot = indexes[i] % known.shape[0]
-        if known[slot] == indexes[i]:
-            slots[count] = slot
-            positions[count] = i
-            count += 1
-    return count
 
 
 @kernel("void(int64[::1], int64)")
@@ -151,101 +55,101 @@ class SharedPriorities(Priorities):
             )  # + 0.0: no -0.0
 
 
-class SharedDraw(ProportionalDraw):
+class SharedDraw:
     """The sampler's tree.
 
     Attributes:
+        tree: The masses of the rows that are known.
         known: int64[capacity], the index of the row whose mass is in the tree; NO_INDEX for none.
+        stale_updates: Updates dropped because their row had been replaced.
     """
 
     def __init__(self, ring: SharedRing, priorities: Priorities, arrays: SharedArrays) -> None:
-        """Begin with an empty tree; the first `take_in` learns of every row in the ring."""
-        super().__init__(priorities, SumTree(ring.capacity))
-        self._ring = ring
-        self._arrays = arrays
+        """Begin with an empty tree; the first draw or update learns of every row in the ring."""
+        self.priorities = priorities
+        self.tree = SumTree(ring.capacity)
         self.known = np.full(ring.capacity, NO_INDEX)
-        self._waiting = np.zeros(0, np.int64)
-
-    def take_in(self, oldest_index: int, next_index: int) -> None:
-        """Learn of the rows published since the last call."""
-        if len(self._waiting):
-            self._waiting = self._learn_of(np.unique(self._waiting), oldest_index, next_index)
-        index = max(self._taken_in, next_index - self._ring.capacity)
-        while index < next_index:  # at most two runs of slots: up to the seam, and after it
-            first = index % self._ring.capacity
-            count = min(next_index - index, self._ring.capacity - first)
-            self._learn_of_run(first, first + count - 1, oldest_index, next_index)
-            index += count
-        self._taken_in = next_index
-
-    def _learn_of_run(self, first: int, last: int, oldest_index: int, next_index: int) -> None:
-        waiting = np.empty(last - first + 1, np.int64)
-        to_come = learn_of_run(
-            self._ring.stamps,
-            self._ring.masses,
-            self._arrays["updated_indexes"],
-            self._arrays["updated_masses"],
+        self.stale_updates = 0
+        self._ring = ring
+        # Each slot is on the waiting list at most once: there is room for all.
+        self._waiting, self._is_waiting = np.zeros(ring.capacity, np.int64), np.zeros(ring.capacity, np.bool_)
+        self._progress = np.zeros(2, np.int64)
+        self._learning = (
+            ring.masses,
+            arrays["updated_indexes"],
+            arrays["updated_masses"],
             self.known,
+            self._waiting,
+            self._is_waiting,
+            self._progress,
             self.tree.sums,
             self.tree.minima,
-            first,
-            last,
-            next_index,
-            oldest_index,
-            waiting,
         )
-        if to_come:
-            self._waiting = np.concatenate([self._waiting, waiting[:to_come]])
 
-    def rows(
-        self, slots: Slots, oldest_index: int, next_index: int
-    ) -> tuple[npt.NDArray[np.uint64], Integers, Slots]:
-        """Copy the rows that have been drawn: their words, their indexes, and the positions that must be drawn again."""
-        copies, indexes = self._ring.empty_words(len(slots)), self.known.take(slots)
-        failed = self._ring.read(slots, indexes, copies)
-        if len(failed):
-            self._ring.count(REJECTED, len(failed))
-            again = self._learn_of(slots[failed], oldest_index, next_index)
-            self._waiting = np.concatenate([self._waiting, again])
-        return copies, indexes, failed
+    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Words, Integers, Masses]:
+        """Draw rows in proportion to their masses, stratified.
 
-    def _learn_of(self, slots: Slots, oldest_index: int, next_index: int) -> Slots:
-        masses, waiting = np.empty(len(slots)), np.empty(2 * len(slots), np.int64)
-        changed, to_come = learn_of(
-            self._ring.stamps,
-            self._ring.masses,
-            self._arrays["updated_indexes"],
-            self._arrays["updated_masses"],
-            self.known,
-            slots,
-            next_index,
-            oldest_index,
-            masses,
-            waiting,
+        Returns:
+            Their words, uint64[batch_size, words], indexes, int64[batch_size], and masses, float64[batch_size].
+
+        Raises:
+            RuntimeError: If rows are replaced faster than they can be read.
+            ValueError: If there are none, or every mass is 0.
+        """
+        words, indexes = self._ring.empty_words(batch_size), np.empty(batch_size, np.int64)
+        masses = rng.random(batch_size)
+        missing = self._draw(masses, indexes, words)
+        for _ in range(1, MOST_DRAWS):
+            if len(missing) == 0:
+                return words, indexes, masses
+            if self.tree.total == 0.0:
+                if (self.known != NO_INDEX).any():
+                    self.tree.check_total()
+                time.sleep(0.0)  # every row is being added, or replaced, at this moment
+            part = (
+                self._ring.empty_words(len(missing)),
+                np.empty(len(missing), np.int64),
+                rng.random(len(missing)),
+            )
+            failed = self._draw(part[2], part[1], part[0])
+            words[missing], indexes[missing], masses[missing] = part
+            missing = missing[failed]
+        raise self._ring.none_to_draw(batch_size)
+
+    def _draw(self, uniforms: Masses, indexes: Integers, words: Words) -> Slots:
+        """Draw once; gives the positions that must be drawn again."""
+        ring, failed = self._ring, np.empty(len(uniforms), np.int64)
+        failures = draw_rows(
+            ring.counters, ring.stamps, ring.rows, *self._learning, uniforms, indexes, words, failed
         )
-        self.tree.set(slots[:changed], masses[:changed])
-        return waiting[:to_come]
+        return np.arange(len(uniforms)) if failures == NO_MASS else failed[:failures]
 
-    def update(
-        self, indexes: Any, priorities: Any, oldest_index: int, next_index: int
-    ) -> tuple[Slots, Masses]:
-        """Set the masses of rows anew; see `PrioritizedReplayBuffer.update_priorities`."""
-        slots, masses = super().update(indexes, priorities, oldest_index, next_index)
-        updated = self._arrays["updated_indexes"]
-        updated[slots] = 0  # if we are killed between these lines, no mass counts for the wrong row
-        self._arrays["updated_masses"][slots] = masses
-        updated[slots] = self.known[slots] + 1
-        return slots, masses
+    def update(self, indexes: Any, priorities: Any) -> None:
+        """Set the masses of rows anew; see `MPPrioritizedReplayBuffer.update_priorities`."""
+        checked = checked_indexes(indexes)
+        given = self.priorities.checked(priorities, len(checked))
+        ring = self._ring
+        count, highest = update_rows(
+            ring.counters,
+            ring.stamps,
+            *self._learning,
+            checked,
+            given,
+            self.priorities.alpha,
+            self.priorities.eps,
+            self.priorities.greatest,
+        )
+        if count == NEVER_GIVEN_OUT:
+            raise never_given_out(checked, int(self._progress[TAKEN_IN]))
+        if math.isnan(highest):
+            raise self.priorities.refusal(given)
+        self.stale_updates += len(checked) - int(count)
+        self.priorities.saw(highest)
 
-    def _find_slots(
-        self, indexes: Integers, oldest_index: int, next_index: int, slots: Slots, current: Integers
-    ) -> int:
-        return int(known_slots(indexes, self.known, next_index, slots, current))
-
-    def forget(self, slots: Slots, next_index: int) -> None:
-        """Let no slot have mass any more."""
+    def forget(self) -> None:
+        """Forget every row that `clear` has."""
         known = np.flatnonzero(self.known != NO_INDEX)
         self.known[known] = NO_INDEX
         self.tree.set(known, np.zeros(len(known)))
         self.priorities.seen[0] = NO_PRIORITY
-        self._taken_in = next_index
+        self._progress[TAKEN_IN] = self._ring.oldest_index  # not next_index: others go on adding

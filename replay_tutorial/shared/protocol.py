@@ -33,6 +33,12 @@ NOBODY = 0
 
 NO_INDEX = -1
 
+# Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own, so that
+# neither slows the other down.
+NEXT_INDEX, PUBLISHED, SAMPLER = 0, 8, 16
+CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, TURN = range(24, 32)
+COUNTER_WORDS = 32
+
 
 @kernel("int64(int64[::1], int64, int64)")
 def reserve(counters: Integers, counter: int, count: int) -> int:
@@ -58,8 +64,11 @@ def write_rows(
     owner: int,
 ) -> int:
     """Write rows from `start` on; gives the first whose slot another writer holds, or their number."""
+    slot = (first_index + start) % stamps.shape[0] - 1
     for i in range(start, new_rows.shape[0]):
-        slot = (first_index + i) % stamps.shape[0]
+        slot = (
+            slot + 1 if slot + 1 < stamps.shape[0] else 0
+        )  # a division a row would cost as much as its copy
         mine = (first_index + i + 1) << INDEX_SHIFT
         while True:
             stamp = load_acquire(stamps, slot)
@@ -77,47 +86,76 @@ def write_rows(
     return new_rows.shape[0]
 
 
+@kernel(
+    "UniTuple(int64, 2)(int64[::1], int64[::1], uint64[:, ::1], float64[::1], uint64[:, ::1], float64[::1], int64)"
+)
+def append_rows(
+    counters: Integers,
+    stamps: Integers,
+    rows: Words,
+    masses: npt.NDArray[np.float64],
+    new_rows: Words,
+    new_masses: npt.NDArray[np.float64],
+    owner: int,
+) -> tuple[int, int]:
+    """Reserve indexes, and write rows under them; gives the first index, and what `write_rows` gives."""
+    count = new_rows.shape[0]
+    first_index = fetch_add(counters, NEXT_INDEX, count)
+    start = max(0, count - stamps.shape[0])  # of more rows than there are slots the last ones stay
+    end = write_rows(stamps, rows, masses, new_rows, new_masses, first_index, start, owner)
+    fetch_add(counters, PUBLISHED, end - start)
+    return first_index, end
+
+
+@kernel("int64(int64[::1], uint64[:, ::1], int64, int64, uint64[:, ::1], int64)")
+def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies: Words, place: int) -> int:
+    """Copy the row in a slot; gives its index, or NO_INDEX if none was published there all the while."""
+    stamp = load_acquire(stamps, slot)
+    index = (stamp >> INDEX_SHIFT) - 1
+    if stamp & HELD or index < oldest_index:
+        return NO_INDEX
+    for word in range(rows.shape[1]):
+        copies[place, word] = rows[slot, word]
+    fence_acquire()  # or the second look might come before the last byte was read
+    return index if load_acquire(stamps, slot) == stamp else NO_INDEX
+
+
 @kernel("int64(int64[::1], uint64[:, ::1], int64[::1], int64[::1], int64, uint64[:, ::1], int64[::1])")
 def read_rows(
     stamps: Integers,
     rows: Words,
     slots: Integers,
-    expected: Integers,
+    indexes: Integers,
     oldest_index: int,
     copies: Words,
     failed: Integers,
 ) -> int:
-    """Copy rows; gives the number of those that are not there or changed meanwhile, and lists where they stand.
-
-    Where `expected` is NO_INDEX any row from `oldest_index` on will do, and its index is put there.
-    """
+    """Copy the rows of indexes; gives the number of those that are not there any more, and lists where they stand."""
     failures = 0
     for i in range(slots.shape[0]):
-        stamp = load_acquire(stamps, slots[i])
-        index = (stamp >> INDEX_SHIFT) - 1
-        good = (
-            stamp & HELD == 0 and index >= oldest_index and (expected[i] == NO_INDEX or expected[i] == index)
-        )
-        if good:
-            for word in range(rows.shape[1]):
-                copies[i, word] = rows[slots[i], word]
-            fence_acquire()  # or the second look might come before the last byte was read
-            good = load_acquire(stamps, slots[i]) == stamp
-        if good:
-            expected[i] = index
-        else:
+        if read_row(stamps, rows, slots[i], oldest_index, copies, i) != indexes[i]:
             failed[failures] = i
             failures += 1
     return failures
 
 
-@kernel("void(int64[::1], int64[::1], int64, int64[::1], boolean[::1])")
-def look(
-    stamps: Integers, slots: Integers, oldest_index: int, indexes: Integers, held: npt.NDArray[np.bool_]
-) -> None:
-    """Tell for each slot the index of the published row in it, or NO_INDEX, and whether somebody holds it."""
+@kernel("int64(int64[::1], uint64[:, ::1], int64[::1], int64, uint64[:, ::1], int64[::1])")
+def read_slots(
+    stamps: Integers, rows: Words, slots: Integers, oldest_index: int, copies: Words, failed: Integers
+) -> int:
+    """Copy whatever rows slots hold; gives the number of slots without a whole one, and lists where they stand."""
+    failures = 0
+    for i in range(slots.shape[0]):
+        if read_row(stamps, rows, slots[i], oldest_index, copies, i) == NO_INDEX:
+            failed[failures] = i
+            failures += 1
+    return failures
+
+
+@kernel("void(int64[::1], int64[::1], int64, int64[::1])")
+def look(stamps: Integers, slots: Integers, oldest_index: int, indexes: Integers) -> None:
+    """Tell for each slot the index of the published row in it, or NO_INDEX."""
     for i in range(slots.shape[0]):
         stamp = load_acquire(stamps, slots[i])
         index = (stamp >> INDEX_SHIFT) - 1
-        held[i] = stamp & HELD != 0
-        indexes[i] = NO_INDEX if held[i] or index < oldest_index else index
+        indexes[i] = NO_INDEX if stamp & HELD or index < oldest_index else index

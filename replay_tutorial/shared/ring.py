@@ -24,12 +24,25 @@ from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.owners import Owners
 from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
 from replay_tutorial.shared.protocol import (
+    BORN,
+    CLEARED,
+    COUNTER_WORDS,
+    DROPPED,
+    NEXT_INDEX,
     NO_INDEX,
     OWNER_COUNT,
+    PUBLISHED,
+    PUBLISHED_BEFORE_CLEAR,
+    REJECTED,
+    SAMPLED,
+    SAMPLER,
+    STALE,
+    TURN,
     Integers,
     Words,
+    append_rows,
     look,
-    read_rows,
+    read_slots,
     reserve,
     swap,
     write_rows,
@@ -37,11 +50,6 @@ from replay_tutorial.shared.protocol import (
 
 MOST_DRAWS = 1000
 MOST_TURNS = 10  # that a row gets, when its slots are held by others again and again
-# Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own, so that
-# neither slows the other down.
-NEXT_INDEX, PUBLISHED, SAMPLER = 0, 8, 16
-CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, TURN = range(24, 32)
-COUNTER_WORDS = 32
 
 
 class Statistics(NamedTuple):
@@ -86,36 +94,39 @@ class SharedRing:
     Attributes:
         capacity: Number of slots.
         stamps: int64[capacity].
+        rows: uint64[capacity, words].
         masses: float64[capacity], the mass that a row's writer gave it.
+        owners: The processes that work on it.
+        counters: int64[COUNTER_WORDS]; where which stands, `protocol` says.
     """
 
     def __init__(self, arrays: SharedArrays, dtype: np.dtype[np.void]) -> None:
         """Look into arrays that `ring_specs` described."""
         self.stamps = arrays["stamps"]
-        self._rows = arrays["rows"]
-        self._counters = arrays["counters"]
-        self._owners = Owners(arrays["owners"], self.stamps)
+        self.rows = arrays["rows"]
+        self.counters = arrays["counters"]
+        self.owners = Owners(arrays["owners"], self.stamps)
         self._dtype = dtype
         self.masses = arrays["masses"]
         self.capacity = len(self.stamps)
-        if self._counters[BORN] == 0:
-            self._counters[BORN] = time.time_ns()
+        if self.counters[BORN] == 0:
+            self.counters[BORN] = time.time_ns()
         self._turn = 0  # the sampler's, if this object is the sampler: they are counted
 
     @property
     def next_index(self) -> int:
         """The index that will be reserved next."""
-        return int(self._counters[NEXT_INDEX])
+        return int(self.counters[NEXT_INDEX])
 
     @property
     def oldest_index(self) -> int:
         """The least index that a row may have and not be forgotten by `clear`."""
-        return int(self._counters[CLEARED])
+        return int(self.counters[CLEARED])
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved for rows, their stamps and masses."""
-        return self._rows.nbytes + self.stamps.nbytes + self.masses.nbytes
+        return self.rows.nbytes + self.stamps.nbytes + self.masses.nbytes
 
     @property
     def stored(self) -> int:
@@ -123,31 +134,31 @@ class SharedRing:
 
         As counted by the writers: killed ones may have left a few rows uncounted, or reserved a few for nothing.
         """
-        published = int(self._counters[PUBLISHED] - self._counters[PUBLISHED_BEFORE_CLEAR])
+        published = int(self.counters[PUBLISHED] - self.counters[PUBLISHED_BEFORE_CLEAR])
         return max(0, min(published, self.capacity, self.next_index - self.oldest_index))
 
-    def append(self, new_rows: Rows, new_masses: npt.NDArray[np.float64], turns: int = MOST_TURNS) -> int:
+    def append(self, new_rows: Words, new_masses: npt.NDArray[np.float64], turns: int = MOST_TURNS) -> int:
         """Write rows; gives the index of the first.
 
         Args:
-            new_rows: Records, at least one; of more than `capacity` the last ones are written.
+            new_rows: uint64[n, words], at least one row; of more than `capacity` the last ones are written.
             new_masses: float64[n].
             turns: How often a row may be offered a slot.
         """
-        owner, count = self._owners.mine(), len(new_rows)
-        words = new_rows.view(np.uint64).reshape(count, -1)
-        first_index = int(reserve(self._counters, NEXT_INDEX, count))
-        skipped = max(0, count - self.capacity)
+        owner, count = self.owners.mine(), len(new_rows)
+        first_index, i = append_rows(
+            self.counters, self.stamps, self.rows, self.masses, new_rows, new_masses, owner
+        )
+        if i == count:
+            return first_index
         passed_over: list[int] = []
-        i = skipped
         while i < count:
-            i = int(
-                write_rows(self.stamps, self._rows, self.masses, words, new_masses, first_index, i, owner)
-            )
-            if i < count and not self._owners.free((first_index + i) % self.capacity):
+            if not self.owners.free((first_index + i) % self.capacity):
                 passed_over.append(i)
                 i += 1
-        self.count(PUBLISHED, count - skipped - len(passed_over))
+            end = write_rows(self.stamps, self.rows, self.masses, new_rows, new_masses, first_index, i, owner)
+            self.count(PUBLISHED, end - i)
+            i = end
         if not passed_over:
             return first_index
         if turns == 1:
@@ -162,45 +173,53 @@ class SharedRing:
         Raises:
             RuntimeError: If another living process is it.
         """
-        me, sampler = myself(), int(self._counters[SAMPLER])
-        if sampler == me and self._turn == self._counters[TURN]:
+        me, sampler = myself(), int(self.counters[SAMPLER])
+        if sampler == me and self._turn == self.counters[TURN]:
             return True
-        if (sampler not in (0, me) and is_alive(sampler)) or not swap(self._counters, SAMPLER, sampler, me):
+        if (sampler not in (0, me) and is_alive(sampler)) or not swap(self.counters, SAMPLER, sampler, me):
             raise RuntimeError(
                 f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only one. "
                 f"Sample there, or end it before process {os.getpid()} takes over."
             )
-        self._turn = int(reserve(self._counters, TURN, 1)) + 1
+        self._turn = int(reserve(self.counters, TURN, 1)) + 1
         return False
 
     def release(self) -> None:
         """Give up being an owner, and the sampler; no thread of this process may be writing."""
-        if self._turn == self._counters[TURN]:
-            swap(self._counters, SAMPLER, myself(), 0)
-        self._owners.release()
+        if self._turn == self.counters[TURN]:
+            swap(self.counters, SAMPLER, myself(), 0)
+        self.owners.release()
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
         """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
         copies = self.empty_words(batch_size)
-        missing = np.arange(batch_size)
-        published = None  # slots to draw from; None for all that have been reserved
-        for turn in range(MOST_DRAWS):
-            newest = self.next_index
-            span = max(1, min(newest - self.oldest_index, self.capacity))
-            slots = (newest - 1 - rng.integers(0, span, len(missing))) % self.capacity
-            if turn % 10 == 9:  # many may be reserved and few published yet, or ever
-                published = self.published_slots()
-            if published is not None and len(published):
-                slots = rng.choice(published, len(missing))
-            part = self.empty_words(len(missing))
-            failed = self.read(slots, np.full(len(missing), NO_INDEX), part)
-            self.count(REJECTED, len(failed))
-            copies[missing] = part
-            missing = missing[failed]
+        missing = self.read(self._draw_slots(batch_size, rng), copies)
+        for turn in range(1, MOST_DRAWS):
             if len(missing) == 0:
                 self.count(SAMPLED, batch_size)
                 return self.as_rows(copies)
+            self.count(REJECTED, len(missing))
+            slots = self._draw_slots(len(missing), rng)
+            if turn % 10 == 0 and len(published := self.published_slots()):
+                slots = rng.choice(
+                    published, len(missing)
+                )  # many may be reserved and few published, for ever
+            part = self.empty_words(len(missing))
+            failed = self.read(slots, part)
+            copies[missing] = part
+            missing = missing[failed]
         raise self.none_to_draw(batch_size)
+
+    def _draw_slots(self, count: int, rng: np.random.Generator) -> Integers:
+        """Draw slots whose newest rows have been reserved."""
+        newest = self.next_index
+        span = max(1, min(newest - self.oldest_index, self.capacity))
+        return (newest - 1 - rng.integers(0, span, count)) % self.capacity
+
+    def read(self, slots: Integers, copies: Words) -> Integers:
+        """Copy whatever rows slots hold; gives the positions, int64[m], of slots without a whole one."""
+        failed = np.empty(len(slots), np.int64)
+        return failed[: read_slots(self.stamps, self.rows, slots, self.oldest_index, copies, failed)]
 
     def none_to_draw(self, batch_size: int) -> Exception:
         """Make the error that says why no row could be drawn."""
@@ -212,49 +231,40 @@ class SharedRing:
             f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
         )
 
-    def read(self, slots: Integers, expected: Integers, copies: Words) -> Integers:
-        """Copy rows into uint64[n, words]; gives the positions, int64[m], of those that were not whole.
-
-        Where `expected` is NO_INDEX any published row will do, and its index is put there.
-        """
-        failed = np.empty(len(slots), np.int64)
-        count = read_rows(self.stamps, self._rows, slots, expected, self.oldest_index, copies, failed)
-        return failed[:count]
-
-    def look(self, slots: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Tell the indexes of the rows published in slots (else NO_INDEX), and which slots somebody holds."""
-        indexes, held = np.empty(len(slots), np.int64), np.empty(len(slots), np.bool_)
-        look(self.stamps, slots, self.oldest_index, indexes, held)
-        return indexes, held
+    def indexes(self, slots: Integers) -> Integers:
+        """Tell the indexes of the rows published in slots, int64[n]; NO_INDEX where there is none."""
+        indexes = np.empty(len(slots), np.int64)
+        look(self.stamps, slots, self.oldest_index, indexes)
+        return indexes
 
     def published_slots(self) -> Integers:
         """List the slots whose rows are published, the oldest first; O(capacity)."""
-        slots = np.arange(min(self.next_index, self.capacity))
-        indexes, _ = self.look(slots)
-        return slots[indexes != NO_INDEX][np.argsort(indexes[indexes != NO_INDEX])]
+        indexes = self.indexes(np.arange(min(self.next_index, self.capacity)))
+        slots = np.flatnonzero(indexes != NO_INDEX)
+        return slots[np.argsort(indexes[slots])]
 
     def all_rows(self) -> Rows:
         """Copy every published row, the oldest first."""
         slots = self.published_slots()
         copies = self.empty_words(len(slots))
-        failed = self.read(slots, np.full(len(slots), NO_INDEX), copies)
+        failed = self.read(slots, copies)
         return self.as_rows(np.delete(copies, failed, axis=0))
 
     def empty_words(self, count: int) -> Words:
         """Make room for the words of `count` rows."""
-        return np.empty((count, self._rows.shape[1]), np.uint64)
+        return np.empty((count, self.rows.shape[1]), np.uint64)
 
     def count(self, counter: int, events: int) -> None:
         """Count events for the statistics."""
         if events:
-            reserve(self._counters, counter, events)
+            reserve(self.counters, counter, events)
 
     def statistics(self) -> Statistics:
         """Read the counters, and ask who is alive."""
         added, sampled, rejected, dropped, stale, born = (
-            int(self._counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, BORN)
+            int(self.counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, BORN)
         )
-        alive, dead = self._owners.count()
+        alive, dead = self.owners.count()
         rate = added / max(1e-9, (time.time_ns() - born) / 1e9)
         return Statistics(added, sampled, rejected, dropped, stale, alive, dead, rate)
 
@@ -264,5 +274,5 @@ class SharedRing:
 
     def clear(self) -> None:
         """Forget every row reserved so far."""
-        self._counters[CLEARED] = self._counters[NEXT_INDEX]
-        self._counters[PUBLISHED_BEFORE_CLEAR] = self._counters[PUBLISHED]
+        self.counters[CLEARED] = self.counters[NEXT_INDEX]
+        self.counters[PUBLISHED_BEFORE_CLEAR] = self.counters[PUBLISHED]

@@ -7,22 +7,25 @@ Left out: what belongs to one stream of steps (n-step windows, shared frames). T
 """
 
 import operator
-import os
-import threading
 from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.archive import Archived
+from replay_tutorial.buffers.counted import Counted
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields
 from replay_tutorial.buffers.ring import checked_size
+from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
-from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.ring import SharedRing, Statistics, ring_specs
+from replay_tutorial.shared.ring import Statistics
+from replay_tutorial.shared.scratch import ScratchStore
+from replay_tutorial.shared.snapshot import restore, taken_apart
 
 
-class MPReplayBuffer:
+class MPReplayBuffer(Handle, Counted, Archived):
     """The newest transitions of many processes, drawn uniformly by one of them.
 
     Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that samples
@@ -35,6 +38,8 @@ class MPReplayBuffer:
         >>> buffer.sample(32)["obs"].shape, buffer.get_stored_size()
         ((32, 4), 10)
     """
+
+    PRIVATE = (*Handle.PRIVATE, "_scratches")
 
     def __init__(
         self,
@@ -77,99 +82,14 @@ class MPReplayBuffer:
                 )
         capacity = checked_size(size)
         self._fields = Fields(env_dict, default_dtype)
-        self._arrays = SharedArrays(self._specs(capacity), self._layout(capacity), path)
         self._rng = np.random.default_rng(seed)
         self._episode_len = 0
-        self._look_into_arrays()
+        self._open(capacity, path)
 
-    @classmethod
-    def attach(
-        cls, address: str | PathLike[str], *, seed: int | np.random.SeedSequence | None = None
-    ) -> Self:
-        """Use the buffer of an unrelated process of the same user.
-
-        Args:
-            address: Its `address`, or the path of its file.
-            seed: Seeds the drawing, if this process is to sample.
-
-        Returns:
-            A buffer that shares everything with the other.
-
-        Raises:
-            OSError: If there is none.
-            ValueError: If there is something else.
-        """
-        buffer = cls.__new__(cls)
-        buffer._arrays = SharedArrays.attach(address)
-        layout = buffer._arrays.layout
-        if layout.get("kind") != cls.__name__:
-            raise ValueError(f"{address} holds a {layout.get('kind')}, not a {cls.__name__}.")
-        buffer._fields = Fields(
-            {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in layout["fields"].items()}
-        )
-        buffer._rng = np.random.default_rng(seed)
-        buffer._episode_len = 0
-        buffer._look_into_arrays()
-        return buffer
-
-    @property
-    def address(self) -> str:
-        """Where an unrelated process of the same user can `attach`, while this process lives or the file lies there.
-
-        Raises:
-            ValueError: If there is no file, and the system is not Linux.
-        """
-        return self._arrays.address
-
-    def _layout(self, capacity: int) -> dict[str, Any]:
-        fields = {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()}
-        return {"kind": type(self).__name__, "size": capacity, "fields": fields}
-
-    def _specs(self, capacity: int) -> Specs:
-        return ring_specs(capacity, self._fields.dtype)
-
-    def _look_into_arrays(self) -> None:
-        self._ring = SharedRing(self._arrays, self._fields.dtype)
-        self._thread_lock = (0, threading.Lock())
-
-    def _between_threads(self) -> threading.Lock:
-        """Give the lock between the sampler's own threads: it dies with them, and a forked child has one anew."""
-        if self._thread_lock[0] != os.getpid():
-            self._thread_lock = (os.getpid(), threading.Lock())
-        return self._thread_lock[1]
-
-    def close(self) -> None:
-        """Give up this process's share of the memory, which is free when the last process has.
-
-        Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the rows
-        later raises ValueError; closing again is harmless.
-        """
-        if "_ring" in self.__dict__:
-            self._ring.release()
-        self.__dict__.pop("_arrays", None)
-        self._forget_views()
-
-    def _forget_views(self) -> None:
-        self.__dict__.pop("_ring", None)
-
-    def __enter__(self) -> Self:
-        """Use the buffer in a `with` block, which closes it."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_arrays", "_ring", "_priorities", "_draw"):
-            raise ValueError(f"This {type(self).__name__} is closed.")
-        return object.__getattribute__(self, name)  # again: the error says what really is missing
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_ring", "_thread_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._look_into_arrays()
+    def _look_into_block(self) -> None:
+        super()._look_into_block()
+        self._scratches = ScratchStore(self._fields.dtype)
+        self._layout = self._block.layout
 
     def add(self, /, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.
@@ -185,9 +105,15 @@ class MPReplayBuffer:
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
         """
-        rows = self._fields.to_rows(*self._fields.to_columns(fields))
-        index = self._ring.append(rows, np.zeros(len(rows)))
-        self._episode_len += len(rows)
+        count, columns = self._fields.to_columns(fields)
+        return self._append(count, columns, None)
+
+    def _append(self, count: int, columns: list[Any], masses: Any) -> int:
+        scratch = self._scratches.take(count)
+        scratch.fill(columns, masses)
+        index = self._ring.append(scratch.words, scratch.masses)
+        self._scratches.give_back(scratch)
+        self._episode_len += count
         return index
 
     def on_episode_end(self) -> None:
@@ -231,6 +157,7 @@ class MPReplayBuffer:
         """
         with self._between_threads():
             self._check_sample(batch_size)
+            self._ring.claim_sampler()
             return self._fields.to_batch(self._ring.draw(batch_size, self._rng))
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
@@ -243,7 +170,7 @@ class MPReplayBuffer:
             For each field an array of shape (stored, *shape).
         """
         rows = self._ring.all_rows()
-        return self._fields.to_batch(self._rng.permutation(rows) if shuffle else rows)
+        return self._fields.to_batch(rows[self._rng.permutation(len(rows))] if shuffle else rows)
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.
@@ -256,25 +183,33 @@ class MPReplayBuffer:
             self._ring.clear()
         self._episode_len = 0
 
-    def get_stored_size(self) -> int:
-        """Count the transitions that are stored."""
-        return self._ring.stored
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one file: rows, counters and this process's random state.
 
-    def __len__(self) -> int:
-        """Count them."""
-        return self._ring.stored
+        Others may go on adding; rows that are replaced before the file is complete are left out. The file holds
+        arrays and text, no pickle, and replaces an old one only when it is complete.
 
-    def get_buffer_size(self) -> int:
-        """Tell how many transitions can be stored."""
-        return self._ring.capacity
+        Args:
+            path: The file; no suffix is added.
 
-    def get_next_index(self) -> int:
-        """Tell the index that the next row will get."""
-        return self._ring.next_index
+        Raises:
+            OSError: If it can't be written. An old file is left as it was.
+        """
+        super().save(path)
 
-    def get_current_episode_len(self) -> int:
-        """Count the transitions that this process added since its last `on_episode_end` or `clear`."""
-        return self._episode_len
+    def load(self, path: str | PathLike[str]) -> None:
+        """Fill a new buffer with what `save` wrote; this process becomes the sampler, and draws on from there.
+
+        Args:
+            path: A file written by a buffer that was built with the same arguments (but for the seed).
+
+        Raises:
+            OSError: If it can't be read.
+            RuntimeError: If another living process is the sampler.
+            ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout or
+                version. Nothing has changed then.
+        """
+        super().load(path)
 
     def is_Nstep(self) -> bool:
         """Tell whether n-step transitions are made here: never."""
@@ -285,16 +220,32 @@ class MPReplayBuffer:
         """Bytes reserved for transitions."""
         return self._ring.nbytes
 
-    @property
-    def bytes_per_transition(self) -> float:
-        """Bytes reserved for each transition that can be stored."""
-        return self.nbytes / self._ring.capacity
+    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        counters, arrays = taken_apart(self._ring)
+        mine = {"episode_len": self._episode_len, "random_state": self._rng.bit_generator.state}
+        return counters | mine, arrays
+
+    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+        """Fill the ring, which must be a new one, from an archive."""
+        count = min(archive.checked_count(counters, "next_index"), self._ring.capacity)
+        self._fill(counters, read_into, np.zeros(count))
+        return self
+
+    def _fill(
+        self, counters: dict[str, Any], read_into: archive.ReadInto, masses: npt.NDArray[np.float64]
+    ) -> None:
+        generator = np.random.default_rng()
+        generator.bit_generator.state = counters["random_state"]
+        episode_len = archive.checked_count(counters, "episode_len")
+        with self._between_threads():
+            self._ring.claim_sampler()
+            restore(self._ring, counters, read_into, masses)
+            self._rng, self._episode_len = generator, episode_len
 
     def _check_sample(self, batch_size: int) -> None:
         if operator.index(batch_size) < 1:
             raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
-        if self._ring.stored == 0 and len(self._ring.published_slots()) == 0:
+        if self._ring.next_index == self._ring.oldest_index:
             raise ValueError(
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
             )
-        self._ring.claim_sampler()

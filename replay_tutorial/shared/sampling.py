@@ -1,0 +1,215 @@
+"""The sampler's kernels: take in what writers have published, draw, and update.
+
+Each call of the sampler is one kernel from end to end: with batches of 64 rows, every step back into Python would
+cost as much as the work itself.
+
+Left out: what to do when a drawn row has been replaced meanwhile; that is `proportional`'s.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.priorities import NO_PRIORITY, mass_of
+from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT
+from replay_tutorial.buffers.sum_tree import ROOT, Masses, Slots, find_stratified, recompute_above
+from replay_tutorial.shared.atomics import (
+    fence_acquire,
+    fence_release,
+    fetch_add,
+    load_acquire,
+    store_release,
+)
+from replay_tutorial.shared.protocol import (
+    CLEARED,
+    HELD,
+    INDEX_SHIFT,
+    NEXT_INDEX,
+    NO_INDEX,
+    REJECTED,
+    SAMPLED,
+    STALE,
+    Integers,
+    Words,
+    read_rows,
+)
+
+Flags = npt.NDArray[np.bool_]
+
+TAKEN_IN, WAITING = (
+    0,
+    1,
+)  # in `progress`: the index up to which slots were looked at, how many are looked at again
+NO_MASS = -1  # no number of rows: stands for a tree from which nothing can be drawn
+
+
+@kernel(
+    "void(int64[::1], int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1], boolean[::1],"
+    " int64[::1], float64[::1], float64[::1])"
+)
+def take_in(
+    counters: Integers,
+    stamps: Integers,
+    masses: Masses,
+    updated_indexes: Integers,
+    updated_masses: Masses,
+    known: Integers,
+    waiting: Slots,
+    is_waiting: Flags,
+    progress: Integers,
+    sums: Masses,
+    minima: Masses,
+) -> None:
+    """Learn of the rows published since the last call, and set the tree."""
+    capacity, leaf_count = stamps.shape[0], sums.shape[0] // 2
+    oldest_index, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
+    first, again = max(progress[TAKEN_IN], next_index - capacity), progress[WAITING]
+    changed = np.empty(again + next_index - first, np.int64)
+    changes, to_come = 0, 0
+    for i in range(changed.shape[0]):
+        slot = waiting[i] if i < again else (first + i - again) % capacity
+        if i >= again and is_waiting[slot]:
+            continue
+        stamp = load_acquire(stamps, slot)
+        index = (stamp >> INDEX_SHIFT) - 1
+        mass = updated_masses[slot] if updated_indexes[slot] == index + 1 else masses[slot]
+        fence_acquire()
+        published = (
+            stamp & HELD == 0 and load_acquire(stamps, slot) == stamp
+        )  # else the mass may be the next row's
+        # The newest row that was reserved here may be still to come, and an older one still be there.
+        is_waiting[slot] = not published or index < next_index - capacity
+        if is_waiting[slot]:
+            waiting[to_come] = slot
+            to_come += 1
+        if not published or index < oldest_index:
+            index, mass = NO_INDEX, 0.0
+        if index != known[slot]:
+            known[slot] = index
+            sums[leaf_count + slot] = mass
+            changed[changes] = slot
+            changes += 1
+    progress[TAKEN_IN], progress[WAITING] = next_index, to_come
+    recompute_above(sums, minima, changed[:changes])
+
+
+@kernel(
+    "int64(int64[::1], int64[::1], uint64[:, ::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1],"
+    " boolean[::1], int64[::1], float64[::1], float64[::1], float64[::1], int64[::1], uint64[:, ::1], int64[::1])"
+)
+def draw_rows(
+    counters: Integers,
+    stamps: Integers,
+    rows: Words,
+    masses: Masses,
+    updated_indexes: Integers,
+    updated_masses: Masses,
+    known: Integers,
+    waiting: Slots,
+    is_waiting: Flags,
+    progress: Integers,
+    sums: Masses,
+    minima: Masses,
+    uniforms: Masses,
+    indexes: Integers,
+    copies: Words,
+    failed: Slots,
+) -> int:
+    """Take in new rows, draw, and copy what was drawn; leaves the masses in the place of the uniform numbers.
+
+    Gives the number of rows that have been replaced meanwhile, and lists where they stand; NO_MASS if there is none.
+    """
+    take_in(
+        counters,
+        stamps,
+        masses,
+        updated_indexes,
+        updated_masses,
+        known,
+        waiting,
+        is_waiting,
+        progress,
+        sums,
+        minima,
+    )
+    if sums[ROOT] == 0.0:
+        return NO_MASS
+    slots = find_stratified(sums, uniforms)
+    for i in range(slots.shape[0]):
+        indexes[i] = known[slots[i]]
+    failures = read_rows(stamps, rows, slots, indexes, load_acquire(counters, CLEARED), copies, failed)
+    for i in range(failures):
+        slot = slots[failed[i]]
+        if not is_waiting[slot]:
+            is_waiting[slot] = True
+            waiting[progress[WAITING]] = slot
+            progress[WAITING] += 1
+    fetch_add(counters, SAMPLED, slots.shape[0] - failures)
+    fetch_add(counters, REJECTED, failures)
+    return failures
+
+
+@kernel(
+    "UniTuple(float64, 2)(int64[::1], int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1],"
+    " boolean[::1], int64[::1], float64[::1], float64[::1], int64[::1], float64[::1], float64, float64, float64)"
+)
+def update_rows(
+    counters: Integers,
+    stamps: Integers,
+    masses: Masses,
+    updated_indexes: Integers,
+    updated_masses: Masses,
+    known: Integers,
+    waiting: Slots,
+    is_waiting: Flags,
+    progress: Integers,
+    sums: Masses,
+    minima: Masses,
+    indexes: Integers,
+    priorities: Masses,
+    alpha: float,
+    eps: float,
+    greatest: float,
+) -> tuple[float, float]:
+    """Take in new rows, then give those that are still there new masses; gives their number and highest priority.
+
+    The number is NEVER_GIVEN_OUT if an index was not, the highest NaN if a priority is none. Nothing has changed then.
+    """
+    take_in(
+        counters,
+        stamps,
+        masses,
+        updated_indexes,
+        updated_masses,
+        known,
+        waiting,
+        is_waiting,
+        progress,
+        sums,
+        minima,
+    )
+    capacity, leaf_count = known.shape[0], sums.shape[0] // 2
+    for i in range(indexes.shape[0]):
+        if not 0 <= indexes[i] < progress[TAKEN_IN]:
+            return NEVER_GIVEN_OUT, 0.0
+        if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
+            return 0, np.nan
+    highest = NO_PRIORITY
+    slots = np.empty(indexes.shape[0], np.int64)
+    count = 0
+    for i in range(indexes.shape[0]):
+        slot = indexes[i] % capacity
+        if known[slot] != indexes[i]:  # trap: the slot holds another row by now
+            continue
+        mass = mass_of(priorities[i], alpha, eps)
+        highest = max(highest, priorities[i])
+        sums[leaf_count + slot] = mass
+        store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
+        fence_release()
+        updated_masses[slot] = mass
+        store_release(updated_indexes, slot, indexes[i] + 1)
+        slots[count] = slot
+        count += 1
+    recompute_above(sums, minima, slots[:count])
+    fetch_add(counters, STALE, indexes.shape[0] - count)
+    return count, highest

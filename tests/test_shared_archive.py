@@ -1,0 +1,156 @@
+"""Save and load of the multi-process buffers: all of it comes back, also from a ring that others write to."""
+
+import multiprocessing
+import time
+import zipfile
+
+import numpy as np
+import pytest
+import shared_rows
+from shared_rows import BUFFERS, assert_whole, every_buffer, row_fields, rows_of, running
+
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer
+
+impatience = shared_rows.impatience
+
+
+def filled(buffer_class, rows, size=50, seed=1):
+    """A buffer with a history: rows, draws, updates of some priorities."""
+    buffer = buffer_class(size, row_fields(), seed=seed)
+    for first in range(0, rows, 7):
+        buffer.add(**rows_of(1, first, min(7, rows - first)))
+        if buffer_class is MPPrioritizedReplayBuffer and first % 3 == 0:
+            indexes = buffer.sample(5)["indexes"]
+            buffer.update_priorities(indexes, np.linspace(0.1, 3.0, 5))
+    return buffer
+
+
+def add_until(stop, buffer, writer):
+    first = 0
+    while not stop.is_set():
+        buffer.add(**rows_of(writer, first, 13))
+        first += 13
+        time.sleep(0.0005)  # so that a snapshot is not lapped
+
+
+def everything(buffer):
+    """All that a buffer tells, its next draws among it."""
+    counts = buffer.statistics()._replace(rows_per_second=0, writers_alive=0, writers_lost=0)
+    told = [counts, len(buffer), buffer.get_next_index(), buffer.get_current_episode_len()]
+    if isinstance(buffer, MPPrioritizedReplayBuffer):
+        told.append(buffer.get_max_priority())
+    batches = [buffer.get_all_transitions()]
+    if len(buffer):
+        batches += [buffer.sample(20) for _ in range(5)]
+    return told, [{name: array.tolist() for name, array in batch.items()} for batch in batches]
+
+
+@every_buffer
+@pytest.mark.parametrize("rows", [0, 1, 7, 49, 50, 51, 230])
+def test_what_is_loaded_is_what_was_saved_and_draws_on_alike(buffer_class, rows, tmp_path):
+    buffer, loaded = filled(buffer_class, rows), buffer_class(50, row_fields(), seed=99)
+    buffer.save(tmp_path / "buffer")
+    loaded.load(tmp_path / "buffer")
+    assert everything(loaded) == everything(buffer)
+    for each in (buffer, loaded):
+        each.add(**rows_of(2, rows, 30))
+    assert everything(loaded) == everything(buffer)
+
+
+def test_updated_priorities_come_back_and_stale_ones_do_not(tmp_path):
+    """Against the buffer of one process, whose tree is its own."""
+    shared = MPPrioritizedReplayBuffer(10, row_fields(), seed=1)
+    single = PrioritizedReplayBuffer(10, row_fields(), seed=1)
+    for buffer in (shared, single):
+        buffer.add(**rows_of(1, 0, 8), priorities=np.arange(8))
+        buffer.sample(4)
+        buffer.update_priorities([2, 5, 2], [9.0, 7.0, 0.5])
+        buffer.add(**rows_of(1, 8, 4))  # over the rows 0 and 1
+        buffer.update_priorities([0, 3], [100.0, 4.0])
+    shared.save(tmp_path / "buffer")
+    loaded = MPPrioritizedReplayBuffer(10, row_fields())
+    loaded.load(tmp_path / "buffer")
+
+    def weights(buffer):
+        batch = buffer.sample(2000, beta=1.0)
+        return dict(zip(batch["indexes"].tolist(), batch["weights"].tolist(), strict=True))
+
+    assert weights(loaded) == weights(single)
+    assert loaded.get_max_priority() == single.get_max_priority()
+
+
+@every_buffer
+def test_a_buffer_that_others_write_to_is_saved_without_a_torn_row(buffer_class, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    buffer = buffer_class(3000, row_fields(), seed=1)
+    stop = context.Event()
+    with running(context, add_until, [(stop, buffer, writer) for writer in (1, 2)]):
+        assert buffer.wait_for(3000, timeout=60)
+        kept = []
+        for _ in range(20):
+            buffer.save(tmp_path / "buffer")
+            loaded = buffer_class(3000, row_fields())
+            loaded.load(tmp_path / "buffer")
+            rows = loaded.get_all_transitions()
+            assert_whole(rows)
+            assert_whole(loaded.sample(100))
+            kept.append(len(rows["obs"]))
+        stop.set()
+    assert 0 < min(kept) <= max(kept), kept
+    assert min(kept) < 3000, "nobody wrote while it was saved: this tests nothing"
+
+
+@every_buffer
+def test_load_refuses_a_buffer_that_is_in_use_and_leaves_it_as_it_was(buffer_class, tmp_path):
+    buffer = filled(buffer_class, 30)
+    buffer.save(tmp_path / "buffer")
+    other = filled(buffer_class, 12)
+    before = filled(buffer_class, 12)
+    with pytest.raises(ValueError, match="12 rows have been added to this one"):
+        other.load(tmp_path / "buffer")
+    assert everything(other) == everything(before)
+
+
+@every_buffer
+def test_a_damaged_or_foreign_file_is_refused_and_nothing_has_changed(buffer_class, tmp_path):
+    path = tmp_path / "buffer"
+    filled(buffer_class, 30).save(path)
+    whole = path.read_bytes()
+    fresh = buffer_class(50, row_fields(), seed=3)
+    for place in range(200, len(whole), 1501):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            fresh.load(path)
+        except ValueError:
+            assert fresh.get_next_index() == 0 and len(fresh) == 0
+        else:  # the bit was one that no reader looks at
+            assert everything(fresh) == everything(filled(buffer_class, 30))
+            fresh = buffer_class(50, row_fields(), seed=3)
+    path.write_bytes(whole)
+    other_class = BUFFERS[buffer_class is MPReplayBuffer]
+    for other in (other_class(50, row_fields()), buffer_class(51, row_fields())):
+        with pytest.raises(ValueError, match="layout"):
+            other.load(path)
+
+
+@every_buffer
+def test_an_index_that_does_not_fit_its_slot_is_refused(buffer_class, tmp_path):
+    path, forged = tmp_path / "buffer", tmp_path / "forged"
+    filled(buffer_class, 30).save(path)
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(forged, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "indexes.npy":
+                data = data[:-8] + np.int64(3).tobytes()  # slot 29 can't hold the index 3
+            new.writestr(name, data)
+    fresh = buffer_class(50, row_fields())
+    with pytest.raises(ValueError, match="does not fit its slot"):
+        fresh.load(forged)
+    assert fresh.get_next_index() == 0
+
+
+@every_buffer
+def test_numpy_opens_the_file_without_pickle(buffer_class, tmp_path):
+    filled(buffer_class, 30).save(tmp_path / "buffer")
+    with np.load(tmp_path / "buffer", allow_pickle=False) as arrays:
+        assert arrays["indexes"].tolist() == list(range(30))

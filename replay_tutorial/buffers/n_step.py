@@ -15,7 +15,7 @@ Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -272,11 +272,30 @@ class NStep:
         """
         return self._batch(self._window(environment).flush())
 
+    def state(self) -> list[Rows]:
+        """Copy the steps that wait, for `restore`: of each environment at most n - 1 records, oldest first."""
+        return [window.waiting.copy() for window in self._windows]
+
+    def restore(self, state: Sequence[Rows]) -> None:
+        """Put waiting steps in the place of those there are now.
+
+        Args:
+            state: What `state` gave, of an `NStep` with the same arguments.
+
+        Raises:
+            ValueError: If the arguments were others. Nothing has changed then.
+        """
+        kind = (self._fields.dtype, 1)
+        most = self._windows[0].settings.size - 1
+        fits = all((rows.dtype, rows.ndim) == kind and len(rows) <= most for rows in state)
+        if len(state) != len(self._windows) or not fits:
+            raise ValueError("The state is that of an NStep with other fields, window or environments.")
+        for window, waiting in zip(self._windows, state, strict=True):
+            window.waiting = waiting.copy()
+
     def _window(self, environment: int) -> Window:
         if not 0 <= environment < len(self._windows):
-            raise IndexError(
-                f"There is no environment {environment}; they are 0 to {len(self._windows) - 1}."
-            )
+            raise IndexError(f"No environment {environment}; they are 0 to {len(self._windows) - 1}.")
         return self._windows[environment]
 
     def _batch(self, rows: Rows) -> Batch | None:

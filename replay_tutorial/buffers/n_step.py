@@ -165,8 +165,7 @@ class Window:
         terminates = np.zeros(count, np.bool_)
         if self._terminates is not None:
             terminates = steps[self._terminates].reshape(count) != 0
-        returns, discounts = np.zeros_like(rewards), np.zeros(count)
-        last_steps = np.zeros(count, np.int64)
+        returns, discounts, last_steps = np.zeros_like(rewards), np.zeros(count), np.zeros(count, np.int64)
         n, gamma = self.settings.size, self.settings.gamma
         whole = fold(rewards, ends, terminates, n, gamma, flush, returns, discounts, last_steps)
         self.waiting = steps[whole:].copy()
@@ -285,10 +284,9 @@ class NStep:
         Raises:
             ValueError: If the arguments were others. Nothing has changed then.
         """
-        kind = (self._fields.dtype, 1)
-        most = self._windows[0].settings.size - 1
-        fits = all((rows.dtype, rows.ndim) == kind and len(rows) <= most for rows in state)
-        if len(state) != len(self._windows) or not fits:
+        dtype, most = self._fields.dtype, self._windows[0].settings.size - 1
+        fit = [rows.dtype == dtype and rows.ndim == 1 and len(rows) <= most for rows in state]
+        if len(fit) != len(self._windows) or not all(fit):
             raise ValueError("The state is that of an NStep with other fields, window or environments.")
         for window, waiting in zip(self._windows, state, strict=True):
             window.waiting = waiting.copy()

@@ -9,9 +9,10 @@ import pytest
 import torch
 import tyro
 
+from replay_tutorial.apex.agent import make_policy
 from replay_tutorial.apex.config import PRESETS, Config, preset
+from replay_tutorial.apex.environments import spaces_of
 from replay_tutorial.apex.evaluate import Evaluation
-from replay_tutorial.apex.networks import DuelingNetwork, get_weights
 from replay_tutorial.apex.run_folder import RunFolder
 
 
@@ -56,7 +57,9 @@ def test_every_setting_is_a_flag_with_a_sentence(capsys):
 
 
 def test_settings_come_back_from_the_folder(tmp_path):
-    config = replace(preset("Acrobot-v1"), hidden_sizes=(7, 9), solved_at=-90.0, runs=tmp_path, seed=3)
+    config = replace(
+        preset("Acrobot-v1"), agent="dqn", hidden_sizes=(7, 9), solved_at=-90.0, runs=tmp_path, seed=3
+    )
     folder = RunFolder.create(config)
     assert folder.path.parent == tmp_path
     assert folder.path.name.startswith("Acrobot-v1__apex_dqn__3__")
@@ -76,15 +79,30 @@ def test_name_of_a_module_makes_no_folders_of_its_own(tmp_path):
     assert RunFolder.create(config).path.parent == tmp_path
 
 
+def policy_of(config, seed):
+    policy = make_policy(config, spaces_of(config.environment))
+    weights = np.random.default_rng(seed).normal(size=policy.weight_count).astype(np.float32)
+    policy.set_weights(weights)
+    return policy, weights
+
+
+def values_of(policy):
+    """What the policy thinks of some rows: numbers that all its weights have a part in."""
+    ones = np.ones((2, 4), np.float32)
+    rows = {"obs": ones, "act": np.arange(2), "rew": ones[:, 0], "next_obs": -ones, "discount": ones[:, 0]}
+    return policy.priorities(rows)
+
+
 def test_policy_comes_back_from_the_folder(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
     folder = RunFolder.create(config)
-    network = DuelingNetwork(4, 2, (8,))
-    folder.save_policy(network, step=1234)
+    policy, weights = policy_of(config, seed=0)
+    folder.save_policy(weights, step=1234)
     assert {path.name for path in folder.path.iterdir()} == {"config.json", "policy.pt"}  # nothing unfinished
     loaded, step = RunFolder.open(folder.path).load_policy()
     assert step == 1234
-    np.testing.assert_array_equal(get_weights(loaded), get_weights(network))
+    np.testing.assert_array_equal(values_of(loaded), values_of(policy))
+    assert not np.array_equal(values_of(policy_of(config, seed=1)[0]), values_of(policy))
 
 
 def test_missing_policy_and_foreign_folder_are_told(tmp_path):
@@ -112,9 +130,10 @@ def test_strangers_policy_cannot_run_code(tmp_path):
 
 
 def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
-    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,)))
-    network = DuelingNetwork(4, 2, (8,))
-    folder.save_policy(network, step=1)
+    config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
+    folder = RunFolder.create(config)
+    policy, weights = policy_of(config, seed=0)
+    folder.save_policy(weights, step=1)
 
     def half_written(contents, path):
         path.write_bytes(b"half")
@@ -122,10 +141,10 @@ def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch, "save", half_written)
     with pytest.raises(OSError, match="disk full"):
-        folder.save_policy(DuelingNetwork(4, 2, (8,)), step=2)
+        folder.save_policy(policy_of(config, seed=1)[1], step=2)
     loaded, step = folder.load_policy()
     assert step == 1
-    np.testing.assert_array_equal(get_weights(loaded), get_weights(network))
+    np.testing.assert_array_equal(values_of(loaded), values_of(policy))
 
 
 def test_final_evaluation_is_written(tmp_path):

@@ -11,11 +11,9 @@ Paper: Horgan et al. 2018, appendices C and F; Schaul et al. 2016, section 4.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
-
-AGENT = "apex_dqn"  # the second part of the run folder's name
 
 
 @dataclass(frozen=True)
@@ -24,6 +22,8 @@ class Config:
 
     environment: Annotated[str, tyro.conf.Positional] = "CartPole-v1"
     """The gymnasium environment, with a flat Box of observations and Discrete actions."""
+    agent: Literal["dqn", "dpg"] | None = None
+    """dqn for Discrete actions, dpg for a Box of them; None takes the one that fits the environment."""
     actors: int = 2
     """Processes that act."""
     environments_per_actor: int = 4

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import TransformAction
+from numpy.typing import NDArray
 
 # gymnasium's Env is generic over observation and action; `spaces_of` has checked both.
 Environment = gym.Env[Any, Any]
@@ -57,6 +58,11 @@ def make_environment(name: str) -> Environment:
         # The network's outputs are counted from 0, so the stored actions are too.
         environment = TransformAction(environment, lambda action: action + first, Discrete(int(actions.n)))
     return environment
+
+
+def playable(actions: NDArray[Any]) -> list[Any]:
+    """Return a batch of actions as what `step` takes: whole numbers, or arrays."""
+    return actions.tolist() if actions.ndim == 1 else list(actions)
 
 
 def spaces_of(name: str) -> Spaces:

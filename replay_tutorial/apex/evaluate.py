@@ -8,15 +8,15 @@ Left out: random no-op starts, videos, several policies at once.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial.apex.environments import make_environment
+from replay_tutorial.apex.environments import make_environment, playable
 
-# observations [episodes, size] → actions int64[episodes]
-Policy = Callable[[NDArray[np.generic]], NDArray[np.int64]]
+# observations [episodes, ...] → actions [episodes, ...]
+Acting = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 class Evaluation(NamedTuple):
@@ -50,13 +50,13 @@ class Evaluation(NamedTuple):
         )
 
 
-def evaluate(policy: Policy, environment: str, seeds: Sequence[int]) -> Evaluation:
+def evaluate(act: Acting, environment: str, seeds: Sequence[int]) -> Evaluation:
     """Play one episode for each seed and return what each brought.
 
     The same policy and seeds bring the same returns.
 
     Args:
-        policy: Chooses actions for a batch of observations.
+        act: Chooses actions for a batch of observations, as `Policy.act_greedily` does.
         environment: The environment's name.
         seeds: One for each episode, at least one.
 
@@ -70,9 +70,9 @@ def evaluate(policy: Policy, environment: str, seeds: Sequence[int]) -> Evaluati
     observations = [env.reset(seed=int(seed))[0] for env, seed in zip(environments, seeds, strict=True)]
     running = list(range(len(seeds)))
     while running:
-        actions = policy(np.stack([observations[episode] for episode in running]))
+        actions = act(np.stack([observations[episode] for episode in running]))
         still_running: list[int] = []
-        for episode, action in zip(running, actions.tolist(), strict=True):
+        for episode, action in zip(running, playable(actions), strict=True):
             observations[episode], reward, terminated, truncated, _ = environments[episode].step(action)
             returns[episode] += float(reward)
             if not (terminated or truncated):

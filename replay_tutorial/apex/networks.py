@@ -69,7 +69,7 @@ def weight_count(network: nn.Module) -> int:
 def get_weights(network: nn.Module) -> NDArray[np.float32]:
     """Return a copy of all weights, one after the other: float32[weight_count]."""
     # A copy: the vector may be read by another process while this network goes on learning.
-    return np.concatenate([weights.detach().numpy().ravel() for weights in network.parameters()])
+    return np.concatenate([weights.detach().cpu().numpy().ravel() for weights in network.parameters()])
 
 
 def set_weights(network: nn.Module, vector: NDArray[np.float32]) -> None:

@@ -25,7 +25,7 @@ class Config:
     agent: Literal["dqn", "dpg"] | None = None
     """dqn for Discrete actions, dpg for a Box of them; None takes the one that fits the environment."""
     actors: int = 2
-    """Processes that act."""
+    """Processes that act; 0 runs everything in one process, in a fixed order: the same run for the same seed."""
     environments_per_actor: int = 4
     """Environments that one actor steps side by side, with one forward pass for all of them."""
     seed: int = 0
@@ -88,6 +88,16 @@ class Config:
     """The run's folder is made in this one."""
     progress: bool = True
     """Show a progress bar."""
+    checkpoint_seconds: float = 120.0
+    """Seconds between checkpoints; more is lost in a crash if it is longer."""
+    checkpoint_steps: int = 20_000
+    """Environment steps between checkpoints with 0 actors, where nothing may depend on time."""
+    restart_limit: int = 5
+    """An actor that has been killed so often in a row, each time within a minute, ends the run."""
+    device: str = "cpu"
+    """Where the learner trains: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
+    prefetch: int | None = None
+    """Batches that a thread prepares while the learner trains; None: 4 on a GPU, 0 else (and always with 0 actors)."""
 
     def __post_init__(self) -> None:
         """Refuse what can't work, before anything is started."""
@@ -99,7 +109,13 @@ class Config:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{name} is {value}; it must be between 0 and 1.")
-        for name in ("learning_rate", "huber_delta", "gradient_norm", "samples_per_insert"):
+        for name in (
+            "learning_rate",
+            "huber_delta",
+            "gradient_norm",
+            "samples_per_insert",
+            "checkpoint_seconds",
+        ):
             value = getattr(self, name)
             if not 0.0 < value < float("inf"):
                 raise ValueError(f"{name} is {value}; it must be positive and finite.")
@@ -116,17 +132,17 @@ class Config:
     @property
     def environment_count(self) -> int:
         """Environments of all actors together: the N of the ladder of ε."""
-        return self.actors * self.environments_per_actor
+        return max(1, self.actors) * self.environments_per_actor
 
 
 # The least value of each count.
 LEAST = {
-    **dict.fromkeys(
-        ["actors", "environments_per_actor", "total_steps", "n_step", "batch_size", "capacity"], 1
-    ),
+    **dict.fromkeys(["environments_per_actor", "total_steps", "n_step", "batch_size", "capacity"], 1),
     **dict.fromkeys(["target_interval", "replay_start", "slack", "send_interval", "publish_interval"], 1),
     **dict.fromkeys(["evaluation_interval", "evaluation_episodes", "record_interval"], 1),
+    **dict.fromkeys(["checkpoint_steps", "restart_limit"], 1),
     **dict.fromkeys(["seed", "confirmation_episodes"], 0),
+    "actors": 0,
     "final_episodes": 2,  # one episode has no spread
     "epsilon_exponent": 0.0,
 }

@@ -82,7 +82,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     except FileNotFoundError as error:
         parser.error(str(error))
     seeds = draw_seeds(np.random.SeedSequence(options.seed), options.episodes)
-    evaluation = play(policy.act_greedily, folder.config().environment, seeds)
+    config = folder.config()
+    evaluation = play(policy.act_greedily, config.environment, seeds, config.evaluation_step_limit)
     print(f"{evaluation}, policy of step {step:,}")
     return 0
 

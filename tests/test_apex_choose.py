@@ -15,7 +15,7 @@ def played(monkeypatch):
     """Scripted evaluations: the next element is what every episode of a round brings."""
     script = []
 
-    def evaluate(policy, environment, seeds):
+    def evaluate(policy, environment, seeds, step_limit):
         return Evaluation(np.full(len(seeds), float(script.pop(0))))
 
     monkeypatch.setattr(choose, "evaluate", evaluate)
@@ -76,7 +76,7 @@ def test_weights_that_are_kept_are_those_that_were_played(played):
 def test_solved_needs_a_mean_surely_above_the_bar(monkeypatch):
     returns = [500.0, 500.0, 500.0, 500.0, 430.0]  # the proof is the last three: mean 476.7, but spread
     monkeypatch.setattr(
-        choose, "evaluate", lambda p, e, seeds: Evaluation(np.array([returns[s - 1] for s in seeds]))
+        choose, "evaluate", lambda p, e, seeds, limit: Evaluation(np.array([returns[s - 1] for s in seeds]))
     )
     chooser = Chooser(StillPolicy(), "CartPole-v1", FIRST, MORE, 475.0)
     assert not chooser.solved

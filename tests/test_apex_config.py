@@ -9,17 +9,19 @@ import pytest
 import torch
 import tyro
 
-from replay_tutorial.apex.agent import make_policy
-from replay_tutorial.apex.config import PRESETS, Config, preset
+from replay_tutorial.apex.agent import exploration_ladder, make_optimizer, make_policy
+from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.apex.dqn import epsilon_ladder
 from replay_tutorial.apex.environments import spaces_of
 from replay_tutorial.apex.evaluate import Evaluation
+from replay_tutorial.apex.presets import PRESETS
 from replay_tutorial.apex.run_folder import RunFolder
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"actors": 0}, "actors"),
+        ({"actors": -1}, "actors"),
         ({"n_step": 0}, "n_step"),
         ({"seed": -1}, "seed"),
         ({"gamma": 1.1}, "gamma"),
@@ -29,6 +31,11 @@ from replay_tutorial.apex.run_folder import RunFolder
         ({"samples_per_insert": float("inf")}, "samples_per_insert"),
         ({"hidden_sizes": ()}, "hidden_sizes"),
         ({"hidden_sizes": (64, 0)}, "hidden_sizes"),
+        ({"policy_hidden_sizes": ()}, "policy_hidden_sizes"),
+        ({"policy_learning_rate": -1.0}, "policy_learning_rate"),
+        ({"noise": -0.1}, "noise"),
+        ({"action_gradient": 0.0}, "action_gradient"),
+        ({"evaluation_step_limit": 0}, "evaluation_step_limit"),
         ({"replay_start": 60_000}, "replay_start"),
         ({"final_episodes": 1}, "final_episodes"),
     ],
@@ -41,6 +48,31 @@ def test_settings_that_cannot_work_are_refused_by_name(changes, named):
 @pytest.mark.parametrize("environment", [*PRESETS, "Somebodys-v7"])
 def test_presets_are_settings_for_their_environment(environment):
     assert preset(environment).environment == environment
+
+
+def test_presets_of_a_family_are_for_all_its_environments():
+    for game in ("ALE/Pong-v5", "ALE/Breakout-v5"):
+        assert (preset(game).batch_size, preset(game).optimizer) == (512, "rmsprop")
+    assert preset("dm_control/cheetah-run-v0").policy_hidden_sizes == (300, 200)
+    assert preset("Somebodys-v7") == Config(environment="Somebodys-v7")
+
+
+def test_optimizers_are_adam_and_the_papers_centered_rmsprop():
+    network = torch.nn.Linear(1, 1)
+    adam = make_optimizer(Config(learning_rate=0.5), network)
+    assert isinstance(adam, torch.optim.Adam)
+    assert adam.param_groups[0]["lr"] == 0.5
+    papers = make_optimizer(preset("ALE/Pong-v5"), network).param_groups[0]
+    assert (papers["lr"], papers["alpha"], papers["eps"]) == (0.00025 / 4, 0.95, 1.5e-7)
+    assert papers["centered"]
+    assert papers["momentum"] == 0
+
+
+def test_exploration_is_a_ladder_for_dqn_and_the_same_noise_for_dpg():
+    dqn = Config(agent="dqn", actors=2, environments_per_actor=2)
+    assert exploration_ladder(dqn).tolist() == epsilon_ladder(4).tolist()
+    dpg = replace(dqn, agent="dpg", noise=0.2)
+    assert exploration_ladder(dpg).tolist() == [0.2] * 4
 
 
 def test_every_setting_is_a_flag_with_a_sentence(capsys):

@@ -119,10 +119,10 @@ def ones(size):
 
 def test_actors_first_priorities_are_the_learners_for_the_same_weights():
     torch.manual_seed(0)
-    network = DuelingNetwork(4, 2, (16,))
+    network = DuelingNetwork((4,), 2, (16,))
     rows = random_batch(32, np.random.default_rng(0))
     agent = agent_of(network)
-    policy = DQNPolicy(DuelingNetwork(4, 2, (16,)))
+    policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
     policy.set_weights(agent.weights())
     by_actor = policy.priorities(rows)
     by_learner, _ = agent.update(rows, ones(32))
@@ -133,7 +133,7 @@ def test_actors_first_priorities_are_the_learners_for_the_same_weights():
 
 def test_priorities_are_those_from_before_the_step():
     torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork(4, 2, (16,)))
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)))
     rows = random_batch(8, np.random.default_rng(1))
     batch = Batch.from_rows(rows)
     before = priorities_of(td_errors(agent.online, agent.target, batch))
@@ -144,7 +144,7 @@ def test_priorities_are_those_from_before_the_step():
 
 def test_target_network_is_copied_every_target_interval_updates_and_stays_otherwise():
     torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork(4, 2, (16,)), target_interval=2)
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)), target_interval=2)
     rows = random_batch(8, np.random.default_rng(1))
 
     def distance():
@@ -159,7 +159,7 @@ def test_target_network_is_copied_every_target_interval_updates_and_stays_otherw
 
 def test_rows_of_weight_zero_teach_nothing():
     torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork(4, 2, (16,)))
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)))
     before = get_weights(agent.online)
     agent.update(random_batch(8, np.random.default_rng(1)), 0 * ones(8))
     np.testing.assert_array_equal(get_weights(agent.online), before)
@@ -167,7 +167,7 @@ def test_rows_of_weight_zero_teach_nothing():
 
 def test_repeated_updates_on_terminal_rows_learn_their_rewards():
     torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork(4, 2, (64,)), learning_rate=1e-2, target_interval=10)
+    agent = agent_of(DuelingNetwork((4,), 2, (64,)), learning_rate=1e-2, target_interval=10)
     rows = random_batch(16, np.random.default_rng(2))
     rows["discount"][:] = 0.0
     for _ in range(500):
@@ -179,7 +179,7 @@ def test_repeated_updates_on_terminal_rows_learn_their_rewards():
 
 def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
     torch.manual_seed(0)
-    agent, other = (agent_of(DuelingNetwork(4, 2, (16,)), target_interval=3) for _ in range(2))
+    agent, other = (agent_of(DuelingNetwork((4,), 2, (16,)), target_interval=3) for _ in range(2))
     generator = np.random.default_rng(3)
     first, second = random_batch(8, generator), random_batch(8, generator)
     for _ in range(4):
@@ -207,7 +207,7 @@ def test_ladder_of_one_rung_is_the_base():
 
 
 def test_epsilon_of_one_acts_at_random_and_of_zero_greedily():
-    policy = DQNPolicy(DuelingNetwork(4, 2, (16,)))
+    policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
     with_bias = np.zeros(weight_count(policy.network), np.float32)
     with_bias[-1] = 1.0  # the last action is always the best
     policy.set_weights(with_bias)

@@ -87,7 +87,7 @@ class Actor:
         self.weights_version = 0
         self.windows = n_step_windows(config, task.spaces)
 
-        self.environments = [make_environment(config.environment) for _ in self.exploration]
+        self.environments = [make_environment(config.environment, training=True) for _ in self.exploration]
         seeds = env_seed.generate_state(len(self.environments))
         starts = [env.reset(seed=int(seed))[0] for env, seed in zip(self.environments, seeds, strict=True)]
         self.observations = np.stack(starts)  # [environments, ...]
@@ -130,8 +130,9 @@ class Actor:
             self.steps["obs"][row] = self.observations
             self.steps["act"][row] = actions
             for number, (env, action) in enumerate(zip(self.environments, playable(actions), strict=True)):
-                observation, reward, terminated, truncated, _ = env.step(action)
-                self.returns[number] += float(reward)
+                observation, reward, terminated, truncated, info = env.step(action)
+                # An Atari game's reward is clipped, and an episode is one life: `info` has the game's own.
+                self.returns[number] += info.get("score", float(reward))
                 self.lengths[number] += 1
                 self.steps["rew"][row, number] = reward
                 self.steps["terminated"][row, number] = terminated
@@ -139,9 +140,10 @@ class Actor:
                 # Before any reset: after a truncation the target looks at this observation, not at the next start.
                 self.steps["next_obs"][row, number] = observation
                 if terminated or truncated:
-                    report.returns.append(float(self.returns[number]))
-                    report.lengths.append(int(self.lengths[number]))
-                    self.returns[number] = self.lengths[number] = 0
+                    if info.get("game_over", True):
+                        report.returns.append(float(self.returns[number]))
+                        report.lengths.append(int(self.lengths[number]))
+                        self.returns[number] = self.lengths[number] = 0
                     observation, _ = env.reset()
                 self.observations[number] = observation
         return report

@@ -34,6 +34,7 @@ class Chooser:
         first_seeds: Episodes of the first round, for every network.
         more_seeds: Episodes of the second round, for those that may be the best; maybe none.
         solved_at: The mean return that has to be surpassed surely; None if there is no such bar.
+        step_limit: Where episodes are cut; None never cuts.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class Chooser:
         first_seeds: Sequence[int],
         more_seeds: Sequence[int],
         solved_at: float | None,
+        step_limit: int | None = None,
     ) -> None:
         self.policy = policy
         self.environment = environment
         self.first_seeds = first_seeds
         self.more_seeds = more_seeds
         self.solved_at = solved_at
+        self.step_limit = step_limit
         self.best: Candidate | None = None
 
     def consider(self, weights: NDArray[np.float32], step: int) -> Evaluation:
@@ -74,4 +77,4 @@ class Chooser:
         )
 
     def _play(self, seeds: Sequence[int]) -> Evaluation:
-        return evaluate(self.policy.act_greedily, self.environment, seeds)
+        return evaluate(self.policy.act_greedily, self.environment, seeds, self.step_limit)

@@ -123,7 +123,12 @@ class Run:
         self.learner = Learner(config, agent, self.replay, self.limiter, self.mailbox)
         threshold = config.solved_at if config.solved_at is not None else solved_threshold(config.environment)
         self.chooser = Chooser(
-            self.policy, config.environment, self.seeds.evaluation, self.seeds.confirmation, threshold
+            self.policy,
+            config.environment,
+            self.seeds.evaluation,
+            self.seeds.confirmation,
+            threshold,
+            config.evaluation_step_limit,
         )
         self.folder = RunFolder.create(config)
 
@@ -204,6 +209,11 @@ class Run:
     def final_evaluation(self, chosen: Candidate, seconds: float) -> Evaluation:
         """Measure the chosen policy on episodes that played no part in choosing it."""
         self.policy.set_weights(chosen.weights)
-        evaluation = evaluate(self.policy.act_greedily, self.config.environment, self.seeds.final)
+        evaluation = evaluate(
+            self.policy.act_greedily,
+            self.config.environment,
+            self.seeds.final,
+            self.config.evaluation_step_limit,
+        )
         self.folder.save_evaluation(evaluation, chosen.step, seconds)
         return evaluation

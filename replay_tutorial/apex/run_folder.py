@@ -78,7 +78,9 @@ class RunFolder:
     def config(self) -> Config:
         """Read the settings."""
         settings = json.loads((self.path / "config.json").read_text())["config"]
-        settings["hidden_sizes"] = tuple(settings["hidden_sizes"])
+        settings = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+        }
         settings["runs"] = Path(settings["runs"])
         return Config(**settings)
 

@@ -70,22 +70,20 @@ def evaluate(arguments: Sequence[str]) -> int:
     if options.episodes < 1:
         parser.error(f"--episodes {options.episodes}: at least 1 is needed")
 
-    from functools import partial
-
     import numpy as np
 
     from replay_tutorial.apex.evaluate import draw_seeds
     from replay_tutorial.apex.evaluate import evaluate as play
-    from replay_tutorial.apex.networks import greedy_actions
     from replay_tutorial.apex.run_folder import RunFolder
 
     try:
         folder = RunFolder.open(options.run)
-        network, step = folder.load_policy()
+        policy, step = folder.load_policy()
     except FileNotFoundError as error:
         parser.error(str(error))
     seeds = draw_seeds(np.random.SeedSequence(options.seed), options.episodes)
-    evaluation = play(partial(greedy_actions, network), folder.config().environment, seeds)
+    config = folder.config()
+    evaluation = play(policy.act_greedily, config.environment, seeds, config.evaluation_step_limit)
     print(f"{evaluation}, policy of step {step:,}")
     return 0
 

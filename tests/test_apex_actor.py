@@ -5,26 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replay_tutorial.apex.actor import Actor, epsilon_ladder, first_priorities
+from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.networks import DuelingNetwork, get_weights, set_weights
+from replay_tutorial.apex.dqn import epsilon_ladder
 from replay_tutorial.apex.run import Run
 from replay_tutorial.shared.memory import SharedArrays
 
 COUNTING = "test_apex_environments:Counting-v0"
-
-
-def test_ladder_has_the_papers_rungs():
-    ladder = epsilon_ladder(8)
-    assert ladder[0] == pytest.approx(0.4)
-    assert ladder[1] == pytest.approx(0.4**2)
-    assert ladder[-1] == pytest.approx(0.4**8)
-    assert epsilon_ladder(3).tolist() == pytest.approx([0.4, 0.4**4.5, 0.4**8])
-
-
-def test_ladder_of_one_rung_is_the_base():
-    assert epsilon_ladder(1).tolist() == [0.4]
-    assert epsilon_ladder(1, base=0.3, exponent=5.0).tolist() == [0.3]
 
 
 def actor_of(tmp_path, environment=COUNTING, number=0, **changes):
@@ -45,20 +32,8 @@ def test_rungs_are_dealt_out_to_the_actors(tmp_path):
     first, _ = actor_of(tmp_path, actors=2, environments_per_actor=4)
     second, _ = actor_of(tmp_path, number=1, actors=2, environments_per_actor=4)
     ladder = epsilon_ladder(8)
-    np.testing.assert_array_equal(first.epsilons, ladder[::2])
-    np.testing.assert_array_equal(second.epsilons, ladder[1::2])
-
-
-def test_epsilon_of_one_acts_at_random_and_of_zero_greedily(tmp_path):
-    actor, _ = actor_of(tmp_path)
-    with_bias = get_weights(actor.network) * 0.0
-    with_bias[-1] = 1.0  # the last action is always the best
-    set_weights(actor.network, with_bias)
-    actor.epsilons = np.array([0.0, 1.0])
-    actions = np.array([actor.choose_actions() for _ in range(400)])
-    assert set(actions[:, 0].tolist()) == {1}
-    # Binomial(400, 1/2): six standard deviations to each side
-    assert 140 < actions[:, 1].sum() < 260
+    np.testing.assert_array_equal(first.exploration, ladder[::2])
+    np.testing.assert_array_equal(second.exploration, ladder[1::2])
 
 
 def played_rows(actor, rounds=5):
@@ -119,19 +94,23 @@ def test_rows_arrive_in_the_replay_with_the_actors_priorities(tmp_path):
     for name, values in rows.items():
         np.testing.assert_array_equal(stored[name], values)
     assert run.limiter.inserts == len(rows["rew"])
-    assert run.replay.get_max_priority() == pytest.approx(first_priorities(actor.network, rows).max())
+    assert run.replay.get_max_priority() == pytest.approx(actor.policy.priorities(rows).max())
 
 
 def test_actor_takes_the_learners_weights(tmp_path):
     actor, run = actor_of(tmp_path)
-    network = run.learner.agent.online
-    assert not np.array_equal(get_weights(actor.network), get_weights(network))
+    actor.play()
+    rows = actor.fold()
+    before = actor.policy.priorities(rows)
     actor.pull_weights()
-    np.testing.assert_array_equal(get_weights(actor.network), get_weights(network))
-    other = DuelingNetwork(2, 2, run.config.hidden_sizes)
-    run.mailbox.publish(get_weights(other))
+    run.policy.set_weights(run.learner.agent.weights())
+    np.testing.assert_array_equal(actor.policy.priorities(rows), run.policy.priorities(rows))
+    assert not np.array_equal(actor.policy.priorities(rows), before)
+    other = np.random.default_rng(0).normal(size=run.policy.weight_count).astype(np.float32)
+    run.mailbox.publish(other)
     actor.pull_weights()
-    np.testing.assert_array_equal(get_weights(actor.network), get_weights(other))
+    run.policy.set_weights(other)
+    np.testing.assert_array_equal(actor.policy.priorities(rows), run.policy.priorities(rows))
 
 
 def test_actor_that_is_told_to_stop_does_not_wait_for_the_learner(tmp_path):

@@ -9,16 +9,19 @@ import pytest
 import torch
 import tyro
 
-from replay_tutorial.apex.config import PRESETS, Config, preset
+from replay_tutorial.apex.agent import exploration_ladder, make_optimizer, make_policy
+from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.apex.dqn import epsilon_ladder
+from replay_tutorial.apex.environments import spaces_of
 from replay_tutorial.apex.evaluate import Evaluation
-from replay_tutorial.apex.networks import DuelingNetwork, get_weights
+from replay_tutorial.apex.presets import PRESETS
 from replay_tutorial.apex.run_folder import RunFolder
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"actors": 0}, "actors"),
+        ({"actors": -1}, "actors"),
         ({"n_step": 0}, "n_step"),
         ({"seed": -1}, "seed"),
         ({"gamma": 1.1}, "gamma"),
@@ -28,6 +31,11 @@ from replay_tutorial.apex.run_folder import RunFolder
         ({"samples_per_insert": float("inf")}, "samples_per_insert"),
         ({"hidden_sizes": ()}, "hidden_sizes"),
         ({"hidden_sizes": (64, 0)}, "hidden_sizes"),
+        ({"policy_hidden_sizes": ()}, "policy_hidden_sizes"),
+        ({"policy_learning_rate": -1.0}, "policy_learning_rate"),
+        ({"noise": -0.1}, "noise"),
+        ({"action_gradient": 0.0}, "action_gradient"),
+        ({"evaluation_step_limit": 0}, "evaluation_step_limit"),
         ({"replay_start": 60_000}, "replay_start"),
         ({"final_episodes": 1}, "final_episodes"),
     ],
@@ -40,6 +48,31 @@ def test_settings_that_cannot_work_are_refused_by_name(changes, named):
 @pytest.mark.parametrize("environment", [*PRESETS, "Somebodys-v7"])
 def test_presets_are_settings_for_their_environment(environment):
     assert preset(environment).environment == environment
+
+
+def test_presets_of_a_family_are_for_all_its_environments():
+    for game in ("ALE/Pong-v5", "ALE/Breakout-v5"):
+        assert (preset(game).batch_size, preset(game).optimizer) == (512, "rmsprop")
+    assert preset("dm_control/cheetah-run-v0").policy_hidden_sizes == (300, 200)
+    assert preset("Somebodys-v7") == Config(environment="Somebodys-v7")
+
+
+def test_optimizers_are_adam_and_the_papers_centered_rmsprop():
+    network = torch.nn.Linear(1, 1)
+    adam = make_optimizer(Config(learning_rate=0.5), network)
+    assert isinstance(adam, torch.optim.Adam)
+    assert adam.param_groups[0]["lr"] == 0.5
+    papers = make_optimizer(preset("ALE/Pong-v5"), network).param_groups[0]
+    assert (papers["lr"], papers["alpha"], papers["eps"]) == (0.00025 / 4, 0.95, 1.5e-7)
+    assert papers["centered"]
+    assert papers["momentum"] == 0
+
+
+def test_exploration_is_a_ladder_for_dqn_and_the_same_noise_for_dpg():
+    dqn = Config(agent="dqn", actors=2, environments_per_actor=2)
+    assert exploration_ladder(dqn).tolist() == epsilon_ladder(4).tolist()
+    dpg = replace(dqn, agent="dpg", noise=0.2)
+    assert exploration_ladder(dpg).tolist() == [0.2] * 4
 
 
 def test_every_setting_is_a_flag_with_a_sentence(capsys):
@@ -56,7 +89,9 @@ def test_every_setting_is_a_flag_with_a_sentence(capsys):
 
 
 def test_settings_come_back_from_the_folder(tmp_path):
-    config = replace(preset("Acrobot-v1"), hidden_sizes=(7, 9), solved_at=-90.0, runs=tmp_path, seed=3)
+    config = replace(
+        preset("Acrobot-v1"), agent="dqn", hidden_sizes=(7, 9), solved_at=-90.0, runs=tmp_path, seed=3
+    )
     folder = RunFolder.create(config)
     assert folder.path.parent == tmp_path
     assert folder.path.name.startswith("Acrobot-v1__apex_dqn__3__")
@@ -76,15 +111,30 @@ def test_name_of_a_module_makes_no_folders_of_its_own(tmp_path):
     assert RunFolder.create(config).path.parent == tmp_path
 
 
+def policy_of(config, seed):
+    policy = make_policy(config, spaces_of(config.environment))
+    weights = np.random.default_rng(seed).normal(size=policy.weight_count).astype(np.float32)
+    policy.set_weights(weights)
+    return policy, weights
+
+
+def values_of(policy):
+    """What the policy thinks of some rows: numbers that all its weights have a part in."""
+    ones = np.ones((2, 4), np.float32)
+    rows = {"obs": ones, "act": np.arange(2), "rew": ones[:, 0], "next_obs": -ones, "discount": ones[:, 0]}
+    return policy.priorities(rows)
+
+
 def test_policy_comes_back_from_the_folder(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
     folder = RunFolder.create(config)
-    network = DuelingNetwork(4, 2, (8,))
-    folder.save_policy(network, step=1234)
+    policy, weights = policy_of(config, seed=0)
+    folder.save_policy(weights, step=1234)
     assert {path.name for path in folder.path.iterdir()} == {"config.json", "policy.pt"}  # nothing unfinished
     loaded, step = RunFolder.open(folder.path).load_policy()
     assert step == 1234
-    np.testing.assert_array_equal(get_weights(loaded), get_weights(network))
+    np.testing.assert_array_equal(values_of(loaded), values_of(policy))
+    assert not np.array_equal(values_of(policy_of(config, seed=1)[0]), values_of(policy))
 
 
 def test_missing_policy_and_foreign_folder_are_told(tmp_path):
@@ -112,9 +162,10 @@ def test_strangers_policy_cannot_run_code(tmp_path):
 
 
 def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
-    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,)))
-    network = DuelingNetwork(4, 2, (8,))
-    folder.save_policy(network, step=1)
+    config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
+    folder = RunFolder.create(config)
+    policy, weights = policy_of(config, seed=0)
+    folder.save_policy(weights, step=1)
 
     def half_written(contents, path):
         path.write_bytes(b"half")
@@ -122,10 +173,10 @@ def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch, "save", half_written)
     with pytest.raises(OSError, match="disk full"):
-        folder.save_policy(DuelingNetwork(4, 2, (8,)), step=2)
+        folder.save_policy(policy_of(config, seed=1)[1], step=2)
     loaded, step = folder.load_policy()
     assert step == 1
-    np.testing.assert_array_equal(get_weights(loaded), get_weights(network))
+    np.testing.assert_array_equal(values_of(loaded), values_of(policy))
 
 
 def test_final_evaluation_is_written(tmp_path):

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from replay_tutorial import NStep
-from replay_tutorial.apex.actor import first_priorities
-from replay_tutorial.apex.dqn import Batch, DoubleDQN, priorities_of, targets, td_errors, weighted_loss
-from replay_tutorial.apex.networks import DuelingNetwork, get_weights
+from replay_tutorial.apex.dqn import DQNAgent, DQNPolicy, epsilon_ladder, targets, td_errors
+from replay_tutorial.apex.networks import DuelingNetwork, get_weights, weight_count
+from replay_tutorial.apex.td_error import Batch, priorities_of, weighted_loss
 
 torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
 
@@ -108,16 +108,24 @@ def random_batch(size, generator):
 
 
 def agent_of(network, **changes):
-    settings = {"learning_rate": 1e-3, "huber_delta": 1.0, "gradient_norm": 10.0, "target_interval": 2}
-    return DoubleDQN(network, **(settings | changes))
+    settings = {"huber_delta": 1.0, "gradient_norm": 10.0, "target_interval": 2}
+    optimizer = torch.optim.Adam(network.parameters(), lr=changes.pop("learning_rate", 1e-3))
+    return DQNAgent(network, optimizer, **(settings | changes))
+
+
+def ones(size):
+    return np.ones(size, np.float32)
 
 
 def test_actors_first_priorities_are_the_learners_for_the_same_weights():
     torch.manual_seed(0)
-    network = DuelingNetwork(4, 2, (16,))
+    network = DuelingNetwork((4,), 2, (16,))
     rows = random_batch(32, np.random.default_rng(0))
-    by_actor = first_priorities(network, rows)
-    by_learner, _ = agent_of(network).update(Batch.from_rows(rows), torch.ones(32))
+    agent = agent_of(network)
+    policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
+    policy.set_weights(agent.weights())
+    by_actor = policy.priorities(rows)
+    by_learner, _ = agent.update(rows, ones(32))
     np.testing.assert_allclose(by_actor, by_learner, rtol=1e-6)
     assert (by_actor >= 0).all()
     assert by_actor.std() > 0.1  # of random rows: no constant in disguise
@@ -125,43 +133,87 @@ def test_actors_first_priorities_are_the_learners_for_the_same_weights():
 
 def test_priorities_are_those_from_before_the_step():
     torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork(4, 2, (16,)))
-    batch = Batch.from_rows(random_batch(8, np.random.default_rng(1)))
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)))
+    rows = random_batch(8, np.random.default_rng(1))
+    batch = Batch.from_rows(rows)
     before = priorities_of(td_errors(agent.online, agent.target, batch))
-    priorities, _ = agent.update(batch, torch.ones(8))
+    priorities, _ = agent.update(rows, ones(8))
     np.testing.assert_array_equal(priorities, before)
     assert not np.array_equal(priorities_of(td_errors(agent.online, agent.target, batch)), before)
 
 
 def test_target_network_is_copied_every_target_interval_updates_and_stays_otherwise():
     torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork(4, 2, (16,)), target_interval=2)
-    batch = Batch.from_rows(random_batch(8, np.random.default_rng(1)))
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)), target_interval=2)
+    rows = random_batch(8, np.random.default_rng(1))
 
     def distance():
         return np.abs(get_weights(agent.online) - get_weights(agent.target)).max()
 
     assert distance() == 0.0
-    agent.update(batch, torch.ones(8))
+    agent.update(rows, ones(8))
     assert distance() > 0.0
-    agent.update(batch, torch.ones(8))
+    agent.update(rows, ones(8))
     assert distance() == 0.0
 
 
 def test_rows_of_weight_zero_teach_nothing():
     torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork(4, 2, (16,)))
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)))
     before = get_weights(agent.online)
-    agent.update(Batch.from_rows(random_batch(8, np.random.default_rng(1))), torch.zeros(8))
+    agent.update(random_batch(8, np.random.default_rng(1)), 0 * ones(8))
     np.testing.assert_array_equal(get_weights(agent.online), before)
 
 
 def test_repeated_updates_on_terminal_rows_learn_their_rewards():
     torch.manual_seed(0)
-    agent = agent_of(DuelingNetwork(4, 2, (64,)), learning_rate=1e-2, target_interval=10)
+    agent = agent_of(DuelingNetwork((4,), 2, (64,)), learning_rate=1e-2, target_interval=10)
     rows = random_batch(16, np.random.default_rng(2))
     rows["discount"][:] = 0.0
-    batch = Batch.from_rows(rows)
     for _ in range(500):
-        priorities, _ = agent.update(batch, torch.ones(16))
+        priorities, metrics = agent.update(rows, ones(16))
     assert priorities.max() < 0.05
+    assert metrics["td_loss"] < 1e-3
+    assert metrics["q_values"] == pytest.approx(rows["rew"].mean(), abs=0.05)
+
+
+def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
+    torch.manual_seed(0)
+    agent, other = (agent_of(DuelingNetwork((4,), 2, (16,)), target_interval=3) for _ in range(2))
+    generator = np.random.default_rng(3)
+    first, second = random_batch(8, generator), random_batch(8, generator)
+    for _ in range(4):
+        agent.update(first, ones(8))
+    other.load_state_dict(agent.state_dict())
+    for _ in range(4):  # on the same way even across the next copy into the target network
+        np.testing.assert_array_equal(
+            agent.update(second, ones(8)).priorities, other.update(second, ones(8)).priorities
+        )
+    np.testing.assert_array_equal(agent.weights(), other.weights())
+    assert agent.updates == other.updates == 8
+
+
+def test_ladder_has_the_papers_rungs():
+    ladder = epsilon_ladder(8)
+    assert ladder[0] == pytest.approx(0.4)
+    assert ladder[1] == pytest.approx(0.4**2)
+    assert ladder[-1] == pytest.approx(0.4**8)
+    assert epsilon_ladder(3).tolist() == pytest.approx([0.4, 0.4**4.5, 0.4**8])
+
+
+def test_ladder_of_one_rung_is_the_base():
+    assert epsilon_ladder(1).tolist() == [0.4]
+    assert epsilon_ladder(1, base=0.3, exponent=5.0).tolist() == [0.3]
+
+
+def test_epsilon_of_one_acts_at_random_and_of_zero_greedily():
+    policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
+    with_bias = np.zeros(weight_count(policy.network), np.float32)
+    with_bias[-1] = 1.0  # the last action is always the best
+    policy.set_weights(with_bias)
+    generator, observations = np.random.default_rng(0), np.zeros((2, 4), np.float32)
+    actions = np.array([policy.act(observations, np.array([0.0, 1.0]), generator) for _ in range(400)])
+    assert set(actions[:, 0].tolist()) == {1}
+    assert policy.act_greedily(observations).tolist() == [1, 1]
+    # Binomial(400, 1/2): six standard deviations to each side
+    assert 140 < actions[:, 1].sum() < 260

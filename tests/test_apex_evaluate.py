@@ -12,7 +12,7 @@ from replay_tutorial.apex.run import RunSeeds
 
 def policy_of(seed):
     torch.manual_seed(seed)
-    network = DuelingNetwork(4, 2, (16,))
+    network = DuelingNetwork((4,), 2, (16,))
     return lambda observations: greedy_actions(network, observations)
 
 
@@ -53,6 +53,16 @@ def test_summary_of_an_evaluation():
 def test_evaluation_without_seeds_is_refused():
     with pytest.raises(ValueError, match="at least 1 seed"):
         evaluate(leaning_policy, "CartPole-v1", [])
+
+
+def test_episode_that_does_not_end_is_cut_at_the_step_limit_and_counted():
+    evaluation = evaluate(leaning_policy, "test_apex_environments:Endless-v0", [0, 1], step_limit=30)
+    np.testing.assert_array_equal(evaluation.returns, [30.0, 30.0])
+    assert evaluation.cut == 2
+    assert "2 cut at the step limit" in str(evaluation)
+    whole = evaluate(leaning_policy, "test_apex_environments:Counting-v0", [0, 1], step_limit=5)
+    assert whole.cut == 0
+    assert "cut" not in str(whole)
 
 
 def test_seeds_of_the_final_episodes_played_no_part_in_choosing():

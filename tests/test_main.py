@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from replay_tutorial.__main__ import main
+from replay_tutorial.apex.agent import make_agent
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.networks import DuelingNetwork
+from replay_tutorial.apex.environments import spaces_of
 from replay_tutorial.apex.run_folder import RunFolder
 
 
@@ -71,8 +72,9 @@ def test_settings_that_cannot_work_are_refused(arguments, capsys):
 
 @pytest.fixture
 def run(tmp_path):
-    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
-    folder.save_policy(DuelingNetwork(4, 2, (128, 128)), step=1234)
+    config = replace(preset("CartPole-v1"), runs=tmp_path)
+    folder = RunFolder.create(config)
+    folder.save_policy(make_agent(config, spaces_of(config.environment)).weights(), step=1234)
     (folder.path / "progress.csv").write_text("step,episodic_return,evaluation\n10,20.0,\n20,30.0,35.0\n")
     return folder.path
 

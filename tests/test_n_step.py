@@ -448,3 +448,35 @@ class TestNStep:
                 if came is not None:
                     rows[environment] += came["obs"].tolist()
         assert rows == [[0, 1, 2, 3], [100, 101, 102, 103, 104]]
+
+    @pytest.mark.parametrize("stop", range(7))
+    def test_restored_window_goes_on_as_the_one_that_was_copied(self, stop, tmp_path):
+        def steps(window, first, last):
+            came = [
+                window.add(number, **step(10 * number + t, rew=t, truncated=t == 4))
+                for t in range(first, last)
+                for number in range(2)
+            ]
+            return [as_bytes(rows) for rows in came if rows is not None]
+
+        straight, stopped, restored = (NStep(ENV_DICT, n_step(3), environments=2) for _ in range(3))
+        before = steps(stopped, 0, stop)
+        np.savez(tmp_path / "state.npz", *stopped.state())
+        restored.add(0, **step(99))  # forgotten
+        with np.load(tmp_path / "state.npz", allow_pickle=False) as file:
+            restored.restore([file["arr_0"], file["arr_1"]])
+        stopped.add(0, **step(99))  # the copy is a copy
+        assert before + steps(restored, stop, 8) == steps(straight, 0, 8)
+
+    def test_state_of_another_kind_of_window_is_refused(self):
+        other_fields = {**ENV_DICT, "obs": {"shape": 2}}
+        longer = NStep(ENV_DICT, n_step(9), environments=2)
+        longer.add(1, rew=np.ones(4), **{name: np.zeros(4) for name in ENV_DICT if name != "rew"})
+        window = NStep(ENV_DICT, n_step(3), environments=2)
+        window.add(0, **step(7))
+        for other in (NStep(ENV_DICT, n_step(3)), NStep(other_fields, n_step(3), environments=2), longer):
+            with pytest.raises(ValueError):
+                window.restore(other.state())
+        rows = window.on_episode_end(0)
+        assert rows is not None
+        assert rows["obs"].tolist() == [7]

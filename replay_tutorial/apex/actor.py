@@ -1,10 +1,10 @@
-"""The actor: a process that plays with a copy of the learner's network and sends what it lived through to the replay.
+"""The actor: a process that plays with a copy of the learner's policy and sends what it lived through to the replay.
 
 It is curious to its own degree, so that all actors together see many kinds of states. It folds its steps into n-step
-rows, gives each row its first priority from its own network, and sends them by the run, not one by one. So the replay
+rows, gives each row its first priority from its own networks, and sends them by the run, not one by one. So the replay
 never holds a row that nobody has judged, and is rarely disturbed.
 
-Left out: recurrent state, policies other than ε-greedy, being started again after a fault.
+Left out: recurrent state, being started again after a fault.
 
 Paper: Horgan et al. 2018, section 3 and algorithm 1; the ladder of ε in section 4.1.
 """
@@ -24,27 +24,12 @@ import torch
 from numpy.typing import NDArray
 
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, NStep, SamplesPerInsert, fields_from_spaces
+from replay_tutorial.apex.agent import exploration_ladder, make_policy
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.dqn import Batch, priorities_of, td_errors
-from replay_tutorial.apex.environments import Spaces, make_environment
-from replay_tutorial.apex.networks import DuelingNetwork, greedy_actions, set_weights
+from replay_tutorial.apex.environments import Spaces, make_environment, playable
 from replay_tutorial.shared.memory import SharedArrays
 
 PATIENCE = 0.1  # seconds that an actor waits for the limiter before it looks at the stop flag again
-
-
-def epsilon_ladder(count: int, base: float = 0.4, exponent: float = 7.0) -> NDArray[np.float64]:
-    """Return how often each of `count` environments acts at random: float64[count], from curious to greedy.
-
-    A ladder of one rung has the first one's ε.
-
-    Example:
-        >>> epsilon_ladder(3).round(4).tolist()
-        [0.4, 0.0162, 0.0007]
-    """
-    rungs = np.arange(count) / max(1, count - 1)  # i / (N - 1), and 0 for N = 1
-    # ε_i = ε^(1 + i/(N-1) · α)   with ε = 0.4, α = 7   (Horgan et al. 2018, section 4.1)
-    return base ** (1.0 + rungs * exponent)
 
 
 def n_step_windows(config: Config, spaces: Spaces) -> NStep:
@@ -85,29 +70,27 @@ class Failure(NamedTuple):
 
 
 class Actor:
-    """Some environments, their n-step windows, and a copy of the network.
+    """Some environments, their n-step windows, and a copy of the policy.
 
-    One environment here is one actor of the paper: it has its own ε, and the rungs of the ladder are dealt out so that
+    One environment here is one actor of the paper: it has its own ε or σ, and the rungs of the ladder are dealt out so that
     each process gets curious and greedy ones.
     """
 
     def __init__(self, task: ActorTask) -> None:
         config = task.config
         self.task = task
-        ladder = epsilon_ladder(config.environment_count, config.epsilon_base, config.epsilon_exponent)
-        self.epsilons = ladder[task.number :: config.actors]  # float64[environments]
+        ladder = exploration_ladder(config)
+        self.exploration = ladder[task.number :: config.actors]  # float64[environments]
         env_seed, action_seed = task.seed.spawn(2)
         self.generator = np.random.default_rng(action_seed)
-        self.network = DuelingNetwork(
-            task.spaces.observation_size, task.spaces.action_count, config.hidden_sizes
-        )
+        self.policy = make_policy(config, task.spaces)
         self.weights_version = 0
         self.windows = n_step_windows(config, task.spaces)
 
-        self.environments = [make_environment(config.environment) for _ in self.epsilons]
+        self.environments = [make_environment(config.environment, training=True) for _ in self.exploration]
         seeds = env_seed.generate_state(len(self.environments))
         starts = [env.reset(seed=int(seed))[0] for env, seed in zip(self.environments, seeds, strict=True)]
-        self.observations = np.stack(starts)  # [environments, observation_size]
+        self.observations = np.stack(starts)  # [environments, ...]
         self.returns = np.zeros(len(starts))  # float64[environments], of the unfinished episodes
         self.lengths = np.zeros(len(starts), np.int64)
 
@@ -137,18 +120,19 @@ class Actor:
         """Copy the newest weights, if there are newer ones than ours."""
         if (news := self.task.mailbox.pull(self.weights_version)) is not None:
             self.weights_version, vector = news
-            set_weights(self.network, vector)
+            self.policy.set_weights(vector)
 
     def play(self) -> Report:
         """Fill `steps`; report the episodes that ended meanwhile."""
         report = Report([], [])
         for row in range(self.task.config.send_interval):
-            actions = self.choose_actions()
+            actions = self.policy.act(self.observations, self.exploration, self.generator)
             self.steps["obs"][row] = self.observations
             self.steps["act"][row] = actions
-            for number, env in enumerate(self.environments):
-                observation, reward, terminated, truncated, _ = env.step(int(actions[number]))
-                self.returns[number] += float(reward)
+            for number, (env, action) in enumerate(zip(self.environments, playable(actions), strict=True)):
+                observation, reward, terminated, truncated, info = env.step(action)
+                # An Atari game's reward is clipped, and an episode is one life: `info` has the game's own.
+                self.returns[number] += info.get("score", float(reward))
                 self.lengths[number] += 1
                 self.steps["rew"][row, number] = reward
                 self.steps["terminated"][row, number] = terminated
@@ -156,19 +140,13 @@ class Actor:
                 # Before any reset: after a truncation the target looks at this observation, not at the next start.
                 self.steps["next_obs"][row, number] = observation
                 if terminated or truncated:
-                    report.returns.append(float(self.returns[number]))
-                    report.lengths.append(int(self.lengths[number]))
-                    self.returns[number] = self.lengths[number] = 0
+                    if info.get("game_over", True):
+                        report.returns.append(float(self.returns[number]))
+                        report.lengths.append(int(self.lengths[number]))
+                        self.returns[number] = self.lengths[number] = 0
                     observation, _ = env.reset()
                 self.observations[number] = observation
         return report
-
-    def choose_actions(self) -> NDArray[np.int64]:
-        """Return an ε-greedy action for each environment: int64[environments]."""
-        actions = greedy_actions(self.network, self.observations)
-        curious = self.generator.random(len(actions)) < self.epsilons
-        random_actions = self.generator.integers(self.task.spaces.action_count, size=len(actions))
-        return np.where(curious, random_actions, actions)
 
     def fold(self) -> dict[str, NDArray[Any]] | None:
         """Turn the steps into the n-step rows that are whole by now; None if there are none."""
@@ -183,21 +161,12 @@ class Actor:
 
     def send(self, rows: dict[str, NDArray[Any]]) -> None:
         """Add rows with their first priorities to the replay, as soon as the limiter lets us."""
-        priorities = first_priorities(self.network, rows)
+        priorities = self.policy.priorities(rows)
         while not self.task.limiter.await_can_insert(len(priorities), timeout=PATIENCE):
             if self.stopped():
                 return
         self.task.replay.add(**rows, priorities=priorities)
         self.task.limiter.inserted(len(priorities))
-
-
-def first_priorities(network: DuelingNetwork, rows: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
-    """Return |TD error| of rows, float32[rows], by a network that stands for the target network, too.
-
-    (Horgan et al. 2018, algorithm 1, line 10: the actor has no other network.)
-    """
-    with torch.no_grad():
-        return priorities_of(td_errors(network, network, Batch.from_rows(rows)))
 
 
 def run_actor(task: ActorTask) -> None:

@@ -8,56 +8,65 @@ Left out: averaging the weights of several networks.
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_tutorial.apex.agent import Policy
 from replay_tutorial.apex.evaluate import Evaluation, evaluate
-from replay_tutorial.apex.networks import DuelingNetwork, greedy_actions
 
 
 class Candidate(NamedTuple):
-    """A network as it was at one moment, and how it did."""
+    """An agent as it was at one moment, and how it did."""
 
-    network: DuelingNetwork  # a copy
+    weights: NDArray[np.float32]  # of its policy
     step: int  # when it was copied, in environment steps
     proof: Evaluation  # the second round; the first one where there is no second
 
 
 class Chooser:
-    """Keeps a copy of the best network seen.
+    """Keeps the weights of the best policy seen.
 
     Args:
+        policy: Plays the episodes, with the weights that it is given.
         environment: The environment's name.
         first_seeds: Episodes of the first round, for every network.
         more_seeds: Episodes of the second round, for those that may be the best; maybe none.
         solved_at: The mean return that has to be surpassed surely; None if there is no such bar.
+        step_limit: Where episodes are cut; None never cuts.
     """
 
     def __init__(
         self,
+        policy: Policy,
         environment: str,
         first_seeds: Sequence[int],
         more_seeds: Sequence[int],
         solved_at: float | None,
+        step_limit: int | None = None,
     ) -> None:
+        self.policy = policy
         self.environment = environment
         self.first_seeds = first_seeds
         self.more_seeds = more_seeds
         self.solved_at = solved_at
+        self.step_limit = step_limit
         self.best: Candidate | None = None
 
-    def consider(self, network: DuelingNetwork, step: int) -> Evaluation:
-        """Evaluate a network and keep a copy of it if it is the best one so far.
+    def consider(self, weights: NDArray[np.float32], step: int) -> Evaluation:
+        """Evaluate weights and keep them if they are the best so far; the vector must not change afterwards.
 
         Returns:
-            What it brought in the first round.
+            What they brought in the first round.
         """
-        first = self._play(network, self.first_seeds)
+        self.policy.set_weights(weights)
+        first = self._play(self.first_seeds)
         if self.best is None or first.mean >= self.best.proof.mean:
-            proof = self._play(network, self.more_seeds) if self.more_seeds else first
+            proof = self._play(self.more_seeds) if self.more_seeds else first
             # At a tie the later one: it has learned more.
             if self.best is None or proof.mean >= self.best.proof.mean:
-                self.best = Candidate(deepcopy(network), step, proof)
+                self.best = Candidate(weights, step, proof)
         return first
 
     @property
@@ -67,5 +76,5 @@ class Chooser:
             self.solved_at is not None and self.best is not None and self.best.proof.surely >= self.solved_at
         )
 
-    def _play(self, network: DuelingNetwork, seeds: Sequence[int]) -> Evaluation:
-        return evaluate(lambda observations: greedy_actions(network, observations), self.environment, seeds)
+    def _play(self, seeds: Sequence[int]) -> Evaluation:
+        return evaluate(self.policy.act_greedily, self.environment, seeds, self.step_limit)

@@ -1,11 +1,10 @@
-"""Double DQN: what the actors and the learner mean by an error.
+"""Double DQN: the agent for a few actions, one of which is the best.
 
-Q(s, a) should equal the rewards of the next n steps plus the discounted worth of the state that follows. The difference
-is the TD error: the learner makes it smaller, and replay gives rows with a great one more attention. One function,
-`td_errors`, computes it for both sides, so that an actor's first priority and the learner's later ones are the same
+The worth of a state is that of its best action, and a greedy policy takes just that one. One function, `td_errors`,
+computes the TD error for both sides, so that an actor's first priority and the learner's later ones are the same
 quantity.
 
-Left out: distributional and noisy variants, value rescaling, reward clipping.
+Left out: distributional and noisy variants, value rescaling.
 
 Papers: Mnih et al. 2015 (target network), van Hasselt et al. 2016 (double Q-learning), Schaul et al. 2016 (importance
 weights), Horgan et al. 2018 (n-step targets with prioritized replay: Ape-X).
@@ -15,31 +14,29 @@ weights), Horgan et al. 2018 (n-step targets with prioritized replay: Ape-X).
 # (torch's own annotations are incomplete)
 
 from copy import deepcopy
-from typing import NamedTuple, Self
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
-from replay_tutorial.apex.networks import DuelingNetwork
+from replay_tutorial.apex.networks import get_weights, greedy_actions, set_weights, weight_count
+from replay_tutorial.apex.td_error import Batch, Rows, Update, priorities_of, weighted_loss
 
 
-class Batch(NamedTuple):
-    """Rows as the n-step window made them; `B` is the batch size."""
+def epsilon_ladder(count: int, base: float = 0.4, exponent: float = 7.0) -> NDArray[np.float64]:
+    """Return how often each of `count` environments acts at random: float64[count], from curious to greedy.
 
-    obs: Tensor  # float32[B, observation_size]   s_t
-    act: Tensor  # int64[B]                       a_t
-    rew: Tensor  # float32[B]                     Σ_{i<k} γ^i r_{t+i+1}, the k ≤ n rewards that were there
-    next_obs: Tensor  # float32[B, observation_size]   s_{t+k}
-    discount: Tensor  # float32[B]                γ^k, and 0 where the episode terminated
+    A ladder of one rung has the first one's ε.
 
-    @classmethod
-    def from_rows(cls, rows: dict[str, NDArray[np.generic]]) -> Self:
-        """Take the five fields out of sampled rows, without a copy."""
-        fields = {name: torch.from_numpy(rows[name]) for name in cls._fields}
-        return cls(**fields)
+    Example:
+        >>> epsilon_ladder(3).round(4).tolist()
+        [0.4, 0.0162, 0.0007]
+    """
+    rungs = np.arange(count) / max(1, count - 1)  # i / (N - 1), and 0 for N = 1
+    # ε_i = ε^(1 + i/(N-1) · α)   with ε = 0.4, α = 7   (Horgan et al. 2018, section 4.1)
+    return base ** (1.0 + rungs * exponent)
 
 
 def targets(online: nn.Module, target: nn.Module, batch: Batch) -> Tensor:
@@ -61,67 +58,97 @@ def td_errors(online: nn.Module, target: nn.Module, batch: Batch) -> Tensor:
 
     The learner passes its two networks. An actor, which has only a copy of the online one, passes that twice.
     """
-    q_values: Tensor = online(batch.obs).gather(1, batch.act.unsqueeze(1)).squeeze(1)  # float32[B]
-    return targets(online, target, batch) - q_values
+    return targets(online, target, batch) - q_values(online, batch)
 
 
-def weighted_loss(errors: Tensor, weights: Tensor, huber_delta: float) -> Tensor:
-    """Return the mean of weight · huber(δ), one number.
+def q_values(network: nn.Module, batch: Batch) -> Tensor:
+    """Return Q(s_t, a_t): float32[B]."""
+    return network(batch.obs).gather(1, batch.act.unsqueeze(1)).squeeze(1)
 
-    Replay draws surprising rows too often; the importance weight takes that back (Schaul et al. 2016, section 3.4).
-    Huber's loss is δ²/2 up to |δ| = huber_delta and straight beyond, so that one wild target can't throw the network.
+
+class DQNPolicy:
+    """What an actor or an evaluator has of the agent: a copy of the online network.
+
+    Args:
+        network: Of the shape of the agent's; its weights come by `set_weights`.
     """
-    zeros = torch.zeros_like(errors)
-    losses = functional.huber_loss(errors, zeros, reduction="none", delta=huber_delta)  # float32[B]
-    return (weights * losses).mean()
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+        self.weight_count = weight_count(network)
+
+    def set_weights(self, vector: NDArray[np.float32]) -> None:
+        """Take over what `DQNAgent.weights` returned."""
+        set_weights(self.network, vector)
+
+    def act(
+        self,
+        observations: NDArray[Any],
+        exploration: NDArray[np.float64],
+        generator: np.random.Generator,
+    ) -> NDArray[np.int64]:
+        """Return an action for each observation, random in a share `exploration` (ε) of the cases: int64[batch]."""
+        with torch.inference_mode():
+            values: NDArray[np.float32] = self.network(torch.from_numpy(observations)).numpy()
+        curious = generator.random(len(values)) < exploration
+        random_actions = generator.integers(values.shape[1], size=len(values))
+        return np.where(curious, random_actions, values.argmax(axis=1))
+
+    def act_greedily(self, observations: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the best action for each observation: int64[batch]."""
+        return greedy_actions(self.network, observations)
+
+    def priorities(self, rows: Rows) -> NDArray[np.float32]:
+        """Return |TD error| of n-step rows, float32[rows], by a network that stands for the target network, too.
+
+        (Horgan et al. 2018, algorithm 1, line 10: the actor has no other network.)
+        """
+        with torch.no_grad():
+            return priorities_of(td_errors(self.network, self.network, Batch.from_rows(rows)))
 
 
-def priorities_of(errors: Tensor) -> NDArray[np.float32]:
-    """Return |δ|: float32[B]. The exponent α and the small constant ε belong to the replay, not here."""
-    return errors.detach().abs().numpy()
-
-
-class DoubleDQN:
+class DQNAgent:
     """The learner's two networks and its optimizer.
 
     Args:
-        network: The online network; the target network starts as a copy of it.
-        learning_rate: Adam's step size.
+        network: The online network, on its device; the target network starts as a copy of it.
+        optimizer: Of the online network's weights.
         huber_delta: Where Huber's loss turns from a square into a straight line.
         gradient_norm: Gradients longer than this are shortened to it.
         target_interval: Updates between copies of the online weights into the target network.
+        device: Where the network is.
     """
 
     def __init__(
         self,
-        network: DuelingNetwork,
+        network: nn.Module,
+        optimizer: torch.optim.Optimizer,
         *,
-        learning_rate: float,
         huber_delta: float,
         gradient_norm: float,
         target_interval: int,
+        device: str = "cpu",
     ) -> None:
         self.online = network
         self.target = deepcopy(network).requires_grad_(False)
-        # fused: one call instead of several for each tensor, a fifth of the whole update at this size.
-        self.optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, eps=1e-5, fused=True)
+        self.optimizer = optimizer
         self.huber_delta = huber_delta
         self.gradient_norm = gradient_norm
         self.target_interval = target_interval
+        self.device = device
         self.updates = 0
 
-    def update(self, batch: Batch, weights: Tensor) -> tuple[NDArray[np.float32], float]:
+    def update(self, rows: Rows, weights: NDArray[np.float32]) -> Update:
         """Take one step of gradient descent.
 
         Args:
-            batch: Sampled rows.
+            rows: Sampled rows, `B` of them.
             weights: Their importance weights, float32[B].
-
-        Returns:
-            The rows' new priorities, float32[B], from before the step (Horgan et al. 2018, algorithm 2), and the loss.
         """
-        errors = td_errors(self.online, self.target, batch)
-        loss = weighted_loss(errors, weights, self.huber_delta)
+        batch = Batch.from_rows(rows, self.device)
+        predicted = q_values(self.online, batch)  # float32[B]
+        errors = targets(self.online, self.target, batch) - predicted
+        loss = weighted_loss(errors, torch.as_tensor(weights, device=self.device), self.huber_delta)
         self.optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(self.online.parameters(), self.gradient_norm)
@@ -129,9 +156,27 @@ class DoubleDQN:
         self.updates += 1
         if self.updates % self.target_interval == 0:
             self.target.load_state_dict(self.online.state_dict())
-        return priorities_of(errors), loss.item()
+        # The mean of Q should settle near the returns.
+        metrics = {"td_loss": loss.item(), "q_values": predicted.detach().mean().item()}
+        return Update(priorities_of(errors), metrics)
 
-    def mean_q(self, batch: Batch) -> float:
-        """Return the mean of Q(s, a) over a batch, for the curves: it should settle near the returns."""
-        with torch.inference_mode():
-            return self.online(batch.obs).gather(1, batch.act.unsqueeze(1)).mean().item()
+    def weights(self) -> NDArray[np.float32]:
+        """Return a copy of the online network's weights: all that a `DQNPolicy` needs."""
+        return get_weights(self.online)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that decides how learning goes on; the arrays are the agent's own, not copies."""
+        return {
+            "online": self.online.state_dict(),
+            "target": self.target.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned."""
+        self.online.load_state_dict(state["online"])
+        self.target.load_state_dict(state["target"])
+        # A copy: an optimizer keeps the very arrays that it is given, and changes them.
+        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
+        self.updates = int(state["updates"])

@@ -8,21 +8,23 @@ Left out: random no-op starts, videos, several policies at once.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial.apex.environments import make_environment
+from replay_tutorial.apex.environments import make_environment, playable
 
-# observations [episodes, size] → actions int64[episodes]
-Policy = Callable[[NDArray[np.generic]], NDArray[np.int64]]
+# observations [episodes, ...] → actions [episodes, ...]
+Acting = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 class Evaluation(NamedTuple):
     """The returns of some episodes, undiscounted."""
 
     returns: NDArray[np.float64]  # float64[episodes], in the order of the seeds
+    cut: int = 0  # episodes that were cut at the step limit, with what they had brought until then
 
     @property
     def mean(self) -> float:
@@ -44,21 +46,26 @@ class Evaluation(NamedTuple):
     def __str__(self) -> str:
         """Return one line: `mean 498.2 ± 0.9 (standard error; lowest 431.0, highest 500.0, 100 episodes)`."""
         low, high = self.returns.min(), self.returns.max()
+        cut = f", {self.cut} cut at the step limit" if self.cut else ""
         return (
             f"mean {self.mean:.1f} ± {self.standard_error:.1f} "
-            f"(standard error; lowest {low:.1f}, highest {high:.1f}, {len(self.returns)} episodes)"
+            f"(standard error; lowest {low:.1f}, highest {high:.1f}, {len(self.returns)} episodes{cut})"
         )
 
 
-def evaluate(policy: Policy, environment: str, seeds: Sequence[int]) -> Evaluation:
+def evaluate(
+    act: Acting, environment: str, seeds: Sequence[int], step_limit: int | None = None
+) -> Evaluation:
     """Play one episode for each seed and return what each brought.
 
     The same policy and seeds bring the same returns.
 
     Args:
-        policy: Chooses actions for a batch of observations.
+        act: Chooses actions for a batch of observations, as `Policy.act_greedily` does.
         environment: The environment's name.
         seeds: One for each episode, at least one.
+        step_limit: Episodes are cut after so many steps, because a greedy policy can get stuck in an environment
+            without a time limit of its own; None never cuts.
 
     Raises:
         ValueError: If there are no seeds.
@@ -69,10 +76,13 @@ def evaluate(policy: Policy, environment: str, seeds: Sequence[int]) -> Evaluati
     returns = np.zeros(len(seeds))  # float64[episodes]
     observations = [env.reset(seed=int(seed))[0] for env, seed in zip(environments, seeds, strict=True)]
     running = list(range(len(seeds)))
-    while running:
-        actions = policy(np.stack([observations[episode] for episode in running]))
+    steps = count(1) if step_limit is None else range(1, step_limit + 1)
+    for _ in steps:
+        if not running:
+            break
+        actions = act(np.stack([observations[episode] for episode in running]))
         still_running: list[int] = []
-        for episode, action in zip(running, actions.tolist(), strict=True):
+        for episode, action in zip(running, playable(actions), strict=True):
             observations[episode], reward, terminated, truncated, _ = environments[episode].step(action)
             returns[episode] += float(reward)
             if not (terminated or truncated):
@@ -80,7 +90,7 @@ def evaluate(policy: Policy, environment: str, seeds: Sequence[int]) -> Evaluati
         running = still_running
     for env in environments:
         env.close()
-    return Evaluation(returns)
+    return Evaluation(returns, cut=len(running))
 
 
 def draw_seeds(seed: np.random.SeedSequence, count: int) -> list[int]:

@@ -9,15 +9,9 @@ Left out: prefetching, GPUs, several learners.
 Paper: Horgan et al. 2018, algorithm 2.
 """
 
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
-
-import torch
-
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
+from replay_tutorial.apex.agent import Agent
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.dqn import Batch, DoubleDQN
-from replay_tutorial.apex.networks import DuelingNetwork, get_weights
 
 
 class Learner:
@@ -25,7 +19,7 @@ class Learner:
 
     Args:
         config: The run's settings.
-        network: The online network, with its first weights.
+        agent: What learns, with its first weights.
         replay: Where rows come from and priorities go to.
         limiter: Says when an update is due.
         mailbox: Where weights go to; the first ones at once, so that actors start from them.
@@ -34,7 +28,7 @@ class Learner:
     def __init__(
         self,
         config: Config,
-        network: DuelingNetwork,
+        agent: Agent,
         replay: MPPrioritizedReplayBuffer,
         limiter: SamplesPerInsert,
         mailbox: Mailbox,
@@ -43,16 +37,9 @@ class Learner:
         self.replay = replay
         self.limiter = limiter
         self.mailbox = mailbox
-        self.agent = DoubleDQN(
-            network,
-            learning_rate=config.learning_rate,
-            huber_delta=config.huber_delta,
-            gradient_norm=config.gradient_norm,
-            target_interval=config.target_interval,
-        )
-        self.loss = float("nan")
-        self.mean_q = float("nan")
-        self.mailbox.publish(get_weights(network))
+        self.agent = agent
+        self.metrics: dict[str, float] = {}  # of the last update
+        self.mailbox.publish(agent.weights())
 
     @property
     def updates(self) -> int:
@@ -66,11 +53,8 @@ class Learner:
             return False
         sample = self.replay.sample(size, beta=self.config.beta)
         self.limiter.sampled(size)
-        batch = Batch.from_rows(sample)
-        priorities, self.loss = self.agent.update(batch, torch.from_numpy(sample["weights"]))
+        priorities, self.metrics = self.agent.update(sample, sample["weights"])
         self.replay.update_priorities(sample["indexes"], priorities)
         if self.updates % self.config.publish_interval == 0:
-            self.mailbox.publish(get_weights(self.agent.online))
-        if self.updates % self.config.record_interval == 0:
-            self.mean_q = self.agent.mean_q(batch)
+            self.mailbox.publish(self.agent.weights())
         return True

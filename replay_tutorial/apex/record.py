@@ -108,8 +108,8 @@ class Recorder:
             "steps_per_second": (step - self.last_step) / seconds,
             "updates_per_second": (learner.updates - self.last_update) / seconds,
             "replay_ratio": learner.updates * learner.config.batch_size / max(1, step),
-            "td_loss": learner.loss,
-            "q_values": learner.mean_q,
+            "td_loss": learner.metrics.get("td_loss"),
+            "q_values": learner.metrics.get("q_values"),
             "stale_updates": float(learner.replay.stale_updates),
             "evaluation": None if evaluation is None else evaluation.mean,
         }

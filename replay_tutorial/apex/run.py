@@ -16,8 +16,7 @@ Paper: Horgan et al. 2018, figure 1.
 # (torch's own annotations are incomplete)
 
 import time
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
@@ -27,12 +26,12 @@ import torch
 
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 from replay_tutorial.apex.actor import ActorTask, n_step_windows
+from replay_tutorial.apex.agent import agent_name, make_agent, make_policy
 from replay_tutorial.apex.choose import Candidate, Chooser
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.environments import Spaces, solved_threshold, spaces_of
 from replay_tutorial.apex.evaluate import Evaluation, draw_seeds, evaluate
 from replay_tutorial.apex.learner import Learner
-from replay_tutorial.apex.networks import DuelingNetwork, greedy_actions, weight_count
 from replay_tutorial.apex.plot import draw_curves
 from replay_tutorial.apex.record import Recorder
 from replay_tutorial.apex.run_folder import RunFolder
@@ -102,8 +101,8 @@ class Run:
     """Everything that a run consists of."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
         self.spaces: Spaces = spaces_of(config.environment)
+        self.config = config = replace(config, agent=agent_name(config, self.spaces))
         self.seeds = RunSeeds(config)
         torch.manual_seed(self.seeds.network)
         fields = n_step_windows(config, self.spaces).env_dict
@@ -118,11 +117,19 @@ class Run:
             min_size=config.replay_start,
             error_buffer=max(1.0, rows * config.samples_per_insert) + config.batch_size,
         )
-        network = DuelingNetwork(self.spaces.observation_size, self.spaces.action_count, config.hidden_sizes)
-        self.mailbox = Mailbox(weight_count(network))
-        self.learner = Learner(config, network, self.replay, self.limiter, self.mailbox)
+        agent = make_agent(config, self.spaces)
+        self.policy = make_policy(config, self.spaces)
+        self.mailbox = Mailbox(self.policy.weight_count)
+        self.learner = Learner(config, agent, self.replay, self.limiter, self.mailbox)
         threshold = config.solved_at if config.solved_at is not None else solved_threshold(config.environment)
-        self.chooser = Chooser(config.environment, self.seeds.evaluation, self.seeds.confirmation, threshold)
+        self.chooser = Chooser(
+            self.policy,
+            config.environment,
+            self.seeds.evaluation,
+            self.seeds.confirmation,
+            threshold,
+            config.evaluation_step_limit,
+        )
         self.folder = RunFolder.create(config)
 
     def run(self) -> Result:
@@ -191,17 +198,22 @@ class Run:
         return "interrupted"
 
     def consider(self, recorder: Recorder) -> None:
-        """Evaluate the online network, and save it if it is the best so far."""
+        """Evaluate the policy as it is, and save it if it is the best so far."""
         before, step = self.chooser.best, self.limiter.inserts
-        evaluation = self.chooser.consider(self.learner.agent.online, step)
+        evaluation = self.chooser.consider(self.learner.agent.weights(), step)
         recorder.record(step, evaluation)
         if (best := self.chooser.best) is not None and best is not before:
-            self.folder.save_policy(best.network, best.step)
+            self.folder.save_policy(best.weights, best.step)
             recorder.say(f"{step:>9,} steps, {self.learner.updates:>7,} updates: best so far, {best.proof}")
 
     def final_evaluation(self, chosen: Candidate, seconds: float) -> Evaluation:
         """Measure the chosen policy on episodes that played no part in choosing it."""
-        policy = partial(greedy_actions, chosen.network)
-        evaluation = evaluate(policy, self.config.environment, self.seeds.final)
+        self.policy.set_weights(chosen.weights)
+        evaluation = evaluate(
+            self.policy.act_greedily,
+            self.config.environment,
+            self.seeds.final,
+            self.config.evaluation_step_limit,
+        )
         self.folder.save_evaluation(evaluation, chosen.step, seconds)
         return evaluation

@@ -4,7 +4,7 @@
         config.json      every setting, with the versions of what ran
         progress.csv     one line for each record, see `Recorder`
         events.out...    the same for TensorBoard
-        policy.pt        the chosen network
+        policy.pt        the chosen policy's weights
         evaluation.json  what it brought in the final evaluation
         learning_curve.png
 
@@ -13,6 +13,9 @@ one. A policy is loaded without pickle, so that a stranger's file can't run code
 
 Left out: checkpoints to go on from.
 """
+
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
 
 import dataclasses
 import json
@@ -24,12 +27,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from replay_tutorial.apex.config import AGENT, Config
+from replay_tutorial.apex.agent import Policy, make_policy
+from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.environments import spaces_of
 from replay_tutorial.apex.evaluate import Evaluation
-from replay_tutorial.apex.networks import DuelingNetwork
 
 
 class RunFolder:
@@ -47,7 +52,7 @@ class RunFolder:
         """Make a new folder in `config.runs` and write the settings and versions into it."""
         # `module:Name-v0` and names with slashes would make folders of their own.
         environment = config.environment.replace("/", "-").replace(":", "-")
-        name = f"{environment}__{AGENT}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+        name = f"{environment}__apex_{config.agent}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
         path = config.runs / name
         attempt = 1
         while path.exists():  # an earlier run of the same second
@@ -73,19 +78,21 @@ class RunFolder:
     def config(self) -> Config:
         """Read the settings."""
         settings = json.loads((self.path / "config.json").read_text())["config"]
-        settings["hidden_sizes"] = tuple(settings["hidden_sizes"])
+        settings = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+        }
         settings["runs"] = Path(settings["runs"])
         return Config(**settings)
 
-    def save_policy(self, network: DuelingNetwork, step: int) -> Path:
-        """Write a network and the environment step at which it was chosen."""
+    def save_policy(self, weights: NDArray[np.float32], step: int) -> Path:
+        """Write a policy's weights and the environment step at which it was chosen."""
         path = self.path / "policy.pt"
-        contents = {"weights": network.state_dict(), "step": step}
+        contents = {"weights": torch.from_numpy(weights), "step": step}
         replace_file(path, lambda unfinished: torch.save(contents, unfinished))
         return path
 
-    def load_policy(self) -> tuple[DuelingNetwork, int]:
-        """Read the network and its step.
+    def load_policy(self) -> tuple[Policy, int]:
+        """Read the policy and its step.
 
         Raises:
             FileNotFoundError: If the run ended before it chose a policy.
@@ -95,10 +102,9 @@ class RunFolder:
             raise FileNotFoundError(f"{path} doesn't exist: the run ended before its first evaluation.")
         contents = torch.load(path, weights_only=True, map_location="cpu")
         config = self.config()
-        spaces = spaces_of(config.environment)
-        network = DuelingNetwork(spaces.observation_size, spaces.action_count, config.hidden_sizes)
-        network.load_state_dict(contents["weights"])
-        return network, int(contents["step"])
+        policy = make_policy(config, spaces_of(config.environment))
+        policy.set_weights(contents["weights"].numpy())
+        return policy, int(contents["step"])
 
     def save_evaluation(self, evaluation: Evaluation, step: int, seconds: float) -> Path:
         """Write what the chosen policy brought in the end, and how long the run took."""

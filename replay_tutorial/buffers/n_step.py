@@ -15,7 +15,7 @@ Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -165,8 +165,7 @@ class Window:
         terminates = np.zeros(count, np.bool_)
         if self._terminates is not None:
             terminates = steps[self._terminates].reshape(count) != 0
-        returns, discounts = np.zeros_like(rewards), np.zeros(count)
-        last_steps = np.zeros(count, np.int64)
+        returns, discounts, last_steps = np.zeros_like(rewards), np.zeros(count), np.zeros(count, np.int64)
         n, gamma = self.settings.size, self.settings.gamma
         whole = fold(rewards, ends, terminates, n, gamma, flush, returns, discounts, last_steps)
         self.waiting = steps[whole:].copy()
@@ -272,11 +271,29 @@ class NStep:
         """
         return self._batch(self._window(environment).flush())
 
+    def state(self) -> list[Rows]:
+        """Copy the steps that wait, for `restore`: of each environment at most n - 1 records, oldest first."""
+        return [window.waiting.copy() for window in self._windows]
+
+    def restore(self, state: Sequence[Rows]) -> None:
+        """Put waiting steps in the place of those there are now.
+
+        Args:
+            state: What `state` gave, of an `NStep` with the same arguments.
+
+        Raises:
+            ValueError: If the arguments were others. Nothing has changed then.
+        """
+        dtype, most = self._fields.dtype, self._windows[0].settings.size - 1
+        fit = [rows.dtype == dtype and rows.ndim == 1 and len(rows) <= most for rows in state]
+        if len(fit) != len(self._windows) or not all(fit):
+            raise ValueError("The state is that of an NStep with other fields, window or environments.")
+        for window, waiting in zip(self._windows, state, strict=True):
+            window.waiting = waiting.copy()
+
     def _window(self, environment: int) -> Window:
         if not 0 <= environment < len(self._windows):
-            raise IndexError(
-                f"There is no environment {environment}; they are 0 to {len(self._windows) - 1}."
-            )
+            raise IndexError(f"No environment {environment}; they are 0 to {len(self._windows) - 1}.")
         return self._windows[environment]
 
     def _batch(self, rows: Rows) -> Batch | None:

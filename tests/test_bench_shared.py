@@ -41,8 +41,45 @@ class Stuck(explorers.Shared):
 
 def test_contender_that_hangs_is_ended_and_counted(quick, monkeypatch):
     monkeypatch.setattr(shared, "PATIENCE", 1.0)
-    figures = shared.slot(lambda capacity: Stuck(explorers.ours(capacity).buffer), CAPACITY, 1, 0.1, 0.5)
+    figures = shared.slot(
+        lambda capacity: Stuck(explorers.ours(capacity).buffer), CAPACITY, 1, 0.1, patience=0.5
+    )
     assert all(math.isnan(figure) for figure in figures)
+
+
+def test_explorers_add_no_faster_than_their_rate(quick):
+    _, rows = shared.slot(explorers.ours, CAPACITY, 1, 1.0, rate=20_000.0)
+    assert 5_000 < rows < 21_000
+
+
+def beget(begun):
+    storm.lead_group()
+    explorers.context.Process(target=time.sleep, args=(60,)).start()
+    begun.send(os.getpid())
+    time.sleep(60)
+
+
+def start_group_and_die(begun):
+    explorers.context.Process(target=beget, args=(begun,)).start()
+    time.sleep(60)
+
+
+def test_a_group_ends_with_the_process_that_started_it():
+    ours, theirs = explorers.context.Pipe(duplex=False)
+    parent = explorers.context.Process(target=start_group_and_die, args=(theirs,))
+    parent.start()
+    leader = ours.recv()
+    os.killpg(leader, 0)
+    parent.kill()
+    parent.join()
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            os.killpg(leader, 0)
+        except ProcessLookupError:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_ratios_leave_out_the_rounds_that_hung():

@@ -1,4 +1,4 @@
-"""`python -m replay_tutorial bench shared`: a learner at work while explorers add rows as fast as they can.
+"""`python -m replay_tutorial bench shared`: a learner at work while explorers add rows, as fast as they can or at a rate.
 
 Every way for rows to reach the learner gets a short slot in every round, with processes and a buffer of its own. What
 is counted are the learner's steps and the explorers' rows, a second. A slot that does not end in time is said to
@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import importlib.util
 import json
+import math
 import os
 import platform
 import shlex
@@ -30,7 +31,7 @@ from replay_tutorial.bench import explorers
 from replay_tutorial.bench.explorers import CHUNK, Contender, env_dict, random_chunk
 from replay_tutorial.bench.peers import OURS, version_of
 from replay_tutorial.bench.report import describe_machine, spread_text, write_between_marks
-from replay_tutorial.bench.storm import end_group
+from replay_tutorial.bench.storm import end_group, lead_group
 from replay_tutorial.bench.timing import Spread, measure
 from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.shared.prioritized import MPPrioritizedReplayBuffer
@@ -64,11 +65,17 @@ class Row:
 def parser() -> argparse.ArgumentParser:
     """Describes the arguments."""
     arguments = argparse.ArgumentParser(
-        prog=PROGRAM, description="Measure shared buffers while explorers add as fast as they can."
+        prog=PROGRAM, description="Measure shared buffers while explorers add rows."
     )
     arguments.add_argument("--capacity", type=int, default=2**20, help="rows (default: %(default)s)")
     arguments.add_argument("--rounds", type=int, default=3, help="slots of each (default: %(default)s)")
     arguments.add_argument("--seconds", type=float, default=2.0, help="of a slot (default: %(default)s)")
+    arguments.add_argument(
+        "--rate",
+        type=float,
+        default=math.inf,
+        help="rows a second that each explorer adds at most, asleep in between (default: as fast as it can)",
+    )
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
     arguments.add_argument(
         "--markdown", type=Path, metavar="FILE", help="write the tables into this file, between its marks"
@@ -76,27 +83,31 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
-def explore(contender: Contender, counts: Any, number: int) -> None:
+def explore(contender: Contender, counts: Any, number: int, rate: float) -> None:
     """Add chunks for ever, and count the rows."""
     chunk = random_chunk(np.random.default_rng(number))
+    due = time.perf_counter()
     with contextlib.suppress(EOFError, ConnectionError):  # the manager may be ended first
         while True:
             contender.add(chunk)
             counts[number] += CHUNK
+            due += CHUNK / rate
+            if (early := due - time.perf_counter()) > 0 and rate < math.inf:
+                time.sleep(early)
 
 
 def run_slot(
-    make: Callable[[int], Contender], capacity: int, count: int, seconds: float, answer: Any
+    make: Callable[[int], Contender], capacity: int, count: int, seconds: float, rate: float, answer: Any
 ) -> None:
     """Run one slot in this process, in a process group of its own; answer steps and rows a second."""
-    os.setsid()
+    lead_group()
     contender = make(capacity)
     rng = np.random.default_rng(0)
     for _ in range(FILLED // CHUNK):
         contender.add(random_chunk(rng))
     counts: Any = explorers.context.RawArray("q", count)
     for number in range(count):
-        explorers.context.Process(target=explore, args=(contender, counts, number), daemon=True).start()
+        explorers.context.Process(target=explore, args=(contender, counts, number, rate), daemon=True).start()
     priorities = rng.exponential(size=(256, explorers.BATCH))
     steps, started, rows_before = 0, 0.0, 0
     warm = time.perf_counter() + WARM_UP
@@ -112,12 +123,17 @@ def run_slot(
 
 
 def slot(
-    make: Callable[[int], Contender], capacity: int, count: int, seconds: float, patience: float = PATIENCE
+    make: Callable[[int], Contender],
+    capacity: int,
+    count: int,
+    seconds: float,
+    *,
+    rate: float = math.inf,
+    patience: float = PATIENCE,
 ) -> tuple[float, float]:
     """Run one slot; gives steps and rows a second, NaN if it hung."""
-
     ours, theirs = explorers.context.Pipe(duplex=False)
-    process = explorers.context.Process(target=run_slot, args=(make, capacity, count, seconds, theirs))
+    process = explorers.context.Process(target=run_slot, args=(make, capacity, count, seconds, rate, theirs))
     process.start()
     theirs.close()
     try:
@@ -131,7 +147,11 @@ def slot(
 
 
 def run(
-    contenders: Mapping[str, Callable[[int], Contender]], capacity: int, rounds: int, seconds: float
+    contenders: Mapping[str, Callable[[int], Contender]],
+    capacity: int,
+    rounds: int,
+    seconds: float,
+    rate: float,
 ) -> Iterator[Row]:
     """Measure with 1, 2 and 4 explorers, every contender in every round; the order turns with the rounds."""
     names = list(contenders)
@@ -141,7 +161,9 @@ def run(
         for turn in range(rounds):
             for place in range(len(names)):
                 name = names[(place + turn) % len(names)]
-                steps[name][turn], rows[name][turn] = slot(contenders[name], capacity, count, seconds)
+                steps[name][turn], rows[name][turn] = slot(
+                    contenders[name], capacity, count, seconds, rate=rate
+                )
         yield Row(
             count,
             {name: spread_of(steps[name]) for name in names},
@@ -201,6 +223,8 @@ def main(argv: Sequence[str]) -> int:
         The exit status: 0, or 1 if it can't run here or the table could not be written.
     """
     arguments = parser().parse_args(argv)
+    if not arguments.rate > 0:
+        parser().error(f"--rate {arguments.rate}: explorers add at least some rows")
     if not hasattr(os, "fork"):
         print("bench shared needs a system with fork: Linux or macOS.", file=sys.stderr)
         return 1
@@ -214,14 +238,14 @@ def main(argv: Sequence[str]) -> int:
     ]
     print(*lines, sep="\n", flush=True)
     rows: list[Row] = []
-    for row in run(contenders, arguments.capacity, arguments.rounds, arguments.seconds):
+    for row in run(contenders, arguments.capacity, arguments.rounds, arguments.seconds, arguments.rate):
         rows.append(row)
         lines += lines_of(row)
         print(*lines_of(row), sep="\n", flush=True)
     costs = add_costs(arguments.capacity)
     figures = [f"{name} {spread_text(spread)}" for name, spread in costs.items()]
     lines += ["", f"One writer's `add` of {CHUNK} rows, alone, in µs, and its ratios: {'; '.join(figures)}."]
-    about = provenance(argv, arguments.rounds, arguments.seconds, arguments.capacity)
+    about = provenance(argv, arguments)
     lines += ["", about["text"]]
     print(*lines[-3:], sep="\n")
     if arguments.json is not None:
@@ -237,17 +261,20 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def provenance(argv: Sequence[str], rounds: int, seconds: float, capacity: int) -> dict[str, Any]:
+def provenance(argv: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
     """Where the figures come from, in parts and as a paragraph."""
     machine = describe_machine()
     packages = ("replay_tutorial", "cpprb", "numpy", "numba")
     versions = {"python": platform.python_version(), **{name: version_of(name) for name in packages}}
     command = shlex.join([*PROGRAM.split(), *argv])
     fields = "+".join(str(shape) for shape in explorers.FIELDS.values())
+    pace = (
+        "as fast as they can" if arguments.rate == math.inf else f"{arguments.rate:,.0f} rows a second each"
+    )
     text = (
-        f"Medians of {rounds} interleaved rounds of {seconds:g} s, quartiles in brackets; ratios are taken inside "
-        f"each round. A step is sample({explorers.BATCH}) and its update_priorities; explorers add chunks of "
-        f"{CHUNK} rows of {fields} float32; capacity {capacity:,}. `{command}` on {date.today().isoformat()}, "
+        f"Medians of {arguments.rounds} interleaved rounds of {arguments.seconds:g} s, quartiles in brackets; ratios "
+        f"are taken inside each round. A step is sample({explorers.BATCH}) and its update_priorities; explorers add "
+        f"chunks of {CHUNK} rows of {fields} float32, {pace}; capacity {arguments.capacity:,}. `{command}` on {date.today().isoformat()}, "
         f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; "
         + ", ".join(f"{package} {version}" for package, version in versions.items())
         + "."

@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -180,7 +181,7 @@ class Storm:
 
 def rage(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, news: Any) -> None:
     """Let a storm rage over a new buffer, in a process group of its own; send the outcome again and again."""
-    os.setsid()
+    lead_group()
     rows = CheckedRows(outcome.row_bytes)
     buffer = make(outcome.capacity, rows.env_dict)
     buffer.add(**rows.make(0, 0, outcome.capacity), priorities=np.ones(outcome.capacity))
@@ -248,6 +249,19 @@ def last_news(ours: multiprocessing.connection.Connection, outcome: Outcome, pat
             outcome.error = "the sampler's process ended without a word"
             break
     return outcome
+
+
+def lead_group() -> None:
+    """Make this process the leader of a group of its own, which is killed when this process's parent dies."""
+    os.setsid()
+    parent = multiprocessing.parent_process()
+
+    def leave_with_parent() -> None:
+        if parent is not None:
+            multiprocessing.connection.wait([parent.sentinel])
+            os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
 def end_group(process: BaseProcess) -> None:

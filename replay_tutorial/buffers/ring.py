@@ -7,12 +7,14 @@ replaced can be told so.
 Left out: what a row means.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.copying import take_rows
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import kernel
 
@@ -48,14 +50,18 @@ class Ring:
         """
         self.capacity = len(rows)
         self._rows = rows
-        self._columns = [rows[name] for name in rows.dtype.names or ()]  # views, one a field
+        self._look_into_rows()
+
+    def _look_into_rows(self) -> None:
+        self._words = self._rows.view(np.uint64).reshape(self.capacity, -1)
+        self._columns = [self._rows[name] for name in self._rows.dtype.names or ()]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_columns"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_columns", "_words")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._columns = [self._rows[name] for name in self._rows.dtype.names or ()]
+        self._look_into_rows()
 
     @property
     def oldest_index(self) -> int:
@@ -100,7 +106,9 @@ class Ring:
 
         A whole record at a time: one visit to memory a row, where taking field by field would cost one a field.
         """
-        return self._rows.take(slots)
+        copies = np.empty((len(slots), self._words.shape[1]), np.uint64)
+        take_rows(self._words, slots, copies)
+        return copies.view(self._rows.dtype).reshape(-1)
 
     def indexes(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Tell the indexes, int64[n], of the rows in `slots`: the newest that belong there."""
@@ -148,3 +156,14 @@ def checked_size(size: float) -> int:
     if not (size >= 1 and float(size).is_integer()):
         raise ValueError(f"size must be a whole number of transitions, at least 1, not {size}.")
     return int(size)
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Refuse to draw a batch of so many transitions.
+
+    Raises:
+        TypeError: If it is not an integer.
+        ValueError: If it is below 1.
+    """
+    if operator.index(batch_size) < 1:
+        raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")

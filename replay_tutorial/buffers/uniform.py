@@ -10,7 +10,6 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 """
 
 import copy
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -22,7 +21,7 @@ from replay_tutorial.buffers.counted import Counted
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame, with_next
 from replay_tutorial.buffers.n_step import Window, names_of
-from replay_tutorial.buffers.ring import Ring, checked_size
+from replay_tutorial.buffers.ring import Ring, check_batch_size, checked_size
 
 
 class ReplayBuffer(Counted, archive.Archived):
@@ -211,8 +210,7 @@ class ReplayBuffer(Counted, archive.Archived):
         return batch if self._frames is None else self._frames.restore(batch)
 
     def _check_sample(self, batch_size: int) -> None:
-        if operator.index(batch_size) < 1:
-            raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
+        check_batch_size(batch_size)
         if self._ring.stored == 0:
             raise ValueError(
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Add some first."

@@ -69,7 +69,7 @@ class SharedArrays:
         self.path = None if path is None else Path(path).absolute()
         self.fresh = self.path is None or not self.path.exists()
         if self.path is not None and not self.fresh:
-            self._handle = os.open(self.path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+            self._handle = open_file(self.path)
             self._map()
             self._check_text()
             return
@@ -92,7 +92,7 @@ class SharedArrays:
         """
         self = cls.__new__(cls)
         self.path, self.fresh = Path(address), False
-        self._handle = os.open(self.path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+        self._handle = open_file(self.path)
         self._size = os.fstat(self._handle).st_size
         text = read_text(
             os.pread(self._handle, TEXT, 0) if hasattr(os, "pread") else self.path.read_bytes()[:TEXT],
@@ -132,7 +132,7 @@ class SharedArrays:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.path is not None:
-            self._handle = os.open(self.path, os.O_RDWR | getattr(os, "O_BINARY", 0))
+            self._handle = open_file(self.path)
         elif not isinstance(self._handle, int):
             self._handle = self._handle.detach()
         self._map()
@@ -144,8 +144,7 @@ class SharedArrays:
     def _new_file(self) -> int:
         """Make a file of zeros; gives its descriptor, -1 where the system needs none."""
         if self.path is not None:
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-            handle = os.open(self.path, flags, 0o600)
+            handle = open_file(self.path, os.O_CREAT | os.O_EXCL)
         elif sys.platform == "win32":
             return -1
         elif sys.platform == "linux":
@@ -179,6 +178,11 @@ class SharedArrays:
             raise ValueError(
                 f"{self.path} holds another layout: {theirs['layout']} there, {self.layout} here."
             )
+
+
+def open_file(path: Path, flags: int = 0) -> int:
+    """Open a file to read and write, and if it is made, for its owner only; gives its descriptor."""
+    return os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | flags, 0o600)
 
 
 def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.proportional import check_weighing, weigh
+from replay_tutorial.buffers.ring import check_batch_size
 from replay_tutorial.buffers.sum_tree import Masses
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
@@ -147,7 +148,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
         with self._between_threads():
-            self._check_sample(batch_size)
+            check_batch_size(batch_size)
             check_weighing(beta, normalize)
             draw = self._sampler_draw()
             words, indexes, masses = draw.draw(batch_size, self._rng)

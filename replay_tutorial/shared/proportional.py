@@ -103,6 +103,7 @@ class SharedDraw:
             if len(missing) == 0:
                 return words, indexes, masses
             if self.tree.total == 0.0:
+                self._ring.check_some(batch_size)
                 if (self.known != NO_INDEX).any():
                     self.tree.check_total()
                 time.sleep(0.0)  # every row is being added, or replaced, at this moment

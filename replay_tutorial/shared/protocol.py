@@ -12,6 +12,7 @@ See docs/design/shared-ring.md for the proof that this is enough.
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.copying import Words, copy_row
 from replay_tutorial.buffers.jit import kernel
 from replay_tutorial.shared.atomics import (
     compare_and_swap,
@@ -22,7 +23,6 @@ from replay_tutorial.shared.atomics import (
     store_release,
 )
 
-Words = npt.NDArray[np.uint64]  # rows as [n, words]: they are copied eight bytes at a time
 Integers = npt.NDArray[np.int64]
 
 # A stamp, from the lowest bit on: whether the slot is held, by whom (NOBODY: by a writer that died), index + 1.
@@ -78,8 +78,7 @@ def write_rows(
                 return i
             if compare_and_swap(stamps, slot, stamp, mine | owner << OWNER_SHIFT | HELD):
                 fence_release()  # or a reader might see new bytes under the old stamp
-                for word in range(rows.shape[1]):
-                    rows[slot, word] = new_rows[i, word]
+                copy_row(rows, slot, new_rows, i)
                 masses[slot] = new_masses[i]
                 store_release(stamps, slot, mine)  # who sees this sees the whole row
                 break
@@ -114,8 +113,7 @@ def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies
     index = (stamp >> INDEX_SHIFT) - 1
     if stamp & HELD or index < oldest_index:
         return NO_INDEX
-    for word in range(rows.shape[1]):
-        copies[place, word] = rows[slot, word]
+    copy_row(copies, place, rows, slot)
     fence_acquire()  # or the second look might come before the last byte was read
     return index if load_acquire(stamps, slot) == stamp else NO_INDEX
 

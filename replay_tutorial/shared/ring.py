@@ -192,6 +192,7 @@ class SharedRing:
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
         """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
+        self.check_some(batch_size)
         copies = self.empty_words(batch_size)
         missing = self.read(self._draw_slots(batch_size, rng), copies)
         for turn in range(1, MOST_DRAWS):
@@ -220,6 +221,13 @@ class SharedRing:
         """Copy whatever rows slots hold; gives the positions, int64[m], of slots without a whole one."""
         failed = np.empty(len(slots), np.int64)
         return failed[: read_slots(self.stamps, self.rows, slots, self.oldest_index, copies, failed)]
+
+    def check_some(self, batch_size: int) -> None:
+        """Refuse to draw before the first row has been reserved."""
+        if self.next_index == self.oldest_index:
+            raise ValueError(
+                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
+            )
 
     def none_to_draw(self, batch_size: int) -> Exception:
         """Make the error that says why no row could be drawn."""

@@ -6,7 +6,6 @@ no lock: nobody waits for anybody, and a process that is killed costs at most th
 Left out: what belongs to one stream of steps (n-step windows, shared frames). That is the actor's: see `NStep`.
 """
 
-import operator
 from os import PathLike
 from typing import Any, Self
 
@@ -17,7 +16,7 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.archive import Archived
 from replay_tutorial.buffers.counted import Counted
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields
-from replay_tutorial.buffers.ring import checked_size
+from replay_tutorial.buffers.ring import check_batch_size, checked_size
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.ring import Statistics
@@ -156,7 +155,7 @@ class MPReplayBuffer(Handle, Counted, Archived):
             ValueError: If it is below 1, or the buffer is empty.
         """
         with self._between_threads():
-            self._check_sample(batch_size)
+            check_batch_size(batch_size)
             self._ring.claim_sampler()
             return self._fields.to_batch(self._ring.draw(batch_size, self._rng))
 
@@ -241,11 +240,3 @@ class MPReplayBuffer(Handle, Counted, Archived):
             self._ring.claim_sampler()
             restore(self._ring, counters, read_into, masses)
             self._rng, self._episode_len = generator, episode_len
-
-    def _check_sample(self, batch_size: int) -> None:
-        if operator.index(batch_size) < 1:
-            raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
-        if self._ring.next_index == self._ring.oldest_index:
-            raise ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
-            )

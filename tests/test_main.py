@@ -62,7 +62,7 @@ def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsy
     assert seen == [replace(preset("Acrobot-v1"), seed=5, actors=3)]
 
 
-@pytest.mark.parametrize("arguments", [["--actors", "0"], ["--gamma", "2"], ["--no-such-flag"]])
+@pytest.mark.parametrize("arguments", [["--capacity", "0"], ["--gamma", "2"], ["--no-such-flag"]])
 def test_settings_that_cannot_work_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "CartPole-v1", *arguments])

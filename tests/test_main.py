@@ -62,7 +62,7 @@ def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsy
     assert seen == [replace(preset("Acrobot-v1"), seed=5, actors=3)]
 
 
-@pytest.mark.parametrize("arguments", [["--capacity", "0"], ["--gamma", "2"], ["--no-such-flag"]])
+@pytest.mark.parametrize("arguments", [["--actors", "-1"], ["--gamma", "2"], ["--no-such-flag"]])
 def test_settings_that_cannot_work_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "CartPole-v1", *arguments])
@@ -75,7 +75,8 @@ def run(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path)
     folder = RunFolder.create(config)
     folder.save_policy(make_agent(config, spaces_of(config.environment)).weights(), step=1234)
-    (folder.path / "progress.csv").write_text("step,episodic_return,evaluation\n10,20.0,\n20,30.0,35.0\n")
+    (folder.path / "progress.csv").write_text("step,episodic_return\n10,20.0\n20,30.0\n")
+    (folder.path / "evaluations.csv").write_text("step,mean\n20,35.0\n")
     return folder.path
 
 

@@ -44,7 +44,7 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
         color = f"C{number % 10}"
         steps, returns = read_curve(run / "progress.csv", "episodic_return")
         axes.plot(steps, returns, color=color, alpha=0.35, linewidth=1, label=None if number else "actors")
-        steps, returns = read_curve(run / "progress.csv", "evaluation")
+        steps, returns = read_curve(run / "evaluations.csv", "mean")
         label = run.name if len(runs) > 1 else "evaluation"
         axes.plot(steps, returns, color=color, marker="o", markersize=3, label=label)
     axes.set_title(runs[0].name if len(runs) == 1 else f"{len(runs)} runs")

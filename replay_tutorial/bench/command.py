@@ -22,11 +22,17 @@ from replay_tutorial.bench.report import (
 )
 
 PROGRAM = "python -m replay_tutorial bench"
-OTHERS = {
-    "cliffwalk": cliffwalk.main,
-    "crash": crash.main,
-    "shared": shared.main,
-}  # benchmarks with a command line of their own
+
+
+def learning_main(argv: Sequence[str]) -> int:
+    """Runs the learning benchmark, which alone needs the extra `train`."""
+    from replay_tutorial.bench import learning
+
+    return learning.main(argv)
+
+
+# benchmarks with a command line of their own
+OTHERS = {"cliffwalk": cliffwalk.main, "crash": crash.main, "learning": learning_main, "shared": shared.main}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -27,7 +27,7 @@ python -m replay_tutorial COMMAND --help tells what each takes.
 """
 
 # Modules of the extra `train`. Any other missing module is an error of its own.
-TRAIN_MODULES = {"torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib"}
+TRAIN_MODULES = {"torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL"}
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
 
@@ -118,11 +118,46 @@ def evaluate(arguments: Sequence[str]) -> int:
     return 0
 
 
+def play(arguments: Sequence[str]) -> int:
+    """Draw an episode with the policy of a run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m replay_tutorial play",
+        description="Draw a greedy episode with the policy of a run as a GIF.",
+    )
+    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("--output", type=Path, help="the GIF (default: play.gif in the run's folder)")
+    parser.add_argument(
+        "--seed", type=int, default=1_000_000, help="decides the episode (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=1_000, help="where a long episode is cut (default: %(default)s)"
+    )
+    options = parser.parse_args(arguments)
+    if options.steps < 1:
+        parser.error(f"--steps {options.steps}: at least 1 is needed")
+
+    from replay_tutorial.apex.play import play as play_episode
+    from replay_tutorial.apex.run_folder import RunFolder
+
+    output = options.output or options.run / "play.gif"
+    try:
+        folder = RunFolder.open(options.run)
+        policy, _ = folder.load_policy()
+        environment = folder.config().environment
+        played = play_episode(policy, environment, options.seed, output, options.steps)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    cut = "" if played.over else ", cut there"
+    print(f"{output}: return {played.total:.1f} in {played.steps:,} steps{cut}")
+    return 0
+
+
 def plot(arguments: Sequence[str]) -> int:
     """Draw the learning curves of some runs."""
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial plot",
-        description="Draw the learning curves of some runs into one picture.",
+        description="Draw the learning curves of some runs into one picture; several runs of one environment and "
+        "agent as their mean, with a 95% band.",
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's folder")
     parser.add_argument(
@@ -150,6 +185,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
     "resume": resume,
     "evaluate": evaluate,
+    "play": play,
     "plot": plot,
     "bench": bench,
 }

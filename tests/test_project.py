@@ -96,6 +96,7 @@ def test_imports_are_declared_as_dependencies(path: Path) -> None:
         name.replace("-", "_") for extra in ["", *DEPENDENCIES[storey_of(path)]] for name in names_in(extra)
     }
     declared |= WHEN_CALLED.get(path.relative_to(PACKAGE).as_posix(), set())
+    declared |= {"PIL"} if "pillow" in declared else set()
     declared |= {"llvmlite"} if "numba" in declared else set()  # numba is built on it and requires it
     for line, module in imported_modules(path):
         top = module.split(".")[0]

@@ -63,9 +63,9 @@ def train_once(task: Task, seed: int, changes: dict[str, Any]) -> dict[str, Scor
         result = train(replace(config, **changes))
         if result.evaluation is None:
             raise KeyboardInterrupt
-        with (result.folder / "progress.csv").open(newline="") as file:
-            looks = [row for row in csv.DictReader(file) if row["evaluation"]]
-    reached = [float(row["seconds"]) for row in looks if float(row["evaluation"]) >= task.bar]
+        with (result.folder / "evaluations.csv").open(newline="") as file:
+            looks = list(csv.DictReader(file))
+    reached = [float(row["seconds"]) for row in looks if float(row["mean"]) >= task.bar]
     score = Score(
         seed=seed,
         mean=result.evaluation.mean,

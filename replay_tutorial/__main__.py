@@ -7,13 +7,19 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from replay_tutorial.apex.run import Result
 
 USAGE = """\
 usage: python -m replay_tutorial COMMAND ...
 
 commands:
   train ENVIRONMENT   train Ape-X, evaluate the chosen policy, draw its learning curve
+  resume RUN          go on with a run from its newest checkpoint
   evaluate RUN        play greedy episodes with the policy of a run
+  play RUN            draw an episode with the policy of a run as a GIF
   plot RUN...         draw the learning curves of some runs into one picture
   bench               measure the buffers beside their peers
 
@@ -21,29 +27,50 @@ python -m replay_tutorial COMMAND --help tells what each takes.
 """
 
 # Modules of the extra `train`. Any other missing module is an error of its own.
-TRAIN_MODULES = {"torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib"}
+TRAIN_MODULES = {"torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL"}
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 
 
 def train(arguments: Sequence[str]) -> int:
     """Train an agent."""
-    import tyro
+    from replay_tutorial.apex.flags import read_config
 
-    from replay_tutorial.apex.config import Config, preset
+    config = read_config(arguments)
 
-    program = "python -m replay_tutorial train"
-    # Twice: the first reading finds the environment, whose preset is what the second one's flags change.
-    environment = tyro.cli(Config, prog=program, args=arguments).environment
-    config = tyro.cli(Config, prog=program, args=arguments, default=preset(environment))
-
-    from replay_tutorial.apex.environments import UnsupportedEnvironment
     from replay_tutorial.apex.run import train as train_agent
-    from replay_tutorial.apex.supervisor import ActorDied
+
+    return report("train", lambda: train_agent(config))
+
+
+def resume(arguments: Sequence[str]) -> int:
+    """Go on with a run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m replay_tutorial resume",
+        description="Go on with a run from its newest checkpoint, in the same folder.",
+    )
+    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("--total-steps", type=int, help="a new budget (default: the old one)")
+    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    options = parser.parse_args(arguments)
+
+    from replay_tutorial.apex.run import resume as resume_agent
+
+    return report("resume", lambda: resume_agent(options.run, options.total_steps, not options.no_progress))
+
+
+def report(command: str, run: "Callable[[], Result]") -> int:
+    """Do a run and print what it came to, or why it didn't."""
+    from replay_tutorial.apex.checkpoint import DamagedCheckpoint
+    from replay_tutorial.apex.environments import UnsupportedEnvironment
+    from replay_tutorial.apex.run import NothingToDo
+    from replay_tutorial.apex.supervisor import ProcessDied
 
     try:
-        result = train_agent(config)
-    except (UnsupportedEnvironment, ActorDied) as error:
-        sys.exit(f"train: {error}")
+        result = run()
+    except (UnsupportedEnvironment, ProcessDied, DamagedCheckpoint, NothingToDo) as error:
+        sys.exit(f"{command}: {error}")
+    except (MemoryError, OSError) as error:  # a full disk, for one
+        sys.exit(f"{command}: {type(error).__name__}: {error}")
     print(
         f"{result.end} after {result.steps:,} steps and {result.updates:,} updates in {result.seconds:.1f} s; "
         f"policy of step {result.policy_step:,}"
@@ -52,7 +79,10 @@ def train(arguments: Sequence[str]) -> int:
         print(result.evaluation)
     print(f"run folder      {result.folder}")
     print(f"learning curve  {result.folder / 'learning_curve.png'}")
-    return INTERRUPTED if result.end == "interrupted" else 0
+    if result.end == "interrupted":
+        print(f"to go on        python -m replay_tutorial resume {result.folder}")
+        return INTERRUPTED
+    return 0
 
 
 def evaluate(arguments: Sequence[str]) -> int:
@@ -88,11 +118,46 @@ def evaluate(arguments: Sequence[str]) -> int:
     return 0
 
 
+def play(arguments: Sequence[str]) -> int:
+    """Draw an episode with the policy of a run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m replay_tutorial play",
+        description="Draw a greedy episode with the policy of a run as a GIF.",
+    )
+    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("--output", type=Path, help="the GIF (default: play.gif in the run's folder)")
+    parser.add_argument(
+        "--seed", type=int, default=1_000_000, help="decides the episode (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=1_000, help="where a long episode is cut (default: %(default)s)"
+    )
+    options = parser.parse_args(arguments)
+    if options.steps < 1:
+        parser.error(f"--steps {options.steps}: at least 1 is needed")
+
+    from replay_tutorial.apex.play import play as play_episode
+    from replay_tutorial.apex.run_folder import RunFolder
+
+    output = options.output or options.run / "play.gif"
+    try:
+        folder = RunFolder.open(options.run)
+        policy, _ = folder.load_policy()
+        environment = folder.config().environment
+        played = play_episode(policy, environment, options.seed, output, options.steps)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    cut = "" if played.over else ", cut there"
+    print(f"{output}: return {played.total:.1f} in {played.steps:,} steps{cut}")
+    return 0
+
+
 def plot(arguments: Sequence[str]) -> int:
     """Draw the learning curves of some runs."""
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial plot",
-        description="Draw the learning curves of some runs into one picture.",
+        description="Draw the learning curves of some runs into one picture; several runs of one environment and "
+        "agent as their mean, with a 95% band.",
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's folder")
     parser.add_argument(
@@ -118,7 +183,9 @@ def bench(arguments: Sequence[str]) -> int:
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": train,
+    "resume": resume,
     "evaluate": evaluate,
+    "play": play,
     "plot": plot,
     "bench": bench,
 }

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from replay_tutorial.apex.common import RunSeeds
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.evaluate import Evaluation, draw_seeds, evaluate
 from replay_tutorial.apex.networks import DuelingNetwork, greedy_actions
-from replay_tutorial.apex.run import RunSeeds
 
 
 def policy_of(seed):

@@ -10,15 +10,18 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from replay_tutorial.apex import supervisor
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.run import train
 from replay_tutorial.apex.signals import stop_requests
-from replay_tutorial.apex.supervisor import ActorDied
+from replay_tutorial.apex.supervisor import ProcessDied
 
 SHORT = {
     "total_steps": 4_000,
@@ -42,8 +45,10 @@ def test_short_run_leaves_its_files_and_no_process(tmp_path):
     assert result.end == "budget spent"
     assert 4_000 <= result.steps < 5_000  # the end is noticed after a few sends
     assert {path.name for path in result.folder.iterdir() if "tfevents" not in path.name} == {
+        "checkpoints",
         "config.json",
         "evaluation.json",
+        "evaluations.csv",
         "learning_curve.png",
         "policy.pt",
         "progress.csv",
@@ -53,15 +58,31 @@ def test_short_run_leaves_its_files_and_no_process(tmp_path):
     assert json.loads((result.folder / "evaluation.json").read_text())["mean"] == result.evaluation.mean
     assert len(result.evaluation.returns) == 20
 
-    with (result.folder / "progress.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = records(result.folder / "progress.csv")
     updates = [int(row["update"]) for row in rows]
-    assert updates == sorted({*range(20, result.updates + 1, 20), *range(50, result.updates + 1, 50)})
-    assert [int(row["update"]) for row in rows if row["evaluation"]] == list(
-        range(50, result.updates + 1, 50)
-    )
-    assert all(np.isfinite(float(row["td_loss"])) for row in rows)
+    assert updates == list(range(20, result.updates + 1, 20))
+    for name in ("td_loss", "q_values", "replay_ratio", "priority_p50", "weight_p10", "row_age_p90", "SPS"):
+        assert all(np.isfinite(float(row[name])) for row in rows), name
     assert all(5 < float(row["episodic_return"]) <= 500 for row in rows)
+    assert all(0 <= float(row["weights_age"]) < 1_000 for row in rows)
+    assert all(float(row["restarts"]) == 0 for row in rows)
+
+    judged = [int(row["update"]) for row in records(result.folder / "evaluations.csv")]
+    assert judged == sorted(set(judged))
+    # Each at least 50 updates after the last, but for the look at the end.
+    assert all(later - earlier >= 50 for earlier, later in pairwise(judged[:-1]))
+    assert judged[-1] > result.updates - 25 - 1  # what had been published last
+
+    accumulator = EventAccumulator(str(result.folder))
+    accumulator.Reload()
+    points = set(accumulator.Tags()["scalars"])
+    assert {"charts/episodic_return", "charts/episodic_length", "charts/SPS"} <= points
+    assert {"losses/td_loss", "losses/q_values", "evaluation/mean_return", "charts/restarts"} <= points
+
+
+def records(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def test_samples_per_insert_are_kept(tmp_path):
@@ -85,15 +106,31 @@ def test_solved_run_stops_early(tmp_path):
 
 
 def test_actors_error_ends_the_run_with_its_traceback(tmp_path):
-    with pytest.raises(ActorDied, match=r"(?s)actor \d failed.*in fall.*ArithmeticError: the pole is broken"):
+    with pytest.raises(
+        ProcessDied, match=r"(?s)actor \d failed.*in fall.*ArithmeticError: the pole is broken"
+    ):
         train(short("test_apex_environments:Crashing-v0", tmp_path))
     assert multiprocessing.active_children() == []
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_killed_actor_ends_the_run_with_the_signal(tmp_path):
-    with pytest.raises(ActorDied, match=r"actor \d was killed by SIGKILL"):
-        train(short("test_apex_environments:Dying-v0", tmp_path))
+def test_killed_actor_is_replaced_and_the_run_goes_on(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DYING_ONCE", str(tmp_path / "file"))
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
+    result = train(short("test_apex_environments:DyingOnce-v0", tmp_path, actors=1, total_steps=6_000))
+    assert result.end == "budget spent"
+    restarts = [float(row["restarts"]) for row in records(result.folder / "progress.csv")]
+    assert sorted(set(restarts)) == [0, 1]
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_actor_that_is_killed_too_often_in_a_row_ends_the_run_with_the_signal(tmp_path, monkeypatch):
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
+    config = short("test_apex_environments:Dying-v0", tmp_path, actors=1, restart_limit=2)
+    with pytest.raises(ProcessDied, match=r"actor 0 was killed by SIGKILL .*, 2 times in a row"):
+        train(config)
     assert multiprocessing.active_children() == []
 
 

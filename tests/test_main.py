@@ -17,7 +17,7 @@ from replay_tutorial.apex.run_folder import RunFolder
 def test_help_names_every_command(arguments, capsys):
     assert main(arguments) == 0
     text = capsys.readouterr().out
-    for command in ("train", "evaluate", "plot", "bench"):
+    for command in ("train", "resume", "evaluate", "play", "plot", "bench"):
         assert command in text
 
 
@@ -26,7 +26,7 @@ def test_unknown_command_is_refused(capsys):
     assert "'tarin'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "plot", "bench"])
+@pytest.mark.parametrize("command", ["train", "resume", "evaluate", "play", "plot", "bench"])
 def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
@@ -62,7 +62,7 @@ def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsy
     assert seen == [replace(preset("Acrobot-v1"), seed=5, actors=3)]
 
 
-@pytest.mark.parametrize("arguments", [["--actors", "0"], ["--gamma", "2"], ["--no-such-flag"]])
+@pytest.mark.parametrize("arguments", [["--actors", "-1"], ["--gamma", "2"], ["--no-such-flag"]])
 def test_settings_that_cannot_work_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "CartPole-v1", *arguments])
@@ -75,7 +75,8 @@ def run(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path)
     folder = RunFolder.create(config)
     folder.save_policy(make_agent(config, spaces_of(config.environment)).weights(), step=1234)
-    (folder.path / "progress.csv").write_text("step,episodic_return,evaluation\n10,20.0,\n20,30.0,35.0\n")
+    (folder.path / "progress.csv").write_text("step,episodic_return\n10,20.0\n20,30.0\n")
+    (folder.path / "evaluations.csv").write_text("step,mean\n20,35.0\n")
     return folder.path
 
 
@@ -98,7 +99,18 @@ def test_plot_draws_one_picture_of_several_runs(run, tmp_path, capsys):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("command", ["evaluate", "plot"])
+def test_play_writes_a_picture_into_the_runs_folder(run, capsys):
+    assert main(["play", str(run), "--steps", "3"]) == 0
+    assert "return 3.0 in 3 steps, cut there" in capsys.readouterr().out
+    assert (run / "play.gif").read_bytes().startswith(b"GIF89a")
+
+
+def test_resume_without_a_checkpoint_is_refused(run):
+    with pytest.raises(SystemExit, match="has no checkpoint to go on from"):
+        main(["resume", str(run)])
+
+
+@pytest.mark.parametrize("command", ["evaluate", "plot", "play"])
 def test_folder_without_a_run_is_refused(command, tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         main([command, str(tmp_path)])

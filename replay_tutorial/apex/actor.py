@@ -1,139 +1,117 @@
-"""The actor: a process that plays with a copy of the learner's policy and sends what it lived through to the replay.
+"""The actor: plays with a copy of the learner's weights and sends what it lived through to the replay.
 
 It is curious to its own degree, so that all actors together see many kinds of states. It folds its steps into n-step
-rows, gives each row its first priority from its own networks, and sends them by the run, not one by one. So the replay
-never holds a row that nobody has judged, and is rarely disturbed.
+rows, gives each row its first priority by its own copy, and sends them by the run, not one by one. So the replay never
+holds a row that nobody has judged, and is rarely disturbed.
 
-Left out: recurrent state, being started again after a fault.
+An open episode can't be copied out of an environment, but it can be lived again: it is its first seed and its actions.
+So every episode begins with a seed of its own, and an actor's state holds both.
 
-Paper: Horgan et al. 2018, section 3 and algorithm 1; the ladder of ε in section 4.1.
+Left out: recurrent state.
+
+Paper: Horgan et al. 2018, section 3 and algorithm 1.
 """
 
-import os
-import signal
-import sys
-import threading
-import traceback
+import time
 from dataclasses import dataclass
-from multiprocessing import parent_process
-from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, NStep, SamplesPerInsert, fields_from_spaces
+from replay_tutorial import fields_from_spaces
 from replay_tutorial.apex.agent import exploration_ladder, make_policy
-from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.environments import Spaces, make_environment, playable
-from replay_tutorial.shared.memory import SharedArrays
-
-PATIENCE = 0.1  # seconds that an actor waits for the limiter before it looks at the stop flag again
-
-
-def n_step_windows(config: Config, spaces: Spaces) -> NStep:
-    """Return one empty window for each environment of an actor; its `env_dict` is that of the replay."""
-    return NStep(
-        fields_from_spaces(spaces.observation, spaces.action),
-        {"size": config.n_step, "gamma": config.gamma, "rew": "rew", "next": "next_obs"},
-        environments=config.environments_per_actor,
-    )
-
-
-@dataclass(frozen=True)
-class ActorTask:
-    """All that an actor's process is given when it starts."""
-
-    number: int
-    config: Config
-    spaces: Spaces
-    seed: np.random.SeedSequence
-    replay: MPPrioritizedReplayBuffer
-    limiter: SamplesPerInsert
-    mailbox: Mailbox
-    stop: SharedArrays  # "flag": bool[1]
-    reports: Connection
-
-
-class Report(NamedTuple):
-    """What an actor tells the parent: the episodes that have ended since its last report."""
-
-    returns: list[float]
-    lengths: list[int]
-
-
-class Failure(NamedTuple):
-    """The last words of an actor whose Python code failed."""
-
-    traceback: str
+from replay_tutorial.apex.common import PATIENCE, Common, Tell, n_step_windows
+from replay_tutorial.apex.environments import make_environment, playable
+from replay_tutorial.apex.messages import Episodes, Note
+from replay_tutorial.apex.process import be_a_process
 
 
 class Actor:
     """Some environments, their n-step windows, and a copy of the policy.
 
-    One environment here is one actor of the paper: it has its own ε or σ, and the rungs of the ladder are dealt out so that
-    each process gets curious and greedy ones.
+    One environment here is one actor of the paper: it has its own exploration, and the rungs of the ladder are dealt out
+    so that each process gets curious and greedy ones.
+
+    Args:
+        common: What it shares with the others.
+        number: Which of the actors it is, from 0.
+        seed: Of all its random numbers.
+        tell: How its messages get to the parent.
     """
 
-    def __init__(self, task: ActorTask) -> None:
-        config = task.config
-        self.task = task
-        ladder = exploration_ladder(config)
-        self.exploration = ladder[task.number :: config.actors]  # float64[environments]
-        env_seed, action_seed = task.seed.spawn(2)
-        self.generator = np.random.default_rng(action_seed)
-        self.policy = make_policy(config, task.spaces)
+    def __init__(self, common: Common, number: int, seed: np.random.SeedSequence, tell: Tell) -> None:
+        config = common.config
+        self.common = common
+        self.tell = tell
+        self.exploration = exploration_ladder(config)[
+            number :: max(1, config.actors)
+        ]  # float64[environments]
+        self.generator = np.random.default_rng(seed)
+        self.policy = make_policy(config, common.spaces)
         self.weights_version = 0
-        self.windows = n_step_windows(config, task.spaces)
+        self.windows = n_step_windows(config, common.spaces)
 
         self.environments = [make_environment(config.environment, training=True) for _ in self.exploration]
-        seeds = env_seed.generate_state(len(self.environments))
-        starts = [env.reset(seed=int(seed))[0] for env, seed in zip(self.environments, seeds, strict=True)]
-        self.observations = np.stack(starts)  # [environments, ...]
-        self.returns = np.zeros(len(starts))  # float64[environments], of the unfinished episodes
-        self.lengths = np.zeros(len(starts), np.int64)
+        count = len(self.environments)
+        self.seeds = [0] * count  # that the open episodes began with
+        self.actions: list[list[Any]] = [[] for _ in range(count)]  # of the open episodes
+        self.returns = np.zeros(count)  # float64[environments], of the open episodes
+        starts = [self.begin_episode(number) for number in range(count)]
+        self.observations = np.stack(starts)  # [environments, *observation]
 
         # The steps between two sends, of every environment: [send_interval, environments, ...]
-        shape = (config.send_interval, len(starts))
-        fields = fields_from_spaces(task.spaces.observation, task.spaces.action)
+        fields = fields_from_spaces(common.spaces.observation, common.spaces.action)
         self.steps = {
-            name: np.zeros((*shape, *spec["shape"]), spec["dtype"]) for name, spec in fields.items()
+            name: np.zeros((config.send_interval, count, *spec["shape"]), spec["dtype"])
+            for name, spec in fields.items()
         }
 
-    def run(self) -> None:
-        """Pull, play, send; until the parent says stop."""
-        while not self.stopped():
-            self.pull_weights()
-            report = self.play()
-            rows = self.fold()
-            if rows is not None:
-                self.send(rows)
-            if report.returns:
-                self.task.reports.send(report)
+    def begin_episode(self, number: int) -> NDArray[Any]:
+        """Begin an episode in one environment; return its first observation."""
+        self.seeds[number] = int(self.generator.integers(2**31))
+        self.actions[number] = []
+        self.returns[number] = 0.0
+        return self.environments[number].reset(seed=self.seeds[number])[0]
 
-    def stopped(self) -> bool:
-        """Tell whether the parent has asked all actors to end."""
-        return bool(self.task.stop["flag"][0])
+    def run(self) -> None:
+        """Play until the parent says stop."""
+        # The learner's first weights also say that the replay has its old rows, if the run is resumed.
+        while self.common.mailbox.version == 0 and not self.common.stopped:
+            time.sleep(PATIENCE / 10)
+        while not self.common.stopped:
+            self.play_and_send()
+
+    def play_and_send(self) -> None:
+        """Take newer weights if there are any, play a while, and send the rows that are whole."""
+        self.pull_weights()
+        episodes = self.play()
+        rows = self.fold()
+        if rows is not None:
+            self.send(rows)
+        if episodes.returns:
+            self.tell(episodes)
 
     def pull_weights(self) -> None:
         """Copy the newest weights, if there are newer ones than ours."""
-        if (news := self.task.mailbox.pull(self.weights_version)) is not None:
+        if (news := self.common.mailbox.pull(self.weights_version)) is not None:
             self.weights_version, vector = news
             self.policy.set_weights(vector)
 
-    def play(self) -> Report:
+    def play(self) -> Episodes:
         """Fill `steps`; report the episodes that ended meanwhile."""
-        report = Report([], [])
-        for row in range(self.task.config.send_interval):
+        age = self.common.updates - self.common.update_of(self.weights_version)
+        episodes = Episodes([], [], max(0, age))
+        for row in range(self.common.config.send_interval):
             actions = self.policy.act(self.observations, self.exploration, self.generator)
             self.steps["obs"][row] = self.observations
             self.steps["act"][row] = actions
             for number, (env, action) in enumerate(zip(self.environments, playable(actions), strict=True)):
                 observation, reward, terminated, truncated, info = env.step(action)
+                self.actions[number].append(action)
                 # An Atari game's reward is clipped, and an episode is one life: `info` has the game's own.
                 self.returns[number] += info.get("score", float(reward))
-                self.lengths[number] += 1
                 self.steps["rew"][row, number] = reward
                 self.steps["terminated"][row, number] = terminated
                 self.steps["truncated"][row, number] = truncated
@@ -141,12 +119,13 @@ class Actor:
                 self.steps["next_obs"][row, number] = observation
                 if terminated or truncated:
                     if info.get("game_over", True):
-                        report.returns.append(float(self.returns[number]))
-                        report.lengths.append(int(self.lengths[number]))
-                        self.returns[number] = self.lengths[number] = 0
-                    observation, _ = env.reset()
+                        episodes.returns.append(float(self.returns[number]))
+                        episodes.lengths.append(len(self.actions[number]))
+                        observation = self.begin_episode(number)
+                    else:
+                        observation, _ = env.reset()  # without a seed the game goes on
                 self.observations[number] = observation
-        return report
+        return episodes
 
     def fold(self) -> dict[str, NDArray[Any]] | None:
         """Turn the steps into the n-step rows that are whole by now; None if there are none."""
@@ -162,30 +141,66 @@ class Actor:
     def send(self, rows: dict[str, NDArray[Any]]) -> None:
         """Add rows with their first priorities to the replay, as soon as the limiter lets us."""
         priorities = self.policy.priorities(rows)
-        while not self.task.limiter.await_can_insert(len(priorities), timeout=PATIENCE):
-            if self.stopped():
+        while not self.common.limiter.await_can_insert(len(priorities), timeout=PATIENCE):
+            if self.common.stopped:
                 return
-        self.task.replay.add(**rows, priorities=priorities)
-        self.task.limiter.inserted(len(priorities))
+        self.common.replay.add(**rows, priorities=priorities)
+        self.common.limiter.inserted(len(priorities))
+
+    def state(self) -> dict[str, Any]:
+        """Copy all that decides how this actor goes on, but for the weights; see `restore`."""
+        return {
+            "generator": self.generator.bit_generator.state,
+            "seeds": list(self.seeds),
+            "returns": self.returns.tolist(),
+            "observations": self.observations.copy(),
+            "actions": [np.array(actions) for actions in self.actions],
+            "windows": self.windows.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state: live every open episode again, up to where it was.
+
+        An environment that doesn't repeat itself begins a new episode, and the parent is told.
+        """
+        self.windows.restore(state["windows"])
+        for number, env in enumerate(self.environments):
+            seed, actions = int(state["seeds"][number]), state["actions"][number]
+            observation, _ = env.reset(seed=seed)
+            over = False
+            for action in playable(actions):
+                observation, _, terminated, truncated, info = env.step(action)
+                if over := bool(terminated or truncated) and info.get("game_over", True):
+                    break
+                if terminated or truncated:
+                    observation, _ = env.reset()
+            if not over and np.array_equal(observation, state["observations"][number]):
+                self.seeds[number], self.actions[number] = seed, playable(actions)
+                self.returns[number] = state["returns"][number]
+            else:
+                # Its waiting steps go, too: the steps that they wait for won't come.
+                self.windows.on_episode_end(number)
+                observation = self.begin_episode(number)
+                self.tell(
+                    Note(
+                        f"environment {number} doesn't repeat itself from its seed: its open episode is "
+                        "given up, and a new one begins"
+                    )
+                )
+            self.observations[number] = observation
+        self.generator.bit_generator.state = state["generator"]
+
+
+@dataclass(frozen=True)
+class ActorTask:
+    """What an actor's process is started with."""
+
+    common: Common
+    number: int
+    seed: np.random.SeedSequence
+    messages: Connection
 
 
 def run_actor(task: ActorTask) -> None:
-    """Be an actor's process: act until told to stop, or until the parent is gone."""
-    # Ctrl-C reaches every process of the terminal; the parent hears it, too, and tells us in good order.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=exit_with_parent, daemon=True).start()
-    # As many processes as cores already: more threads would only stand in each other's way.
-    torch.set_num_threads(1)
-    try:
-        Actor(task).run()
-    except Exception:  # noqa: BLE001 - whatever it was, the parent shall hear of it
-        task.reports.send(Failure(traceback.format_exc()))
-        sys.exit(1)
-
-
-def exit_with_parent() -> None:
-    """Wait for the parent's end, then end this process at once, whatever it is waiting for."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    """Be an actor's process: play until told to stop, or until the parent is gone."""
+    be_a_process(lambda: Actor(task.common, task.number, task.seed, task.messages.send).run(), task.messages)

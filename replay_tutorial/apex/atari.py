@@ -24,12 +24,13 @@ STACK = 4  # pictures in an observation
 NO_OP = 0
 
 
-def make(name: str, training: bool) -> gym.Env[Any, Any]:
+def make(name: str, training: bool, render_mode: str | None = None) -> gym.Env[Any, Any]:
     """Make a game with the standard preprocessing; observations are uint8 (4, 84, 84).
 
     Args:
         name: As `ALE/Pong-v5`.
         training: Whether rewards are clipped and a lost life ends an episode.
+        render_mode: As for `gymnasium.make`.
 
     Raises:
         ModuleNotFoundError: If ale-py isn't installed.
@@ -40,7 +41,9 @@ def make(name: str, training: bool) -> gym.Env[Any, Any]:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner from each process
     gym.register_envs(ale_py)
     # Sticky actions off, as in the paper, which starts a game with a random number of no-ops instead.
-    environment: gym.Env[Any, Any] = gym.make(name, frameskip=1, repeat_action_probability=0.0)
+    environment: gym.Env[Any, Any] = gym.make(
+        name, frameskip=1, repeat_action_probability=0.0, render_mode=render_mode
+    )
     environment = AtariPreprocessing(environment, noop_max=30, frame_skip=4, screen_size=84)
     if training:
         environment = Lives(environment)

@@ -55,21 +55,24 @@ class Spaces(NamedTuple):
         return isinstance(self.action, Box)
 
 
-def make_environment(name: str, *, training: bool = False) -> Environment:
+def make_environment(name: str, *, training: bool = False, render: bool = False) -> Environment:
     """Make one environment in the form that `Spaces` describes.
 
     Args:
         name: A registered gymnasium name, or `module:Name-v0`, which imports the module first.
         training: Whether to learn from it: in an Atari game rewards are then clipped, and a lost life ends an episode.
+        render: Whether `render` is to give pictures.
 
     Raises:
         UnsupportedEnvironment: If there is no such environment, a package is missing, or its spaces aren't supported;
             the message says which, and what helps.
     """
+    mode = "rgb_array" if render else None
     try:
-        environment: Environment = (
-            atari.make(name, training) if name.startswith(atari.PREFIX) else gym.make(name)
-        )
+        if name.startswith(atari.PREFIX):
+            environment: Environment = atari.make(name, training, mode)
+        else:  # not every environment knows the argument
+            environment = gym.make(name, render_mode=mode) if render else gym.make(name)
     except (gym.error.Error, ModuleNotFoundError) as error:
         raise UnsupportedEnvironment(f"can't make the environment {name!r}: {reason_of(error)}") from error
     try:

@@ -2,59 +2,123 @@
 
 The circle that makes prioritized replay work is closed here: sample → TD errors → gradient step → the same errors are
 the rows' new priorities. Between two updates the learner waits for the limiter, so that a row is sampled as often on a
-slow machine as on a fast one; every so often it puts its weights into the mailbox for the actors.
+slow machine as on a fast one; every so often it puts its weights into the mailbox for actors and evaluator, and all that
+it knows onto the disk.
 
-Left out: prefetching, GPUs, several learners.
+Left out: several learners.
 
 Paper: Horgan et al. 2018, algorithm 2.
 """
 
-from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
-from replay_tutorial.apex.agent import Agent
-from replay_tutorial.apex.config import Config
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from replay_tutorial.apex.agent import Agent, make_agent
+from replay_tutorial.apex.checkpoint import Checkpoint, load_checkpoint, restore_learner, save_checkpoint
+from replay_tutorial.apex.common import PATIENCE, Common, Tell
+from replay_tutorial.apex.messages import QUANTILES, Progress
+from replay_tutorial.apex.prefetch import Sample, sampling
+from replay_tutorial.apex.process import be_a_process
+from replay_tutorial.apex.td_error import Update
 
 
 class Learner:
     """The agent and its ends of the replay, the limiter and the mailbox.
 
     Args:
-        config: The run's settings.
-        agent: What learns, with its first weights.
-        replay: Where rows come from and priorities go to.
-        limiter: Says when an update is due.
-        mailbox: Where weights go to; the first ones at once, so that actors start from them.
+        common: What it shares with the others.
+        agent: What learns.
+        tell: How its messages get to the parent.
+        published: Weights for the mailbox, for the actors to begin with; None takes the agent's.
     """
 
     def __init__(
-        self,
-        config: Config,
-        agent: Agent,
-        replay: MPPrioritizedReplayBuffer,
-        limiter: SamplesPerInsert,
-        mailbox: Mailbox,
+        self, common: Common, agent: Agent, tell: Tell, published: NDArray[np.float32] | None = None
     ) -> None:
-        self.config = config
-        self.replay = replay
-        self.limiter = limiter
-        self.mailbox = mailbox
+        self.common = common
         self.agent = agent
-        self.metrics: dict[str, float] = {}  # of the last update
-        self.mailbox.publish(agent.weights())
+        self.tell = tell
+        common.count_updates(agent.updates)
+        common.mailbox.publish(agent.weights() if published is None else published)
 
     @property
-    def updates(self) -> int:
-        """Updates made so far."""
-        return self.agent.updates
+    def is_due(self) -> bool:
+        """Whether the rows that have been inserted are owed an update: the middle of the limiter's band."""
+        limiter = self.common.limiter
+        return limiter.inserts >= limiter.min_size and limiter.error >= self.common.config.batch_size
 
-    def update(self, timeout: float) -> bool:
-        """Wait until an update is due, and make it; False if it wasn't due within `timeout` seconds."""
-        size = self.config.batch_size
-        if not self.limiter.await_can_sample(size, timeout=timeout):
-            return False
-        sample = self.replay.sample(size, beta=self.config.beta)
-        self.limiter.sampled(size)
-        priorities, self.metrics = self.agent.update(sample, sample["weights"])
-        self.replay.update_priorities(sample["indexes"], priorities)
-        if self.updates % self.config.publish_interval == 0:
-            self.mailbox.publish(self.agent.weights())
-        return True
+    def update(self, sample: Sample) -> None:
+        """Make one update, and all that belongs to it."""
+        config, agent = self.common.config, self.agent
+        update = agent.update(sample.rows, sample.weights)
+        self.common.replay.update_priorities(sample.indexes, update.priorities)
+        self.common.count_updates(agent.updates)
+        if agent.updates % config.publish_interval == 0:
+            self.common.mailbox.publish(agent.weights())
+        if agent.updates % config.record_interval == 0:
+            self.tell(self.progress(sample, update))
+
+    def progress(self, sample: Sample, update: Update) -> Progress:
+        """Return the numbers of a record, by the last sample and update."""
+        common = self.common
+        ages = common.replay.get_next_index() - sample.indexes  # int64[B], in rows
+        values = {
+            **update.metrics,
+            "replay_ratio": common.limiter.samples / max(1, common.limiter.inserts),
+            "stale_updates": float(common.replay.stale_updates),
+        }
+        of_batch = {"priority": update.priorities, "weight": np.asarray(sample.weights), "row_age": ages}
+        for name, numbers in of_batch.items():
+            for suffix, value in zip(QUANTILES, np.quantile(numbers, list(QUANTILES.values())), strict=True):
+                values[f"{name}_{suffix}"] = float(value)
+        return Progress(common.steps, self.agent.updates, values)
+
+
+@dataclass(frozen=True)
+class LearnerTask:
+    """What the learner's process is started with."""
+
+    common: Common
+    seed: int  # of the first weights
+    folder: Path  # of the run
+    checkpoint: Path | None  # to go on from
+    messages: Connection
+
+
+def make_learner(common: Common, seed: int, checkpoint: Checkpoint | None, tell: Tell) -> Learner:
+    """Return a new learner, or the one that wrote a checkpoint; then the replay has its rows, too."""
+    torch.manual_seed(seed)
+    agent = make_agent(common.config, common.spaces)
+    published = None if checkpoint is None else restore_learner(checkpoint, agent, common.replay)
+    return Learner(common, agent, tell, published)
+
+
+def run_learner(task: LearnerTask) -> None:
+    """Be the learner's process: learn until told to stop, or until the parent is gone."""
+    be_a_process(lambda: learn(task), task.messages)
+
+
+def learn(task: LearnerTask) -> None:
+    """Learn until told to stop; leave a checkpoint every so often and at the end."""
+    common, config = task.common, task.common.config
+    checkpoint = None if task.checkpoint is None else load_checkpoint(task.checkpoint)
+    learner = make_learner(common, task.seed, checkpoint, task.messages.send)
+    with sampling(common) as next_sample:
+        next_checkpoint = time.monotonic() + config.checkpoint_seconds
+        while not common.stopped:
+            sample = next_sample(PATIENCE)
+            if sample is not None:
+                learner.update(sample)
+            if time.monotonic() >= next_checkpoint:
+                learner.tell(save_checkpoint(task.folder, common, learner.agent))
+                next_checkpoint = time.monotonic() + config.checkpoint_seconds
+    learner.tell(save_checkpoint(task.folder, common, learner.agent))

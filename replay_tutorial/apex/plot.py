@@ -1,8 +1,10 @@
 """Learning curves: what the actors brought and what the evaluations brought, against environment steps.
 
-The evaluations are greedy and on fixed seeds; the actors' curve lies below them, because curious actors fall sooner.
+The evaluations are greedy and on fixed seeds; the actors' curve lies below them, because curious actors fall sooner. One
+seed tells little: several runs of one environment and agent are drawn as their mean, with a band in which the mean would
+lie in 95 of 100 such sets of seeds, as far as these seeds can tell.
 
-Left out: confidence bands over several seeds.
+Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", on intervals.
 """
 
 # pyright: reportUnknownMemberType=false
@@ -12,8 +14,14 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+POINTS = 200  # of a mean curve
+RESAMPLES = 2_000  # of the seeds, for a band
 
 
 def read_curve(path: Path, column: str) -> tuple[list[float], list[float]]:
@@ -40,17 +48,63 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for number, run in enumerate(runs):
+    groups: dict[str, list[Path]] = {}
+    for run in runs:
+        groups.setdefault("__".join(run.resolve().name.split("__")[:2]), []).append(run)
+    for number, (name, members) in enumerate(groups.items()):
         color = f"C{number % 10}"
-        steps, returns = read_curve(run / "progress.csv", "episodic_return")
-        axes.plot(steps, returns, color=color, alpha=0.35, linewidth=1, label=None if number else "actors")
-        steps, returns = read_curve(run / "progress.csv", "evaluation")
-        label = run.name if len(runs) > 1 else "evaluation"
-        axes.plot(steps, returns, color=color, marker="o", markersize=3, label=label)
-    axes.set_title(runs[0].name if len(runs) == 1 else f"{len(runs)} runs")
+        if len(members) > 1:
+            draw_group(axes, name, members, color)
+        else:
+            draw_run(axes, members[0], "" if len(runs) == 1 else f" {name}", color)
+    axes.set_title(runs[0].resolve().name if len(runs) == 1 else f"{len(runs)} runs")
     axes.set_xlabel("environment steps")
     axes.set_ylabel("return")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(output, dpi=120)
     return output
+
+
+def draw_run(axes: Axes, run: Path, name: str, color: str) -> None:
+    """Draw one run: its actors and its evaluations."""
+    steps, returns = read_curve(run / "progress.csv", "episodic_return")
+    axes.plot(steps, returns, color=color, alpha=0.35, linewidth=1, label=f"actors{name}")
+    steps, returns = read_curve(run / "evaluations.csv", "mean")
+    axes.plot(steps, returns, color=color, marker="o", markersize=3, label=f"evaluation{name}")
+
+
+def draw_group(axes: Axes, name: str, runs: Sequence[Path], color: str) -> None:
+    """Draw the evaluations of several runs: each one thin, their mean, and its band."""
+    curves = [read_curve(run / "evaluations.csv", "mean") for run in runs]
+    curves = [(steps, returns) for steps, returns in curves if steps]
+    for steps, returns in curves:
+        axes.plot(steps, returns, color=color, alpha=0.25, linewidth=1)
+    if not curves:
+        return
+    steps, values = on_common_steps(curves)
+    low, high = band_of_the_mean(values)
+    axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+    axes.plot(steps, values.mean(axis=0), color=color, label=f"{name}, mean of {len(curves)} runs, 95% band")
+
+
+def on_common_steps(
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return steps, and the values of all curves there: float64[POINTS], float64[curves, POINTS].
+
+    They begin where the last curve begins. A curve that ends earlier, because its run was solved, keeps its last value.
+    """
+    first = max(steps[0] for steps, _ in curves)
+    last = max(steps[-1] for steps, _ in curves)
+    common = np.linspace(first, last, POINTS)
+    return common, np.array([np.interp(common, steps, returns) for steps, returns in curves])
+
+
+def band_of_the_mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of the 95% bootstrap interval of the mean over the first axis, each float64[points]."""
+    generator = np.random.default_rng(0)  # the same picture each time
+    seeds = generator.integers(len(values), size=(RESAMPLES, len(values)))
+    means = np.array([values[chosen].mean(axis=0) for chosen in seeds])  # float64[RESAMPLES, points]
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
+    return low, high

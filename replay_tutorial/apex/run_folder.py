@@ -3,24 +3,26 @@
     runs/CartPole-v1__apex_dqn__0__20250131-235959/
         config.json      every setting, with the versions of what ran
         progress.csv     one line for each record, see `Recorder`
-        events.out...    the same for TensorBoard
+        evaluations.csv  one line for each policy that was judged
+        events.out...    both of them for TensorBoard
         policy.pt        the chosen policy's weights
+        checkpoints/     all that it takes to go on, see `checkpoint`
         evaluation.json  what it brought in the final evaluation
         learning_curve.png
 
 A file is written beside its place and then moved there, so that a crash leaves the old one or the new one, never half of
 one. A policy is loaded without pickle, so that a stranger's file can't run code.
-
-Left out: checkpoints to go on from.
 """
 
 # pyright: reportUnknownMemberType=false
 # (torch's own annotations are incomplete)
 
 import dataclasses
+import hashlib
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -32,6 +34,7 @@ import torch
 from numpy.typing import NDArray
 
 from replay_tutorial.apex.agent import Policy, make_policy
+from replay_tutorial.apex.choose import Candidate
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.environments import spaces_of
 from replay_tutorial.apex.evaluate import Evaluation
@@ -59,9 +62,8 @@ class RunFolder:
             attempt += 1
             path = config.runs / f"{name}-{attempt}"
         path.mkdir(parents=True)
-        settings = {**dataclasses.asdict(config), "runs": str(config.runs)}
         folder = cls(path)
-        folder.write_json("config.json", {"config": settings, "versions": versions()})
+        folder.write_json("config.json", {"config": as_json(config), **provenance()})
         return folder
 
     @classmethod
@@ -84,27 +86,47 @@ class RunFolder:
         settings["runs"] = Path(settings["runs"])
         return Config(**settings)
 
-    def save_policy(self, weights: NDArray[np.float32], step: int) -> Path:
-        """Write a policy's weights and the environment step at which it was chosen."""
+    def note_resumption(self, config: Config, step: int) -> None:
+        """Write the settings that the run goes on with into `config.json`, and the step and versions beside them."""
+        contents = json.loads((self.path / "config.json").read_text())
+        contents["config"] = as_json(config)
+        contents.setdefault("resumed", []).append({"step": step, **provenance()})
+        self.write_json("config.json", contents)
+
+    def save_policy(
+        self, weights: NDArray[np.float32], step: int, returns: NDArray[np.float64] | None = None
+    ) -> Path:
+        """Write a policy's weights, the environment step of the choice, and the returns that it was chosen for."""
         path = self.path / "policy.pt"
-        contents = {"weights": torch.from_numpy(weights), "step": step}
+        proof = np.zeros(0) if returns is None else returns
+        contents = {"weights": torch.from_numpy(weights), "step": step, "returns": torch.from_numpy(proof)}
         replace_file(path, lambda unfinished: torch.save(contents, unfinished))
         return path
 
+    def load_best(self) -> Candidate | None:
+        """Read the policy as the evaluator left it; None if it has chosen none."""
+        path = self.path / "policy.pt"
+        if not path.is_file():
+            return None
+        contents = torch.load(path, weights_only=True, map_location="cpu")
+        proof = Evaluation(contents["returns"].numpy())
+        return Candidate(contents["weights"].numpy(), int(contents["step"]), proof)
+
     def load_policy(self) -> tuple[Policy, int]:
-        """Read the policy and its step.
+        """Read the policy, ready to play, and its step.
 
         Raises:
             FileNotFoundError: If the run ended before it chose a policy.
         """
-        path = self.path / "policy.pt"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} doesn't exist: the run ended before its first evaluation.")
-        contents = torch.load(path, weights_only=True, map_location="cpu")
+        best = self.load_best()
+        if best is None:
+            raise FileNotFoundError(
+                f"{self.path / 'policy.pt'} doesn't exist: the run ended before its first evaluation."
+            )
         config = self.config()
         policy = make_policy(config, spaces_of(config.environment))
-        policy.set_weights(contents["weights"].numpy())
-        return policy, int(contents["step"])
+        policy.set_weights(best.weights)
+        return policy, best.step
 
     def save_evaluation(self, evaluation: Evaluation, step: int, seconds: float) -> Path:
         """Write what the chosen policy brought in the end, and how long the run took."""
@@ -130,6 +152,31 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     unfinished = path.with_name(path.name + ".unfinished")
     write(unfinished)
     os.replace(unfinished, path)
+
+
+def as_json(config: Config) -> dict[str, Any]:
+    """Return settings as JSON knows them."""
+    return {**dataclasses.asdict(config), "runs": str(config.runs)}
+
+
+def provenance() -> dict[str, Any]:
+    """Return where a run comes from: what was called, when, on what machine, by which versions of what."""
+    return {
+        "command": sys.argv,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "versions": versions(),
+        "sources": digest_of_sources(),
+    }
+
+
+def digest_of_sources() -> str:
+    """Return a digest of the package's own files: runs of the same sources have the same one, with or without git."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:

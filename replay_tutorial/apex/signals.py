@@ -48,13 +48,14 @@ def stop_requests() -> Generator[StopRequest]:
 
 
 @contextmanager
-def sigint_ignored() -> Generator[None]:
-    """Ignore Ctrl-C for a moment: processes that are started meanwhile ignore it from their first instruction on."""
+def signals_ignored() -> Generator[None]:
+    """Ignore both signals for a moment: processes that are started meanwhile do so from their first instruction on."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,10 +1,11 @@
-"""The supervisor: starts the actors' processes, hears their reports, notices their deaths and sees them all out.
+"""The supervisor: starts the processes of a run, hears them, replaces fallen actors, and sees all of them out.
 
-Nothing here waits for a process that can die: reports come through one pipe for each actor, which ends when its process
-does, and the stop flag is one byte of shared memory without a lock. An actor's death ends the run with the reason, in
-the parent, where the reader is.
+Nothing here waits for a process that can die: messages come through one pipe for each process, which ends when the
+process does, and the stop flag is one byte of shared memory without a lock. An actor that is killed costs the run its
+open episodes and no more, so another takes its place, after a pause that doubles each time, until it has died too often
+in a row. What else ends before its time ends the run with the reason, in the parent, where the reader is.
 
-Left out: starting an actor again.
+Left out: replacing the learner or the evaluator (a run is resumed from its checkpoint instead).
 """
 
 import signal
@@ -13,108 +14,170 @@ from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Self
+from typing import NamedTuple, Self
 
-import numpy as np
+from replay_tutorial.apex.messages import Failure, Message
+from replay_tutorial.apex.signals import signals_ignored
 
-from replay_tutorial.apex.actor import ActorTask, Failure, Report, run_actor
-from replay_tutorial.apex.signals import sigint_ignored
-from replay_tutorial.shared.memory import SharedArrays
-
-FAREWELL = 5.0  # seconds that an actor gets to end by itself, before it is ended
+FAREWELL = 5.0  # seconds that a process gets to end by itself, before it is ended
+FIRST_PAUSE = 0.5  # seconds before the first replacement of an actor; twice as long each time
+HEALTHY = 60.0  # seconds: who has lived so long has not died in a row with the one before
 
 
-class ActorDied(RuntimeError):
-    """An actor's process ended though nobody had asked it to; the message says why."""
+class ProcessDied(RuntimeError):
+    """A process of the run ended though nobody had asked it to; the message says why."""
+
+
+class Role(NamedTuple):
+    """What is needed to start a process, and to start it again."""
+
+    name: str
+    start: Callable[
+        [int, Connection], tuple[Callable[..., None], object]
+    ]  # life, pipe → function, its argument
+    lives: int = 1  # how often it may be started in a row
+
+
+class Worker:
+    """One role and the process that fills it now, if any."""
+
+    def __init__(self, role: Role) -> None:
+        self.role = role
+        self.life = 0  # processes started so far
+        self.in_a_row = 0  # of them, those since the last healthy one
+        self.process: SpawnProcess | None = None
+        self.messages: Connection | None = None
+        self.started = 0.0  # time.monotonic()
+        self.due: float | None = None  # when the next one is to be started
+
+    def start(self) -> None:
+        """Start a process; it begins to work in a few seconds, when its imports are done."""
+        # spawn, because a forked child inherits threads' locks in whatever state they are (OpenMP, CUDA).
+        context = get_context("spawn")
+        messages, other_end = context.Pipe(duplex=False)
+        function, argument = self.role.start(self.life, other_end)
+        process = context.Process(target=function, args=(argument,), name=self.role.name, daemon=True)
+        with signals_ignored():
+            try:
+                process.start()
+            except BaseException:
+                messages.close()
+                raise
+            finally:
+                other_end.close()  # the process has its own copy; with ours closed, its death closes the pipe
+        self.process, self.messages = process, messages
+        self.started, self.due = time.monotonic(), None
+        self.life += 1
+        self.in_a_row += 1
+
+    def died(self) -> None:
+        """Arrange a replacement.
+
+        Raises:
+            ProcessDied: If the role has no life left, with the way in which its last process ended.
+        """
+        assert self.process is not None and self.messages is not None
+        cause = cause_of_death(self.process)
+        self.messages.close()
+        self.process = self.messages = None
+        if time.monotonic() - self.started >= HEALTHY:
+            self.in_a_row = 0
+        if self.in_a_row >= self.role.lives:
+            often = f", {self.in_a_row} times in a row" if self.in_a_row > 1 else ""
+            raise ProcessDied(f"{self.role.name} {cause}{often}")
+        self.due = time.monotonic() + FIRST_PAUSE * 2 ** max(0, self.in_a_row - 1)
 
 
 class Supervisor:
-    """The processes of all actors. A context manager: they are gone when it is left, whatever happened.
+    """The processes of a run. A context manager: they are gone when it is left, whatever happened.
 
     Args:
-        task_of: Makes an actor's task from its number, the stop flag, and its end of the pipe of reports.
-        actors: How many to start.
+        roles: Who is to be started, in this order.
+        ask_to_stop: Tells all of them to end.
     """
 
-    def __init__(self, task_of: Callable[[int, SharedArrays, Connection], ActorTask], actors: int) -> None:
-        self.task_of = task_of
-        self.actors = actors
-        self.stop = SharedArrays({"flag": ((1,), np.dtype(np.bool_))})
-        self.processes: list[SpawnProcess] = []
-        self.reports: list[Connection] = []
+    def __init__(self, roles: Sequence[Role], ask_to_stop: Callable[[], None]) -> None:
+        self.workers = [Worker(role) for role in roles]
+        self.ask_to_stop = ask_to_stop
+        self.stopping = False
 
     def __enter__(self) -> Self:
-        """Start the actors; they begin to play in a few seconds, when their imports are done."""
-        # spawn, because a forked child inherits threads' locks in whatever state they are (OpenMP, CUDA).
-        context = get_context("spawn")
-        with sigint_ignored():
-            try:
-                for number in range(self.actors):
-                    reports, actor_end = context.Pipe(duplex=False)
-                    self.reports.append(reports)
-                    task = self.task_of(number, self.stop, actor_end)
-                    process = context.Process(
-                        target=run_actor, args=(task,), name=f"actor-{number}", daemon=True
-                    )
-                    process.start()
-                    self.processes.append(process)
-                    # The actor has its own copy; with ours closed, its death closes the pipe.
-                    actor_end.close()
-            except BaseException:
-                self.end_all()
-                raise
+        """Start all processes."""
+        try:
+            for worker in self.workers:
+                worker.start()
+        except BaseException:
+            self.end_all()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ask all actors to stop, and end those that don't."""
+        """Ask all processes to stop, and end those that don't."""
         self.end_all()
 
-    def hear(self) -> list[Report]:
-        """Return the reports that have come since the last call.
+    @property
+    def restarts(self) -> int:
+        """How many processes have been replaced."""
+        return sum(max(0, worker.life - 1) for worker in self.workers)
+
+    def hear(self, timeout: float) -> list[Message]:
+        """Return the messages that have come, after at most `timeout` seconds; start the replacements that are due.
 
         Raises:
-            ActorDied: If an actor has ended; with its traceback, exit code or signal.
+            ProcessDied: If a process has failed, or died once too often; with its traceback, exit code or signal.
         """
-        heard: list[Report] = []
-        for number, connection in enumerate(self.reports):
-            try:
-                while connection.poll():
-                    message = connection.recv()
-                    if isinstance(message, Failure):
-                        raise ActorDied(f"actor {number} failed:\n\n{message.traceback}")
-                    heard.append(message)
-            except (EOFError, OSError):
-                raise ActorDied(f"actor {number} {cause_of_death(self.processes[number])}") from None
+        wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
+        heard: list[Message] = []
+        for worker in self.workers:
+            heard += self._hear(worker)
+            if worker.due is not None and time.monotonic() >= worker.due and not self.stopping:
+                worker.start()
         return heard
 
+    def _hear(self, worker: Worker) -> list[Message]:
+        heard: list[Message] = []
+        try:
+            while worker.messages is not None and worker.messages.poll():
+                message = worker.messages.recv()
+                if isinstance(message, Failure):
+                    raise ProcessDied(f"{worker.role.name} failed:\n\n{message.traceback}")
+                heard.append(message)
+        except (EOFError, OSError):
+            if self.stopping:
+                assert worker.messages is not None
+                worker.messages.close()
+                worker.messages = None
+            else:
+                worker.died()
+        return heard
+
+    def stop(self) -> None:
+        """Ask all processes to end. From now on their ends are no deaths; `hear` tells what they still have to say."""
+        self.stopping = True
+        self.ask_to_stop()
+
+    def is_working(self, name: str) -> bool:
+        """Tell whether the process of a role is still there, or has still something to say."""
+        return any(worker.messages is not None for worker in self.workers if worker.role.name == name)
+
     def end_all(self) -> None:
-        """See every actor out: ask, wait a little, terminate, kill. Afterwards no process is left."""
-        self.stop["flag"][0] = True
-        drain(self.reports, [process.sentinel for process in self.processes], FAREWELL)
-        for process in self.processes:
-            if process.is_alive():
-                process.terminate()
-                process.join(FAREWELL)
-            if process.is_alive():
-                process.kill()
-            process.join()
-        for connection in self.reports:
-            connection.close()
-
-
-def drain(connections: Sequence[Connection], sentinels: Sequence[int], seconds: float) -> None:
-    """Throw reports away until all processes have ended: a full pipe would keep an actor from its end."""
-    deadline = time.monotonic() + seconds
-    talking: list[Connection] = list(connections)
-    alive: list[int] = list(sentinels)
-    while alive and (left := deadline - time.monotonic()) > 0:
-        ready = wait([*talking, *alive], timeout=left)
-        alive = [sentinel for sentinel in alive if sentinel not in ready]
-        for connection in [connection for connection in talking if connection in ready]:
+        """See every process out: ask, wait a little, kill. Afterwards none is left."""
+        self.stop()
+        deadline = time.monotonic() + FAREWELL
+        # A full pipe would keep a process from its end: hear them out.
+        while (left := deadline - time.monotonic()) > 0 and any(w.messages is not None for w in self.workers):
             try:
-                connection.recv()
-            except (EOFError, OSError):
-                talking.remove(connection)
+                self.hear(min(left, 0.1))
+            except ProcessDied:
+                continue  # there is another error on its way, or the run has its result
+        for worker in self.workers:
+            if worker.process is not None:
+                worker.process.join(max(0.1, deadline - time.monotonic()))
+                if worker.process.is_alive():
+                    worker.process.kill()  # they ignore SIGTERM
+                worker.process.join()
+            if worker.messages is not None:
+                worker.messages.close()
 
 
 def cause_of_death(process: SpawnProcess) -> str:
@@ -122,5 +185,7 @@ def cause_of_death(process: SpawnProcess) -> str:
     process.join(FAREWELL)
     code = process.exitcode
     if code is not None and code < 0:
-        return f"was killed by {signal.Signals(-code).name} (exit code {code})"
+        name = signal.Signals(-code).name
+        hint = "; perhaps memory ran out" if name == "SIGKILL" else ""
+        return f"was killed by {name} (exit code {code}{hint})"
     return f"ended with exit code {code}; what it printed stands above"

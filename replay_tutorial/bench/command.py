@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
-from replay_tutorial.bench import buffers, crash, shared
+from replay_tutorial.bench import buffers, cliffwalk, crash, shared
 from replay_tutorial.bench.peers import FIELDS, LIBRARIES, Company, gather_peers, version_of
 from replay_tutorial.bench.report import (
     Report,
@@ -22,7 +22,17 @@ from replay_tutorial.bench.report import (
 )
 
 PROGRAM = "python -m replay_tutorial bench"
-OTHERS = {"crash": crash.main, "shared": shared.main}  # benchmarks with a command line of their own
+
+
+def learning_main(argv: Sequence[str]) -> int:
+    """Runs the learning benchmark, which alone needs the extra `train`."""
+    from replay_tutorial.bench import learning
+
+    return learning.main(argv)
+
+
+# benchmarks with a command line of their own
+OTHERS = {"cliffwalk": cliffwalk.main, "crash": crash.main, "learning": learning_main, "shared": shared.main}
 
 
 def parser() -> argparse.ArgumentParser:

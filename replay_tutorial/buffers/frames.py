@@ -12,18 +12,22 @@ the log's end (where it stands if the picture has not moved).
 """
 
 import copy
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, Field, Fields, Rows
+from replay_tutorial.buffers.fields import Batch, Fields, Rows
+from replay_tutorial.buffers.frame_layout import (
+    Bytes,
+    FrameLayout,
+    StackCompress,
+    frame_layouts,
+    with_numbers,
+)
 from replay_tutorial.buffers.jit import kernel
-from replay_tutorial.buffers.n_step import names_of
 
 Ids = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 NO_FRAME = -1
 ROWS_AT_ONCE = 32  # rows taken in before old frames are given up again: the log has room for all their frames
@@ -74,23 +78,17 @@ class FrameLog:
     """The frames of one observation, and of its next observation if that is shared.
 
     Attributes:
-        names: The fields that it stands for.
-        axis: The axis of the observation along which frames are stacked; None if it is one frame.
-        stack: Frames in a stack; 1 if the observation is not stacked.
+        layout: How they make up observations.
         next_frame: The number that the next new frame will get.
-        previous: int64[len(names) * stack], the frames of the newest row; NO_FRAME before there is one.
+        previous: int64[frames a row], the frames of the newest row; NO_FRAME before there is one.
     """
 
-    def __init__(self, field: Field, names: tuple[str, ...], axis: int | None, capacity: int) -> None:
+    def __init__(self, layout: FrameLayout, capacity: int) -> None:
         """Reserve room for one frame a row and a sixty-fourth more, for the first frames of episodes."""
-        self.names = names
-        self._field = field
-        self.axis = axis
-        self.stack = 1 if axis is None else field.shape[axis]
-        self._room_for_rows_at_once = len(names) * self.stack * ROWS_AT_ONCE
-        self._frame_shape = field.shape if axis is None else (*field.shape[:axis], *field.shape[axis + 1 :])
-        frame_bytes = field.dtype.itemsize * int(np.prod(self._frame_shape))
-        self._log = np.zeros((capacity + capacity // 64 + self._room_for_rows_at_once, frame_bytes), np.uint8)
+        self.layout = layout
+        self._room_for_rows_at_once = layout.frames_per_row * ROWS_AT_ONCE
+        length = capacity + capacity // 64 + self._room_for_rows_at_once
+        self._log = np.zeros((length, layout.frame_bytes), np.uint8)
         self.next_frame = 0
         self.forget_previous()
 
@@ -101,7 +99,7 @@ class FrameLog:
 
     def forget_previous(self) -> None:
         """Let the next row begin anew: the frames of the newest one need not be kept."""
-        self.previous = np.full(len(self.names) * self.stack, NO_FRAME, np.int64)
+        self.previous = np.full(self.layout.frames_per_row, NO_FRAME, np.int64)
 
     def number(self, rows: Rows, oldest_frame: int) -> Ids:
         """Number the frames of at most ROWS_AT_ONCE rows, in order.
@@ -116,18 +114,15 @@ class FrameLog:
         needed = self.next_frame - oldest_frame + self._room_for_rows_at_once
         if needed > len(self._log):
             self._grow(needed + len(self._log) // 4, oldest_frame)
-        frames = np.concatenate([self._split(rows[name]) for name in self.names], axis=1)
+        layout = self.layout
+        frames = np.concatenate([layout.split(rows[name]) for name in layout.names], axis=1)
         ids = np.zeros(frames.shape[:2], np.int64)
-        self.next_frame = number_frames(self._log, self.next_frame, frames, self.stack, self.previous, ids)
-        return ids.reshape(len(rows), len(self.names), self.stack)
+        self.next_frame = number_frames(self._log, self.next_frame, frames, layout.stack, self.previous, ids)
+        return ids.reshape(len(rows), len(layout.names), layout.stack)
 
     def observations(self, ids: Ids) -> npt.NDArray[Any]:
         """Copy the observations that consist of frames `ids`, int64[n, stack]."""
-        frames = self._log.take(ids % len(self._log), axis=0).view(self._field.dtype)
-        frames = frames.reshape(*ids.shape, *self._frame_shape)
-        return (
-            frames[:, 0] if self.axis is None else np.ascontiguousarray(np.moveaxis(frames, 1, 1 + self.axis))
-        )
+        return self.layout.join(self._log.take(ids % len(self._log), axis=0))
 
     def segments(self, oldest_frame: int) -> list[Bytes]:
         """Show the frames, oldest first, as two views of shape (n, frame bytes): up to the seam, and after it."""
@@ -143,12 +138,6 @@ class FrameLog:
         length = max(len(self._log), count + self._room_for_rows_at_once)
         log._log = np.zeros((length, self._log.shape[1]), np.uint8)
         return log
-
-    def _split(self, observations: npt.NDArray[Any]) -> Bytes:
-        if self.axis is not None:
-            observations = np.moveaxis(observations, 1 + self.axis, 1)
-        plain = np.ascontiguousarray(observations).reshape(len(observations), self.stack, -1)
-        return plain.view(np.uint8)
 
     def _grow(self, length: int, oldest_frame: int) -> None:
         # Rare: episodes shorter than 64 steps, or rows in no order. For a moment both logs are in memory.
@@ -168,26 +157,16 @@ class FrameStore:
     """
 
     def __init__(
-        self,
-        fields: Fields,
-        next_of: tuple[str, ...],
-        stack_compress: str | Sequence[str] | Mapping[str, int] | None,
-        capacity: int,
+        self, fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress, capacity: int
     ) -> None:
         """Prepare a log for every observation named.
 
         Raises:
             ValueError: If a field named does not exist.
         """
-        axes = stack_axes(fields, stack_compress)
-        self.logs: list[FrameLog] = []
-        for name in dict.fromkeys((*next_of, *axes)):
-            if name.removeprefix("next_") in next_of and name not in next_of:
-                continue  # stack_compress names the next observation too, which is in its observation's log
-            names = (name, f"next_{name}") if name in next_of else (name,)
-            self.logs.append(FrameLog(fields.fields[name], names, axes.get(name), capacity))
-        numbers = {name: {"shape": log.stack, "dtype": np.int64} for log in self.logs for name in log.names}
-        self.fields = Fields({**fields.env_dict, **numbers})
+        layouts = frame_layouts(fields, next_of, stack_compress)
+        self.logs = [FrameLog(layout, capacity) for layout in layouts]
+        self.fields = with_numbers(fields, layouts)
 
     def number(self, rows: Rows, oldest: Rows) -> Rows:
         """Store the frames of at most ROWS_AT_ONCE rows.
@@ -202,9 +181,9 @@ class FrameStore:
         stored = np.zeros(len(rows), self.fields.dtype)
         for log in self.logs:
             ids = log.number(rows, oldest_frame(log, oldest))
-            for i, name in enumerate(log.names):
+            for i, name in enumerate(log.layout.names):
                 stored[name] = ids[:, i]
-        compressed = {name for log in self.logs for name in log.names}
+        compressed = {name for log in self.logs for name in log.layout.names}
         for name in self.fields.fields.keys() - compressed:
             stored[name] = rows[name]
         return stored
@@ -212,7 +191,7 @@ class FrameStore:
     def restore(self, batch: Batch) -> Batch:
         """Put the observations in the place of their frames' numbers."""
         for log in self.logs:
-            for name in log.names:
+            for name in log.layout.names:
                 batch[name] = log.observations(batch[name])
         return batch
 
@@ -221,45 +200,4 @@ def oldest_frame(log: FrameLog, oldest: Rows) -> int:
     """Find the least frame that is still needed, given the oldest row kept (one record, or none)."""
     if len(oldest) == 0:
         return log.next_frame
-    return min(int(oldest[name].min()) for name in log.names)
-
-
-def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
-    """Add the field `next_…` of every observation in `next_of`.
-
-    Raises:
-        ValueError: If there is no such observation, or its next one is described in another way.
-    """
-    env_dict = fields.env_dict
-    for name in next_of:
-        if name not in env_dict:
-            raise ValueError(f"next_of names {name!r}; there are {list(env_dict)}.")
-        following = env_dict.setdefault(f"next_{name}", env_dict[name])
-        if following != env_dict[name]:
-            raise ValueError(
-                f"next_of: 'next_{name}' must be like {name!r}, {env_dict[name]}, not {following}."
-            )
-    return Fields(env_dict)
-
-
-def stack_axes(
-    fields: Fields, stack_compress: str | Sequence[str] | Mapping[str, int] | None
-) -> dict[str, int]:
-    """Find the axis along which each stacked observation is stacked: the shorter of its first and last, else as told."""
-    if stack_compress is None:
-        return {}
-    told = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
-    axes: dict[str, int] = {}
-    for name in told or names_of(
-        stack_compress if isinstance(stack_compress, str) else tuple(stack_compress)
-    ):
-        shape = fields.fields[name].shape if name in fields.fields else ()
-        if not shape:
-            raise ValueError(
-                f"stack_compress names {name!r}, which is no field with an axis; there are {list(fields.fields)}."
-            )
-        axis = told.get(name, 0 if shape[0] < shape[-1] else len(shape) - 1)
-        if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"stack_compress: {name!r} has the shape {shape}, and so no axis {axis}.")
-        axes[name] = axis % len(shape)
-    return axes
+    return min(int(oldest[name].min()) for name in log.layout.names)

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.counted import Counted
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
-from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame, with_next
+from replay_tutorial.buffers.frame_layout import with_next
+from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame
 from replay_tutorial.buffers.n_step import Window, names_of
 from replay_tutorial.buffers.ring import Ring, check_batch_size, checked_size
 
@@ -89,7 +90,7 @@ class ReplayBuffer(Counted, archive.Archived):
             "kind": type(self).__name__,
             "size": capacity,
             "fields": {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()},
-            "frames": [[*log.names, log.axis] for log in self._logs],
+            "frames": [[*log.layout.names, log.layout.axis] for log in self._logs],
             "Nstep": list(self._window.settings) if self._window else None,
         }
 

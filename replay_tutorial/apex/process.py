@@ -1,0 +1,46 @@
+"""What every process of a run does around its work: be quiet at Ctrl-C, fail aloud, and never outlive its parent.
+
+The parent hears of a failure through the process's pipe, and of a sudden death by the end of that pipe. A process hears
+of its parent's death by `parent_process().sentinel`, which the system signals however the parent ended.
+"""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+
+import torch
+
+from replay_tutorial.apex.messages import Failure
+
+
+def be_a_process(work: Callable[[], None], messages: Connection) -> None:
+    """Do the work of a process of its own, to its end or its failure.
+
+    Args:
+        work: Returns when the run is over.
+        messages: Where a failure's traceback goes.
+    """
+    # Ctrl-C and a batch system's SIGTERM reach every process; the parent hears them, too, and tells us in good order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    # As many processes as cores already: more threads would only stand in each other's way.
+    torch.set_num_threads(1)
+    try:
+        work()
+    except Exception:  # noqa: BLE001 - whatever it was, the parent shall hear of it
+        messages.send(Failure(traceback.format_exc()))
+        sys.exit(1)
+
+
+def exit_with_parent() -> None:
+    """Wait for the parent's end, then end this process at once, whatever it is waiting for."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

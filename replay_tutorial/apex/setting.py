@@ -1,0 +1,98 @@
+"""The setting of a run: all that has to be there before its first process starts, made anew or read from a checkpoint."""
+
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
+import shutil
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from replay_tutorial.apex.agent import Policy, agent_name, make_policy
+from replay_tutorial.apex.checkpoint import Checkpoint, newest_checkpoint
+from replay_tutorial.apex.choose import Candidate
+from replay_tutorial.apex.common import Common, RunSeeds, make_common
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.environments import solved_threshold, spaces_of
+from replay_tutorial.apex.record import cut_back
+from replay_tutorial.apex.run_folder import RunFolder
+
+End = Literal["solved", "budget spent", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run begins with."""
+
+    folder: RunFolder
+    common: Common
+    seeds: RunSeeds
+    policy: Policy  # for the final evaluation
+    solved_at: float | None
+    checkpoint: Checkpoint | None  # that it goes on from
+    best: Candidate | None  # the best policy by then
+    judged: int  # the last update whose weights were judged by then
+
+
+def new_setting(config: Config) -> Setting:
+    """Prepare a new run.
+
+    Raises:
+        MemoryError: If the replay doesn't fit into memory.
+        UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported.
+    """
+    spaces = spaces_of(config.environment)
+    config = replace(config, agent=agent_name(config, spaces))
+    seeds, policy = RunSeeds(config), make_policy(config, spaces)
+    common = make_common(config, spaces, seeds, policy.weight_count)
+    return Setting(
+        folder=RunFolder.create(config),  # last: what is refused leaves nothing behind
+        common=common,
+        seeds=seeds,
+        policy=policy,
+        solved_at=bar_of(config),
+        checkpoint=None,
+        best=None,
+        judged=0,
+    )
+
+
+def resumed_setting(folder: RunFolder, config: Config) -> Setting:
+    """Prepare to go on from a run's newest checkpoint; records that came after it are removed.
+
+    Args:
+        folder: Of the run.
+        config: Its settings, perhaps with a greater budget.
+
+    Raises:
+        DamagedCheckpoint: If none of its checkpoints can be read.
+        FileNotFoundError: If it has none.
+    """
+    checkpoint = newest_checkpoint(folder.path)
+    spaces, seeds = spaces_of(config.environment), RunSeeds(config)
+    policy = make_policy(config, spaces)
+    common = make_common(config, spaces, seeds, policy.weight_count, checkpoint.update)
+    common.limiter.inserted(checkpoint.step)
+    common.limiter.sampled(checkpoint.samples)
+    place = folder.path / "policy.pt"
+    if checkpoint.serial is not None or not place.exists():
+        # With other processes the best policy may well be newer than the checkpoint, and stays.
+        place.unlink(missing_ok=True)
+        if (checkpoint.path / "policy.pt").is_file():
+            shutil.copyfile(checkpoint.path / "policy.pt", place)
+    cut_back(folder.path / "progress.csv", checkpoint.update)
+    last = checkpoint.update if checkpoint.serial is None else int(checkpoint.serial["judged"])
+    return Setting(
+        folder=folder,
+        common=common,
+        seeds=seeds,
+        policy=policy,
+        solved_at=bar_of(config),
+        checkpoint=checkpoint,
+        best=folder.load_best(),
+        judged=cut_back(folder.path / "evaluations.csv", last),
+    )
+
+
+def bar_of(config: Config) -> float | None:
+    """Return the mean return at which a run is solved, if there is one."""
+    return config.solved_at if config.solved_at is not None else solved_threshold(config.environment)

@@ -1,0 +1,207 @@
+"""Learning: does `train` reach its bars, for every seed, in time?
+
+Environments, seeds, bars and time limits are fixed in `TABLE` before any run. Each run is what the command line's `train`
+does, with the environment's preset and a seed, and its score is the mean of 100 greedy episodes that played no part in
+choosing the policy. On CartPole Stable-Baselines3's DQN takes turns with ours, so that both meet the same machine.
+
+Left out: tuning; it must be over before this begins.
+"""
+
+import argparse
+import csv
+import json
+import platform
+import shlex
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.run import train
+from replay_tutorial.bench import learning_peer
+from replay_tutorial.bench.learning_chart import draw
+from replay_tutorial.bench.peers import version_of
+from replay_tutorial.bench.report import describe_machine
+from replay_tutorial.bench.scores import Score, Summary, summary_of
+
+PROGRAM = "python -m replay_tutorial bench learning"
+OURS = "replay_tutorial"
+PACKAGES = ("replay_tutorial", "numpy", "numba", "torch", "gymnasium")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is promised for one environment."""
+
+    environment: str
+    seeds: int  # 0, 1, 2, ...
+    bar: float  # that the interquartile mean has to reach
+    seconds: float  # that one seed may take to learn, on 2 cores
+    every_seed: bool = False  # whether each seed has to reach the bar, too
+    peer: bool = False  # whether Stable-Baselines3's DQN takes turns with ours
+
+
+TABLE = (
+    Task("CartPole-v1", seeds=10, bar=475.0, seconds=60.0, every_seed=True, peer=True),
+    Task("Acrobot-v1", seeds=10, bar=-90.0, seconds=240.0),
+    Task("Pendulum-v1", seeds=10, bar=-170.0, seconds=240.0),
+    Task("LunarLander-v3", seeds=5, bar=220.0, seconds=900.0),
+)
+
+
+def train_once(task: Task, seed: int, changes: dict[str, Any]) -> dict[str, Score]:
+    """Do what `train` does on the command line, and see when it came to the bar.
+
+    Raises:
+        KeyboardInterrupt: If Ctrl-C ended the run.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        config = replace(preset(task.environment), seed=seed, progress=False, runs=Path(folder))
+        result = train(replace(config, **changes))
+        if result.evaluation is None:
+            raise KeyboardInterrupt
+        with (result.folder / "evaluations.csv").open(newline="") as file:
+            looks = list(csv.DictReader(file))
+    reached = [float(row["seconds"]) for row in looks if float(row["mean"]) >= task.bar]
+    score = Score(
+        seed=seed,
+        mean=result.evaluation.mean,
+        seconds=result.seconds,
+        seconds_to_bar=reached[0] if reached else None,
+        steps=result.steps,
+        end=result.end,
+    )
+    return {OURS: score}
+
+
+def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, Summary]:
+    """Let all contestants learn one environment, in turns, and print each score as it comes."""
+    contestants: list[Callable[[int], dict[str, Score]]] = [lambda seed: train_once(task, seed, changes)]
+    if with_peer and task.peer:
+        if (reason := learning_peer.missing()) is None:
+            contestants.append(lambda seed: learning_peer.train_once(task.environment, seed, task.bar))
+        else:
+            print(f"skipped {reason}")
+    scores: dict[str, list[Score]] = {}
+    for seed in range(task.seeds):
+        for learn in contestants:
+            for name, score in learn(seed).items():
+                scores.setdefault(name, []).append(score)
+                print(text_line(task, name, score), flush=True)
+    return {name: summary_of(each, task.bar) for name, each in scores.items()}
+
+
+def text_line(task: Task, name: str, score: Score) -> str:
+    """One score as a line of text."""
+    to_bar = "never" if score.seconds_to_bar is None else f"after {score.seconds_to_bar:.1f} s"
+    return (
+        f"{task.environment} seed {score.seed}, {name}: mean {score.mean:.1f}, {score.steps:,} steps in "
+        f"{score.seconds:.1f} s ({score.end}); at {task.bar:g} {to_bar}"
+    )
+
+
+def verdict(task: Task, summary: Summary) -> str:
+    """Say whether our scores keep what the table promises."""
+    faults: list[str] = []
+    if summary.interquartile_mean < task.bar:
+        faults.append("the interquartile mean is below the bar")
+    if task.every_seed and summary.reached < len(summary.scores):
+        faults.append(f"{len(summary.scores) - summary.reached} seeds are below the bar")
+    if (longest := max(score.seconds for score in summary.scores)) > task.seconds:
+        faults.append(f"a seed took {longest:.0f} s")
+    return "; ".join(faults) or "kept"
+
+
+def record_of(task: Task, argv: Sequence[str], summaries: dict[str, Summary]) -> dict[str, Any]:
+    """All about one environment that a reader needs to believe it, or to take it again."""
+    packages = PACKAGES + (("stable-baselines3",) if len(summaries) > 1 else ())
+    return {
+        "task": asdict(task),
+        "command": shlex.join([*PROGRAM.split(), *argv]),
+        "date": date.today().isoformat(),
+        "machine": describe_machine(),
+        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in packages}},
+        "verdict": verdict(task, summaries[OURS]),
+        "contestants": {name: asdict(summary) for name, summary in summaries.items()},
+    }
+
+
+def table_of(records: dict[str, dict[str, Any]]) -> str:
+    """The records as a Markdown table."""
+    lines = [
+        "| environment | contestant | seeds | IQM (95% interval) | bar | seeds at the bar | s of learning | s to the bar "
+        + "| promise |",
+        "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for environment, record in records.items():
+        task = record["task"]
+        for name, summary in record["contestants"].items():
+            low, high = summary["interval"]
+            to_bar = summary["median_seconds_to_bar"]
+            lines.append(
+                f"| {environment} | {name} | {len(summary['scores'])} "
+                f"| {summary['interquartile_mean']:.1f} ({low:.1f}, {high:.1f}) | {task['bar']:g} "
+                f"| {summary['reached']} | {summary['median_seconds']:.1f} "
+                f"| {'never' if to_bar is None else f'{to_bar:.1f}'} "
+                f"| {record['verdict'] if name == OURS else ''} |"
+            )
+    return "\n".join(lines) + "\n\nSeconds are medians.\n"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describes the arguments."""
+    arguments = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Train on each environment with several seeds, and see whether the bars are reached.",
+    )
+    names = [task.environment for task in TABLE]
+    arguments.add_argument(
+        "--environments", nargs="+", choices=names, default=names, help="which (default: all of the table)"
+    )
+    arguments.add_argument("--seeds", type=int, help="how many, instead of the table's number")
+    arguments.add_argument("--steps", type=int, help="environment steps of a run, instead of the preset's")
+    arguments.add_argument("--no-peer", action="store_true", help="leave Stable-Baselines3 out")
+    arguments.add_argument(
+        "--output",
+        type=Path,
+        default=Path("learning"),
+        metavar="FOLDER",
+        help="where learning.json and learning.svg go; other environments in an old learning.json stay "
+        "(default: %(default)s)",
+    )
+    return arguments
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the table.
+
+    Args:
+        argv: What follows `bench learning` on the command line.
+
+    Returns:
+        The exit status: 0, or 1 if our scores don't keep what the table promises.
+    """
+    given = parser()
+    arguments = given.parse_args(argv)
+    if (arguments.seeds is not None and arguments.seeds < 1) or (arguments.steps or 1) < 1:
+        given.error("--seeds and --steps must be at least 1")
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    file = arguments.output / "learning.json"
+    records: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    changes = {} if arguments.steps is None else {"total_steps": arguments.steps}
+    kept = True
+    for task in TABLE:
+        if task.environment not in arguments.environments:
+            continue
+        task = replace(task, seeds=arguments.seeds or task.seeds)
+        record = record_of(task, argv, measure(task, changes, not arguments.no_peer))
+        records[task.environment] = record
+        kept &= record["verdict"] == "kept"
+        # After each environment: hours may have gone into it.
+        file.write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
+        draw(records, arguments.output / "learning.svg")
+    print(f"\n{table_of(records)}")
+    return 0 if kept else 1

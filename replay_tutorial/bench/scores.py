@@ -1,0 +1,78 @@
+"""Scores of training runs: what one seed came to, and what can be said of all of them.
+
+Returns over seeds are spread widely and in no normal way: most seeds solve a task, one doesn't. The interquartile mean
+leaves out a quarter at each end, so that one lucky or unlucky seed hardly moves it, and still uses more than the median.
+How sure it is, the bootstrap tells: draw as many seeds again, with replacement, and see how much the figure moves.
+
+Left out: comparisons of several tasks in one figure.
+
+Paper: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", section 4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Score:
+    """How one run of one contestant went."""
+
+    seed: int
+    mean: float  # of 100 greedy episodes
+    seconds: float  # of learning, with the evaluations that choose the policy
+    seconds_to_bar: float | None  # until an evaluation reached the bar; None if none did
+    steps: int
+    end: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The scores of one contestant, and what they come to."""
+
+    interquartile_mean: float
+    interval: tuple[float, float]  # 95%
+    median_seconds: float
+    median_seconds_to_bar: float | None  # None if half of the seeds never came to it
+    reached: int  # seeds at the bar or above
+    scores: list[Score] = field(default_factory=list[Score])
+
+
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Return the mean of the middle half; a quarter, rounded down, is left out at each end.
+
+    Example:
+        >>> interquartile_mean([0.0, 10.0, 12.0, 1000.0])
+        11.0
+    """
+    ordered = sorted(values)
+    left_out = len(ordered) // 4
+    return float(np.mean(ordered[left_out : len(ordered) - left_out]))
+
+
+def interval_of(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """Return the 95% bootstrap interval of the interquartile mean: seeds drawn with replacement, 10,000 times."""
+    generator = np.random.default_rng(seed)
+    drawn = generator.choice(np.asarray(values), size=(RESAMPLES, len(values)))
+    left_out = len(values) // 4
+    means = np.sort(drawn, axis=1)[:, left_out : len(values) - left_out].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def summary_of(scores: list[Score], bar: float) -> Summary:
+    """Sum up the scores of one contestant."""
+    means = [score.mean for score in scores]
+    to_bar = [np.inf if score.seconds_to_bar is None else score.seconds_to_bar for score in scores]
+    median_to_bar = float(np.median(to_bar))
+    return Summary(
+        interquartile_mean=interquartile_mean(means),
+        interval=interval_of(means),
+        median_seconds=float(np.median([score.seconds for score in scores])),
+        median_seconds_to_bar=median_to_bar if np.isfinite(median_to_bar) else None,
+        reached=sum(mean >= bar for mean in means),
+        scores=scores,
+    )

@@ -1,0 +1,124 @@
+"""Frame layouts: which frames an observation consists of, and which observations share theirs.
+
+An observation is a stack of frames along one axis, or is one frame itself. This module takes observations apart
+and puts them together again; it also adds the next observation to the fields.
+
+Left out: where frames are kept (`frames`, and `shared.frame_ring` for many processes).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Field, Fields
+from replay_tutorial.buffers.n_step import names_of
+
+Bytes = npt.NDArray[np.uint8]
+StackCompress = str | Sequence[str] | Mapping[str, int] | None
+
+
+class FrameLayout:
+    """How one observation, and its next observation if that is shared, is made of frames.
+
+    Attributes:
+        names: The fields that consist of these frames.
+        field: The first of them; the other one is like it.
+        axis: The axis of the observation along which frames are stacked; None if it is one frame.
+        stack: Frames in a stack; 1 if the observation is not stacked.
+        frame_bytes: Bytes of a frame.
+    """
+
+    def __init__(self, field: Field, names: tuple[str, ...], axis: int | None) -> None:
+        """Describe a field that is stacked along an axis."""
+        self.names = names
+        self.field = field
+        self.axis = axis
+        self.stack = 1 if axis is None else field.shape[axis]
+        self._frame_shape = field.shape if axis is None else (*field.shape[:axis], *field.shape[axis + 1 :])
+        self.frame_bytes = field.dtype.itemsize * int(np.prod(self._frame_shape))
+
+    @property
+    def frames_per_row(self) -> int:
+        """Frames that a row names."""
+        return len(self.names) * self.stack
+
+    def split(self, observations: npt.NDArray[Any]) -> Bytes:
+        """Take observations, an array of shape (n, *shape), apart: uint8[n, stack, frame_bytes]."""
+        if self.axis is not None:
+            observations = np.moveaxis(observations, 1 + self.axis, 1)
+        plain = np.ascontiguousarray(observations).reshape(len(observations), self.stack, -1)
+        return plain.view(np.uint8)
+
+    def join(self, frames: Bytes) -> npt.NDArray[Any]:
+        """Put observations together: the inverse of `split`."""
+        stacks = frames.view(self.field.dtype).reshape(*frames.shape[:2], *self._frame_shape)
+        if self.axis is None:
+            return stacks[:, 0]
+        return np.ascontiguousarray(np.moveaxis(stacks, 1, 1 + self.axis))
+
+
+def frame_layouts(
+    fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress
+) -> list[FrameLayout]:
+    """Describe every observation that is to be kept as frames.
+
+    Raises:
+        ValueError: If a field named does not exist.
+    """
+    axes = stack_axes(fields, stack_compress)
+    layouts: list[FrameLayout] = []
+    for name in dict.fromkeys((*next_of, *axes)):
+        if name.removeprefix("next_") in next_of and name not in next_of:
+            continue  # stack_compress names the next observation too, which has its observation's frames
+        names = (name, f"next_{name}") if name in next_of else (name,)
+        layouts.append(FrameLayout(fields.fields[name], names, axes.get(name)))
+    return layouts
+
+
+def with_numbers(fields: Fields, layouts: Sequence[FrameLayout]) -> Fields:
+    """Put int64[stack] frame numbers in the place of each observation that is kept as frames."""
+    numbers = {
+        name: {"shape": layout.stack, "dtype": np.int64} for layout in layouts for name in layout.names
+    }
+    return Fields({**fields.env_dict, **numbers})
+
+
+def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
+    """Add the field `next_…` of every observation in `next_of`.
+
+    Raises:
+        ValueError: If there is no such observation, or its next one is described in another way.
+    """
+    env_dict = fields.env_dict
+    for name in next_of:
+        if name not in env_dict:
+            raise ValueError(f"next_of names {name!r}; there are {list(env_dict)}.")
+        following = env_dict.setdefault(f"next_{name}", env_dict[name])
+        if following != env_dict[name]:
+            raise ValueError(
+                f"next_of: 'next_{name}' must be like {name!r}, {env_dict[name]}, not {following}."
+            )
+    return Fields(env_dict)
+
+
+def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
+    """Find the axis along which each stacked observation is stacked: the shorter of its first and last, else as told."""
+    if stack_compress is None:
+        return {}
+    told = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
+    axes: dict[str, int] = {}
+    for name in told or names_of(
+        stack_compress if isinstance(stack_compress, str) else tuple(stack_compress)
+    ):
+        shape = fields.fields[name].shape if name in fields.fields else ()
+        if not shape:
+            raise ValueError(
+                f"stack_compress names {name!r}, which is no field with an axis; there are {list(fields.fields)}."
+            )
+        axis = told.get(name, 0 if shape[0] < shape[-1] else len(shape) - 1)
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"stack_compress: {name!r} has the shape {shape}, and so no axis {axis}.")
+        axes[name] = axis % len(shape)
+    return axes

@@ -9,7 +9,7 @@ import pytest
 from replay_tutorial.bench import buffers, command, peers, report, timing
 from replay_tutorial.bench.timing import Spread
 
-BEGIN, END = report.BEGIN, report.END
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
 
 def test_spread_is_the_median_and_the_quartiles():
@@ -137,7 +137,7 @@ def test_page_without_its_marks_is_refused_and_left_as_it_was(tmp_path, text):
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(ValueError, match="bench:begin"):
-        report.write_between_marks(page, "table\n")
+        report.write_between_marks(page, "bench", "table\n")
     assert page.read_text() == text
 
 

@@ -12,11 +12,8 @@ Paper: Schaul et al. 2016, section 3.1 and appendix B.1.
 
 import argparse
 import json
-import platform
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 from statistics import median
 
@@ -24,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.bench.peers import version_of
-from replay_tutorial.bench.report import describe_machine
+from replay_tutorial.bench.provenance import Provenance
 
 PROGRAM = "python -m replay_tutorial bench cliffwalk"
 ALPHAS: dict[str, float | None] = {"uniform": None, "alpha 0": 0.0, "alpha 0.6": 0.6, "alpha 1": 1.0}
@@ -193,13 +189,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.json is not None:
         whole = {
             "benchmark": "cliffwalk",
-            "command": shlex.join([*PROGRAM.split(), *argv]),
-            "date": date.today().isoformat(),
-            "machine": describe_machine(),
-            "versions": {
-                "python": platform.python_version(),
-                **{name: version_of(name) for name in ("replay_tutorial", "numpy", "numba")},
-            },
+            **Provenance.of(PROGRAM, argv)._asdict(),
             "outcomes": [asdict(outcome) for outcome in outcomes],
         }
         arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")

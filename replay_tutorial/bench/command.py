@@ -4,21 +4,17 @@ Parses the arguments, gathers the peers, prints each row as it comes, and writes
 """
 
 import argparse
-import platform
-import shlex
-import sys
 from collections.abc import Callable, Sequence
-from datetime import date
 from pathlib import Path
 
 from replay_tutorial.bench import buffers, cliffwalk, crash, shared
-from replay_tutorial.bench.peers import FIELDS, LIBRARIES, Company, gather_peers, version_of
+from replay_tutorial.bench.peers import FIELDS, LIBRARIES, Company, gather_peers
+from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.report import (
     Report,
-    describe_machine,
     heading_line,
+    put_table,
     text_line,
-    write_between_marks,
 )
 
 PROGRAM = "python -m replay_tutorial bench"
@@ -101,16 +97,10 @@ def main(argv: Sequence[str]) -> int:
         print(text_line(row), flush=True)
         rows.append(row)
     report = report_of(argv, arguments.capacity, arguments.rounds, company, rows)
-    print(f"\n{report.provenance()}")
+    print(f"\n{report.about()}")
     if arguments.json is not None:
         arguments.json.write_text(report.to_json(), encoding="utf-8")
-    if arguments.markdown is not None:
-        try:
-            write_between_marks(arguments.markdown, report.to_markdown())
-        except (OSError, ValueError) as error:
-            print(f"the table was not written: {error}", file=sys.stderr)
-            return 1
-    return 0
+    return 0 if put_table(arguments.markdown, "bench", report.to_markdown()) else 1
 
 
 def report_of(
@@ -118,13 +108,9 @@ def report_of(
 ) -> Report:
     """Puts the rows and where they come from into one record."""
     fields = " + ".join(str(shape) for shape in FIELDS.values())
-    versions = {package: version_of(package) for package in (*LIBRARIES.values(), "numpy", "numba")}
     return Report(
         benchmark="buffers",
-        command=shlex.join([*PROGRAM.split(), *argv]),
-        date=date.today().isoformat(),
-        machine=describe_machine(),
-        versions={"python": platform.python_version(), **versions},
+        provenance=Provenance.of(PROGRAM, argv, LIBRARIES.values()),
         capacity=capacity,
         rounds=rounds,
         row=f"rows of {fields} float32 ({'/'.join(FIELDS)})",

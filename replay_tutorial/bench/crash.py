@@ -8,18 +8,16 @@ import argparse
 import importlib
 import json
 import os
-import platform
-import shlex
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from statistics import median
 
-from replay_tutorial.bench.peers import OURS, version_of
-from replay_tutorial.bench.report import describe_machine
+from replay_tutorial.bench.peers import OURS
+from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.report import put_table
 from replay_tutorial.bench.storm import MakeBuffer, Outcome, WatchedBuffer, survive
 
 PROGRAM = "python -m replay_tutorial bench crash"
@@ -42,6 +40,12 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--peer", choices=["cpprb"], help="let the storms rage over this library as well")
     arguments.add_argument("--seed", type=int, default=0, help="of the storms' random moments")
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
+    arguments.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="write the table into this file, between its marks <!-- crash:begin --> and <!-- crash:end -->",
+    )
     return arguments
 
 
@@ -87,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
         argv: What follows `bench crash` on the command line.
 
     Returns:
-        The exit status: 0, or 1 if anything happened to our buffer that must not.
+        The exit status: 0, or 1 if anything happened to our buffer that must not, or the table was not written.
     """
     arguments = parser().parse_args(argv)
     if not hasattr(os, "fork"):
@@ -102,33 +106,25 @@ def main(argv: Sequence[str]) -> int:
     before = memory_names()
     outcomes: dict[str, list[Outcome]] = {}
     left: dict[str, list[str]] = {}
-    print(line(HEADS), line(["---"] * len(HEADS)), sep="\n")
+    lines = [line(HEADS), line(["---"] * len(HEADS))]
+    print(*lines, sep="\n")
     for name, make in makers.items():
         outcomes[name] = []
         patience = PATIENCE if name == OURS else PEER_PATIENCE
         for capacity, row_bytes in settings:
             outcome = survive(make, capacity, row_bytes, kills, patience=patience, seed=arguments.seed)
-            print(line(cells(name, outcome)), flush=True)
+            lines.append(line(cells(name, outcome)))
+            print(lines[-1], flush=True)
             outcomes[name].append(outcome)
         left[name] = memory_left(before)
         before |= set(left[name])
     good = all(outcome.good for outcome in outcomes[OURS]) and not left[OURS]
-    print(f"\nShared memory left: {left}. {'All is whole.' if good else 'DAMAGE.'}")
+    provenance = Provenance.of(PROGRAM, argv, [name for name in makers if name != OURS])
+    lines += ["", f"Shared memory left: {left}. {'All is whole.' if good else 'DAMAGE.'} {provenance}"]
+    print(*lines[-2:], sep="\n")
     if arguments.json is not None:
-        arguments.json.write_text(record(argv, outcomes, left), encoding="utf-8")
-    return 0 if good else 1
-
-
-def record(argv: Sequence[str], outcomes: dict[str, list[Outcome]], left: dict[str, list[str]]) -> str:
-    """All that happened and where, as JSON."""
-    packages = ("replay_tutorial", "numpy", "numba", *(name for name in outcomes if name != OURS))
-    whole = {
-        "benchmark": "crash",
-        "command": shlex.join([*PROGRAM.split(), *argv]),
-        "date": date.today().isoformat(),
-        "machine": describe_machine(),
-        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in packages}},
-        "storms": {name: [asdict(outcome) for outcome in each] for name, each in outcomes.items()},
-        "shared_memory_left": left,
-    }
-    return json.dumps(whole, indent=2) + "\n"
+        storms = {name: [asdict(outcome) for outcome in each] for name, each in outcomes.items()}
+        whole = {"benchmark": "crash", **provenance._asdict(), "storms": storms, "shared_memory_left": left}
+        arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    written = put_table(arguments.markdown, "crash", "\n".join(lines) + "\n")
+    return 0 if good and written else 1

@@ -10,12 +10,9 @@ Left out: tuning; it must be over before this begins.
 import argparse
 import csv
 import json
-import platform
-import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +20,12 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.run import train
 from replay_tutorial.bench import learning_peer
 from replay_tutorial.bench.learning_chart import draw
-from replay_tutorial.bench.peers import version_of
-from replay_tutorial.bench.report import describe_machine
+from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.scores import Score, Summary, summary_of
 
 PROGRAM = "python -m replay_tutorial bench learning"
 OURS = "replay_tutorial"
-PACKAGES = ("replay_tutorial", "numpy", "numba", "torch", "gymnasium")
+PACKAGES = ("torch", "gymnasium")
 
 
 @dataclass(frozen=True)
@@ -120,10 +116,7 @@ def record_of(task: Task, argv: Sequence[str], summaries: dict[str, Summary]) ->
     packages = PACKAGES + (("stable-baselines3",) if len(summaries) > 1 else ())
     return {
         "task": asdict(task),
-        "command": shlex.join([*PROGRAM.split(), *argv]),
-        "date": date.today().isoformat(),
-        "machine": describe_machine(),
-        "versions": {"python": platform.python_version(), **{name: version_of(name) for name in packages}},
+        **Provenance.of(PROGRAM, argv, packages)._asdict(),
         "verdict": verdict(task, summaries[OURS]),
         "contestants": {name: asdict(summary) for name, summary in summaries.items()},
     }

@@ -12,7 +12,6 @@ import importlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import numpy as np
@@ -173,11 +172,3 @@ def gather_peers(capacity: int, libraries: Mapping[str, str] = LIBRARIES) -> Com
         else:
             peers.append(Library(name, module, capacity))
     return Company([*peers, Ceiling(capacity)], skipped)
-
-
-def version_of(package: str) -> str:
-    """The installed version of `package`, or "not installed"."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

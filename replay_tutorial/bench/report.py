@@ -7,17 +7,16 @@ Left out: charts.
 """
 
 import json
-import os
-import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from replay_tutorial.bench.buffers import Row
 from replay_tutorial.bench.peers import CEILING, OURS
+from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.timing import Spread
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 OPERATION_WIDTH = 54  # characters of the text table's first column
 
 
@@ -26,10 +25,7 @@ class Report:
     """All that a reader needs to believe the figures, or to take them again."""
 
     benchmark: str
-    command: str
-    date: str
-    machine: dict[str, str | int]
-    versions: dict[str, str]
+    provenance: Provenance
     capacity: int
     rounds: int
     row: str  # the fields of one row, in words
@@ -38,7 +34,7 @@ class Report:
 
     def to_json(self) -> str:
         """The whole record as JSON."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+        return json.dumps(asdict(self) | self.provenance._asdict(), indent=2) + "\n"
 
     def to_markdown(self) -> str:
         """The table, and below it how it came about."""
@@ -48,18 +44,15 @@ class Report:
         lines = [[*heads, "of the ceiling"], ["---", *["---:"] * len(heads)]]
         lines += [markdown_cells(row, peers, others) for row in self.rows]
         table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-        return f"{table}\n\n{self.provenance()}\n"
+        return f"{table}\n\n{self.about()}\n"
 
-    def provenance(self) -> str:
-        """One paragraph: command, machine, versions, and how to read the figures."""
-        versions = ", ".join(f"{package} {version}" for package, version in self.versions.items())
+    def about(self) -> str:
+        """One paragraph: how to read the figures, and where they come from."""
         skipped = "".join(f" Skipped: {name} ({why})." for name, why in self.skipped.items())
         return (
             f"Medians of {self.rounds} interleaved rounds, quartiles in brackets; ratios are taken inside each "
             f"round. Capacity {self.capacity:,}, full; {self.row}. The ceiling moves the same bytes by the "
-            f"barest NumPy call: no drawing, no tree, no checks. `{self.command}` on {self.date}, "
-            f"{self.machine['processor']}, {self.machine['cores']} cores, {self.machine['system']}; "
-            f"{versions}.{skipped}"
+            f"barest NumPy call: no drawing, no tree, no checks. {self.provenance}{skipped}"
         )
 
 
@@ -100,37 +93,29 @@ def text_line(row: Row) -> str:
     return f"{row.operation:<{OPERATION_WIDTH}}{times}{ratios}{row.ratios[CEILING].median:>9.0%}"
 
 
-def write_between_marks(path: Path, table: str) -> None:
-    """Replaces what stands between the two marks in a file; the rest stays as it is.
+def put_table(path: Path | None, name: str, table: str) -> bool:
+    """Put a table into a file, if one is asked for; says what is wrong, and tells whether all is well."""
+    if path is not None:
+        try:
+            write_between_marks(path, name, table)
+        except (OSError, ValueError) as error:
+            print(f"the table was not written: {error}", file=sys.stderr)
+            return False
+    return True
+
+
+def write_between_marks(path: Path, name: str, table: str) -> None:
+    """Replaces what stands between the two marks of a name in a file; the rest stays as it is.
 
     Raises:
         ValueError: the file does not hold each mark once, in order.
     """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     text = path.read_text(encoding="utf-8")
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end or text.count(BEGIN) != 1 or text.count(END) != 1:
+    head, _, rest = text.partition(begin)
+    _, end_found, tail = rest.partition(end)
+    if not end_found or text.count(begin) != 1 or text.count(end) != 1:
         raise ValueError(
-            f"{path} must hold the marks {BEGIN} and {END} once each, in this order; add them first."
+            f"{path} must hold the marks {begin} and {end} once each, in this order; add them first."
         )
-    path.write_text(f"{head}{BEGIN}\n{table}{END}{tail}", encoding="utf-8")
-
-
-def describe_machine() -> dict[str, str | int]:
-    """The processor's name, the cores that this process may use, and the system."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {
-        "processor": processor_name(),
-        "cores": cores,
-        "system": f"{platform.system()} {platform.machine()}",
-    }
-
-
-def processor_name() -> str:
-    """The processor's model, as Linux tells it; elsewhere what Python knows."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    path.write_text(f"{head}{begin}\n{table}{end}{tail}", encoding="utf-8")

@@ -15,13 +15,10 @@ import importlib.util
 import json
 import math
 import os
-import platform
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +26,9 @@ import numpy as np
 
 from replay_tutorial.bench import explorers
 from replay_tutorial.bench.explorers import CHUNK, Contender, env_dict, random_chunk
-from replay_tutorial.bench.peers import OURS, version_of
-from replay_tutorial.bench.report import describe_machine, spread_text, write_between_marks
+from replay_tutorial.bench.peers import OURS
+from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.report import put_table, spread_text
 from replay_tutorial.bench.storm import end_group, lead_group
 from replay_tutorial.bench.timing import Spread, measure
 from replay_tutorial.buffers.uniform import ReplayBuffer
@@ -78,7 +76,11 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
     arguments.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the tables into this file, between its marks"
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="write the table into this file, between its marks <!-- shared:begin --> and <!-- shared:end --> "
+        "(shared-rate with a rate)",
     )
     return arguments
 
@@ -245,38 +247,30 @@ def main(argv: Sequence[str]) -> int:
     costs = add_costs(arguments.capacity)
     figures = [f"{name} {spread_text(spread)}" for name, spread in costs.items()]
     lines += ["", f"One writer's `add` of {CHUNK} rows, alone, in µs, and its ratios: {'; '.join(figures)}."]
-    about = provenance(argv, arguments)
-    lines += ["", about["text"]]
+    provenance = Provenance.of(PROGRAM, argv, [name for name in contenders if name == "cpprb"])
+    lines += ["", f"{how_measured(arguments)} {provenance}"]
     print(*lines[-3:], sep="\n")
     if arguments.json is not None:
         spreads = {name: asdict(spread) for name, spread in costs.items()}
-        whole = {"benchmark": "shared", **about, "rows": [asdict(row) for row in rows], "add": spreads}
+        whole = {
+            "benchmark": "shared",
+            **provenance._asdict(),
+            "rows": [asdict(row) for row in rows],
+            "add": spreads,
+        }
         arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-    if arguments.markdown is not None:
-        try:
-            write_between_marks(arguments.markdown, "\n".join(lines) + "\n")
-        except (OSError, ValueError) as error:
-            print(f"the table was not written: {error}", file=sys.stderr)
-            return 1
-    return 0
+    mark = "shared" if arguments.rate == math.inf else "shared-rate"
+    return 0 if put_table(arguments.markdown, mark, "\n".join(lines) + "\n") else 1
 
 
-def provenance(argv: Sequence[str], arguments: argparse.Namespace) -> dict[str, Any]:
-    """Where the figures come from, in parts and as a paragraph."""
-    machine = describe_machine()
-    packages = ("replay_tutorial", "cpprb", "numpy", "numba")
-    versions = {"python": platform.python_version(), **{name: version_of(name) for name in packages}}
-    command = shlex.join([*PROGRAM.split(), *argv])
+def how_measured(arguments: argparse.Namespace) -> str:
+    """What the figures mean, in a few sentences."""
     fields = "+".join(str(shape) for shape in explorers.FIELDS.values())
     pace = (
         "as fast as they can" if arguments.rate == math.inf else f"{arguments.rate:,.0f} rows a second each"
     )
-    text = (
+    return (
         f"Medians of {arguments.rounds} interleaved rounds of {arguments.seconds:g} s, quartiles in brackets; ratios "
         f"are taken inside each round. A step is sample({explorers.BATCH}) and its update_priorities; explorers add "
-        f"chunks of {CHUNK} rows of {fields} float32, {pace}; capacity {arguments.capacity:,}. `{command}` on {date.today().isoformat()}, "
-        f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; "
-        + ", ".join(f"{package} {version}" for package, version in versions.items())
-        + "."
+        f"chunks of {CHUNK} rows of {fields} float32, {pace}; capacity {arguments.capacity:,}."
     )
-    return {"command": command, "machine": machine, "versions": versions, "text": text}

@@ -256,12 +256,13 @@ class ReplayBuffer(Counted, archive.Archived):
             read_into("waiting", [archive.as_bytes(loaded._window.waiting)])
         if self._frames is not None:
             loaded._frames = copy.copy(self._frames)
-            loaded._frames.logs = []
+            logs: list[FrameLog] = []
             for i, (log, frames) in enumerate(zip(self._logs, counters["frames"], strict=True)):
                 next_frame = archive.checked_count(frames, "next")
                 oldest = archive.checked_count(frames, "oldest", most=next_frame)
                 log = log.restored(next_frame, next_frame - oldest)
                 read_into(f"frames{i}", log.segments(oldest))
                 read_into(f"previous{i}", [log.previous])
-                loaded._frames.logs.append(log)
+                logs.append(log)
+            loaded._frames.logs = logs
         return loaded

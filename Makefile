@@ -65,7 +65,7 @@ clean:
 	@touch $@
 
 EXTRAS_train := train
-EXTRAS_test := train,atari,box2d,bench,docs,dev
+EXTRAS_test := train,atari,box2d,peers,bench,docs,dev
 EXTRAS_docs := docs
 EXTRAS_bench := bench
 EXTRAS_dev := dev

@@ -9,6 +9,7 @@ import pytest
 import torch
 import tyro
 
+from replay_tutorial.apex import run_folder
 from replay_tutorial.apex.agent import exploration_ladder, make_optimizer, make_policy
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.dqn import epsilon_ladder
@@ -167,11 +168,11 @@ def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
     policy, weights = policy_of(config, seed=0)
     folder.save_policy(weights, step=1)
 
-    def half_written(contents, path):
+    def half_written(path, contents):
         path.write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(torch, "save", half_written)
+    monkeypatch.setattr(run_folder, "write_tensors", half_written)
     with pytest.raises(OSError, match="disk full"):
         folder.save_policy(policy_of(config, seed=1)[1], step=2)
     loaded, step = folder.load_policy()

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -54,10 +53,8 @@ class Counting(gym.Env):
 class Crashing(Counting):
     """Fails in the middle of its ninth episode, but only in a process of its own."""
 
-    fatal = 8
-
     def step(self, action):
-        if self.episode == self.fatal and multiprocessing.parent_process() is not None:
+        if self.episode == 8 and multiprocessing.parent_process() is not None:
             self.fall()
         return super().step(action)
 
@@ -70,18 +67,6 @@ class Dying(Crashing):
 
     def fall(self):
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-class DyingOnce(Crashing):
-    """As `Dying`, but later, and only while there is a file, which it takes along."""
-
-    fatal = 100
-
-    def fall(self):
-        path = Path(os.environ["DYING_ONCE"])
-        if path.exists():
-            path.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class FromTen(Counting):

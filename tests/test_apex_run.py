@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from replay_tutorial.apex import supervisor
+from replay_tutorial.apex import messages, supervisor
+from replay_tutorial.apex.checkpoint import load_checkpoint, newest_checkpoint
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.run import train
+from replay_tutorial.apex.run import resume, train
 from replay_tutorial.apex.signals import stop_requests
 from replay_tutorial.apex.supervisor import ProcessDied
 
@@ -93,11 +94,6 @@ def test_samples_per_insert_are_kept(tmp_path):
     assert abs(owed) <= 200 * 2.0 + config.batch_size + 2 * 60 * 2.0
 
 
-def test_run_with_a_budget_below_one_evaluation_still_has_a_result(tmp_path):
-    result = train(short("CartPole-v1", tmp_path, total_steps=1_200, evaluation_interval=10_000, actors=1))
-    assert len(result.evaluation.returns) == 20
-
-
 def test_solved_run_stops_early(tmp_path):
     config = short("CartPole-v1", tmp_path, solved_at=1.0, total_steps=10**9)
     result = train(config)
@@ -105,27 +101,78 @@ def test_solved_run_stops_early(tmp_path):
     assert result.policy_step <= result.steps < 100_000
 
 
-def test_actors_error_ends_the_run_with_its_traceback(tmp_path):
-    with pytest.raises(
-        ProcessDied, match=r"(?s)actor \d failed.*in fall.*ArithmeticError: the pole is broken"
-    ):
-        train(short("test_apex_environments:Crashing-v0", tmp_path))
-    assert multiprocessing.active_children() == []
+posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_killed_actor_is_replaced_and_the_run_goes_on(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("DYING_ONCE", str(tmp_path / "file"))
+@pytest.fixture
+def kill(monkeypatch):
+    """Kill the process of a role as soon as the parent hears a message of some kind, once."""
+
+    def kill_at(role, kind):
+        hear, killed = supervisor.Supervisor.hear, []
+
+        def hear_and_kill(self, timeout):
+            heard = hear(self, timeout)
+            if not killed and any(isinstance(message, kind) for message in heard):
+                (worker,) = [worker for worker in self.workers if worker.role.name == role]
+                killed.append(worker.process.pid)
+                os.kill(worker.process.pid, signal.SIGKILL)
+            return heard
+
+        monkeypatch.setattr(supervisor.Supervisor, "hear", hear_and_kill)
+
     monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
-    result = train(short("test_apex_environments:DyingOnce-v0", tmp_path, actors=1, total_steps=6_000))
+    return kill_at
+
+
+@posix_only
+def test_killed_actor_is_replaced_and_the_run_goes_on(tmp_path, kill):
+    kill("actor 0", messages.Progress)
+    result = train(short("CartPole-v1", tmp_path, actors=1))
     assert result.end == "budget spent"
     restarts = [float(row["restarts"]) for row in records(result.folder / "progress.csv")]
     assert sorted(set(restarts)) == [0, 1]
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@posix_only
+def test_killed_learner_ends_the_run_which_is_resumed_from_its_checkpoint(tmp_path, kill, monkeypatch):
+    kill("learner", messages.Saved)
+    config = short("CartPole-v1", tmp_path, actors=1, checkpoint_seconds=0.5, total_steps=10**9)
+    with pytest.raises(ProcessDied, match=r"learner was killed by SIGKILL(?s:.*)resume") as error:
+        train(replace(config, solved_at=1e9))
+    assert multiprocessing.active_children() == []
+    (folder,) = tmp_path.iterdir()
+    checkpoint = newest_checkpoint(folder)
+    assert str(checkpoint.path) in str(error.value)
+    monkeypatch.undo()
+
+    budget = checkpoint.step + 3_000
+    result = resume(folder, budget, progress=False)
+    assert result.folder == folder
+    assert (result.end, len(result.evaluation.returns)) == ("budget spent", 20)
+    assert budget <= result.steps < budget + 1_000
+    # What was learned since is learned again: the limiter's and the learner's counters go on from the checkpoint.
+    owed = (result.steps - checkpoint.step) * 4.0 - (result.updates - checkpoint.update) * config.batch_size
+    assert abs(owed) <= 2 * (500 * 4.0 + config.batch_size)
+    for name in ("progress.csv", "evaluations.csv"):
+        updates = [int(row["update"]) for row in records(folder / name)]
+        assert updates == sorted(set(updates))
+    assert newest_checkpoint(folder).update == result.updates
+    assert json.loads((folder / "config.json").read_text())["resumed"][0]["step"] == checkpoint.step
+
+
+@posix_only
+def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_path, kill):
+    kill("evaluator", messages.Judgement)
+    with pytest.raises(ProcessDied, match=r"evaluator was killed by SIGKILL(?s:.*)resume"):
+        train(short("CartPole-v1", tmp_path, actors=1, total_steps=10**9))
+    assert multiprocessing.active_children() == []
+    (folder,) = tmp_path.iterdir()
+    assert newest_checkpoint(folder).update >= 50
+
+
+@posix_only
 def test_actor_that_is_killed_too_often_in_a_row_ends_the_run_with_the_signal(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
     config = short("test_apex_environments:Dying-v0", tmp_path, actors=1, restart_limit=2)
@@ -180,9 +227,6 @@ class Program:
         return False
 
 
-posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
-
-
 @posix_only
 def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
     with Program(tmp_path, "test_apex_environments:Crashing-v0") as program:
@@ -204,7 +248,21 @@ def test_first_signal_to_all_processes_ends_the_run_in_good_order(tmp_path, numb
         assert errors == ""
         assert "interrupted after" in output
         assert list(tmp_path.glob("*/learning_curve.png"))
+        (checkpoint,) = tmp_path.glob("*/checkpoints/*")
+        assert load_checkpoint(checkpoint).update > 0
+        assert f"resume {checkpoint.parents[1]}" in output
         assert program.is_gone(5)
+
+
+@posix_only
+def test_second_signal_ends_the_run_at_once(tmp_path):
+    with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
+        program.wait_for_updates(tmp_path)
+        for _ in range(2):
+            os.kill(program.process.pid, signal.SIGINT)
+            time.sleep(0.02)
+        assert program.process.wait(PATIENCE) == 130
+        assert program.is_gone(2)
 
 
 @posix_only

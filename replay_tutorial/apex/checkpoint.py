@@ -34,6 +34,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer
 from replay_tutorial.apex.agent import Agent
 from replay_tutorial.apex.common import Common
 from replay_tutorial.apex.messages import Saved
+from replay_tutorial.apex.run_folder import write_tensors
 
 FORMAT = "replay_tutorial checkpoint 1"
 KEPT = 2  # the newest, and one more in case that it is damaged
@@ -115,7 +116,7 @@ def write(place: Path, policy: Path, common: Common, agent: Agent, serial: dict[
         "published": torch.from_numpy(pulled[1]),
         "random": torch.get_rng_state(),
     }
-    torch.save(contents, place / "agent.pt")
+    write_tensors(place / "agent.pt", contents)
     common.replay.save(place / "replay.npz")
     if policy.is_file():
         shutil.copyfile(policy, place / "policy.pt")

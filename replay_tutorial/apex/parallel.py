@@ -17,7 +17,7 @@ from replay_tutorial.apex.messages import Judgement
 from replay_tutorial.apex.record import Recorder
 from replay_tutorial.apex.setting import End, Setting
 from replay_tutorial.apex.signals import StopRequest
-from replay_tutorial.apex.supervisor import Role, Supervisor
+from replay_tutorial.apex.supervisor import ProcessDied, Role, Supervisor
 
 
 def roles(setting: Setting) -> list[Role]:
@@ -51,21 +51,34 @@ def run_parallel(setting: Setting, recorder: Recorder, stop: StopRequest) -> End
     """Run until it is solved, its budget is spent, or somebody asks it to stop.
 
     Raises:
-        ProcessDied: If a process ended before its time. The others are gone, too.
+        ProcessDied: If a process ended before its time. The others are gone, too, but the learner, if it is not the
+            one, has written a last checkpoint.
     """
     common = setting.common
     with Supervisor(roles(setting), common.ask_to_stop) as supervisor:
-        end = watch(setting, supervisor, recorder, stop)
+        try:
+            end = watch(setting, supervisor, recorder, stop)
+        except Exception:
+            see_out(supervisor, recorder, lambda: False)
+            raise
         if end == "budget spent":
             common.ask_for_last_look()
-        supervisor.stop()
-        # As long as it takes: a checkpoint may be great. A second Ctrl-C is an exception that ends all this.
-        while supervisor.is_working("learner") or (
-            common.last_look and not stop.received and supervisor.is_working("evaluator")
-        ):
+        see_out(supervisor, recorder, lambda: common.last_look and not stop.received)
+    return end
+
+
+def see_out(supervisor: Supervisor, recorder: Recorder, last_look: Callable[[], bool]) -> None:
+    """Wait for the learner's last checkpoint, and maybe the evaluator's last look, as long as they take.
+
+    A second Ctrl-C is an exception that ends the waiting.
+    """
+    supervisor.stop()
+    while supervisor.is_working("learner") or (last_look() and supervisor.is_working("evaluator")):
+        try:
             for message in supervisor.hear(PATIENCE):
                 recorder.hear(message)
-    return end
+        except ProcessDied as error:  # the run is over, but it shall not be a secret
+            recorder.say(str(error))
 
 
 def watch(setting: Setting, supervisor: Supervisor, recorder: Recorder, stop: StopRequest) -> End:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from replay_tutorial.apex.checkpoint import whole_checkpoints
 from replay_tutorial.apex.choose import Candidate
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.evaluate import Evaluation, evaluate
@@ -27,6 +28,7 @@ from replay_tutorial.apex.run_folder import RunFolder
 from replay_tutorial.apex.serial import run_serial
 from replay_tutorial.apex.setting import End, Setting, new_setting, resumed_setting
 from replay_tutorial.apex.signals import stop_requests
+from replay_tutorial.apex.supervisor import ProcessDied
 
 
 class NothingToDo(ValueError):
@@ -114,7 +116,10 @@ def finish(setting: Setting) -> Result:
         stop_requests() as stop,
         Recorder(folder.path, config.total_steps, config.progress, common.steps) as recorder,
     ):
-        end = run(setting, recorder, stop)
+        try:
+            end = run(setting, recorder, stop)
+        except ProcessDied as error:
+            raise ProcessDied(f"{error}\n{way_on(folder.path)}") from None
         seconds = recorder.seconds
     chosen = folder.load_best()
     evaluation = None
@@ -131,6 +136,14 @@ def finish(setting: Setting) -> Result:
         updates=common.updates,
         seconds=seconds,
     )
+
+
+def way_on(run: Path) -> str:
+    """Say how a run that has ended too early can be resumed."""
+    checkpoints = whole_checkpoints(run)
+    if not checkpoints:
+        return f"{run} has no checkpoint yet; what there is of it lies there."
+    return f"The newest checkpoint is {checkpoints[-1][1]}. To go on: python -m replay_tutorial resume {run}"
 
 
 def final_evaluation(setting: Setting, chosen: Candidate) -> Evaluation:

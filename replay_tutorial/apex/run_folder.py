@@ -19,6 +19,7 @@ one. A policy is loaded without pickle, so that a stranger's file can't run code
 
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import platform
@@ -100,7 +101,7 @@ class RunFolder:
         path = self.path / "policy.pt"
         proof = np.zeros(0) if returns is None else returns
         contents = {"weights": torch.from_numpy(weights), "step": step, "returns": torch.from_numpy(proof)}
-        replace_file(path, lambda unfinished: torch.save(contents, unfinished))
+        replace_file(path, lambda unfinished: write_tensors(unfinished, contents))
         return path
 
     def load_best(self) -> Candidate | None:
@@ -152,6 +153,17 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     unfinished = path.with_name(path.name + ".unfinished")
     write(unfinished)
     os.replace(unfinished, path)
+
+
+def write_tensors(path: Path, contents: dict[str, Any]) -> None:
+    """Write what `torch.load` reads.
+
+    Raises:
+        OSError: If it can't be written. (torch itself would raise RuntimeError, without a word of the full disk.)
+    """
+    memory = io.BytesIO()
+    torch.save(contents, memory)
+    path.write_bytes(memory.getbuffer())
 
 
 def as_json(config: Config) -> dict[str, Any]:

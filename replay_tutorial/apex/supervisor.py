@@ -111,9 +111,9 @@ class Supervisor:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Ask all processes to stop, and end those that don't."""
-        self.end_all()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Ask all processes to stop, and end those that don't; after a second Ctrl-C at once."""
+        self.end_all(0.0 if kind is not None and issubclass(kind, KeyboardInterrupt) else FAREWELL)
 
     @property
     def restarts(self) -> int:
@@ -160,10 +160,10 @@ class Supervisor:
         """Tell whether the process of a role is still there, or has still something to say."""
         return any(worker.messages is not None for worker in self.workers if worker.role.name == name)
 
-    def end_all(self) -> None:
+    def end_all(self, seconds: float = FAREWELL) -> None:
         """See every process out: ask, wait a little, kill. Afterwards none is left."""
         self.stop()
-        deadline = time.monotonic() + FAREWELL
+        deadline = time.monotonic() + seconds
         # A full pipe would keep a process from its end: hear them out.
         while (left := deadline - time.monotonic()) > 0 and any(w.messages is not None for w in self.workers):
             try:
@@ -172,7 +172,7 @@ class Supervisor:
                 continue  # there is another error on its way, or the run has its result
         for worker in self.workers:
             if worker.process is not None:
-                worker.process.join(max(0.1, deadline - time.monotonic()))
+                worker.process.join(max(0.0, deadline - time.monotonic()))
                 if worker.process.is_alive():
                     worker.process.kill()  # they ignore SIGTERM
                 worker.process.join()

@@ -139,7 +139,7 @@ class Boundless(Counting):
 class Levers(Counting):
     """Tells what it was given, and refuses what lies outside."""
 
-    action_space = Box(np.array([[0.0], [-10.0]]), np.array([[1.0], [30.0]]), dtype=np.float64)
+    action_space = Box(np.float16([[0.0], [-10.0]]), np.float16([[1.0], [30.0]]), dtype=np.float16)
 
     def step(self, action):
         if not self.action_space.contains(action):

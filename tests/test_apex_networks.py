@@ -94,7 +94,7 @@ def test_eyes_for_pictures_are_those_of_the_papers():
     shapes = [tuple(weights.shape) for weights in eyes.parameters() if weights.dim() == 4]
     assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
     assert eyes.feature_count == 64 * 7 * 7
-    # 2 · 512 hidden units, Mnih's 1,686,180 weights with one stream and 6 actions become two streams
+    # Mnih's convolutions, and for each of the two streams 512 hidden units and its output
     assert weight_count(DuelingNetwork(PICTURE, 6, (512,))) == 77_984 + 2 * (3136 * 512 + 512) + 513 * (6 + 1)
 
 

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 from replay_tutorial.apex.agent import make_agent, make_policy
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.environments import UnsupportedEnvironment, make_environment, spaces_of
+
+torch.set_num_threads(1)  # two would only wait for each other when other processes work, too
 
 pytest.importorskip("ale_py", reason="needs the extra `atari`")
 pytest.importorskip("cv2", reason="needs the extra `atari`")
@@ -45,6 +48,13 @@ def test_each_life_is_an_episode_to_learn_from_and_the_score_is_that_of_the_whol
     rewards, scores = [float(step[1]) for step in steps], [step[4]["score"] for step in steps]
     assert rewards == np.sign(scores).tolist()
     assert sum(rewards) > 0
+
+
+def test_rewards_to_learn_from_are_clipped_and_the_score_is_kept():
+    environment = make_environment("ALE/MsPacman-v5", training=True)
+    steps = [step for _, step in played(environment, 200)]
+    assert {float(reward) for _, reward, *_ in steps} == {0.0, 1.0}
+    assert max(info["score"] for *_, info in steps) >= 10.0
 
 
 def test_evaluated_game_goes_on_after_a_lost_life_and_pays_in_full():

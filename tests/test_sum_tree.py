@@ -19,27 +19,31 @@ def tree_of(masses: list[float] | np.ndarray) -> SumTree:
 
 
 def assert_parents_are_their_childrens(tree: SumTree) -> None:
-    """sums[i] == sums[2i] + sums[2i + 1] bit for bit; minima likewise, over blocks of leaves."""
-    parents = np.arange(1, tree.leaf_count)
-    np.testing.assert_array_equal(tree.sums[parents], tree.sums[2 * parents] + tree.sums[2 * parents + 1])
-    blocks = len(tree.minima) // 2
-    parents = np.arange(1, blocks)
-    np.testing.assert_array_equal(
-        tree.minima[parents], np.minimum(tree.minima[2 * parents], tree.minima[2 * parents + 1])
-    )
-    leaves = tree.sums[tree.leaf_count :]
-    least = np.where(leaves > 0, leaves, np.inf).reshape(blocks, -1).min(axis=1)
-    np.testing.assert_array_equal(tree.minima[blocks:], least)
-    assert tree.total == tree.sums[1]
-    assert tree.minimum == tree.minima[1] == least.min()
+    """A sum is that of its eight children, halved three times, bit for bit; a minimum the least of theirs above 0."""
+    parents = np.arange(7, len(tree.minima))
+    children = 8 * (parents - 6)[:, np.newaxis] + np.arange(8)
+    sums = [total_by_halves(masses) for masses in tree.sums[children].tolist()]
+    np.testing.assert_array_equal(tree.sums[parents], sums)
+    below = np.concatenate([tree.minima, tree.sums[len(tree.minima) :]])[children]
+    least = np.where(below > 0, below, np.inf).min(axis=1)
+    np.testing.assert_array_equal(tree.minima[parents], np.where(np.isinf(least), 0, least))
+    leaves = tree.sums[len(tree.minima) :]
+    assert np.array_equal(tree.leaves, leaves)
+    assert tree.total == tree.sums[7]
+    assert tree.minimum == np.where(leaves > 0, leaves, np.inf).min()
 
 
-@pytest.mark.parametrize("capacity", [1, 2, 3, 4, 5, 7, 8, 9, 1000, 1024, 1025])
-def test_leaves_are_the_least_power_of_two_that_holds_the_capacity(capacity):
+@pytest.mark.parametrize("capacity", [1, 2, 7, 8, 9, 64, 65, 1000, 4096, 4097])
+def test_leaves_are_the_least_power_of_eight_that_holds_the_capacity(capacity):
     tree = SumTree(capacity)
-    assert tree.leaf_count == 2 ** math.ceil(math.log2(capacity))
-    assert tree.sums.shape == (2 * tree.leaf_count,)
+    assert tree.leaf_count == 8 ** max(1, math.ceil(math.log(capacity, 8) - 1e-9))
+    assert len(tree.leaves) == tree.leaf_count >= capacity
     assert tree.sums.dtype == tree.minima.dtype == np.float64
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_eight_siblings_share_a_cache_line(capacity):
+    assert SumTree(capacity).sums[8:].ctypes.data % 64 == 0
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
@@ -142,7 +146,7 @@ def test_parents_are_exactly_their_childrens_sum_after_every_set(capacity, seed)
         tree.set(slots, masses)
         for slot, mass in zip(slots.tolist(), masses.tolist(), strict=True):
             expected[slot] = mass
-        np.testing.assert_array_equal(tree.sums[tree.leaf_count :], expected)
+        np.testing.assert_array_equal(tree.leaves, expected)
         assert_parents_are_their_childrens(tree)
         assert tree.total == total_by_halves(expected.tolist())
 
@@ -255,5 +259,5 @@ def test_recomputing_above_a_run_of_leaves_equals_setting_each(capacity):
         recompute_above(by_run.sums, by_run.minima, np.arange(first, last + 1))
         for slot, mass in enumerate(masses, start=first):
             one_by_one.set(np.array([slot]), np.array([mass]))
-        assert by_run.sums[1:].tolist() == one_by_one.sums[1:].tolist()
-        assert by_run.minima[1:].tolist() == one_by_one.minima[1:].tolist()
+        assert by_run.sums.tolist() == one_by_one.sums.tolist()
+        assert by_run.minima.tolist() == one_by_one.minima.tolist()

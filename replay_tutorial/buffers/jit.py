@@ -14,7 +14,9 @@ from typing import Any
 import numba
 from numba import njit
 
-uint64: Any = numba.uint64  # converts to an unsigned integer inside of kernels
+# Inside of kernels they convert.
+int64: Any = numba.int64
+uint64: Any = numba.uint64
 
 
 def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

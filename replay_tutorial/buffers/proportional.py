@@ -107,7 +107,7 @@ class ProportionalDraw:
     def update(self, indexes: Any, priorities: Any, oldest_index: int, next_index: int) -> None:
         """Set the masses of rows in the tree anew; see `PrioritizedReplayBuffer.update_priorities`."""
         checked = checked_indexes(indexes)
-        masses, highest = self.priorities.to_masses(priorities, len(checked))
+        given, masses, highest = self.priorities.to_masses(priorities, len(checked))
         slots, current = np.empty_like(checked), np.empty_like(checked)
         capacity = len(self.priorities.masses)
         count = current_slots(checked, oldest_index, next_index, capacity, slots, current)
@@ -116,7 +116,7 @@ class ProportionalDraw:
         if count < len(checked):
             self.stale_updates += len(checked) - count
             slots, masses = slots[:count], masses[current[:count]]
-            highest = float(np.asarray(priorities).reshape(-1)[current[:count]].max(initial=NO_PRIORITY))
+            highest = float(given[current[:count]].max(initial=NO_PRIORITY))
         self.tree.set(slots, masses)
         self.priorities.saw(highest)
 

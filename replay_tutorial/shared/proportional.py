@@ -8,7 +8,6 @@ What the sampler learns later about a row, it writes into arrays of its own, wit
 writer's mass: that might already be the next row's. So another sampler can build the same tree.
 """
 
-import math
 import time
 from typing import Any
 
@@ -128,22 +127,12 @@ class SharedDraw:
     def update(self, indexes: Any, priorities: Any) -> None:
         """Set the masses of rows anew; see `MPPrioritizedReplayBuffer.update_priorities`."""
         checked = checked_indexes(indexes)
-        given = self.priorities.checked(priorities, len(checked))
-        ring = self._ring
+        given, masses, _ = self.priorities.to_masses(priorities, len(checked))
         count, highest = update_rows(
-            ring.counters,
-            ring.stamps,
-            *self._learning,
-            checked,
-            given,
-            self.priorities.alpha,
-            self.priorities.eps,
-            self.priorities.greatest,
+            self._ring.counters, self._ring.stamps, *self._learning, checked, given, masses
         )
         if count == NEVER_GIVEN_OUT:
             raise never_given_out(checked, int(self._progress[TAKEN_IN]))
-        if math.isnan(highest):
-            raise self.priorities.refusal(given)
         self.stale_updates += len(checked) - int(count)
         self.priorities.saw(highest)
 

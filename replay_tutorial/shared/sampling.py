@@ -9,10 +9,10 @@ Left out: what to do when a drawn row has been replaced meanwhile; that is `prop
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY, mass_of
+from replay_tutorial.buffers.jit import int64, kernel
+from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT
-from replay_tutorial.buffers.sum_tree import ROOT, Masses, Slots, find_stratified, recompute_above
+from replay_tutorial.buffers.sum_tree import ROOT, Masses, Slots, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
     fence_acquire,
     fence_release,
@@ -61,7 +61,7 @@ def take_in(
     minima: Masses,
 ) -> None:
     """Learn of the rows published since the last call, and set the tree."""
-    capacity, leaf_count = stamps.shape[0], sums.shape[0] // 2
+    capacity, leaf = stamps.shape[0], int64(first_leaf(sums))
     oldest_index, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
     first, again = max(progress[TAKEN_IN], next_index - capacity), progress[WAITING]
     changed = np.empty(again + next_index - first, np.int64)
@@ -86,7 +86,7 @@ def take_in(
             index, mass = NO_INDEX, 0.0
         if index != known[slot]:
             known[slot] = index
-            sums[leaf_count + slot] = mass
+            sums[leaf + slot] = mass
             changed[changes] = slot
             changes += 1
     progress[TAKEN_IN], progress[WAITING] = next_index, to_come
@@ -151,7 +151,7 @@ def draw_rows(
 
 @kernel(
     "UniTuple(float64, 2)(int64[::1], int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1],"
-    " boolean[::1], int64[::1], float64[::1], float64[::1], int64[::1], float64[::1], float64, float64, float64)"
+    " boolean[::1], int64[::1], float64[::1], float64[::1], int64[::1], float64[::1], float64[::1])"
 )
 def update_rows(
     counters: Integers,
@@ -167,13 +167,11 @@ def update_rows(
     minima: Masses,
     indexes: Integers,
     priorities: Masses,
-    alpha: float,
-    eps: float,
-    greatest: float,
+    new_masses: Masses,
 ) -> tuple[float, float]:
     """Take in new rows, then give those that are still there new masses; gives their number and highest priority.
 
-    The number is NEVER_GIVEN_OUT if an index was not, the highest NaN if a priority is none. Nothing has changed then.
+    The number is NEVER_GIVEN_OUT if an index was not. Nothing has changed then.
     """
     take_in(
         counters,
@@ -188,12 +186,10 @@ def update_rows(
         sums,
         minima,
     )
-    capacity, leaf_count = known.shape[0], sums.shape[0] // 2
+    capacity, leaf = known.shape[0], int64(first_leaf(sums))
     for i in range(indexes.shape[0]):
         if not 0 <= indexes[i] < progress[TAKEN_IN]:
             return NEVER_GIVEN_OUT, 0.0
-        if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
-            return 0, np.nan
     highest = NO_PRIORITY
     slots = np.empty(indexes.shape[0], np.int64)
     count = 0
@@ -201,12 +197,11 @@ def update_rows(
         slot = indexes[i] % capacity
         if known[slot] != indexes[i]:  # trap: the slot holds another row by now
             continue
-        mass = mass_of(priorities[i], alpha, eps)
         highest = max(highest, priorities[i])
-        sums[leaf_count + slot] = mass
+        sums[leaf + slot] = new_masses[i]
         store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
         fence_release()
-        updated_masses[slot] = mass
+        updated_masses[slot] = new_masses[i]
         store_release(updated_indexes, slot, indexes[i] + 1)
         slots[count] = slot
         count += 1

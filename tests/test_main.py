@@ -72,7 +72,7 @@ def test_settings_that_cannot_work_are_refused(arguments, capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells beforehand how much memory is free")
 def test_replay_that_does_not_fit_is_refused_and_leaves_nothing_behind(tmp_path):
-    with pytest.raises(SystemExit, match="train: MemoryError: .* do not fit"):
+    with pytest.raises(SystemExit, match=r"train: MemoryError: .* do not fit"):
         main(["train", "CartPole-v1", "--capacity", str(10**12), "--runs", str(tmp_path)])
     assert list(tmp_path.iterdir()) == []
 

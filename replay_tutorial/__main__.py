@@ -50,12 +50,16 @@ def resume(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--total-steps", type=int, help="a new budget (default: the old one)")
+    parser.add_argument("--device", help="another one for the learner (default: the old one)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     options = parser.parse_args(arguments)
 
     from replay_tutorial.apex.run import resume as resume_agent
 
-    return report("resume", lambda: resume_agent(options.run, options.total_steps, not options.no_progress))
+    return report(
+        "resume",
+        lambda: resume_agent(options.run, options.total_steps, not options.no_progress, options.device),
+    )
 
 
 def report(command: str, run: "Callable[[], Result]") -> int:
@@ -63,11 +67,12 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     from replay_tutorial.apex.checkpoint import DamagedCheckpoint
     from replay_tutorial.apex.environments import UnsupportedEnvironment
     from replay_tutorial.apex.run import NothingToDo
+    from replay_tutorial.apex.setting import UnusableDevice
     from replay_tutorial.apex.supervisor import ProcessDied
 
     try:
         result = run()
-    except (UnsupportedEnvironment, ProcessDied, DamagedCheckpoint, NothingToDo) as error:
+    except (UnsupportedEnvironment, ProcessDied, DamagedCheckpoint, NothingToDo, UnusableDevice) as error:
         sys.exit(f"{command}: {error}")
     except (MemoryError, OSError) as error:  # a full disk, for one
         sys.exit(f"{command}: {type(error).__name__}: {error}")

@@ -182,5 +182,6 @@ def test_environment_that_does_not_repeat_itself_begins_a_new_episode():
     other.restore(state)
     assert ["environment 0" in told[0].text, "environment 1" in told[1].text, len(told)] == [True, True, 2]
     rows = next(played(other, 1))
-    assert rows["obs"][0][1] == 0.0  # from the episode's beginning, and nothing waits from before
+    assert len(rows["obs"]) == 2 * 10  # two whole episodes each: nothing has waited from before
+    assert rows["obs"][0][1] == 0.0
     assert other.observations[0, 1] == 2.0

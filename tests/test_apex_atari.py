@@ -79,7 +79,7 @@ def test_stack_of_a_new_life_does_not_reach_into_the_last_one():
 
 
 def test_unknown_game_is_refused_with_the_reason():
-    with pytest.raises(UnsupportedEnvironment, match="NoSuchGame"):
+    with pytest.raises(UnsupportedEnvironment, match="`NoSuchGame` doesn't exist"):
         spaces_of("ALE/NoSuchGame-v5")
 
 

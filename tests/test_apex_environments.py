@@ -168,6 +168,7 @@ def test_spaces_of_cart_pole():
     [
         ("NoSuchThing-v0", "NoSuchThing"),
         ("no_such_module:Thing-v0", "no_such_module"),
+        ("NoBox2DHere-v0", "doesn't exist"),
         ("Sentences-v0", "no fixed size"),
         ("Buttons-v0", "needs Discrete"),
         ("Boundless-v0", "no bounds"),
@@ -217,7 +218,7 @@ def test_colours_are_the_first_axis_of_a_picture():
     made = make_environment("ColourPictures-v0")
     observation, _ = made.reset(seed=0)
     shown = made.unwrapped.observation()
-    np.testing.assert_array_equal(observation[1], shown[:, :, 1])
+    np.testing.assert_array_equal(observation[0], shown[:, :, 0])
     grey = make_environment("GreyPictures-v0")
     observation, _ = grey.reset(seed=0)
     np.testing.assert_array_equal(observation[0], grey.unwrapped.observation())

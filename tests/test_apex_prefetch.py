@@ -8,7 +8,9 @@ import pytest
 import torch
 from test_apex_checkpoint import parts
 
-from replay_tutorial.apex.prefetch import Prefetcher, Sample, chosen_device, draw, sampling
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.prefetch import Prefetcher, Sample, draw, sampling
+from replay_tutorial.apex.setting import UnusableDevice, new_setting
 from replay_tutorial.apex.td_error import Batch
 
 
@@ -83,12 +85,11 @@ def test_limiter_is_asked_and_told():
     assert draw(common, timeout=0.01) is None
 
 
-def test_device_is_a_gpu_only_if_asked(monkeypatch):
-    for available in (True, False):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
-        assert chosen_device("cpu") == "cpu"
-        assert chosen_device("cuda:1") == "cuda:1"
-        assert chosen_device("auto") == ("cuda" if available else "cpu")
+def test_gpu_that_is_not_there_is_refused_before_anything_is_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UnusableDevice, match="device is cuda"):
+        new_setting(Config(device="cuda", runs=tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

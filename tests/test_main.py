@@ -70,6 +70,13 @@ def test_settings_that_cannot_work_are_refused(arguments, capsys):
     assert arguments[0].lstrip("-") in capsys.readouterr().err
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells beforehand how much memory is free")
+def test_replay_that_does_not_fit_is_refused_and_leaves_nothing_behind(tmp_path):
+    with pytest.raises(SystemExit, match=r"train: MemoryError: .* do not fit"):
+        main(["train", "CartPole-v1", "--capacity", str(10**12), "--runs", str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def run(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path)

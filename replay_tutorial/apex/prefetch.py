@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from replay_tutorial.apex.agent import learner_device
 from replay_tutorial.apex.common import PATIENCE, Common
 from replay_tutorial.apex.td_error import Batch, Rows
 
@@ -42,13 +43,6 @@ class Sample(NamedTuple):
 NextSample = Callable[[float], Sample | None]  # seconds to wait at most → None if none was due
 
 
-def chosen_device(device: str) -> str:
-    """Return the device that a setting means: `auto` is a GPU if there is one."""
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
 def draw(common: Common, timeout: float) -> Sample | None:
     """Draw a batch as soon as the limiter lets us; None if it doesn't within `timeout` seconds."""
     size = common.config.batch_size
@@ -62,7 +56,7 @@ def draw(common: Common, timeout: float) -> Sample | None:
 @contextmanager
 def sampling(common: Common) -> Generator[NextSample]:
     """Give the function that gets the next sample, with a thread ahead of it if the settings say so."""
-    device = chosen_device(common.config.device)
+    device = learner_device(common.config)
     ahead = common.config.prefetch
     if ahead is None:
         ahead = PREFETCH_ON_GPU if device.startswith("cuda") else 0

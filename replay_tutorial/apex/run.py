@@ -68,13 +68,16 @@ def train(config: Config) -> Result:
         return finish(new_setting(config))
 
 
-def resume(path: Path, total_steps: int | None = None, progress: bool = True) -> Result:
+def resume(
+    path: Path, total_steps: int | None = None, progress: bool = True, device: str | None = None
+) -> Result:
     """Go on with a run from its newest checkpoint, in the same folder.
 
     Args:
         path: The run's folder.
         total_steps: A new budget, those steps included that have been made; None keeps the old one.
         progress: Show a progress bar.
+        device: Another one for the learner; None keeps the old one.
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
@@ -86,6 +89,8 @@ def resume(path: Path, total_steps: int | None = None, progress: bool = True) ->
     config = replace(folder.config(), progress=progress)
     if total_steps is not None:
         config = replace(config, total_steps=total_steps)
+    if device is not None:
+        config = replace(config, device=device)
     with one_thread():
         setting = resumed_setting(folder, config)
         if setting.common.steps >= config.total_steps:

@@ -7,6 +7,8 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import torch
+
 from replay_tutorial.apex.agent import Policy, agent_name, make_policy
 from replay_tutorial.apex.checkpoint import Checkpoint, newest_checkpoint
 from replay_tutorial.apex.choose import Candidate
@@ -17,6 +19,10 @@ from replay_tutorial.apex.record import cut_back
 from replay_tutorial.apex.run_folder import RunFolder
 
 End = Literal["solved", "budget spent", "interrupted"]
+
+
+class UnusableDevice(ValueError):
+    """The learner can't train on the device that was asked for; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,9 @@ def new_setting(config: Config) -> Setting:
     Raises:
         MemoryError: If the replay doesn't fit into memory.
         UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported.
+        UnusableDevice: If there is no such GPU.
     """
+    check_device(config)
     spaces = spaces_of(config.environment)
     config = replace(config, agent=agent_name(config, spaces))
     seeds, policy = RunSeeds(config), make_policy(config, spaces)
@@ -66,7 +74,9 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
         FileNotFoundError: If it has none.
+        UnusableDevice: If the GPU that it had is not here.
     """
+    check_device(config)
     checkpoint = newest_checkpoint(folder.path)
     spaces, seeds = spaces_of(config.environment), RunSeeds(config)
     policy = make_policy(config, spaces)
@@ -91,6 +101,14 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
         best=folder.load_best(),
         judged=cut_back(folder.path / "evaluations.csv", last),
     )
+
+
+def check_device(config: Config) -> None:
+    """Refuse a GPU that isn't there, before a process starts."""
+    if config.device.startswith("cuda") and not torch.cuda.is_available():
+        raise UnusableDevice(
+            f"device is {config.device}, but torch finds no GPU. --device auto takes one only if it is there."
+        )
 
 
 def bar_of(config: Config) -> float | None:

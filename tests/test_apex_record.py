@@ -1,0 +1,72 @@
+"""Records: what is written, what is cut back at a resumption, and a full disk."""
+
+import csv
+import os
+
+import numpy as np
+import pytest
+
+from replay_tutorial.apex.evaluate import Evaluation
+from replay_tutorial.apex.messages import Episodes, Judgement, Note, Progress
+from replay_tutorial.apex.record import Recorder, cut_back, last_seconds
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_record_joins_what_learner_and_actors_say(tmp_path):
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        recorder.hear(Episodes([10.0, 20.0], [1, 3], weights_age=7))
+        recorder.hear(Episodes([60.0], [5], weights_age=8))
+        recorder.restarts = 2
+        recorder.hear(Progress(100, 5, {"td_loss": 0.25, "q_values": -3.0, "row_age_p50": 12.0}))
+    (row,) = rows(tmp_path / "progress.csv")
+    told = {"step": "100", "update": "5", "td_loss": "0.25", "q_values": "-3", "row_age_p50": "12"}
+    means = {"episodic_return": "30", "episodic_length": "3", "weights_age": "7.5", "restarts": "2"}
+    assert row | told | means == row
+    assert row["policy_loss"] == ""
+
+
+def test_judgement_has_a_file_of_its_own(tmp_path, capsys):
+    first, proof = Evaluation(np.array([1.0, 3.0])), Evaluation(np.array([5.0, 5.0, 8.0]))
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        recorder.hear(Judgement(100, 5, first, proof, solved=False))
+        recorder.hear(Judgement(200, 9, first, None, solved=False))
+        recorder.hear(Note("by the way"))
+    told = [(row["update"], row["mean"], row["lowest"], row["highest"], row["proof"]) for row in
+            rows(tmp_path / "evaluations.csv")]  # fmt: skip
+    assert told == [("5", "2", "1", "3", "6"), ("9", "2", "1", "3", "")]
+    said = capsys.readouterr().out
+    assert said.count("best so far, mean 6.0") == 1
+    assert "by the way" in said
+
+
+def test_resumed_record_goes_on_where_it_was_cut(tmp_path):
+    path = tmp_path / "progress.csv"
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        for update in (10, 20, 30):
+            recorder.hear(Progress(update * 10, update, {}))
+    assert cut_back(path, 20) == 20
+    assert cut_back(tmp_path / "none.csv", 20) == 0
+    seconds = last_seconds(path)
+    with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
+        assert recorder.seconds >= seconds
+        recorder.hear(Progress(250, 25, {}))
+    assert [row["update"] for row in rows(path)] == ["10", "20", "25"]
+    assert cut_back(path, 5) == 0
+    assert rows(path) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")
+def test_full_disk_is_an_error_that_says_so(tmp_path):
+    (tmp_path / "evaluations.csv").symlink_to("/dev/full")
+    recorder = Recorder(tmp_path, 1_000, progress=False)
+    first = Evaluation(np.array([1.0, 3.0]))
+    with pytest.raises(OSError, match="No space left"):
+        recorder.hear(Judgement(100, 5, first, None, solved=False))
+    recorder.tensorboard.close()
+    recorder.files[0].close()
+    with pytest.raises(OSError, match="No space left"):  # what it still holds
+        recorder.files[1].close()

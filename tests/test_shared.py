@@ -298,20 +298,10 @@ def test_bad_add_in_a_child_is_refused_and_blocks_nobody(buffer_class, start_met
     assert_whole(buffer.get_all_transitions())
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"Nstep": {"size": 3, "rew": "checksum", "next": "obs"}},
-        {"next_of": "obs"},
-        {"stack_compress": "obs"},
-    ],
-    ids=lambda option: next(iter(option)),
-)
 @every_buffer
-def test_what_belongs_into_the_actor_is_refused_with_the_remedy(buffer_class, option):
-    with pytest.raises(ValueError, match="actor") as refused:
-        buffer_class(8, row_fields(), **option)
-    assert next(iter(option)) in str(refused.value)
+def test_what_belongs_into_the_actor_is_refused_with_the_remedy(buffer_class):
+    with pytest.raises(ValueError, match=r"Nstep.*actor"):
+        buffer_class(8, row_fields(), Nstep={"size": 3, "rew": "checksum", "next": "obs"})
 
 
 @every_buffer

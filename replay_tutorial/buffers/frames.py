@@ -165,7 +165,7 @@ class FrameStore:
             ValueError: If a field named does not exist.
         """
         layouts = frame_layouts(fields, next_of, stack_compress)
-        self.logs = [FrameLog(layout, capacity) for layout in layouts]
+        self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
         self.fields = with_numbers(fields, layouts)
 
     def number(self, rows: Rows, oldest: Rows) -> Rows:

@@ -15,6 +15,8 @@ from typing import Any, Self
 import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
+from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
+from replay_tutorial.shared.frames import SharedFrames, specs_of_frames
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.ring import SharedRing, ring_specs
 
@@ -25,9 +27,11 @@ class Handle:
     Attributes that begin with an underscore and are `PRIVATE` belong to this process and are not passed on.
     """
 
-    PRIVATE: tuple[str, ...] = ("_ring", "_thread_lock")
+    PRIVATE: tuple[str, ...] = ("_ring", "_frames", "_thread_lock")
 
     _fields: Fields
+    _frame_layouts: list[FrameLayout]  # none if no observation is kept as frames
+    _frames_per_transition: float
     _rng: np.random.Generator
     _episode_len: int
 
@@ -61,6 +65,11 @@ class Handle:
         buffer._fields = Fields(
             {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in layout["fields"].items()}
         )
+        buffer._frames_per_transition = layout.get("frames_per_transition", 0.0)
+        buffer._frame_layouts = [
+            FrameLayout(buffer._fields.fields[names[0]], tuple(names), axis)
+            for *names, axis in layout.get("frames", [])
+        ]
         buffer._rng = np.random.default_rng(seed)
         buffer._episode_len = 0
         buffer._look_into_block()
@@ -83,6 +92,8 @@ class Handle:
         """
         if "_ring" in self.__dict__:
             self._ring.release()
+            for frames in self._frames.rings if self._frames else []:
+                frames.ring.release()
         for name in ("_block", *self.PRIVATE):
             self.__dict__.pop(name, None)
 
@@ -107,16 +118,28 @@ class Handle:
 
     def _specs(self, capacity: int) -> Specs:
         """Tell which arrays the block holds."""
-        return ring_specs(capacity, self._fields.dtype)
+        stored = with_numbers(self._fields, self._frame_layouts)
+        frames = specs_of_frames(self._frame_layouts, capacity, self._frames_per_transition)
+        return {**ring_specs(capacity, stored.dtype), **frames}
 
     def _description(self, capacity: int) -> dict[str, Any]:
         """Tell what another process, or a file, must agree with."""
         fields = {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()}
-        return {"kind": type(self).__name__, "size": capacity, "fields": fields}
+        description = {"kind": type(self).__name__, "size": capacity, "fields": fields}
+        if not self._frame_layouts:
+            return description
+        frames = [[*layout.names, layout.axis] for layout in self._frame_layouts]
+        return description | {"frames": frames, "frames_per_transition": self._frames_per_transition}
 
     def _look_into_block(self) -> None:
         """Make what belongs to this process alone."""
-        self._ring = SharedRing(self._block, self._fields.dtype)
+        stored = with_numbers(self._fields, self._frame_layouts)
+        self._ring = SharedRing(self._block, stored.dtype)
+        self._frames = (
+            SharedFrames(self._block, self._fields, self._frame_layouts, self._ring.capacity)
+            if self._frame_layouts
+            else None
+        )
         self._thread_lock = (0, threading.Lock())
 
     def _between_threads(self) -> threading.Lock:

@@ -70,8 +70,8 @@ class SharedArrays:
         self.fresh = self.path is None or not self.path.exists()
         if self.path is not None and not self.fresh:
             self._handle = open_file(self.path)
+            self._check_text()  # first: a block of another size can't be mapped
             self._map()
-            self._check_text()
             return
         check_room(self._size, self.path)
         self._handle = self._new_file()
@@ -94,10 +94,7 @@ class SharedArrays:
         self.path, self.fresh = Path(address), False
         self._handle = open_file(self.path)
         self._size = os.fstat(self._handle).st_size
-        text = read_text(
-            os.pread(self._handle, TEXT, 0) if hasattr(os, "pread") else self.path.read_bytes()[:TEXT],
-            address,
-        )
+        text = self._read_text(self.path)
         self.layout = text["layout"]
         self._specs = {
             name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
@@ -172,8 +169,14 @@ class SharedArrays:
         arrays = {name: [list(shape), dtype.str] for name, (shape, dtype) in self._specs.items()}
         return {"format": FORMAT, "layout": self.layout, "arrays": arrays}
 
+    def _read_text(self, path: Path) -> dict[str, Any]:
+        if hasattr(os, "pread"):
+            return read_text(os.pread(self._handle, TEXT, 0), path)
+        with path.open("rb") as file:
+            return read_text(file.read(TEXT), path)
+
     def _check_text(self) -> None:
-        theirs = read_text(self._block[:TEXT], self.path or "")
+        theirs = self._read_text(Path(self.path or ""))
         if theirs != self._text():
             raise ValueError(
                 f"{self.path} holds another layout: {theirs['layout']} there, {self.layout} here."

@@ -6,6 +6,8 @@ draws, and writes changed ones back, so that another sampler could build the sam
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
 
+import time
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Self
 
@@ -13,14 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.proportional import check_weighing, weigh
 from replay_tutorial.buffers.ring import check_batch_size
 from replay_tutorial.buffers.sum_tree import Masses
+from replay_tutorial.shared.frames import SharedFrames
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
+from replay_tutorial.shared.protocol import Integers
 from replay_tutorial.shared.uniform import MPReplayBuffer
+
+PATIENCE = 0.001  # seconds between two draws when no row has all its frames
 
 
 class MPPrioritizedReplayBuffer(MPReplayBuffer):
@@ -44,8 +50,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         size: int,
         env_dict: EnvDict,
         *,
-        next_of: Any = None,
-        stack_compress: Any = None,
+        next_of: str | Sequence[str] | None = None,
+        stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
+        frames_per_transition: float = 1.25,
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
@@ -59,8 +66,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Args:
             size: As for `MPReplayBuffer`.
             env_dict: As for `PrioritizedReplayBuffer`.
-            next_of: Not here.
-            stack_compress: Not here.
+            next_of: As for `MPReplayBuffer`.
+            stack_compress: As for `MPReplayBuffer`.
+            frames_per_transition: As for `MPReplayBuffer`.
             default_dtype: As for `MPReplayBuffer`.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: As for `MPReplayBuffer`.
@@ -81,6 +89,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             env_dict,
             next_of=next_of,
             stack_compress=stack_compress,
+            frames_per_transition=frames_per_transition,
             default_dtype=default_dtype,
             Nstep=Nstep,
             seed=seed,
@@ -143,7 +152,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`, float32[batch_size].
 
         Raises:
-            RuntimeError: If another living process is the sampler.
+            RuntimeError: If another living process is the sampler, or no row has all its frames.
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
@@ -152,10 +161,32 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             check_weighing(beta, normalize)
             draw = self._sampler_draw()
             words, indexes, masses = draw.draw(batch_size, self._rng)
+            rows = self._ring.as_rows(words)
+            batch = (
+                self._fields.to_batch(rows)
+                if self._frames is None
+                else self._with_frames(self._frames, rows, indexes, masses, draw)
+            )
             weights = weigh(masses, draw.tree, beta, normalize)
-        batch = self._fields.to_batch(self._ring.as_rows(words))
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
+
+    def _with_frames(
+        self, frames: SharedFrames, rows: Rows, indexes: Integers, masses: Masses, draw: SharedDraw
+    ) -> Batch:
+        """Put frames into rows; those that lack one leave the tree, and others take their places."""
+
+        def draw_again(positions: Integers) -> Rows:
+            draw.take_out(indexes[positions])
+            try:
+                words, indexes[positions], masses[positions] = draw.draw(len(positions), self._rng)
+            except ValueError:  # no row with mass is left; perhaps one is being added
+                time.sleep(PATIENCE)
+                return rows[positions]
+            self._ring.reject(len(positions))
+            return self._ring.as_rows(words)
+
+        return frames.restore(rows, draw_again)
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give rows new priorities.

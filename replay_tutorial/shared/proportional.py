@@ -136,6 +136,12 @@ class SharedDraw:
         self.stale_updates += len(checked) - int(count)
         self.priorities.saw(highest)
 
+    def take_out(self, indexes: Integers) -> None:
+        """Draw rows no more that turned out to lack a frame. They stay known, so that they are not taken in again."""
+        slots = indexes % self._ring.capacity
+        slots = np.unique(slots[self.known[slots] == indexes])
+        self.tree.set(slots, np.zeros(len(slots)))
+
     def forget(self) -> None:
         """Forget every row that `clear` has."""
         known = np.flatnonzero(self.known != NO_INDEX)

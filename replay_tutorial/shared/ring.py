@@ -58,12 +58,13 @@ class Statistics(NamedTuple):
     Attributes:
         rows_added: Rows published.
         rows_sampled: Rows given out by `sample`.
-        rows_rejected: Rows that were replaced while they were drawn, and drawn again.
+        rows_rejected: Rows that were replaced while they were drawn, or whose frames were, and drawn again.
         rows_dropped: Rows not written, because stopped processes held every slot they were offered.
         stale_updates: Priorities dropped because their row had been replaced.
         writers_alive: Living processes that have added or sampled.
         writers_lost: Processes that have, and are dead.
         rows_per_second: Rows published a second, since the buffer was made.
+        frames_added: Frames written, of the observation that needed most; 0 if none is kept as frames.
     """
 
     rows_added: int
@@ -74,17 +75,18 @@ class Statistics(NamedTuple):
     writers_alive: int
     writers_lost: int
     rows_per_second: float
+    frames_added: int = 0
 
 
-def ring_specs(capacity: int, dtype: np.dtype[np.void]) -> Specs:
-    """Tell the shared arrays that a ring needs; the record must be a multiple of eight bytes."""
+def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Specs:
+    """Tell the shared arrays that a ring needs, named after a prefix; the record must be a multiple of eight bytes."""
     integer = np.dtype(np.int64)
     return {
-        "stamps": ((capacity,), integer),
-        "rows": ((capacity, dtype.itemsize // 8), np.dtype(np.uint64)),
-        "masses": ((capacity,), np.dtype(np.float64)),
-        "counters": ((COUNTER_WORDS,), integer),
-        "owners": ((OWNER_COUNT,), integer),
+        f"{prefix}stamps": ((capacity,), integer),
+        f"{prefix}rows": ((capacity, dtype.itemsize // 8), np.dtype(np.uint64)),
+        f"{prefix}masses": ((capacity,), np.dtype(np.float64)),
+        f"{prefix}counters": ((COUNTER_WORDS,), integer),
+        f"{prefix}owners": ((OWNER_COUNT,), integer),
     }
 
 
@@ -93,6 +95,7 @@ class SharedRing:
 
     Attributes:
         capacity: Number of slots.
+        dtype: The record that a row is.
         stamps: int64[capacity].
         rows: uint64[capacity, words].
         masses: float64[capacity], the mass that a row's writer gave it.
@@ -100,14 +103,14 @@ class SharedRing:
         counters: int64[COUNTER_WORDS]; where which stands, `protocol` says.
     """
 
-    def __init__(self, arrays: SharedArrays, dtype: np.dtype[np.void]) -> None:
+    def __init__(self, arrays: SharedArrays, dtype: np.dtype[np.void], prefix: str = "") -> None:
         """Look into arrays that `ring_specs` described."""
-        self.stamps = arrays["stamps"]
-        self.rows = arrays["rows"]
-        self.counters = arrays["counters"]
-        self.owners = Owners(arrays["owners"], self.stamps)
-        self._dtype = dtype
-        self.masses = arrays["masses"]
+        self.stamps = arrays[f"{prefix}stamps"]
+        self.rows = arrays[f"{prefix}rows"]
+        self.counters = arrays[f"{prefix}counters"]
+        self.owners = Owners(arrays[f"{prefix}owners"], self.stamps)
+        self.dtype = dtype
+        self.masses = arrays[f"{prefix}masses"]
         self.capacity = len(self.stamps)
         if self.counters[BORN] == 0:
             self.counters[BORN] = time.time_ns()
@@ -267,6 +270,11 @@ class SharedRing:
         if events:
             reserve(self.counters, counter, events)
 
+    def reject(self, rows: int) -> None:
+        """Count rows that have been drawn as drawn in vain."""
+        self.count(SAMPLED, -rows)
+        self.count(REJECTED, rows)
+
     def statistics(self) -> Statistics:
         """Read the counters, and ask who is alive."""
         added, sampled, rejected, dropped, stale, born = (
@@ -278,7 +286,7 @@ class SharedRing:
 
     def as_rows(self, copies: Words) -> Rows:
         """Show copied words as records."""
-        return copies.view(self._dtype).reshape(-1)
+        return copies.view(self.dtype).reshape(-1)
 
     def clear(self) -> None:
         """Forget every row reserved so far."""

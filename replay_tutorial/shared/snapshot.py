@@ -7,7 +7,7 @@ Left out: the writers' processes; they are others by then.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from replay_tutorial.shared.protocol import (
     SAMPLED,
     STALE,
     Integers,
+    Words,
     swap,
     write_rows,
 )
@@ -54,38 +55,78 @@ def taken_apart(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
     return counters, {"rows": [ring.rows[: len(slots)]], "indexes": indexes}
 
 
-def restore(
-    ring: SharedRing, counters: Mapping[str, Any], read_into: ReadInto, masses: npt.NDArray[np.float64]
-) -> None:
-    """Write the rows of an archive under their old indexes.
+class Snapshot(NamedTuple):
+    """A ring as an archive has it, read and checked.
+
+    Attributes:
+        counters: As `taken_apart` gave them.
+        slots: int64[n], those that hold a row, the oldest first.
+        indexes: int64[n], of the rows in them.
+        words: uint64[n, words].
+    """
+
+    counters: dict[str, int]
+    slots: Integers
+    indexes: Integers
+    words: Words
+
+
+def read(ring: SharedRing, counters: Mapping[str, Any], read_into: ReadInto, prefix: str = "") -> Snapshot:
+    """Read what an archive has of a ring; changes nothing.
 
     Args:
-        ring: The ring, to which no row has been added.
+        ring: A ring of the same layout.
         counters: As `taken_apart` gave them.
         read_into: Reads an array of the archive.
-        masses: float64[n], of the row in each of the first n slots.
+        prefix: Begins the arrays' names.
 
     Raises:
-        ValueError: If rows have been added, or the file is damaged. Nothing has changed then.
+        ValueError: If the file is damaged.
     """
-    read = {name: checked_count(counters, name) for name in SAVED}
-    count = min(read["next_index"], ring.capacity)
+    counts = {name: checked_count(counters, name) for name in SAVED}
+    count = min(counts["next_index"], ring.capacity)
     indexes, words = np.empty(count, np.int64), ring.empty_words(count)
-    read_into("indexes", [indexes])
-    read_into("rows", [words])
+    read_into(f"{prefix}indexes", [indexes])
+    read_into(f"{prefix}rows", [words])
     there = np.flatnonzero(indexes != NO_INDEX)
     there = there[np.argsort(indexes[there])]
-    fits = (indexes[there] >= 0) & (indexes[there] < read["next_index"])
+    fits = (indexes[there] >= 0) & (indexes[there] < counts["next_index"])
     if not (fits & (indexes[there] % ring.capacity == there)).all():
         raise ValueError("The file is damaged: an index does not fit its slot.")
-    if not swap(ring.counters, NEXT_INDEX, 0, read["next_index"]):
+    return Snapshot(counts, there, indexes[there], words[there])
+
+
+def begin(ring: SharedRing, snapshot: Snapshot) -> None:
+    """Take a new ring's indexes, so that whoever adds from now on comes after the snapshot's rows.
+
+    Raises:
+        ValueError: If rows have been added.
+    """
+    if not swap(ring.counters, NEXT_INDEX, 0, snapshot.counters["next_index"]):
         raise ValueError(
             f"load fills a new buffer; {ring.next_index} rows have been added to this one. Make another."
         )
-    for run in np.split(there, np.flatnonzero(np.diff(indexes[there]) != 1) + 1):
-        if len(run):  # whoever adds from now on comes after these rows
-            first, owner = int(indexes[run[0]]), ring.owners.mine()
-            write_rows(ring.stamps, ring.rows, ring.masses, words[run], masses[run], first, 0, owner)
+
+
+def write(ring: SharedRing, snapshot: Snapshot, masses: npt.NDArray[np.float64] | None = None) -> None:
+    """Write the rows of a snapshot under their old indexes.
+
+    Args:
+        ring: The ring, which has begun with it.
+        snapshot: The rows.
+        masses: float64[n], of the row in each of the first n slots; None if they have none.
+    """
+    _, slots, indexes, words = snapshot
+    masses = np.zeros(len(slots)) if masses is None else masses[slots]
+    ends = np.append(np.flatnonzero(np.diff(indexes) != 1) + 1, len(indexes))
+    first = 0
+    for end in ends.tolist():
+        run, owner = slice(first, end), ring.owners.mine()
+        if first < end:
+            write_rows(
+                ring.stamps, ring.rows, ring.masses, words[run], masses[run], int(indexes[first]), 0, owner
+            )
+        first = end
     for name, place in SAVED.items():
         if place != NEXT_INDEX:
-            ring.count(place, read[name])
+            ring.count(place, snapshot.counters[name])

@@ -3,9 +3,11 @@
 The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`ring`), which needs
 no lock: nobody waits for anybody, and a process that is killed costs at most the rows that it was adding.
 
-Left out: what belongs to one stream of steps (n-step windows, shared frames). That is the actor's: see `NStep`.
+Left out: what belongs to one stream of steps: n-step windows. They are the actor's: see `NStep`.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Self
 
@@ -15,13 +17,16 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.archive import Archived
 from replay_tutorial.buffers.counted import Counted
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
+from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
+from replay_tutorial.buffers.n_step import names_of
 from replay_tutorial.buffers.ring import check_batch_size, checked_size
+from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
+from replay_tutorial.shared.protocol import Integers
 from replay_tutorial.shared.ring import Statistics
 from replay_tutorial.shared.scratch import ScratchStore
-from replay_tutorial.shared.snapshot import restore, taken_apart
 
 
 class MPReplayBuffer(Handle, Counted, Archived):
@@ -45,8 +50,9 @@ class MPReplayBuffer(Handle, Counted, Archived):
         size: int,
         env_dict: EnvDict,
         *,
-        next_of: Any = None,
-        stack_compress: Any = None,
+        next_of: str | Sequence[str] | None = None,
+        stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
+        frames_per_transition: float = 1.25,
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
@@ -58,8 +64,12 @@ class MPReplayBuffer(Handle, Counted, Archived):
         Args:
             size: Number of transitions kept; when it is reached, the oldest make room.
             env_dict: As for `ReplayBuffer`.
-            next_of: Not here: rows of several processes follow each other in no order.
-            stack_compress: Not here, for the same reason.
+            next_of: As for `ReplayBuffer`. A frame is stored once for all rows of one process that show it, if they
+                follow each other closely, as an actor's do; several environments may take turns.
+            stack_compress: As for `ReplayBuffer`.
+            frames_per_transition: Frames that there is room for, for each transition, if next_of or stack_compress
+                says that observations are kept as frames; at least 1. An actor's episodes of L steps need 1 + 1/L. A
+                transition whose frames have been replaced before it counts as replaced.
             default_dtype: The dtype of fields that name none.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
@@ -73,21 +83,26 @@ class MPReplayBuffer(Handle, Counted, Archived):
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
-        for name, value in (("Nstep", Nstep), ("next_of", next_of), ("stack_compress", stack_compress)):
-            if value is not None:
-                raise ValueError(
-                    f"{type(self).__name__} has no {name}: it belongs to one stream of steps, and many processes add "
-                    "here. Do it in the actor: fold its steps with NStep, then add the rows, next_obs among them."
-                )
+        if Nstep is not None:
+            raise ValueError(
+                f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes add "
+                "here. Do it in the actor: fold its steps with NStep, then add the rows, next_obs among them."
+            )
+        if not 1.0 <= frames_per_transition < math.inf:
+            raise ValueError(
+                f"frames_per_transition must be finite and at least 1, not {frames_per_transition}."
+            )
         capacity = checked_size(size)
-        self._fields = Fields(env_dict, default_dtype)
+        self._fields = with_next(Fields(env_dict, default_dtype), names_of(next_of))
+        self._frame_layouts = frame_layouts(self._fields, names_of(next_of), stack_compress)
+        self._frames_per_transition = float(frames_per_transition)
         self._rng = np.random.default_rng(seed)
         self._episode_len = 0
         self._open(capacity, path)
 
     def _look_into_block(self) -> None:
         super()._look_into_block()
-        self._scratches = ScratchStore(self._fields.dtype)
+        self._scratches = ScratchStore(self._ring.dtype)
         self._layout = self._block.layout
 
     def add(self, /, **fields: Any) -> int:
@@ -108,6 +123,8 @@ class MPReplayBuffer(Handle, Counted, Archived):
         return self._append(count, columns, None)
 
     def _append(self, count: int, columns: list[Any], masses: Any) -> int:
+        if self._frames is not None:
+            columns = self._frames.number(count, columns)
         scratch = self._scratches.take(count)
         scratch.fill(columns, masses)
         index = self._ring.append(scratch.words, scratch.masses)
@@ -138,7 +155,8 @@ class MPReplayBuffer(Handle, Counted, Archived):
 
     def statistics(self) -> Statistics:
         """Count what has happened, in all processes together; any of them may ask."""
-        return self._ring.statistics()
+        statistics = self._ring.statistics()
+        return statistics._replace(frames_added=self._frames.added) if self._frames else statistics
 
     def sample(self, batch_size: int) -> Batch:
         """Draw transitions uniformly, with replacement.
@@ -150,14 +168,22 @@ class MPReplayBuffer(Handle, Counted, Archived):
             For each field an array of shape (batch_size, *shape), the caller's own.
 
         Raises:
-            RuntimeError: If another living process is the sampler.
+            RuntimeError: If another living process is the sampler, or no row has all its frames.
             TypeError: If batch_size is not an integer.
             ValueError: If it is below 1, or the buffer is empty.
         """
         with self._between_threads():
             check_batch_size(batch_size)
             self._ring.claim_sampler()
-            return self._fields.to_batch(self._ring.draw(batch_size, self._rng))
+            rows = self._ring.draw(batch_size, self._rng)
+            if self._frames is None:
+                return self._fields.to_batch(rows)
+            return self._frames.restore(rows, self._draw_again)
+
+    def _draw_again(self, positions: Integers) -> Rows:
+        """Draw as many rows as there are positions, in the place of those that lack a frame."""
+        self._ring.reject(len(positions))
+        return self._ring.draw(len(positions), self._rng)
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
         """Copy everything that is stored.
@@ -169,7 +195,8 @@ class MPReplayBuffer(Handle, Counted, Archived):
             For each field an array of shape (stored, *shape).
         """
         rows = self._ring.all_rows()
-        return self._fields.to_batch(rows[self._rng.permutation(len(rows))] if shuffle else rows)
+        rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
+        return self._fields.to_batch(rows) if self._frames is None else self._frames.restore_those_there(rows)
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.
@@ -217,10 +244,14 @@ class MPReplayBuffer(Handle, Counted, Archived):
     @property
     def nbytes(self) -> int:
         """Bytes reserved for transitions."""
-        return self._ring.nbytes
+        return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)
 
     def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        counters, arrays = taken_apart(self._ring)
+        counters, arrays = snapshot.taken_apart(self._ring)
+        if self._frames is not None:
+            indexes = arrays.pop("indexes")  # last, as in a ring alone: a row replaced before does not count
+            counters["frames"], frames = self._frames.taken_apart()
+            arrays |= frames | {"indexes": indexes}
         mine = {"episode_len": self._episode_len, "random_state": self._rng.bit_generator.state}
         return counters | mine, arrays
 
@@ -238,5 +269,11 @@ class MPReplayBuffer(Handle, Counted, Archived):
         episode_len = archive.checked_count(counters, "episode_len")
         with self._between_threads():
             self._ring.claim_sampler()
-            restore(self._ring, counters, read_into, masses)
+            rows = snapshot.read(self._ring, counters, read_into)
+            frames = self._frames.read_snapshots(counters["frames"], read_into) if self._frames else []
+            snapshot.begin(self._ring, rows)
+            for ring, read in frames:
+                snapshot.begin(ring, read)
+                snapshot.write(ring, read)
+            snapshot.write(self._ring, rows, masses)
             self._rng, self._episode_len = generator, episode_len

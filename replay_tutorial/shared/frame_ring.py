@@ -1,0 +1,223 @@
+"""A ring of frames that several processes share: a frame is written once, and rows name it by its index.
+
+The frames lie in a shared ring of their own, under the same protocol as rows: stamped, and visible only when whole.
+An index is never used again, so a frame that has been replaced is found out when it is read. A writer remembers which
+frames it added last, by a hash; whether one is really there is decided by comparing its bytes in the ring.
+
+Left out: a frame that another process has added. Each writer shares frames with its own rows only.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.frame_layout import FrameLayout
+from replay_tutorial.buffers.jit import kernel, uint64
+from replay_tutorial.buffers.sum_tree import Masses
+from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
+from replay_tutorial.shared.memory import SharedArrays, Specs
+from replay_tutorial.shared.protocol import (
+    INDEX_SHIFT,
+    NEXT_INDEX,
+    NO_INDEX,
+    Integers,
+    Words,
+    read_row,
+    write_rows,
+)
+from replay_tutorial.shared.ring import MOST_TURNS, SharedRing, ring_specs
+
+REMEMBERED_BITS = 14
+REMEMBERED = (
+    1 << REMEMBERED_BITS
+)  # frames that a writer can remember: each in one of two places, the older gives way
+ROOM = 256  # frames beyond those that rows need on average, so that small rings have some to spare, too
+ROWS_AT_ONCE = 32  # rows whose frames are numbered together
+
+Flags = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
+
+
+@kernel("uint64(uint64[:, ::1], int64)")
+def hash_of(frames: Words, i: int) -> int:
+    """Hash a frame, in four chains at once: each waits for its last multiplication, but not for those of the others."""
+    prime = uint64(0x9E3779B97F4A7C15)
+    a, b, c, d = uint64(1), uint64(2), uint64(3), uint64(4)
+    whole = frames.shape[1] // 4 * 4
+    for word in range(0, whole, 4):
+        a = (a ^ frames[i, word]) * prime
+        b = (b ^ frames[i, word + 1]) * prime
+        c = (c ^ frames[i, word + 2]) * prime
+        d = (d ^ frames[i, word + 3]) * prime
+        a ^= a >> uint64(29)  # a product's low bits know nothing of its factors' high ones
+        b ^= b >> uint64(29)
+        c ^= c >> uint64(29)
+        d ^= d >> uint64(29)
+    for word in range(whole, frames.shape[1]):
+        a = (a ^ frames[i, word]) * prime
+        a ^= a >> uint64(29)
+    for other in (b, c, d):
+        a = (a ^ other) * prime
+        a ^= a >> uint64(29)
+    return a * prime
+
+
+@kernel("boolean(int64[::1], uint64[:, ::1], int64, uint64[:, ::1], int64)")
+def is_there(stamps: Integers, frames: Words, index: int, new_frames: Words, i: int) -> bool:
+    """Tell whether a frame has an index, and all the while of the comparison."""
+    slot = index % stamps.shape[0]
+    published = (index + 1) << INDEX_SHIFT
+    if load_acquire(stamps, slot) != published:
+        return False
+    difference = uint64(0)
+    for word in range(frames.shape[1]):  # without a way out, so that it is compiled to vector instructions
+        difference |= frames[slot, word] ^ new_frames[i, word]
+    fence_acquire()
+    return difference == uint64(0) and load_acquire(stamps, slot) == published
+
+
+@kernel(
+    "int64(int64[::1], int64[::1], uint64[:, ::1], float64[::1], uint64[::1], int64[::1], uint64[:, ::1], int64,"
+    " int64, int64, int64[::1])"
+)
+def number_frames(
+    counters: Integers,
+    stamps: Integers,
+    frames: Words,
+    masses: Masses,
+    hashes: Hashes,
+    remembered: Integers,
+    new_frames: Words,
+    start: int,
+    young: int,
+    owner: int,
+    indexes: Integers,
+) -> int:
+    """Give frames from `start` on their indexes, and write those that are new.
+
+    Gives the first whose slot another writer holds, or their number. Two threads may spoil each other's memory of
+    frames; what it says is compared with the ring.
+    """
+    no_masses = np.zeros(1)
+    for i in range(start, new_frames.shape[0]):
+        code = hash_of(new_frames, i)
+        place = np.int64(code >> uint64(64 - REMEMBERED_BITS))
+        found = NO_INDEX
+        for either in (place, place ^ 1):
+            index = remembered[either]
+            if (
+                found == NO_INDEX
+                and hashes[either] == code
+                and load_acquire(counters, NEXT_INDEX) - index <= young
+                and is_there(stamps, frames, index, new_frames, i)
+            ):
+                found = index
+        if found == NO_INDEX:
+            found = fetch_add(counters, NEXT_INDEX, 1)
+            indexes[i] = found  # the caller reads which slot it was
+            if write_rows(stamps, frames, masses, new_frames[i : i + 1], no_masses, found, 0, owner) == 0:
+                return i
+            if remembered[place] > remembered[place ^ 1]:
+                place ^= 1
+            hashes[place], remembered[place] = code, found
+        indexes[i] = found
+    return new_frames.shape[0]
+
+
+@kernel("void(int64[::1], uint64[:, ::1], int64[:, ::1], int64[::1], uint64[:, :, ::1], boolean[::1])")
+def read_frames(
+    stamps: Integers, frames: Words, indexes: Integers, places: Integers, copies: Words, gone: Flags
+) -> None:
+    """Copy the frames that rows name to the rows' places; marks places one of whose frames is not there any more."""
+    for i in range(indexes.shape[0]):
+        place = places[i]
+        for k in range(indexes.shape[1]):
+            index = indexes[i, k]
+            if gone[place]:
+                break
+            if index < 0 or read_row(stamps, frames, index % stamps.shape[0], 0, copies[place], k) != index:
+                gone[place] = True
+
+
+def word_count(layout: FrameLayout) -> int:
+    """Count the words of a frame; the last one is filled up with zeros."""
+    return -(-layout.frame_bytes // 8)
+
+
+def record_of(layout: FrameLayout) -> np.dtype[np.void]:
+    """Describe a frame as a ring keeps it."""
+    return np.dtype([("words", np.uint64, (word_count(layout),))])
+
+
+def frame_specs(prefix: str, layout: FrameLayout, rows: int, frames_per_row: float) -> Specs:
+    """Tell the shared arrays for the frames of so many rows."""
+    capacity = int(rows * frames_per_row) + ROWS_AT_ONCE * layout.frames_per_row + ROOM
+    return ring_specs(capacity, record_of(layout), prefix)
+
+
+class FrameRing:
+    """The frames of one observation, and of its next observation if that is shared.
+
+    A frame is named again only while it is young, so that it outlives the row that names it: a quarter of the frames
+    that there are beyond one a row may have been added since. So with c frames for n rows, every row is there in full
+    as long as at most c - (c - n) / 4 frames are added with n rows.
+
+    Attributes:
+        layout: How frames make up observations.
+        ring: The ring that they lie in.
+    """
+
+    def __init__(self, arrays: SharedArrays, prefix: str, layout: FrameLayout, rows: int) -> None:
+        """Look into arrays that `frame_specs` described; remembers no frame yet."""
+        self.layout = layout
+        self.ring = SharedRing(arrays, record_of(layout), prefix)
+        self._young = (self.ring.capacity - rows) // 4
+        self._hashes = np.zeros(REMEMBERED, np.uint64)
+        self._remembered = np.full(REMEMBERED, NO_INDEX)
+
+    def number(self, observations: npt.NDArray[np.generic]) -> Integers:
+        """Give the frames of observations, (n, *shape), their indexes, int64[n, stack]; those that are new are written."""
+        ring, new_frames = self.ring, self._words(observations)
+        owner, indexes = ring.owners.mine(), np.empty(len(new_frames), np.int64)
+        start = turns = 0
+        while True:
+            end = number_frames(
+                ring.counters,
+                ring.stamps,
+                ring.rows,
+                ring.masses,
+                self._hashes,
+                self._remembered,
+                new_frames,
+                start,
+                self._young,
+                owner,
+                indexes,
+            )
+            if end == len(new_frames):
+                return indexes.reshape(len(observations), -1)
+            # The frame gets another slot; that of a dead holder is free from the next lap on.
+            ring.owners.free(int(indexes[end]) % ring.capacity)
+            turns = turns + 1 if end == start else 1
+            start = end
+            if turns == MOST_TURNS:  # its row will name a frame that never was, and so count as replaced
+                start, turns = end + 1, 0
+
+    def read(self, indexes: Integers, places: Integers, copies: Words, gone: Flags) -> None:
+        """Copy the frames of rows, int64[n, stack], to their places in `copies`; marks in `gone` rows that lack one."""
+        read_frames(self.ring.stamps, self.ring.rows, np.ascontiguousarray(indexes), places, copies, gone)
+
+    def empty_copies(self, count: int) -> Words:
+        """Make room for the frames of observations: uint64[count, stack, words]."""
+        return np.empty((count, self.layout.stack, word_count(self.layout)), np.uint64)
+
+    def join(self, copies: Words) -> npt.NDArray[np.generic]:
+        """Put observations together from copied frames."""
+        return self.layout.join(copies.view(np.uint8)[:, :, : self.layout.frame_bytes])
+
+    def _words(self, observations: npt.NDArray[np.generic]) -> Words:
+        frames = self.layout.split(observations).reshape(-1, self.layout.frame_bytes)
+        if self.layout.frame_bytes % 8 == 0:
+            return np.require(frames.view(np.uint64), requirements=["C", "A", "W"])  # as the kernel wants it
+        words = np.zeros((len(frames), word_count(self.layout)), np.uint64)
+        words.view(np.uint8)[:, : self.layout.frame_bytes] = frames
+        return words

@@ -1,0 +1,579 @@
+"""Frames in shared memory: a compressed buffer of many processes gives what a plain one of one process gives.
+
+The oracle is `ReplayBuffer` without compression. Where several processes write, a row says which pictures it must
+show: each follows from its writer, environment and number.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import shared_rows
+from histories import Stream
+from shared_rows import PATIENCE, every_buffer, in_child, running
+
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, NStep, ReplayBuffer
+from replay_tutorial.shared.protocol import HELD
+
+impatience = shared_rows.impatience
+
+MODES = {
+    "next_of": {"next_of": "obs"},
+    "stack_compress": {"stack_compress": ["obs", "next_obs"]},
+    "both": {"next_of": "obs", "stack_compress": "obs"},
+}
+every_mode = pytest.mark.parametrize("mode", MODES)
+ATARI = {
+    "obs": {"shape": (4, 84, 84), "dtype": np.uint8},
+    "act": {"shape": (), "dtype": np.int64},
+    "rew": {"shape": ()},
+    "terminated": {"shape": (), "dtype": bool},
+}
+FORK = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL: Linux or macOS")
+SOON = multiprocessing.get_context("fork" if hasattr(os, "fork") else "spawn")  # processes that start fast
+
+
+def assert_same(batch, expected):
+    assert batch.keys() == expected.keys()
+    for name, array in expected.items():
+        assert batch[name].dtype == array.dtype and batch[name].shape == array.shape, name
+        assert batch[name].tobytes() == np.ascontiguousarray(array).tobytes(), name
+
+
+# One process, beside the plain buffer.
+
+
+class Life:
+    """A compressed buffer and a plain one that are given the same rows, of streams that often break off."""
+
+    def __init__(self, buffer_class, mode, size, seed):
+        rng = self.rng = np.random.default_rng(seed)
+        shape = [(2, 3), (3, 2), (2, 2), (3, 4, 4), (4, 3, 2), (5,)][rng.integers(6)]
+        dtype = rng.choice([np.uint8, np.float32, np.int16, np.float64])
+        axis = 0 if shape[0] < shape[-1] else len(shape) - 1
+        self.streams = [Stream(rng, shape, dtype, axis, int(rng.choice([1, 2, 200]))) for _ in range(2)]
+        fields = {"obs": {"shape": shape, "dtype": dtype}, "number": {"shape": (), "dtype": np.int64}}
+        fields["next_obs"] = fields["obs"]
+        self.plain = ReplayBuffer(size, fields)
+        self.shared = buffer_class(size, fields, **MODES[mode], frames_per_transition=12.0, seed=seed)
+        self.rows = {}
+
+    def add(self, count):
+        steps = []
+        for _ in range(count):
+            if self.rng.random() < 0.1:
+                self.streams[0].reset()
+            if self.rng.random() < 0.1:
+                self.streams.reverse()
+            obs, following = self.streams[0].step()
+            self.rows[len(self.rows)] = (obs, following)
+            steps.append({"obs": obs, "next_obs": following, "number": len(self.rows) - 1})
+        batch = {name: np.array([step[name] for step in steps]) for name in steps[0]}
+        for buffer in (self.plain, self.shared):
+            buffer.add(**(steps[0] if count == 1 and self.rng.random() < 0.5 else batch))
+
+    def compare(self):
+        assert_same(self.shared.get_all_transitions(), self.plain.get_all_transitions())
+        if not len(self.plain):
+            return
+        batch = self.shared.sample(9)
+        if "indexes" in batch:
+            assert np.array_equal(batch["indexes"], batch["number"])
+        oldest = len(self.rows) - len(self.plain)
+        for obs, following, number in zip(batch["obs"], batch["next_obs"], batch["number"], strict=True):
+            assert number >= oldest
+            np.testing.assert_array_equal([obs, following], self.rows[int(number)])
+
+
+@every_buffer
+@every_mode
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 20])
+def test_whatever_is_added_the_plain_buffer_has_the_same(buffer_class, mode, size):
+    for seed in range(4):
+        life = Life(buffer_class, mode, size, seed)
+        for step in range(40):
+            if life.rng.random() < 0.05:
+                life.plain.clear()
+                life.shared.clear()
+                life.compare()
+            life.add(int(life.rng.choice([1, 1, 2, 5, 12, 50])))
+            if step % 4 == 0:
+                life.compare()
+        assert life.shared.get_next_index() == life.plain.get_next_index()
+
+
+@every_buffer
+def test_a_memory_that_lies_harms_nobody(buffer_class):
+    """What a writer remembers of its frames may be out of date, or spoilt by another thread: the bytes decide."""
+    for seed in range(5):
+        life = Life(buffer_class, "both", 20, seed)
+        (frames,) = life.shared._frames.rings
+        for _ in range(40):
+            life.add(5)
+            there = frames._remembered >= 0
+            frames._remembered[there] = life.rng.permutation(frames._remembered[there])
+            life.compare()
+
+
+@pytest.mark.parametrize("shape", [(4, 5, 7), (5, 7, 4), (4, 8, 8)])
+def test_arrays_need_not_be_contiguous_aligned_or_writable(shape):
+    rng = np.random.default_rng(0)
+    fields = {"obs": {"shape": shape, "dtype": np.uint8}, "next_obs": {"shape": shape, "dtype": np.uint8}}
+    buffer = MPReplayBuffer(100, fields, next_of="obs", stack_compress="obs")
+    plain = ReplayBuffer(100, fields)
+    whole = rng.integers(0, 256, (20, *shape)).astype(np.uint8)
+    shifted = np.frombuffer(b"x" + whole.tobytes(), np.uint8, offset=1).reshape(whole.shape)
+    frozen = whole.copy()
+    frozen.flags.writeable = False
+    for obs in (
+        whole[::2],
+        shifted,
+        frozen,
+        np.asfortranarray(whole),
+        np.broadcast_to(whole[:1], whole.shape),
+    ):
+        for each in (buffer, plain):
+            each.add(obs=obs, next_obs=obs[::-1])
+    assert_same(buffer.get_all_transitions(), plain.get_all_transitions())
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_any_axis_may_be_the_stacks(axis):
+    fields = {"obs": {"shape": (3, 4, 5)}, "next_obs": {"shape": (3, 4, 5)}}
+    rng = np.random.default_rng(1)
+    buffer = MPReplayBuffer(30, fields, next_of="obs", stack_compress={"obs": axis})
+    plain = ReplayBuffer(30, fields)
+    obs = rng.random((30, 3, 4, 5))
+    for each in (buffer, plain):
+        each.add(obs=obs, next_obs=obs[::-1])
+    assert_same(buffer.get_all_transitions(), plain.get_all_transitions())
+
+
+# Actors: pictures that follow from who shows them.
+
+
+def fields_of(side):
+    integer = {"shape": (), "dtype": np.int64}
+    return {
+        "obs": {"shape": (4, side, side), "dtype": np.uint8},
+        "next_obs": {"shape": (4, side, side), "dtype": np.uint8},
+        **dict.fromkeys(["writer", "env", "first", "steps"], integer),
+    }
+
+
+def pictures(writer, env, number, side):
+    """uint8[n, side, side]: each picture another, and every pixel of it."""
+    seed = np.asarray(writer) * 1_000_003 + np.asarray(env) * 7919 + np.asarray(number) * 104_729
+    code = np.uint64(0x9E3779B97F4A7C15) * (seed + 1).astype(np.uint64)
+    place = np.arange(-(-side * side // 8), dtype=np.uint64) * np.uint64(0x0101010101010101)
+    pixels = (code[..., np.newaxis] ^ place).view(np.uint8)[..., : side * side]
+    return pixels.reshape(*seed.shape, side, side)
+
+
+def stacks(writer, env, first, side):
+    """uint8[n, 4, side, side]: the four pictures from `first` on."""
+    number = np.asarray(first)[:, np.newaxis] + np.arange(4)
+    return pictures(np.asarray(writer)[:, np.newaxis], np.asarray(env)[:, np.newaxis], number, side)
+
+
+def rows_of_steps(writer, env, first, steps, side):
+    """Rows that lead from the stack at `first` to that `steps` later."""
+    env, first, steps = (np.asarray(part) for part in (env, first, steps))
+    writer = np.broadcast_to(writer, first.shape)
+    return {
+        "obs": stacks(writer, env, first, side),
+        "next_obs": stacks(writer, env, first + steps, side),
+        "writer": writer,
+        "env": env,
+        "first": first,
+        "steps": steps,
+    }
+
+
+def assert_pictures(batch):
+    side, writer, env, first = batch["obs"].shape[-1], batch["writer"], batch["env"], batch["first"]
+    assert batch["steps"].min(initial=1) >= 1, "a row that nobody wrote"
+    assert np.array_equal(batch["obs"], stacks(writer, env, first, side)), "a wrong picture"
+    assert np.array_equal(batch["next_obs"], stacks(writer, env, first + batch["steps"], side)), (
+        "a wrong picture"
+    )
+
+
+def actor_steps(environments, episode, n=3, seed=0):
+    """Yields (env, first, steps) of n-step rows, environments in turns, episodes of about the same length."""
+    rng = np.random.default_rng(seed)
+    position, left = np.zeros(environments, np.int64), rng.integers(1, episode + 1, environments)
+    while True:
+        for env in range(environments):
+            yield env, position[env], min(n, left[env])
+            position[env] += 1
+            left[env] -= 1
+            if left[env] == 0:
+                position[env] += 10  # the next episode shows other pictures
+                left[env] = rng.integers(episode // 2, episode * 3 // 2 + 1)
+
+
+def act(buffer, writer, rows, side, environments=4, episode=40, chunk=25):
+    """Adds an actor's rows, chunk by chunk; None for ever."""
+    steps = actor_steps(environments, episode, seed=writer)
+    added = 0
+    while rows is None or added < rows:
+        env, first, count = zip(*(next(steps) for _ in range(chunk)), strict=True)
+        buffer.add(**rows_of_steps(writer, env, first, count, side))
+        added += chunk
+
+
+def rows_there(buffer):
+    batch = buffer.get_all_transitions()
+    assert_pictures(batch)
+    return len(batch["first"])
+
+
+@every_buffer
+@pytest.mark.parametrize(("environments", "chunk"), [(1, 50), (4, 12), (16, 50)])
+def test_an_actors_rows_outlive_no_frame_and_need_little_more_than_one_each(
+    buffer_class, environments, chunk
+):
+    buffer = buffer_class(1000, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
+    act(buffer, 1, 10_000, 6, environments, episode=100, chunk=chunk)
+    assert rows_there(buffer) == 1000
+    for _ in range(20):
+        assert_pictures(buffer.sample(64))
+    told = buffer.statistics()
+    assert told.rows_rejected == 0 and told.rows_sampled == 20 * 64
+    # an episode of L steps begins with 4 frames and adds one a step: (L + 4) / L, with L about 100
+    assert told.frames_added / told.rows_added < 1.06
+
+
+def test_n_step_rows_of_the_actors_own_window_share_their_frames():
+    """The way of Ape-X: `NStep` in the actor, and its rows in chunks."""
+    fields = {"obs": {"shape": (4, 6, 6), "dtype": np.uint8}, "rew": {"shape": ()}}
+    fields |= {"next_obs": fields["obs"], "terminated": {"shape": (), "dtype": bool}}
+    window = NStep(fields, {"size": 3, "gamma": 0.9, "rew": "rew", "next": "next_obs"})
+    shared = MPReplayBuffer(600, window.env_dict, next_of="obs", stack_compress="obs")
+    plain = ReplayBuffer(600, window.env_dict)
+    for step in range(2000):
+        first = np.array([step + step // 70 * 10])
+        rows = window.add(
+            obs=stacks([1], [0], first, 6)[0],
+            rew=1.0,
+            next_obs=stacks([1], [0], first + 1, 6)[0],
+            terminated=step % 70 == 69,
+        )
+        if rows is not None:
+            shared.add(**rows)
+            plain.add(**rows)
+    assert_same(shared.get_all_transitions(), plain.get_all_transitions())
+    told = shared.statistics()
+    assert told.frames_added / told.rows_added < 1.1
+
+
+@every_buffer
+def test_a_picture_that_is_shown_for_ever_is_written_anew_before_it_is_too_old(buffer_class):
+    buffer = buffer_class(1000, fields_of(6), next_of="obs", stack_compress="obs")
+    plain = ReplayBuffer(1000, fields_of(6))
+    for first in range(0, 6000, 25):
+        rows = rows_of_steps(1, np.zeros(25, np.int64), first + np.arange(25), np.full(25, 1), 6)
+        rows["obs"][:, 0] = 200  # a score board, say
+        buffer.add(**rows)
+        plain.add(**rows)
+    assert_same(buffer.get_all_transitions(), plain.get_all_transitions())
+    assert buffer.statistics().frames_added < 1.03 * 6000
+
+
+@every_buffer
+def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buffer_class):
+    buffer = buffer_class(1000, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
+    for first in range(0, 5000, 50):
+        number = (first + np.arange(50)) * 20  # 8 frames a row
+        buffer.add(**rows_of_steps(1, np.zeros(50, np.int64), number, np.full(50, 10), 6))
+    told = buffer.statistics()
+    assert told.frames_added == 8 * told.rows_added, "this tells which frames_per_transition is needed"
+    there = buffer.get_all_transitions()
+    assert_pictures(there)
+    assert 150 < len(there["first"]) < 300
+    assert there["first"].max() == 4999 * 20
+    for _ in range(30):
+        assert_pictures(buffer.sample(32))
+    told = buffer.statistics()
+    assert told.rows_sampled == 30 * 32 and told.rows_rejected > 0
+    if buffer_class is MPPrioritizedReplayBuffer:
+        rejected = told.rows_rejected
+        for _ in range(300):
+            buffer.sample(32)
+        first = buffer.statistics().rows_rejected
+        for _ in range(300):
+            buffer.sample(32)
+        assert rejected < 3000 and buffer.statistics().rows_rejected == first, "they have left the tree"
+    enough = buffer_class(100, fields_of(6), next_of="obs", stack_compress="obs", frames_per_transition=11)
+    for first in range(0, 500, 50):
+        number = (first + np.arange(50)) * 20
+        enough.add(**rows_of_steps(1, np.zeros(50, np.int64), number, np.full(50, 10), 6))
+    assert rows_there(enough) == 100
+
+
+@every_buffer
+def test_if_no_row_has_its_frames_the_error_names_the_remedy(buffer_class):
+    buffer = buffer_class(50, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
+    act(buffer, 1, 50, 6)
+    (frames,) = buffer._frames.rings
+    number = np.arange(frames.ring.capacity)  # of writers that were killed before they added their rows
+    for some in np.array_split(number, 20):
+        frames.number(stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6))
+    assert rows_there(buffer) == 0
+    with pytest.raises(RuntimeError, match="frames_per_transition"):
+        buffer.sample(8)
+    act(buffer, 2, 25, 6)
+    batch = buffer.sample(8)
+    assert_pictures(batch)
+    assert (batch["writer"] == 2).all()
+
+
+def test_a_priority_for_a_row_without_frames_brings_nothing_back():
+    buffer = MPPrioritizedReplayBuffer(50, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
+    act(buffer, 1, 50, 6)
+    indexes = buffer.sample(20)["indexes"]
+    (frames,) = buffer._frames.rings
+    for some in np.array_split(np.arange(frames.ring.capacity), 20):
+        frames.number(stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6))
+    act(buffer, 2, 25, 6)
+    buffer.update_priorities(indexes, np.full(20, 1000.0))
+    batch = buffer.sample(200, beta=1.0)
+    assert_pictures(batch)
+    assert (batch["writer"] == 2).all() and batch["indexes"].min() >= 50
+    assert len(np.unique(batch["indexes"])) == 25
+
+
+@every_buffer
+def test_bad_settings_are_refused(buffer_class):
+    for frames in (0.9, 0, -1, np.inf, np.nan):
+        with pytest.raises(ValueError, match="frames_per_transition must be finite and at least 1"):
+            buffer_class(10, ATARI, next_of="obs", frames_per_transition=frames)
+    for arguments in ({"next_of": "observation"}, {"stack_compress": "rew"}, {"stack_compress": {"obs": 3}}):
+        with pytest.raises(ValueError, match=next(iter(arguments))):
+            buffer_class(10, ATARI, **arguments)
+    with pytest.raises(ValueError, match="next_obs"):
+        buffer_class(10, {**ATARI, "next_obs": {"shape": (4, 84, 83), "dtype": np.uint8}}, next_of="obs")
+    buffer = buffer_class(10, ATARI, next_of="obs")
+    with pytest.raises(KeyError, match="next_obs"):
+        buffer.add(obs=np.zeros((4, 84, 84), np.uint8), act=0, rew=0.0, terminated=False)
+    assert buffer.statistics().frames_added == 0, "nothing has changed"
+
+
+# Many processes.
+
+
+def act_in_child(buffer, writer, rows, side):
+    act(buffer, writer, rows, side)
+
+
+@pytest.mark.parametrize(
+    ("buffer_class", "context"),
+    [
+        (MPReplayBuffer, SOON),
+        (MPPrioritizedReplayBuffer, SOON),
+        (MPPrioritizedReplayBuffer, multiprocessing.get_context("spawn")),
+    ],
+)
+def test_rows_of_several_actors_arrive_with_their_pictures(buffer_class, context):
+    buffer = buffer_class(1500, fields_of(12), next_of="obs", stack_compress="obs", seed=1, ctx=context)
+    act(buffer, 0, 50, 12)  # what this process remembers of it, a forked child remembers, too
+    with running(context, act_in_child, [(buffer, writer, 6000, 12) for writer in (1, 2, 3)]):
+        assert buffer.wait_for(500, timeout=PATIENCE)
+        while buffer.get_next_index() < 18_000:
+            assert_pictures(buffer.sample(32))
+    act(buffer, 0, 50, 12)
+    # A writer that waits long for the processor, between its frames and its rows, adds rows that lack some.
+    assert 1000 < rows_there(buffer) <= 1500
+    told = buffer.statistics()
+    assert told.rows_added == told.rows_dropped + 18_100
+    assert told.frames_added / told.rows_added < 1.2
+
+
+def add_in_circles(buffer, chunks):
+    while True:
+        for chunk in chunks:
+            buffer.add(**chunk)
+
+
+def killed_here_and_there(buffer, chunks, rng):
+    """Two writers, one of them stopped for a while, both killed; gives what they held: frames, rows."""
+    writers = [SOON.Process(target=add_in_circles, args=(buffer, each), daemon=True) for each in chunks]
+    for writer in writers:
+        writer.start()
+    try:
+        for wait, order in ((rng.uniform(0.01, 0.04), signal.SIGSTOP), (0.03, signal.SIGCONT), (0.01, None)):
+            end = time.monotonic() + wait
+            while time.monotonic() < end:
+                assert_pictures(buffer.sample(16))
+            if order:
+                os.kill(writers[0].pid, order)
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.join()
+    assert_pictures(buffer.sample(16))
+    rings = (buffer._frames.rings[0].ring, buffer._ring)
+    return np.array([(ring.stamps & HELD).any() for ring in rings])
+
+
+@FORK
+@every_buffer
+@pytest.mark.parametrize("capacity", [7, 400])
+def test_killed_and_stopped_writers_leave_no_wrong_picture(buffer_class, capacity):
+    buffer = buffer_class(
+        capacity, fields_of(64), next_of="obs", stack_compress="obs", frames_per_transition=11, seed=1
+    )
+    buffer.add(**rows_of_steps(9, [0], [0], [3], 64))
+    chunks = [[], []]
+    for writer, some in enumerate(chunks):
+        steps = actor_steps(4, 40, seed=writer)
+        for k in range(8):  # rows that share frames, and rows that share none: these are written longer
+            env, first, count = zip(*(next(steps) for _ in range(25)), strict=True)
+            some.append(rows_of_steps(writer, env, first, count, 64))
+            apart = 100_000 + 1000 * k + 20 * np.arange(25)
+            some.append(rows_of_steps(writer, np.zeros(25, int), apart, np.full(25, 10), 64))
+    rng = np.random.default_rng(capacity)
+    held = np.zeros(2, int)
+    for round_ in range(100):
+        if round_ >= 12 and held[0]:
+            break
+        held += killed_here_and_there(buffer, chunks, rng)
+    assert held[0], "no writer was killed inside of a frame: this tests nothing"
+    frames = buffer._frames.rings[0].ring
+    for number in range(0, 2 * len(frames.stamps), 25):
+        buffer.add(**rows_of_steps(77, np.zeros(25, int), 20 * (number + np.arange(25)), np.full(25, 10), 64))
+    assert not (frames.stamps & HELD).any(), "the slots of the dead are in use again"
+    batch = buffer.get_all_transitions()
+    assert_pictures(batch)
+    assert len(batch["first"]) == capacity and (batch["writer"] == 77).all()
+
+
+@FORK
+def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
+    buffer = MPReplayBuffer(20, fields_of(6), next_of="obs", stack_compress="obs")
+    act(buffer, 1, 25, 6)
+    (frames,) = buffer._frames.rings
+    ring = frames.ring
+    slot = ring.next_index % ring.capacity
+    ring.stamps[slot] |= HELD | ring.owners.mine() << 1  # a thread of this process, stopped in the middle
+    act(buffer, 2, 5 * ring.capacity, 6)
+    assert ring.stamps[slot] & HELD
+    assert rows_there(buffer) == 20
+    assert (buffer.get_all_transitions()["writer"] == 2).all()
+
+
+# Files, copies, addresses.
+
+
+def filled(buffer_class, path=None, rows=700, **arguments):
+    buffer = buffer_class(
+        300, fields_of(6), next_of="obs", stack_compress="obs", seed=1, path=path, **arguments
+    )
+    act(buffer, 1, rows, 6)
+    if buffer_class is MPPrioritizedReplayBuffer and rows:
+        buffer.update_priorities(buffer.sample(64)["indexes"], np.linspace(0.1, 5.0, 64))
+    return buffer
+
+
+@every_buffer
+@pytest.mark.parametrize("rows", [0, 25, 700])
+def test_what_is_loaded_is_what_was_saved_and_draws_on_alike(buffer_class, rows, tmp_path):
+    buffer, loaded = filled(buffer_class, rows=rows), filled(buffer_class, rows=0)
+    buffer.save(tmp_path / "buffer")
+    loaded.load(tmp_path / "buffer")
+    for _ in range(2):
+        assert loaded.statistics()[:5] == buffer.statistics()[:5]
+        assert loaded.statistics().frames_added == buffer.statistics().frames_added
+        assert_same(loaded.get_all_transitions(), buffer.get_all_transitions())
+        for _ in range(5 if len(buffer) else 0):
+            assert_same(loaded.sample(20), buffer.sample(20))
+        for each in (buffer, loaded):
+            act(each, 2, 50, 6)
+            each._frames.rings[0]._remembered[:] = -1  # the loaded one remembers nothing; let both be alike
+
+
+@every_buffer
+def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
+    filled(buffer_class).save(tmp_path / "buffer")
+    others = [
+        buffer_class(300, fields_of(6)),
+        buffer_class(300, fields_of(6), next_of="obs"),
+        buffer_class(300, fields_of(6), next_of="obs", stack_compress={"obs": 2}),
+        filled(buffer_class, rows=0, frames_per_transition=2.0),
+    ]
+    for other in others:
+        with pytest.raises(ValueError, match="layout"):
+            other.load(tmp_path / "buffer")
+    used = filled(buffer_class, rows=25)
+    with pytest.raises(ValueError, match="25 rows have been added to this one"):
+        used.load(tmp_path / "buffer")
+    assert rows_there(used) == 25
+
+
+@every_buffer
+def test_a_buffer_that_others_write_to_is_saved_with_its_pictures(buffer_class, tmp_path):
+    buffer = filled(buffer_class)
+    kept = []
+    with running(SOON, act_in_child, [(buffer, 2, 20_000, 6)]):
+        while buffer.get_next_index() < 20_000:
+            buffer.save(tmp_path / "buffer")
+            loaded = filled(buffer_class, rows=0)
+            loaded.load(tmp_path / "buffer")
+            kept.append(rows_there(loaded))
+            if kept[-1]:
+                assert_pictures(loaded.sample(32))
+    assert max(kept) > 0
+
+
+def sample_in_child(address, buffer_class, answers):
+    with buffer_class.attach(address, seed=1) as buffer:
+        assert_pictures(buffer.sample(64))
+        act(buffer, 5, 50, 6)
+        answers.put(rows_there(buffer))
+
+
+@every_buffer
+def test_a_file_is_opened_again_and_attached_to_with_every_picture(buffer_class, tmp_path):
+    path = tmp_path / "block"
+    buffer = filled(buffer_class, path)
+    expected = buffer.get_all_transitions()
+    buffer.close()
+    with filled(buffer_class, path, rows=0) as again:
+        assert_same(again.get_all_transitions(), expected)
+        assert_pictures(again.sample(64))
+        act(again, 3, 100, 6)
+        assert rows_there(again) == 300
+    assert in_child(SOON, sample_in_child, path, buffer_class) == 300
+    with pytest.raises(ValueError, match="layout"):
+        buffer_class(300, fields_of(6), path=path)
+
+
+@every_buffer
+def test_clear_forgets_rows_and_a_new_life_shows_its_own_pictures(buffer_class):
+    buffer = filled(buffer_class)
+    buffer.clear()
+    assert rows_there(buffer) == len(buffer) == 0
+    with pytest.raises(ValueError, match="empty"):
+        buffer.sample(1)
+    act(buffer, 2, 25, 6)
+    assert rows_there(buffer) == 25
+    assert (buffer.sample(50)["writer"] == 2).all()
+
+
+def test_a_million_atari_transitions_take_1_3_times_their_frames():
+    small = MPReplayBuffer(1000, ATARI, next_of="obs", stack_compress="obs")
+    assert small.bytes_per_transition == small.nbytes / 1000
+    (frames,) = small._frames.rings
+    fixed = (256 + 8 * 32) * (84 * 84 + 16) / 1000  # of a thousand it is much, of a million nothing
+    assert frames.ring.capacity == 1250 + 256 + 8 * 32
+    assert small.bytes_per_transition - fixed < 1.3 * 84 * 84
+    try:
+        million = MPPrioritizedReplayBuffer(1_000_000, ATARI, next_of="obs", stack_compress="obs")
+    except MemoryError:
+        pytest.skip("this system has no 9 GB of memory")
+    assert million.bytes_per_transition < 1.3 * 84 * 84
+    assert MPReplayBuffer(1000, ATARI).bytes_per_transition > 28_000

@@ -22,6 +22,12 @@ FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 
 NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
 
 
+@kernel("float64(float64, float64, float64)")
+def mass_of(priority: float, alpha: float, eps: float) -> float:
+    """Turn a priority into a mass."""
+    return (priority + eps) ** alpha
+
+
 @kernel("float64(float64[::1], float64, float64, float64, float64[::1])")
 def masses_and_highest(
     priorities: npt.NDArray[np.float64], alpha: float, eps: float, greatest: float, masses: Masses
@@ -32,7 +38,7 @@ def masses_and_highest(
         if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
             return np.nan
         highest = max(highest, priorities[i])
-        masses[i] = (priorities[i] + eps) ** alpha
+        masses[i] = mass_of(priorities[i], alpha, eps)
     return highest
 
 
@@ -62,14 +68,32 @@ class Priorities:
         self.eps = float(eps)
         self.masses = masses
         self.seen = seen
-        self._mass_of_new = (NO_PRIORITY, float(self.to_masses(FIRST_PRIORITY, 1)[1][0]))
+        self._mass_of_new = (NO_PRIORITY, float(self.to_masses(FIRST_PRIORITY, 1)[0][0]))
 
     @property
     def highest(self) -> float:
         """The highest priority that any row has been given; FIRST_PRIORITY before the first."""
         return FIRST_PRIORITY if self.seen[0] == NO_PRIORITY else float(self.seen[0])
 
-    def to_masses(self, priorities: Any, count: int) -> tuple[Masses, Masses, float]:
+    def checked(self, priorities: Any, count: int) -> Masses:
+        """Give priorities as float64[count]; whether each is in range is not looked at.
+
+        Args:
+            priorities: `count` numbers; any shape of that size.
+            count: How many there must be.
+
+        Raises:
+            TypeError: If they are not real numbers.
+            ValueError: If there are more or fewer.
+        """
+        array = np.asarray(priorities)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
+        if array.size != count:
+            raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
+        return np.ascontiguousarray(array, np.float64).reshape(count)
+
+    def to_masses(self, priorities: Any, count: int) -> tuple[Masses, float]:
         """Check priorities and turn them into masses.
 
         Args:
@@ -77,37 +101,35 @@ class Priorities:
             count: How many there must be.
 
         Returns:
-            The priorities, float64[count], their masses, float64[count], and the highest of the priorities,
-            NO_PRIORITY if there are none.
+            The masses, float64[count], and the highest of the priorities, NO_PRIORITY if there are none.
 
         Raises:
             TypeError: If they are not real numbers.
             ValueError: If there are more or fewer, or one is negative, infinite, NaN, or so great that the total
                 would overflow.
         """
-        array = np.asarray(priorities)
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
-        if array.size != count:
-            raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
-        given = np.ascontiguousarray(array, np.float64).reshape(count)
+        given = self.checked(priorities, count)
         masses = np.empty(count)
         highest = masses_and_highest(given, self.alpha, self.eps, self.greatest, masses)
         if math.isnan(highest):
-            wrong = given[~((given >= 0.0) & (given <= self.greatest))][0]
-            raise ValueError(
-                f"A priority must lie between 0 and {self.greatest:.3g}, not {wrong}. Give |TD error|."
-            )
-        return given, masses, highest
+            raise self.refusal(given)
+        return masses, highest
+
+    def refusal(self, given: Masses) -> ValueError:
+        """Make the error that names the first priority out of range."""
+        wrong = given[~((given >= 0.0) & (given <= self.greatest))][0]
+        return ValueError(
+            f"A priority must lie between 0 and {self.greatest:.3g}, not {wrong}. Give |TD error|."
+        )
 
     def masses_of_new(self, priorities: Any, count: int) -> Masses | float:
         """Give the masses of rows that are to be added: float64[count], or one for all if `priorities` is None."""
         if priorities is not None:
-            _, masses, highest = self.to_masses(priorities, count)
+            masses, highest = self.to_masses(priorities, count)
             self.saw(highest)
             return masses
         if self._mass_of_new[0] != self.seen[0]:
-            self._mass_of_new = (float(self.seen[0]), float(self.to_masses(self.highest, 1)[1][0]))
+            self._mass_of_new = (float(self.seen[0]), float(self.to_masses(self.highest, 1)[0][0]))
         if self.seen[0] == NO_PRIORITY:
             self.saw(FIRST_PRIORITY)
         return self._mass_of_new[1]

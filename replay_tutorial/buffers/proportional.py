@@ -6,34 +6,57 @@ The tree over the masses is private to whoever draws. It takes in the masses of 
 draws, so that adding a row costs no walk up the tree, and a writer of another process need never touch it.
 """
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
-from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree
+from replay_tutorial.buffers.jit import int64, kernel
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities, mass_of
+from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree, first_leaf, recompute_above
 
 NEVER_GIVEN_OUT = -1  # no number of rows: stands for an index that no row has had
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64[::1])")
-def current_slots(
-    indexes: Slots, oldest_index: int, next_index: int, capacity: int, slots: Slots, positions: Slots
-) -> int:
-    """Find the slots of the indexes whose rows are still there, and where those indexes stand; gives their number."""
-    first_of_lap = next_index - next_index % capacity
-    count = 0
+@kernel(
+    "UniTuple(float64, 2)(int64[::1], float64[::1], int64, int64, int64, float64, float64, float64, float64[::1],"
+    " float64[::1])"
+)
+def update_leaves(
+    indexes: Slots,
+    priorities: Masses,
+    oldest_index: int,
+    next_index: int,
+    capacity: int,
+    alpha: float,
+    eps: float,
+    greatest: float,
+    sums: Masses,
+    minima: Masses,
+) -> tuple[float, float]:
+    """Give rows that are still there new masses; gives their number and their highest priority.
+
+    The number is NEVER_GIVEN_OUT if an index was not, the highest NaN if a priority is none. Nothing has changed then.
+    """
+    for i in range(indexes.shape[0]):
+        if not 0 <= indexes[i] < next_index:
+            return NEVER_GIVEN_OUT, 0.0
+        if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
+            return 0, np.nan
+    leaf, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
+    slots = np.empty(indexes.shape[0], np.int64)
+    count, highest = 0, NO_PRIORITY
     for i in range(indexes.shape[0]):
         index = indexes[i]
-        if not 0 <= index < next_index:
-            return NEVER_GIVEN_OUT
         if index >= oldest_index:  # trap: else its slot holds another row by now
-            slots[count] = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
-            positions[count] = i
+            slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
+            sums[leaf + slot] = mass_of(priorities[i], alpha, eps)  # of a repeated index the last one stays
+            highest = max(highest, priorities[i])
+            slots[count] = slot
             count += 1
-    return count
+    recompute_above(sums, minima, slots[:count])
+    return count, highest
 
 
 def checked_indexes(indexes: Any) -> Slots:
@@ -107,18 +130,25 @@ class ProportionalDraw:
     def update(self, indexes: Any, priorities: Any, oldest_index: int, next_index: int) -> None:
         """Set the masses of rows in the tree anew; see `PrioritizedReplayBuffer.update_priorities`."""
         checked = checked_indexes(indexes)
-        given, masses, highest = self.priorities.to_masses(priorities, len(checked))
-        slots, current = np.empty_like(checked), np.empty_like(checked)
-        capacity = len(self.priorities.masses)
-        count = current_slots(checked, oldest_index, next_index, capacity, slots, current)
+        given, own = self.priorities.checked(priorities, len(checked)), self.priorities
+        count, highest = update_leaves(
+            checked,
+            given,
+            oldest_index,
+            next_index,
+            len(own.masses),
+            own.alpha,
+            own.eps,
+            own.greatest,
+            self.tree.sums,
+            self.tree.minima,
+        )
         if count == NEVER_GIVEN_OUT:
             raise never_given_out(checked, next_index)
-        if count < len(checked):
-            self.stale_updates += len(checked) - count
-            slots, masses = slots[:count], masses[current[:count]]
-            highest = float(given[current[:count]].max(initial=NO_PRIORITY))
-        self.tree.set(slots, masses)
-        self.priorities.saw(highest)
+        if math.isnan(highest):
+            raise own.refusal(given)
+        self.stale_updates += len(checked) - int(count)
+        own.saw(highest)
 
     def forget(self, slots: Slots, next_index: int) -> None:
         """Let no slot have mass any more; `slots` are those that hold rows."""

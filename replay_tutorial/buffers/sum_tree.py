@@ -14,6 +14,7 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", appendix B.2.1.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +55,7 @@ def least_of_eight(masses: Masses, first: np.uint64) -> float:
     """Find the least mass above 0 of eight siblings; 0 if there is none."""
     least = np.inf
     for node in range(first, first + uint64(CHILDREN)):
-        mass: float = masses[uint64(node)]
+        mass: Any = masses[uint64(node)]
         least = mass if 0.0 < mass < least else least
     return least if least < np.inf else 0.0
 

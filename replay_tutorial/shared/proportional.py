@@ -8,6 +8,7 @@ What the sampler learns later about a row, it writes into arrays of its own, wit
 writer's mass: that might already be the next row's. So another sampler can build the same tree.
 """
 
+import math
 import time
 from typing import Any
 
@@ -127,14 +128,23 @@ class SharedDraw:
     def update(self, indexes: Any, priorities: Any) -> None:
         """Set the masses of rows anew; see `MPPrioritizedReplayBuffer.update_priorities`."""
         checked = checked_indexes(indexes)
-        given, masses, _ = self.priorities.to_masses(priorities, len(checked))
+        given, own = self.priorities.checked(priorities, len(checked)), self.priorities
         count, highest = update_rows(
-            self._ring.counters, self._ring.stamps, *self._learning, checked, given, masses
+            self._ring.counters,
+            self._ring.stamps,
+            *self._learning,
+            checked,
+            given,
+            own.alpha,
+            own.eps,
+            own.greatest,
         )
         if count == NEVER_GIVEN_OUT:
             raise never_given_out(checked, int(self._progress[TAKEN_IN]))
+        if math.isnan(highest):
+            raise own.refusal(given)
         self.stale_updates += len(checked) - int(count)
-        self.priorities.saw(highest)
+        own.saw(highest)
 
     def take_out(self, indexes: Integers) -> None:
         """Draw rows no more that turned out to lack a frame. They stay known, so that they are not taken in again."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import int64, kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY
+from replay_tutorial.buffers.priorities import NO_PRIORITY, mass_of
 from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT
 from replay_tutorial.buffers.sum_tree import ROOT, Masses, Slots, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
@@ -151,7 +151,7 @@ def draw_rows(
 
 @kernel(
     "UniTuple(float64, 2)(int64[::1], int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1],"
-    " boolean[::1], int64[::1], float64[::1], float64[::1], int64[::1], float64[::1], float64[::1])"
+    " boolean[::1], int64[::1], float64[::1], float64[::1], int64[::1], float64[::1], float64, float64, float64)"
 )
 def update_rows(
     counters: Integers,
@@ -167,12 +167,11 @@ def update_rows(
     minima: Masses,
     indexes: Integers,
     priorities: Masses,
-    new_masses: Masses,
+    alpha: float,
+    eps: float,
+    greatest: float,
 ) -> tuple[float, float]:
-    """Take in new rows, then give those that are still there new masses; gives their number and highest priority.
-
-    The number is NEVER_GIVEN_OUT if an index was not. Nothing has changed then.
-    """
+    """Take in new rows, then do as `update_leaves` does, and write the masses back for another sampler."""
     take_in(
         counters,
         stamps,
@@ -190,6 +189,8 @@ def update_rows(
     for i in range(indexes.shape[0]):
         if not 0 <= indexes[i] < progress[TAKEN_IN]:
             return NEVER_GIVEN_OUT, 0.0
+        if not 0.0 <= priorities[i] <= greatest:
+            return 0, np.nan
     highest = NO_PRIORITY
     slots = np.empty(indexes.shape[0], np.int64)
     count = 0
@@ -198,10 +199,11 @@ def update_rows(
         if known[slot] != indexes[i]:  # trap: the slot holds another row by now
             continue
         highest = max(highest, priorities[i])
-        sums[leaf + slot] = new_masses[i]
+        mass = mass_of(priorities[i], alpha, eps)
+        sums[leaf + slot] = mass
         store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
         fence_release()
-        updated_masses[slot] = new_masses[i]
+        updated_masses[slot] = mass
         store_release(updated_indexes, slot, indexes[i] + 1)
         slots[count] = slot
         count += 1

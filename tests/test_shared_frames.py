@@ -512,6 +512,13 @@ def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
     with pytest.raises(ValueError, match="25 rows have been added to this one"):
         used.load(tmp_path / "buffer")
     assert rows_there(used) == 25
+    orphaned = filled(buffer_class, rows=0)
+    orphaned._frames.rings[0].number(
+        stacks([9], [0], [0], 6)
+    )  # of a writer that was killed before it added its row
+    with pytest.raises(ValueError, match="load fills a new buffer"):
+        orphaned.load(tmp_path / "buffer")
+    assert orphaned.get_next_index() == len(orphaned) == 0, "nothing has changed"
 
 
 @every_buffer

@@ -6,7 +6,7 @@ in between, and counts. A ring is filled again as any writer would fill it, unde
 Left out: the writers' processes; they are others by then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,16 +96,25 @@ def read(ring: SharedRing, counters: Mapping[str, Any], read_into: ReadInto, pre
     return Snapshot(counts, there, indexes[there], words[there])
 
 
-def begin(ring: SharedRing, snapshot: Snapshot) -> None:
-    """Take a new ring's indexes, so that whoever adds from now on comes after the snapshot's rows.
+def begin(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
+    """Take the indexes of new rings, so that whoever adds from now on comes after the snapshots' rows.
 
     Raises:
-        ValueError: If rows have been added.
+        ValueError: If anything has been added to one of them. Nothing has changed then.
     """
-    if not swap(ring.counters, NEXT_INDEX, 0, snapshot.counters["next_index"]):
-        raise ValueError(
-            f"load fills a new buffer; {ring.next_index} rows have been added to this one. Make another."
-        )
+    for ring, _ in rings:
+        if ring.next_index:
+            raise in_use(ring)
+    for ring, snapshot in rings:
+        if not swap(ring.counters, NEXT_INDEX, 0, snapshot.counters["next_index"]):
+            raise in_use(ring)
+
+
+def in_use(ring: SharedRing) -> ValueError:
+    """Make the error that says that a ring is not new."""
+    return ValueError(
+        f"load fills a new buffer; {ring.next_index} rows have been added to this one. Make another."
+    )
 
 
 def write(ring: SharedRing, snapshot: Snapshot, masses: npt.NDArray[np.float64] | None = None) -> None:

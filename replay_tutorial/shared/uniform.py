@@ -271,9 +271,8 @@ class MPReplayBuffer(Handle, Counted, Archived):
             self._ring.claim_sampler()
             rows = snapshot.read(self._ring, counters, read_into)
             frames = self._frames.read_snapshots(counters["frames"], read_into) if self._frames else []
-            snapshot.begin(self._ring, rows)
+            snapshot.begin([(self._ring, rows), *frames])
             for ring, read in frames:
-                snapshot.begin(ring, read)
                 snapshot.write(ring, read)
             snapshot.write(self._ring, rows, masses)
             self._rng, self._episode_len = generator, episode_len

@@ -12,6 +12,7 @@ mailbox have no locks, the limiter is asked again and again, and the flags are o
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -112,6 +113,21 @@ def n_step_windows(config: Config, spaces: Spaces) -> NStep:
     )
 
 
+def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) -> MPPrioritizedReplayBuffer:
+    """Reserve the replay; pictures are stored as frames, each of them once.
+
+    Raises:
+        MemoryError: If there is less room than it may come to need.
+    """
+    fields = dict(n_step_windows(config, spaces).env_dict)
+    frames: dict[str, Any] = {}
+    if len(spaces.observation_shape) == 3:
+        # The observation n steps later is that of another row; a stack has most of its pictures from the one before.
+        del fields["next_obs"]
+        frames = {"next_of": "obs", "stack_compress": {"obs": 0}}
+    return MPPrioritizedReplayBuffer(config.capacity, fields, alpha=config.alpha, seed=seed, **frames)
+
+
 def make_common(
     config: Config, spaces: Spaces, seeds: RunSeeds, weight_count: int, first_update: int = 0
 ) -> Common:
@@ -133,9 +149,7 @@ def make_common(
     common = Common(
         config=config,
         spaces=spaces,
-        replay=MPPrioritizedReplayBuffer(
-            config.capacity, n_step_windows(config, spaces).env_dict, alpha=config.alpha, seed=seeds.replay
-        ),
+        replay=make_replay(config, spaces, seeds.replay),
         limiter=SamplesPerInsert(
             config.samples_per_insert,
             min_size=config.replay_start,

@@ -262,7 +262,7 @@ def test_second_signal_ends_the_run_at_once(tmp_path):
             os.kill(program.process.pid, signal.SIGINT)
             time.sleep(0.02)
         assert program.process.wait(PATIENCE) == 130
-        assert program.is_gone(2)
+        assert program.is_gone(5)
 
 
 @posix_only

@@ -51,9 +51,9 @@ class Result:
 def train(config: Config) -> Result:
     """Train an agent, choose its best policy, and measure that on fresh episodes.
 
-    Processes are spawned: a script that calls this does so under `if __name__ == "__main__":`. The first Ctrl-C or
-    SIGTERM ends the run in good order, the second at once. With `actors=0` there is one process only, and the same seed
-    makes the same run.
+    The processes import the script that calls this, so it does so under `if __name__ == "__main__":`. The first Ctrl-C
+    or SIGTERM ends the run in good order, the second at once. With `actors=0` there is one process only, and the same
+    seed makes the same run.
 
     Args:
         config: The settings; `preset(environment)` gives good ones.

@@ -9,12 +9,13 @@ Left out: replacing the learner or the evaluator (a run is resumed from its chec
 """
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
-from typing import NamedTuple, Self
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple, Self
 
 from replay_tutorial.apex.messages import Failure, Message
 from replay_tutorial.apex.signals import signals_ignored
@@ -22,6 +23,23 @@ from replay_tutorial.apex.signals import signals_ignored
 FAREWELL = 5.0  # seconds that a process gets to end by itself, before it is ended
 FIRST_PAUSE = 0.5  # seconds before the first replacement of an actor; twice as long each time
 HEALTHY = 60.0  # seconds: who has lived so long has not died in a row with the one before
+
+
+# What a run's processes import, the most of their start.
+PARTS = ["replay_tutorial.apex.actor", "replay_tutorial.apex.learner", "replay_tutorial.apex.evaluator"]
+
+
+def start_context() -> Any:
+    """Return how processes are started: never as a copy of this one, whose threads' locks (OpenMP, CUDA) may be held.
+
+    On Linux they are copies of a server that has imported what they need, and done nothing else: five processes that
+    each import torch take seconds on two cores. Other systems' libraries do not stand a copy.
+    """
+    if sys.platform != "linux":
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(PARTS)
+    return context
 
 
 class ProcessDied(RuntimeError):
@@ -45,15 +63,14 @@ class Worker:
         self.role = role
         self.life = 0  # processes started so far
         self.in_a_row = 0  # of them, those since the last healthy one
-        self.process: SpawnProcess | None = None
+        self.process: BaseProcess | None = None
         self.messages: Connection | None = None
         self.started = 0.0  # time.monotonic()
         self.due: float | None = None  # when the next one is to be started
 
     def start(self) -> None:
         """Start a process; it begins to work in a few seconds, when its imports are done."""
-        # spawn, because a forked child inherits threads' locks in whatever state they are (OpenMP, CUDA).
-        context = get_context("spawn")
+        context = start_context()
         messages, other_end = context.Pipe(duplex=False)
         function, argument = self.role.start(self.life, other_end)
         process = context.Process(target=function, args=(argument,), name=self.role.name, daemon=True)
@@ -180,7 +197,7 @@ class Supervisor:
                 worker.messages.close()
 
 
-def cause_of_death(process: SpawnProcess) -> str:
+def cause_of_death(process: BaseProcess) -> str:
     """Say how a process ended."""
     process.join(FAREWELL)
     code = process.exitcode

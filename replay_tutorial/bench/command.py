@@ -7,7 +7,17 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from replay_tutorial.bench import buffers, cliffwalk, crash, shared
+from replay_tutorial.bench import (
+    buffers,
+    ceiling,
+    cliffwalk,
+    crash,
+    memory,
+    report_all,
+    scale,
+    shared,
+    startup,
+)
 from replay_tutorial.bench.peers import FIELDS, LIBRARIES, Company, gather_peers
 from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.report import (
@@ -28,7 +38,17 @@ def learning_main(argv: Sequence[str]) -> int:
 
 
 # benchmarks with a command line of their own
-OTHERS = {"cliffwalk": cliffwalk.main, "crash": crash.main, "learning": learning_main, "shared": shared.main}
+OTHERS = {
+    "ceiling": ceiling.main,
+    "scale": scale.main,
+    "memory": memory.main,
+    "startup": startup.main,
+    "shared": shared.main,
+    "crash": crash.main,
+    "cliffwalk": cliffwalk.main,
+    "learning": learning_main,
+    "report": report_all.main,
+}
 
 
 def parser() -> argparse.ArgumentParser:

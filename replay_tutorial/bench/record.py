@@ -1,0 +1,71 @@
+"""How a benchmark hands over what it has measured: where to, and in which form.
+
+Every benchmark prints a Markdown table as it goes, and at the end writes the whole record as JSON and the table between
+the marks of its name in a page. This is the part that they have in common.
+
+Left out: the table of `bench buffers`, which has a form of its own (`report`).
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.report import put_table
+
+
+def add_outputs(arguments: argparse.ArgumentParser, name: str) -> None:
+    """Add the options that say where the record and the table go."""
+    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
+    arguments.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help=f"write the table into this file, between its marks <!-- {name}:begin --> and <!-- {name}:end -->",
+    )
+
+
+def at_least_one(text: str) -> int:
+    """Read a whole number that is not below 1."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
+    """Lay a Markdown table out; all but its first `words` columns hold figures and end on the right.
+
+    Example:
+        >>> table(["work", "µs"], [["add", "2.1"]])
+        ['| work | µs |', '| --- | ---: |', '| add | 2.1 |']
+    """
+    rules = ["---" if column < words else "---:" for column in range(len(heads))]
+    return ["| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows)]
+
+
+def hand_over(
+    arguments: argparse.Namespace,
+    name: str,
+    provenance: Provenance,
+    body: Mapping[str, object],
+    lines: Sequence[str],
+) -> int:
+    """Print the table, and write it and the record where they were asked.
+
+    Args:
+        arguments: With `json` and `markdown`, as `add_outputs` reads them.
+        name: Of the benchmark, and of its marks.
+        provenance: Stands in the record, and below the table.
+        body: What the record holds besides.
+        lines: The page's lines, up to the provenance, which follows on the last of them.
+
+    Returns:
+        The exit status: 0, or 1 if the table could not be written.
+    """
+    text = "\n".join([*lines[:-1], f"{lines[-1]} {provenance}"]) + "\n"
+    print(text, end="")
+    if arguments.json is not None:
+        whole = {"benchmark": name, **provenance._asdict(), **body}
+        arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    return 0 if put_table(arguments.markdown, name, text) else 1

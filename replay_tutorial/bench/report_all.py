@@ -1,0 +1,136 @@
+"""`python -m replay_tutorial bench report`: take every figure of the site and the README again, in turn.
+
+Each benchmark runs in a process of its own and writes its table between its marks, in whichever page of the folder
+holds them, and its record and charts beside the pages. A table that stands in several places (the README has one, too)
+is taken once and copied. A benchmark that fails leaves its old table, and the command goes on with the next one.
+
+Left out: `learning` and `cliffwalk` unless `--full`: hours, and counts that don't depend on the machine.
+"""
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from replay_tutorial.bench.report import write_between_marks
+
+PROGRAM = "python -m replay_tutorial bench report"
+FULL_KILLS, FEW_KILLS = 10_000, 200
+TIMEOUT = 6 * 3600.0  # seconds for one benchmark
+
+
+@dataclass(frozen=True)
+class Step:
+    """One benchmark of the suite."""
+
+    mark: str  # of its table; its record is <mark>.json
+    arguments: tuple[str, ...]  # of `bench`; {output} is the folder
+    long: bool = False  # whether it is left out unless everything is asked for
+    table: bool = True  # whether it writes one
+
+
+def steps_of(full: bool) -> list[Step]:
+    """The suite, in its order."""
+    kills = FULL_KILLS if full else FEW_KILLS
+    rows = 1_000_000 if full else 20_000
+    peer = ("--peer", "cpprb") if importlib.util.find_spec("cpprb") else ()
+    steps = [
+        Step("bench", ("buffers",)),
+        Step("ceiling", ("ceiling",)),
+        Step("scale", ("scale", "--chart", "{output}/scale.svg")),
+        Step("memory", ("memory", "--rows", str(rows))),
+        Step("startup", ("startup",)),
+        Step("shared", ("shared",)),
+        Step("shared-rate", ("shared", "--rate", "100000")),
+        Step("crash", ("crash", "--kills", str(kills), *peer)),
+        Step("cliffwalk", ("cliffwalk", "--states", "8", "10", "12", "14"), long=True, table=False),
+        Step("learning", ("learning", "--output", "{output}"), long=True, table=False),
+    ]
+    return [step for step in steps if full or not step.long]
+
+
+def pages_with(mark: str, pages: Sequence[Path]) -> list[Path]:
+    """The pages that hold the marks of a table."""
+    return [page for page in pages if f"<!-- {mark}:begin -->" in page.read_text(encoding="utf-8")]
+
+
+def table_of(mark: str, page: Path) -> str:
+    """What stands between the marks in a page."""
+    text = page.read_text(encoding="utf-8")
+    return text.partition(f"<!-- {mark}:begin -->\n")[2].partition(f"<!-- {mark}:end -->")[0]
+
+
+def command_of(step: Step, output: Path, page: Path | None) -> list[str]:
+    """What follows `bench`."""
+    command = [argument.format(output=output.as_posix()) for argument in step.arguments]
+    if step.arguments[0] != "learning":
+        command += ["--json", f"{output.as_posix()}/{step.mark}.json"]
+    return command if page is None else [*command, "--markdown", page.as_posix()]
+
+
+def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
+    """Run one benchmark and copy its table to all its places; tells what went wrong, nothing if all is well."""
+    places = pages_with(step.mark, pages) if step.table else []
+    if step.table and not places:
+        return f"no page has the marks <!-- {step.mark}:begin --> and <!-- {step.mark}:end -->"
+    command = command_of(step, output, places[0] if places else None)
+    print(f"\nbench {' '.join(command)}", flush=True)
+    before = table_of(step.mark, places[0]) if places else ""
+    try:
+        whole = [sys.executable, "-m", "replay_tutorial", "bench", *command]
+        status = subprocess.run(whole, timeout=TIMEOUT, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return f"took more than {TIMEOUT:g} s"
+    table = table_of(step.mark, places[0]) if places else ""
+    if table != before:
+        for page in places[1:]:
+            write_between_marks(page, step.mark, table)
+    return f"exit status {status}" if status else ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the suite.
+
+    Args:
+        argv: What follows `bench report` on the command line.
+
+    Returns:
+        The exit status: 0, or 1 if any benchmark failed.
+    """
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Take every figure of the site again.")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("docs/measurements"),
+        metavar="FOLDER",
+        help="with the pages to write into (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--readme", type=Path, default=Path("README.md"), help="a page of its own, if it is there"
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help=f"also learning and cliffwalk, 1,000,000 rows in memory, and {FULL_KILLS:,} kills: many hours",
+    )
+    marks = [step.mark for step in steps_of(full=True)]
+    parser.add_argument(
+        "--only", nargs="+", choices=marks, metavar="MARK", help=f"some of {', '.join(marks)}"
+    )
+    arguments = parser.parse_args(argv)
+    if not arguments.output.is_dir():
+        parser.error(f"--output {arguments.output}: there is no such folder")
+    pages = sorted(arguments.output.glob("*.md"))
+    pages += [arguments.readme] if arguments.readme.is_file() else []
+    chosen = steps_of(arguments.full or bool(arguments.only))
+    if arguments.only:
+        kept = {step.mark: step for step in steps_of(arguments.full)}
+        chosen = [kept.get(step.mark, step) for step in chosen if step.mark in arguments.only]
+    failures = {step.mark: failure for step in chosen if (failure := run(step, arguments.output, pages))}
+    for mark, failure in failures.items():
+        print(f"{mark}: {failure}", file=sys.stderr)
+    print(f"\n{len(chosen) - len(failures)} of {len(chosen)} benchmarks done.")
+    return 1 if failures else 0

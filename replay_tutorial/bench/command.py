@@ -4,6 +4,7 @@ Parses the arguments, gathers the peers, prints each row as it comes, and writes
 """
 
 import argparse
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,11 +31,9 @@ from replay_tutorial.bench.report import (
 PROGRAM = "python -m replay_tutorial bench"
 
 
-def learning_main(argv: Sequence[str]) -> int:
-    """Runs the learning benchmark, which alone needs the extra `train`."""
-    from replay_tutorial.bench import learning
-
-    return learning.main(argv)
+def training(name: str) -> Callable[[Sequence[str]], int]:
+    """Makes what runs a benchmark that needs the extra `train`, which is imported only then."""
+    return lambda argv: importlib.import_module(f"replay_tutorial.bench.{name}").main(argv)
 
 
 # benchmarks with a command line of their own
@@ -46,7 +45,7 @@ OTHERS = {
     "shared": shared.main,
     "crash": crash.main,
     "cliffwalk": cliffwalk.main,
-    "learning": learning_main,
+    **{name: training(name) for name in ("faults", "learning")},
     "report": report_all.main,
 }
 

@@ -1,0 +1,44 @@
+"""Faults at random moments: real runs, interrupted from their first instruction on, and what is left of them."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from replay_tutorial.__main__ import main
+from replay_tutorial.bench.faults import Outcome, Trial, table_of
+from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.victim import Victim
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
+
+
+def test_ctrl_c_at_three_random_moments_leaves_nothing_but_a_run_that_goes_on(tmp_path, capsys):
+    file, page = tmp_path / "faults.json", tmp_path / "page.md"
+    page.write_text("<!-- faults:begin -->\n<!-- faults:end -->\n")
+    arguments = ["--faults", "ctrl-c", "--times", "3", "--json", str(file), "--markdown", str(page)]
+    status = main(["bench", "faults", *arguments])
+    assert status == 0, capsys.readouterr().out
+    first, *others = json.loads(file.read_text())["outcomes"]
+    assert first["resumed_step"] >= first["saved_step"] + 1_000
+    assert len(others) == 2
+    assert all(outcome["status"] in (130, -signal.SIGINT) for outcome in others)
+    assert "| ctrl-c | 3 |" in page.read_text()
+
+
+def test_run_that_ends_otherwise_than_it_must_is_wrong(tmp_path):
+    trial = Trial("learner", tmp_path, seed=0)
+    with Victim(tmp_path, "train", "NoSuchThing-v0", "--runs", str(tmp_path / "runs")) as victim:
+        assert victim.left(0.0) == 1
+        trial.outcome.status = 7
+        trial._look(victim)
+        assert victim.end(60) == 1
+        assert victim.left(1.0) == 0
+    assert any("exit status 7" in wrong for wrong in trial.outcome.wrong)
+    assert any("nobody said" in wrong for wrong in trial.outcome.wrong)
+
+
+def test_wrong_outcomes_are_counted():
+    outcomes = [Outcome("actor", 1.0, wrong=["a", "b"]), Outcome("actor", 1.0, saved_step=5, resumed_step=6)]
+    assert "| actor | 2 | 1 | 1 | 0.0 | 1 |" in table_of(outcomes, Provenance.of("program", []))

@@ -96,8 +96,12 @@ def main(argv: Sequence[str]) -> int:
     measured: list[Taken] = []
     skipped: list[str] = []
     for result in run(chosen, arguments.rows):
-        print(" · ".join(cells(result)) if isinstance(result, Taken) else f"skipped {result}", flush=True)
-        (measured if isinstance(result, Taken) else skipped).append(result)  # type: ignore[arg-type]
+        if isinstance(result, Taken):
+            measured.append(result)
+            print(" · ".join(cells(result)), flush=True)
+        else:
+            skipped.append(result)
+            print(f"skipped {result}", flush=True)
     heads = ["library", "layout", "rows", "bytes a row", "times smaller than shown", "peak, MiB"]
     about = (
         f"Atari-like transitions, which show {SHOWN:,} bytes of pictures and bring {PICTURE:,} new ones, added one by "
@@ -105,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
         "divided by the rows; peak: of the whole process, with the library."
         + "".join(f" Skipped: {reason}." for reason in skipped)
     )
-    packages = dict.fromkeys(layout.package for layout in chosen if layout.package != "replay_tutorial")
+    packages = dict.fromkeys(layout.package for layout in chosen if layout.library not in ("ours", "deque"))
     provenance = Provenance.of(PROGRAM, argv, packages)
     body = {"rows": arguments.rows, "taken": [asdict(taken) for taken in measured], "skipped": skipped}
     lines = [*table(heads, [cells(taken) for taken in measured], words=2), "", about]

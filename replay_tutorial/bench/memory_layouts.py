@@ -8,7 +8,9 @@ Left out: what else a library has running (TensorFlow, JAX): only what grows whi
 """
 
 import importlib
+import itertools
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +22,7 @@ from replay_tutorial.bench.fresh import peak_memory, resident_memory
 
 SIDE, STACK, EPISODE = 84, 4, 1000
 PICTURE = SIDE * SIDE  # bytes
-POOL = 1024  # pictures that are different from each other
+POOL = 64
 Add = Callable[
     [npt.NDArray[np.uint8], npt.NDArray[np.uint8], bool], object
 ]  # obs, next_obs, whether the episode ends
@@ -87,6 +89,25 @@ def tianshou(size: int, **layout: Any) -> Add:
     return add
 
 
+def torchrl(size: int) -> Add:
+    """TorchRL's buffer of tensors in memory."""
+    data, tensordict = importlib.import_module("torchrl.data"), importlib.import_module("tensordict")
+    torch = importlib.import_module("torch")
+    buffer = data.TensorDictReplayBuffer(storage=data.LazyTensorStorage(size))
+
+    def add(obs: npt.NDArray[np.uint8], next_obs: npt.NDArray[np.uint8], done: bool) -> None:
+        row = {"obs": torch.from_numpy(obs), "next_obs": torch.from_numpy(next_obs), "act": 1, "rew": 0.5}
+        buffer.add(tensordict.TensorDict({**row, "done": done}))
+
+    return add
+
+
+def plain_deque(size: int) -> Add:
+    """A deque of tuples, which share an observation's memory with the row before."""
+    rows = deque[tuple[Any, ...]](maxlen=size)
+    return lambda obs, next_obs, done: rows.append((obs, 1, 0.5, next_obs, done))
+
+
 def ours(name: str, pictures: int, kind: str = "ReplayBuffer", **layout: Any) -> Layout:
     """One of our layouts."""
     package = "replay_tutorial"
@@ -121,6 +142,8 @@ LAYOUTS = (
         lambda size: stable_baselines3(size, True),
         4,
     ),
+    Layout("TorchRL", "LazyTensorStorage", "torchrl", torchrl, 8),
+    Layout("deque", "of tuples", "collections", plain_deque, 4),
     Layout("tianshou", "plain", "tianshou", tianshou, 8, last_axis=False),
     Layout(
         "tianshou",
@@ -134,8 +157,15 @@ LAYOUTS = (
 
 
 def make_pool() -> npt.NDArray[np.uint8]:
-    """Make pictures that are different from each other: uint8[POOL, SIDE, SIDE]."""
+    """Make what pictures are made of: uint8[POOL, SIDE, SIDE]."""
     return np.random.default_rng(0).integers(0, 256, (POOL, SIDE, SIDE), dtype=np.uint8)
+
+
+def picture(pool: npt.NDArray[np.uint8], number: int) -> npt.NDArray[np.uint8]:
+    """Make a picture that was never shown before: else a buffer could find it among those that it has."""
+    new = pool[number % POOL].copy()
+    new.reshape(-1)[:8] = np.array([number]).view(np.uint8)
+    return new
 
 
 def stacks(
@@ -144,7 +174,7 @@ def stacks(
     """Give the stack after each of so many steps, preceded by that at the beginning of each episode.
 
     Args:
-        pool: The pictures to show, in turn.
+        pool: What pictures are made of, in turn.
         rows: How many steps.
         last_axis: Whether to stack along the last axis, or the first.
 
@@ -152,12 +182,13 @@ def stacks(
         The stack, and whether an episode begins with it.
     """
     axis = -1 if last_axis else 0
+    numbers, shown = itertools.count(), deque[npt.NDArray[np.uint8]](maxlen=STACK)
     for step in range(rows):
-        begin = step // EPISODE * EPISODE
-        if step == begin:
-            yield np.stack([pool[step % POOL]] * STACK, axis), True
-        shown = [max(begin, step + 1 - back) % POOL for back in reversed(range(STACK))]
-        yield np.stack([pool[picture] for picture in shown], axis), False
+        if step % EPISODE == 0:
+            shown.extend([picture(pool, next(numbers))] * STACK)
+            yield np.stack(shown, axis), True
+        shown.append(picture(pool, next(numbers)))
+        yield np.stack(shown, axis), False
 
 
 def fill(number: int, rows: int) -> None:

@@ -4,7 +4,7 @@ Each benchmark runs in a process of its own and writes its table between its mar
 holds them, and its record and charts beside the pages. A table that stands in several places (the README has one, too)
 is taken once and copied. A benchmark that fails leaves its old table, and the command goes on with the next one.
 
-Left out: `learning` and `cliffwalk` unless `--full`: hours, and counts that don't depend on the machine.
+Left out, unless `--full`: what trains, and `cliffwalk`: hours, and counts that don't depend on the machine.
 """
 
 import argparse
@@ -46,6 +46,8 @@ def steps_of(full: bool) -> list[Step]:
         Step("shared", ("shared",)),
         Step("shared-rate", ("shared", "--rate", "100000")),
         Step("crash", ("crash", "--kills", str(kills), *peer)),
+        Step("throughput", ("throughput", "--chart", "{output}/throughput.svg"), long=True),
+        Step("faults", ("faults",), long=True),
         Step("cliffwalk", ("cliffwalk", "--states", "8", "10", "12", "14"), long=True, table=False),
         Step("learning", ("learning", "--output", "{output}"), long=True, table=False),
     ]
@@ -114,7 +116,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--full",
         action="store_true",
-        help=f"also learning and cliffwalk, 1,000,000 rows in memory, and {FULL_KILLS:,} kills: many hours",
+        help=f"also what trains, and cliffwalk, 1,000,000 rows in memory, and {FULL_KILLS:,} kills: many hours",
     )
     marks = [step.mark for step in steps_of(full=True)]
     parser.add_argument(

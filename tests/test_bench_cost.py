@@ -153,6 +153,7 @@ def test_every_layout_keeps_the_pictures(layout):
 
 def test_stacks_slide_by_one_picture_and_begin_anew_with_an_episode(monkeypatch):
     monkeypatch.setattr(memory_layouts, "EPISODE", 3)
+    monkeypatch.setattr(memory_layouts, "POOL", 2)
     pool = memory_layouts.make_pool()
     shown = list(memory_layouts.stacks(pool, 5, last_axis=True))
     assert [begins for _, begins in shown] == [True, False, False, False, True, False, False]

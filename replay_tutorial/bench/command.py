@@ -45,7 +45,7 @@ OTHERS = {
     "shared": shared.main,
     "crash": crash.main,
     "cliffwalk": cliffwalk.main,
-    **{name: training(name) for name in ("faults", "learning", "throughput")},
+    **{name: training(name) for name in ("ablations", "faults", "learning", "throughput")},
     "report": report_all.main,
 }
 

@@ -47,6 +47,7 @@ def steps_of(full: bool) -> list[Step]:
         Step("shared-rate", ("shared", "--rate", "100000")),
         Step("crash", ("crash", "--kills", str(kills), *peer)),
         Step("throughput", ("throughput", "--chart", "{output}/throughput.svg"), long=True),
+        Step("ablations", ("ablations", "--chart", "{output}/ablations.svg"), long=True),
         Step("faults", ("faults",), long=True),
         Step("cliffwalk", ("cliffwalk", "--states", "8", "10", "12", "14"), long=True, table=False),
         Step("learning", ("learning", "--output", "{output}"), long=True, table=False),

@@ -3,6 +3,7 @@
 #   make test     lint, format, types, documentation, tests: what CI runs
 #   make docs     build the site into site/
 #   make bench    measure the buffers beside cpprb
+#   make bench-peers  measure them beside every library there is, and draw the charts
 #   make format   put the code into the one format
 #   make clean    remove .venv and everything that was built
 #
@@ -22,7 +23,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test docs bench format clean
+.PHONY: train test docs bench bench-peers format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -42,6 +43,10 @@ docs: .venv/docs.stamp
 bench: .venv/bench.stamp
 	$(BIN)/python -m replay_tutorial bench $(ARGS)
 
+bench-peers: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
+	$(BIN)/python -m replay_tutorial bench article --output docs/measurements \
+		--markdown docs/measurements/buffers.md $(ARGS)
+
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -59,6 +64,20 @@ clean:
 	$(PYTHON) -m venv --clear .venv
 	@touch $@
 
+# tianshou asks for an old virtualenv, and so for a filelock below the pinned one; neither is needed to replay.
+.venv/tianshou.stamp: .venv/peers.stamp
+	$(INSTALL) --no-deps tianshou==2.0.1 deepdiff==7.0.1 h5py==3.16.0 ordered-set==4.1.0 overrides==7.7.0 \
+		pandas==2.3.3 pettingzoo==1.27.0 sensai-utils==1.6.0 python-dateutil six tzdata \
+		|| echo "tianshou can't be installed here; it is left out."
+	@touch $@
+
+# Reverb's TensorFlow wants a NumPy below 2. It has wheels for Linux and Python 3.9 to 3.11 only.
+.venv/reverb.stamp: .venv/made.stamp
+	$(BIN)/python -m venv --clear .venv/reverb
+	.venv/reverb/bin/python -m pip install --quiet --disable-pip-version-check "dm-reverb[tensorflow]==0.14.0" \
+		|| { rm -rf .venv/reverb; echo "Reverb can't be installed here; it is left out."; }
+	@touch $@
+
 .venv/%.stamp: .venv/made.stamp pyproject.toml constraints.txt
 	@echo "Installing what 'make $*' needs into .venv (once; a few minutes the first time) ..."
 	$(INSTALL) -e ".[$(EXTRAS_$*)]"
@@ -68,4 +87,5 @@ EXTRAS_train := train
 EXTRAS_test := train,atari,box2d,peers,bench,docs,dev
 EXTRAS_docs := docs
 EXTRAS_bench := bench
+EXTRAS_peers := train,bench,peers,contenders
 EXTRAS_dev := dev

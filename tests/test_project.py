@@ -117,7 +117,7 @@ def test_constraints_pin_every_dependency_to_one_version() -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", pin) for pin in pins)
     pinned = [re.sub(r"[-_.]+", "-", pin.split("==")[0]).lower() for pin in pins]
     assert len(pinned) == len(set(pinned))
-    for extra in ["", "train", "atari", "box2d", "peers", "notebooks", "docs", "bench", "dev"]:
+    for extra in ["", "train", "atari", "box2d", "peers", "contenders", "notebooks", "docs", "bench", "dev"]:
         assert set(names_in(extra)) <= set(pinned), extra
     assert "torch==2.13.0" in pins
     assert not [name for name in pinned if name.startswith(("nvidia", "triton", "cuda"))]

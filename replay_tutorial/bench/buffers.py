@@ -25,7 +25,7 @@ class Case:
     """One row of the table: an operation, and how a peer makes a work of it."""
 
     operation: str
-    prepare: Callable[[Peer], Work]
+    prepare: Callable[[Peer], Work | None]  # None: the peer can't do it
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,10 @@ def add_cases(count: int | None) -> list[Case]:
 def add_then_sample_cases() -> list[Case]:
     """The batched prioritized `add` and the `sample` after it, in one figure: nothing can be put off."""
 
-    def prepare(add: Case, peer: Peer) -> Work:
+    def prepare(add: Case, peer: Peer) -> Work | None:
         adding, sampling = add.prepare(peer), peer.sampling(LEARNER_BATCH, prioritized=True)
+        if adding is None or sampling is None:
+            return None
 
         def add_then_sample() -> None:
             adding()
@@ -101,6 +103,12 @@ def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
     )
 
 
+def works_of(case: Case, peers: Sequence[Peer]) -> dict[str, Work]:
+    """Let each peer that can make its work of a case."""
+    works = {peer.name: case.prepare(peer) for peer in peers}
+    return {name: work for name, work in works.items() if work is not None}
+
+
 def run(peers: Sequence[Peer], *, rounds: int, slot_seconds: float = 0.005) -> Iterator[Row]:
     """Measures case after case, every peer in every round.
 
@@ -113,5 +121,5 @@ def run(peers: Sequence[Peer], *, rounds: int, slot_seconds: float = 0.005) -> I
         A row as soon as it is measured.
     """
     for case in all_cases():
-        works = {peer.name: case.prepare(peer) for peer in peers}
+        works = works_of(case, peers)
         yield row_of(case.operation, measure(works, rounds=rounds, slot_seconds=slot_seconds))

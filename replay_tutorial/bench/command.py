@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from replay_tutorial.bench import (
+    article,
     buffers,
     ceiling,
     cliffwalk,
+    contenders,
     crash,
     memory,
     report_all,
@@ -19,7 +21,7 @@ from replay_tutorial.bench import (
     shared,
     startup,
 )
-from replay_tutorial.bench.peers import FIELDS, LIBRARIES, Company, gather_peers
+from replay_tutorial.bench.peers import FIELDS, LIBRARIES, OURS, Company
 from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.report import (
     Report,
@@ -38,6 +40,7 @@ def training(name: str) -> Callable[[Sequence[str]], int]:
 
 # benchmarks with a command line of their own
 OTHERS = {
+    "article": article.main,
     "ceiling": ceiling.main,
     "scale": scale.main,
     "memory": memory.main,
@@ -73,6 +76,13 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--rounds", type=at_least(1), default=100, help="rounds of every operation (default: %(default)s)"
     )
+    arguments.add_argument(
+        "--peers",
+        nargs="+",
+        choices=[name for name in contenders.CONTENDERS if name != OURS],
+        default=["cpprb"],
+        help="who is measured beside ours (default: cpprb)",
+    )
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
     arguments.add_argument(
         "--markdown",
@@ -107,14 +117,17 @@ def main(argv: Sequence[str]) -> int:
     if argv and argv[0] in OTHERS:
         return OTHERS[argv[0]](argv[1:])
     arguments = parser().parse_args(argv)
-    company = gather_peers(arguments.capacity)
+    company = contenders.gather(arguments.capacity, names=[OURS, *arguments.peers])
     for name, reason in company.skipped.items():
         print(f"skipped {name}: {reason}")
     print(heading_line([peer.name for peer in company.peers]))
     rows: list[buffers.Row] = []
-    for row in buffers.run(company.peers, rounds=arguments.rounds):
-        print(text_line(row), flush=True)
-        rows.append(row)
+    try:
+        for row in buffers.run(company.peers, rounds=arguments.rounds):
+            print(text_line(row, [peer.name for peer in company.peers]), flush=True)
+            rows.append(row)
+    finally:
+        contenders.close(company.peers)
     report = report_of(argv, arguments.capacity, arguments.rounds, company, rows)
     print(f"\n{report.about()}")
     if arguments.json is not None:
@@ -129,7 +142,11 @@ def report_of(
     fields = " + ".join(str(shape) for shape in FIELDS.values())
     return Report(
         benchmark="buffers",
-        provenance=Provenance.of(PROGRAM, argv, LIBRARIES.values()),
+        provenance=Provenance.of(
+            PROGRAM,
+            argv,
+            sorted({*LIBRARIES.values(), *contenders.versions_of(company.peers)} - {"replay_tutorial"}),
+        ),
         capacity=capacity,
         rounds=rounds,
         row=f"rows of {fields} float32 ({'/'.join(FIELDS)})",

@@ -5,7 +5,7 @@ nothing between the clock and the library but that call. All peers hold the same
 by keyword. The ceiling is what NumPy needs to move the same bytes and nothing else: no drawing, no tree, no
 checks. Nobody who keeps rows in NumPy arrays can be faster.
 
-Left out: libraries whose calls differ from cpprb's; each would be one more class with the same methods.
+Left out: libraries whose calls differ from cpprb's; `plain_python`, `frameworks` and `reverb` have a class for each.
 """
 
 import importlib
@@ -30,19 +30,19 @@ FILL_CHUNK = 2**14
 
 
 class Peer(Protocol):
-    """Turns operations into works on a buffer that is full."""
+    """Turns operations into works on a buffer that is full; what it can't do is None."""
 
     name: str
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work:
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
         """`add` of one transition (fields without a batch axis) or of a batch."""
         ...
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work:
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
         """`sample`."""
         ...
 
-    def updating(self, batch_size: int) -> Work:
+    def updating(self, batch_size: int) -> Work | None:
         """`sample` of a prioritized buffer and `update_priorities` of what it drew."""
         ...
 
@@ -61,12 +61,12 @@ def endless_priorities(rng: np.random.Generator, batch_size: int) -> Iterator[Fl
 class Library:
     """A library with cpprb's calls: ours, or cpprb itself. Only the imported module differs."""
 
-    def __init__(self, name: str, module: Any, capacity: int) -> None:
+    def __init__(self, name: str, module: Any, capacity: int, alpha: float = ALPHA) -> None:
         """Makes a uniform and a prioritized buffer of `capacity` rows and fills both."""
         self.name = name
         env_dict = {field: {"shape": shape} for field, shape in FIELDS.items()}
         self.uniform: Any = module.ReplayBuffer(capacity, env_dict)
-        self.prioritized: Any = module.PrioritizedReplayBuffer(capacity, env_dict, alpha=ALPHA)
+        self.prioritized: Any = module.PrioritizedReplayBuffer(capacity, env_dict, alpha=alpha)
         rng = np.random.default_rng(0)
         for start in range(0, capacity, FILL_CHUNK):
             count = min(FILL_CHUNK, capacity - start)

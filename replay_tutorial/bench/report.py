@@ -38,7 +38,7 @@ class Report:
 
     def to_markdown(self) -> str:
         """The table, and below it how it came about."""
-        peers = list(self.rows[0].microseconds)
+        peers = list(dict.fromkeys(name for row in self.rows for name in row.microseconds))
         others = [name for name in peers if name not in (OURS, CEILING)]
         heads = ["operation", *(f"{name}, µs" for name in peers), *(f"times faster than {n}" for n in others)]
         lines = [[*heads, "of the ceiling"], ["---", *["---:"] * len(heads)]]
@@ -57,14 +57,16 @@ class Report:
 
 
 def markdown_cells(row: Row, peers: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The cells of one row; the ceiling's ratio is its share of our time, in percent."""
-    times = [spread_text(row.microseconds[name]) for name in peers]
-    ratios = [spread_text(row.ratios[name]) for name in others]
+    """The cells of one row, empty where a peer can't do it; the ceiling's ratio is its share of our time."""
+    times = [spread_text(row.microseconds.get(name)) for name in peers]
+    ratios = [spread_text(row.ratios.get(name)) for name in others]
     return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
 
 
-def spread_text(spread: Spread) -> str:
-    """Writes a median and its quartiles, as in `8.41 (8.30, 8.66)`."""
+def spread_text(spread: Spread | None) -> str:
+    """Writes a median and its quartiles, as in `8.41 (8.30, 8.66)`; nothing of nothing."""
+    if spread is None:
+        return ""
     return f"{figure(spread.median)} ({figure(spread.lower)}, {figure(spread.upper)})"
 
 
@@ -86,10 +88,11 @@ def heading_line(peers: Sequence[str]) -> str:
     )
 
 
-def text_line(row: Row) -> str:
-    """One row of the text table."""
-    times = "".join(f"{spread_text(spread):>24}" for spread in row.microseconds.values())
-    ratios = "".join(f"{spread_text(spread):>22}" for name, spread in row.ratios.items() if name != CEILING)
+def text_line(row: Row, peers: Sequence[str]) -> str:
+    """One row of the text table, with an empty place where a peer can't do it."""
+    others = [name for name in peers if name not in (OURS, CEILING)]
+    times = "".join(f"{spread_text(row.microseconds.get(name)):>24}" for name in peers)
+    ratios = "".join(f"{spread_text(row.ratios.get(name)):>22}" for name in others)
     return f"{row.operation:<{OPERATION_WIDTH}}{times}{ratios}{row.ratios[CEILING].median:>9.0%}"
 
 

@@ -1,0 +1,107 @@
+"""The other end of `reverb`: a program for the Python that has Reverb, which needs a NumPy of its own.
+
+It makes a server with a uniform and a prioritized table in this process, fills them, and then does what each line of
+its input asks for, so many times in a row. The clock stands here, so the way between the processes isn't measured.
+
+Left out: several processes on one server; `bench` measures a single one.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+FIELDS = {
+    "obs": 15,
+    "act": 3,
+    "next_obs": 15,
+    "rew": 1,
+    "done": 1,
+}  # as in `peers`, which can't be imported here
+TABLES = ("uniform", "prioritized")
+
+
+class Tables:
+    """The server, its tables, and the calls of its client."""
+
+    def __init__(self, capacity: int, alpha: float) -> None:
+        """Make them, and fill them by one writer."""
+        self.reverb: Any = importlib.import_module("reverb")
+        self.tensorflow: Any = importlib.import_module("tensorflow")
+        selectors = self.reverb.selectors
+        self.server: Any = self.reverb.Server(
+            [
+                self.reverb.Table(
+                    name, draw, selectors.Fifo(), capacity, self.reverb.rate_limiters.MinSize(1)
+                )
+                for name, draw in zip(
+                    TABLES, (selectors.Uniform(), selectors.Prioritized(alpha)), strict=True
+                )
+            ]
+        )
+        self.client: Any = self.reverb.Client(f"localhost:{self.server.port}")
+        rng = np.random.default_rng(0)
+        self.row = {name: rng.random(shape, dtype=np.float32) for name, shape in FIELDS.items()}
+        with self.client.writer(max_sequence_length=1) as writer:
+            for priority in rng.exponential(size=capacity):
+                writer.append(self.row)
+                writer.create_item("uniform", 1, 1.0)
+                writer.create_item("prioritized", 1, priority)
+
+    def work(self, kind: str, table: str, size: int) -> Callable[[], object]:
+        """Return a call that adds or samples so many rows in one of the four ways."""
+        client, row = self.client, self.row
+        if kind == "sample":
+            return lambda: list(client.sample(table, num_samples=size))
+        if kind == "dataset":
+            batches = iter(self.dataset(table, size))
+            return lambda: next(batches)
+
+        def insert() -> None:
+            for _ in range(size):
+                client.insert(row, {table: 1.0})
+
+        def write() -> None:
+            with client.writer(max_sequence_length=1) as writer:
+                for _ in range(size):
+                    writer.append(row)
+                    writer.create_item(table, 1, 1.0)
+
+        return insert if kind == "insert" else write
+
+    def dataset(self, table: str, size: int) -> Any:
+        """Make batches as the documentation does."""
+        single = self.reverb.TimestepDataset(
+            server_address=f"localhost:{self.server.port}",
+            table=table,
+            dtypes={name: self.tensorflow.float32 for name in FIELDS},
+            shapes={name: self.tensorflow.TensorShape([shape]) for name, shape in FIELDS.items()},
+            max_in_flight_samples_per_worker=2 * size,
+        )
+        return single.batch(size)
+
+
+def main(capacity: int, alpha: float) -> None:
+    """Answer until the input ends: the version first, then the seconds of each order."""
+    tables = Tables(capacity, alpha)
+    works: dict[tuple[str, str, int], Callable[[], object]] = {}
+    metadata: Any = importlib.import_module("importlib.metadata")
+    print(json.dumps({"version": metadata.version("dm-reverb")}), flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        key = (order["kind"], order["table"], order["size"])
+        if key not in works:
+            works.clear()  # a dataset goes on fetching as long as it lives
+            works[key] = tables.work(*key)
+        start = perf_counter()
+        for _ in range(order["calls"]):
+            works[key]()
+        print(json.dumps({"seconds": perf_counter() - start}), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]))

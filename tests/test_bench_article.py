@@ -1,0 +1,162 @@
+"""Every contender does what it is measured for, and the article's charts come from one record."""
+
+import importlib.util
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from replay_tutorial.bench import article, command, contenders, peers, plain_python, reverb
+from replay_tutorial.bench.timing import ElsewhereWork, Spread, seconds_for
+
+ROWS = 64
+IN_PYTHON = [name for name in contenders.CONTENDERS if name not in reverb.WAYS]
+FAST = ["cpprb", "deque", "Python sum tree", "Reverb client"]
+
+
+def gathered(name):
+    package = contenders.CONTENDERS[name].package
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    with warnings.catch_warnings():  # others may warn of what they like, while the tests make errors of it
+        warnings.simplefilter("ignore")
+        return contenders.gather(ROWS, 0.4, [name]).peers[0]
+
+
+@pytest.mark.parametrize("name", IN_PYTHON)
+def test_contender_does_what_it_says_it_can(name):
+    peer = gathered(name)
+    works = {
+        prioritized: (
+            peer.adding(peers.random_rows(np.random.default_rng(0), 11), prioritized=prioritized),
+            peer.sampling(8, prioritized=prioritized),
+        )
+        for prioritized in (False, True)
+    }
+    assert any(all(pair) for pair in works.values()), "uniform or prioritized"
+    for pair in works.values():
+        assert (pair[0] is None) == (pair[1] is None), "whoever adds samples"
+        for work in filter(None, pair):
+            work()
+    one = peer.adding(peers.random_rows(np.random.default_rng(0), None), prioritized=works[False][0] is None)
+    assert one is not None
+    one()
+    if (update := peer.updating(8)) is not None:
+        update()
+
+
+def test_stable_baselines3_adds_each_row_of_a_call():
+    peer = gathered("Stable-Baselines3")
+    rows = peers.random_rows(np.random.default_rng(3), 11)
+    peer.adding(rows, prioritized=False)()
+    assert peer.buffer.pos == 11
+    assert np.array_equal(peer.buffer.observations[:11, 0], rows["obs"])
+    assert np.array_equal(peer.buffer.next_observations[:11, 0], rows["next_obs"])
+    assert np.array_equal(peer.buffer.rewards[:11], rows["rew"])
+
+
+def test_deque_holds_the_rows_and_drops_the_oldest():
+    deque = plain_python.Deque("deque", None, ROWS, 0.4)
+    rows = peers.random_rows(np.random.default_rng(3), 11)
+    deque.adding(rows, prioritized=False)()
+    assert len(deque.memory) == ROWS
+    assert np.array_equal(deque.memory[-1][0], rows["obs"][10])
+    assert [field.shape for field in deque.sampling(5, prioritized=False)()] == [
+        (5, shape) for shape in peers.FIELDS.values()
+    ]
+
+
+@pytest.mark.parametrize("capacity", [2, 7, 64])
+def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
+    memory = plain_python.TreeMemory("tree", None, capacity, 1.0)
+    memory.adding(peers.random_rows(np.random.default_rng(0), 3), prioritized=True)()
+    tree = memory.tree
+    leaves = tree.tree[capacity - 1 :]
+    assert tree.tree[0] == pytest.approx(leaves.sum())
+    assert tree.write == 3 % capacity
+    found = {tree.get(query)[0] for query in np.linspace(1e-9, tree.tree[0] - 1e-9, 20_000)}
+    assert found == set(range(capacity - 1, 2 * capacity - 1))
+
+
+def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
+    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(tmp_path / "python"))
+    company = contenders.gather(ROWS, 0.4, list(reverb.WAYS))
+    assert set(company.skipped) == set(reverb.WAYS)
+    assert all("make bench-peers" in reason for reason in company.skipped.values())
+    assert "left out above" in contenders.gather(2**17, 0.4, ["Reverb client"]).skipped["Reverb client"]
+
+
+@pytest.mark.parametrize("name", reverb.WAYS)
+def test_reverb_adds_and_samples_in_its_own_python(name):
+    if not reverb.reverb_python().is_file():
+        pytest.skip("no Python with Reverb; `make bench-peers` makes it")
+    company = contenders.gather(ROWS, 0.4, [name])
+    try:
+        peer = company.peers[0]
+        rows = peers.random_rows(np.random.default_rng(0), 3)
+        for prioritized in (False, True):
+            assert seconds_for(peer.adding(rows, prioritized=prioritized), 2) > 0
+            assert seconds_for(peer.sampling(4, prioritized=prioritized), 2) > 0
+    finally:
+        contenders.close(company.peers)
+    assert peer.helper.process.returncode is not None
+
+
+def test_work_of_another_process_brings_its_own_seconds():
+    assert seconds_for(ElsewhereWork(lambda calls: 10.0 * calls), 3) == 30.0
+
+
+def test_reverb_is_given_the_same_rows():
+    from replay_tutorial.bench import reverb_helper
+
+    assert reverb_helper.FIELDS == peers.FIELDS
+
+
+def point(ours, theirs, rows=2):
+    times = {name: Spread(value, value, value) for name, value in (("ours", ours), ("deque", theirs))}
+    return article.Point(
+        8, "add, uniform", rows, times, {"deque": Spread(theirs / ours, theirs / ours, theirs / ours)}
+    )
+
+
+def test_verdict_names_who_was_faster_and_where():
+    measured = [point(1.0, 2.0), point(2.0, 1.0, rows=11)]
+    assert article.verdict(measured) == (
+        "Ours is the fastest library at 1 of 2 points. Faster than ours: deque (add, uniform) at 11 rows."
+    )
+    assert "| 11 | 2.00 | **1.00** |" in article.table(measured)
+    assert "| 2 | 1.00 | 2.00 |" in article.table(measured)
+
+
+def test_article_measures_every_point_and_writes_record_chart_and_tables(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="the charts need the extra `train`")
+    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(tmp_path / "python"))
+    page = tmp_path / "buffers.md"
+    page.write_text("<!-- article:begin -->\nold\n<!-- article:end -->\n")
+    arguments = ["--quick", "--peers", *FAST, "--output", str(tmp_path / "figures"), "--markdown", str(page)]
+    assert command.main(["article", *arguments]) == 0
+    record = json.loads((tmp_path / "figures" / "article.json").read_text())
+    assert [(p["panel"], p["rows"]) for p in record["points"]] == [
+        (panel, count) for panel in article.PANELS for count in ((1, 11) if "add" in panel else (2, 8))
+    ]
+    for measured in record["points"]:
+        other = "deque" if measured["panel"].endswith("uniform") else "Python sum tree"
+        assert {"ours", other, "ceiling"} <= set(measured["microseconds"])
+    assert "Reverb client" in record["skipped"]["256"]
+    chart = (tmp_path / "figures" / "article-256.svg").read_text()
+    assert "<svg" in chart and all(f"<!-- {name} -->" in chart for name in ("ours", "deque", "ceiling"))
+    text = page.read_text()
+    assert "old" not in text and "Not measured: Reverb client: there is no" in text
+    assert text.count("| rows | ours |") == 4
+
+
+def test_buffers_leaves_a_cell_empty_where_a_peer_cannot(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- bench:begin -->\n<!-- bench:end -->\n")
+    asked = ["--capacity", "600", "--rounds", "1", "--peers", "deque", "--markdown", str(page)]
+    assert command.main(["buffers", *asked]) == 0
+    lines = [line for line in page.read_text().splitlines() if line.startswith("| add 1")]
+    uniform, prioritized = lines[0].split("|"), lines[1].split("|")
+    assert uniform[3].strip() and not prioritized[3].strip()
+    assert len(uniform) == len(prioritized)

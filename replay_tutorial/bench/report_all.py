@@ -39,6 +39,7 @@ def steps_of(full: bool) -> list[Step]:
     peer = ("--peer", "cpprb") if importlib.util.find_spec("cpprb") else ()
     steps = [
         Step("bench", ("buffers",)),
+        Step("article", ("article", "--output", "{output}")),
         Step("ceiling", ("ceiling",)),
         Step("scale", ("scale", "--chart", "{output}/scale.svg")),
         Step("memory", ("memory", "--rows", str(rows))),
@@ -69,7 +70,7 @@ def table_of(mark: str, page: Path) -> str:
 def command_of(step: Step, output: Path, page: Path | None) -> list[str]:
     """What follows `bench`."""
     command = [argument.format(output=output.as_posix()) for argument in step.arguments]
-    if step.arguments[0] != "learning":
+    if step.arguments[0] not in ("article", "learning"):  # those name their records themselves
         command += ["--json", f"{output.as_posix()}/{step.mark}.json"]
     return command if page is None else [*command, "--markdown", page.as_posix()]
 

@@ -79,11 +79,11 @@ class Victim:
 
     def role(self, name: str) -> int | None:
         """Give the number of the process that fills a role of a run with one actor; None if not all have been started."""
-        children = [
-            process
-            for process, parent, _, _, command in processes()
-            if parent == self.process.pid and "spawn_main" in command
-        ]
+        rows = processes()
+        ours = {process: command for process, parent, *_, command in rows if parent == self.process.pid}
+        servers = {process for process, command in ours.items() if "forkserver" in command}
+        children = [process for process, command in ours.items() if "spawn_main" in command]
+        children += [process for process, parent, *_ in rows if parent in servers]
         # By their birth, because numbers begin again at 1 one day.
         children.sort(key=lambda process: (birth(process) or 0, process))
         return children[ROLES.index(name)] if len(children) == len(ROLES) else None

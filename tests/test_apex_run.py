@@ -21,7 +21,7 @@ from replay_tutorial.apex import messages, supervisor
 from replay_tutorial.apex.checkpoint import load_checkpoint, newest_checkpoint
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.run import resume, train
-from replay_tutorial.apex.signals import stop_requests
+from replay_tutorial.apex.signals import signals_deferred, stop_requests
 from replay_tutorial.apex.supervisor import ProcessDied
 
 SHORT = {
@@ -293,3 +293,12 @@ def test_first_signal_is_a_request_and_the_second_an_exception():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@posix_only
+def test_a_signal_that_comes_while_processes_start_is_not_lost():
+    with stop_requests() as stop:
+        with signals_deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert not stop.received
+        assert stop.received

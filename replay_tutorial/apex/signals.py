@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
 
 
@@ -48,14 +49,17 @@ def stop_requests() -> Generator[StopRequest]:
 
 
 @contextmanager
-def signals_ignored() -> Generator[None]:
-    """Ignore both signals for a moment: processes that are started meanwhile do so from their first instruction on."""
-    if threading.current_thread() is not threading.main_thread():
+def signals_deferred() -> Generator[None]:
+    """Hold both signals back for a moment: processes that are started meanwhile do so from their first instruction on.
+
+    Whatever comes meanwhile is handled afterwards. Windows can't hold signals back.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    resource_tracker.ensure_running()  # when it starts, it lets signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -18,7 +18,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Self
 
 from replay_tutorial.apex.messages import Failure, Message
-from replay_tutorial.apex.signals import signals_ignored
+from replay_tutorial.apex.signals import signals_deferred
 
 FAREWELL = 5.0  # seconds that a process gets to end by itself, before it is ended
 FIRST_PAUSE = 0.5  # seconds before the first replacement of an actor; twice as long each time
@@ -74,7 +74,7 @@ class Worker:
         messages, other_end = context.Pipe(duplex=False)
         function, argument = self.role.start(self.life, other_end)
         process = context.Process(target=function, args=(argument,), name=self.role.name, daemon=True)
-        with signals_ignored():
+        with signals_deferred():
             try:
                 process.start()
             except BaseException:

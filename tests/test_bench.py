@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import buffers, command, peers, report, timing
+from replay_tutorial.bench import buffers, command, contenders, peers, report, timing
 from replay_tutorial.bench.timing import Spread
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -79,17 +79,21 @@ def test_ceiling_moves_the_same_bytes():
     assert np.array_equal(ceiling.records["next_obs"][:101], rows["next_obs"])
 
 
-def test_missing_library_is_skipped_by_name():
-    company = peers.gather_peers(8, {"nobody": "a_package_that_is_not_there"})
+def test_missing_library_is_skipped_by_name(monkeypatch):
+    nobody = contenders.Contender("", "a_package_that_is_not_there", peers.Library)
+    monkeypatch.setitem(contenders.CONTENDERS, "nobody", nobody)
+    company = contenders.gather(8, names=["nobody"])
     assert list(company.skipped) == ["nobody"]
     assert "a_package_that_is_not_there" in company.skipped["nobody"]
     assert [peer.name for peer in company.peers] == ["ceiling"]
 
 
 def test_all_peers_hold_a_full_buffer():
-    for peer in peers.gather_peers(1000).peers:
-        if isinstance(peer, peers.Library):
-            assert peer.uniform.get_stored_size() == peer.prioritized.get_stored_size() == 1000
+    company = contenders.gather(1000, names=["ours", "cpprb"])
+    libraries = [peer for peer in company.peers if isinstance(peer, peers.Library)]
+    assert len(libraries) + len(company.skipped) == 2
+    for peer in libraries:
+        assert peer.uniform.get_stored_size() == peer.prioritized.get_stored_size() == 1000
 
 
 def run_small(*arguments):

@@ -21,7 +21,7 @@ from replay_tutorial.bench import (
     shared,
     startup,
 )
-from replay_tutorial.bench.peers import FIELDS, LIBRARIES, OURS, Company
+from replay_tutorial.bench.peers import FIELDS, OURS, Company
 from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.report import (
     Report,
@@ -145,7 +145,7 @@ def report_of(
         provenance=Provenance.of(
             PROGRAM,
             argv,
-            sorted({*LIBRARIES.values(), *contenders.versions_of(company.peers)} - {"replay_tutorial"}),
+            contenders.versions_of(company.peers),
         ),
         capacity=capacity,
         rounds=rounds,

@@ -8,7 +8,6 @@ checks. Nobody who keeps rows in NumPy arrays can be faster.
 Left out: libraries whose calls differ from cpprb's; `plain_python`, `frameworks` and `reverb` have a class for each.
 """
 
-import importlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ Rows = Mapping[str, Float32Array]
 FIELDS = {"obs": 15, "act": 3, "next_obs": 15, "rew": 1, "done": 1}  # field → shape; float32, 140 bytes a row
 ALPHA, BETA = 0.6, 0.4
 OURS, CEILING = "ours", "ceiling"
-LIBRARIES = {OURS: "replay_tutorial", "cpprb": "cpprb"}  # name in the table → package to import
 FILL_CHUNK = 2**14
 
 
@@ -153,22 +151,3 @@ class Company:
 
     peers: list[Peer]
     skipped: dict[str, str]  # name → why
-
-
-def gather_peers(capacity: int, libraries: Mapping[str, str] = LIBRARIES) -> Company:
-    """Makes every peer that is installed, and the ceiling; the others are skipped by name.
-
-    Args:
-        capacity: rows in every buffer; each library holds two buffers, 280 bytes a row together.
-        libraries: name in the table → package with cpprb's calls.
-    """
-    peers: list[Peer] = []
-    skipped: dict[str, str] = {}
-    for name, package in libraries.items():
-        try:
-            module = importlib.import_module(package)
-        except ImportError as error:
-            skipped[name] = str(error)
-        else:
-            peers.append(Library(name, module, capacity))
-    return Company([*peers, Ceiling(capacity)], skipped)

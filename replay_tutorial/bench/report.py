@@ -71,9 +71,9 @@ def spread_text(spread: Spread | None) -> str:
 
 
 def figure(value: float) -> str:
-    """Writes three significant digits, never as a power of ten."""
+    """Writes three significant digits or whole numbers, never a power of ten."""
     if value >= 100:
-        return f"{value:.0f}"
+        return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 

@@ -157,7 +157,7 @@ def test_wrong_arguments_are_refused_by_name(arguments, capsys):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.2104, "0.21"), (8.414, "8.41"), (27.04, "27.0"), (613.2, "613"), (12345.6, "12346")],
+    [(0.2104, "0.21"), (8.414, "8.41"), (27.04, "27.0"), (613.2, "613"), (12345.6, "12,346")],
 )
 def test_figures_have_about_three_digits(value, text):
     assert report.figure(value) == text

@@ -126,6 +126,19 @@ def test_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, part):
             newest_checkpoint(tmp_path)
 
 
+def test_rows_can_be_left_out(tmp_path):
+    common, agent = parts()
+    save_checkpoint(tmp_path, replace(common, config=replace(common.config, checkpoint_replay=False)), agent)
+    checkpoint = newest_checkpoint(tmp_path)
+    assert sorted(path.name for path in checkpoint.path.iterdir()) == ["agent.pt", "state.json"]
+    config, spaces = common.config, common.spaces
+    fresh = make_common(config, spaces, RunSeeds(config), 3)
+    other = make_agent(config, spaces)
+    restore_learner(checkpoint, other, fresh.replay)
+    assert len(fresh.replay) == 0
+    np.testing.assert_array_equal(other.weights(), agent.weights())
+
+
 def test_damaged_rows_are_told(tmp_path):
     common, agent = parts()
     save_checkpoint(tmp_path, common, agent)

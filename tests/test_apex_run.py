@@ -162,6 +162,21 @@ def test_killed_learner_ends_the_run_which_is_resumed_from_its_checkpoint(tmp_pa
     assert json.loads((folder / "config.json").read_text())["resumed"][0]["step"] == checkpoint.step
 
 
+def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
+    # Rows of old and rows of new steps must not be mixed up: 1,000 new ones are 4,000 samples, far outside of the band.
+    config = short("CartPole-v1", tmp_path, actors=1, checkpoint_replay=False)
+    first = train(config)
+    checkpoint = newest_checkpoint(first.folder)
+    assert not checkpoint.has_replay
+    assert not (checkpoint.path / "replay.npz").exists()
+    result = resume(first.folder, total_steps=8_000, progress=False)
+    assert result.end == "budget spent"
+    owed = (result.steps - first.steps - 1_000) * 4.0 - (result.updates - first.updates) * config.batch_size
+    assert abs(owed) <= 2 * (500 * 4.0 + config.batch_size)
+    newer = [row for row in records(result.folder / "progress.csv") if int(row["update"]) > checkpoint.update]
+    assert 0 < max(float(row["row_age_p90"]) for row in newer) <= result.steps - first.steps
+
+
 @posix_only
 def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_path, kill):
     kill("evaluator", messages.Judgement)

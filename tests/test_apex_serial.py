@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import signal
 from dataclasses import replace
 
@@ -139,6 +140,18 @@ def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch
     assert [path.name.split("_")[0] for _, path in whole_checkpoints(crashed)] == ["0001", "0002"]
     resumed = resume(crashed, progress=False)
     assert_same(straight.folder, resumed.folder)
+
+
+def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
+    stopped = train(short(tmp_path, total_steps=1_000, checkpoint_replay=False))
+    runs = []
+    for name in ("one", "other"):
+        shutil.copytree(stopped.folder, tmp_path / name)
+        runs.append(resume(tmp_path / name, total_steps=2_000, progress=False))
+    # 300 rows are collected before the first update; from then on each is sampled 4 times, by 16 a batch.
+    owed = (runs[0].steps - stopped.steps - 300) * 4.0 - (runs[0].updates - stopped.updates) * 16
+    assert 0 <= owed < 16
+    assert records(runs[0].folder / "progress.csv") == records(runs[1].folder / "progress.csv")
 
 
 def test_spent_budget_is_refused(tmp_path):

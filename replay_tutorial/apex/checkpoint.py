@@ -3,7 +3,7 @@
     checkpoints/0007_step_60000/
         state.json   counters, random states, and what the parts of a run in one process know
         agent.pt     networks, targets, optimizers; the weights that the mailbox held
-        replay.npz   every row with its priority
+        replay.npz   every row with its priority; not with --no-checkpoint-replay
         actor.npz    open episodes and waiting steps; only of a run in one process
         policy.pt    the best policy by then
 
@@ -60,6 +60,7 @@ class Checkpoint(NamedTuple):
     """A checkpoint that was read, but for the replay's rows."""
 
     path: Path
+    has_replay: bool
     step: int  # rows inserted
     samples: int  # rows sampled
     update: int
@@ -103,10 +104,12 @@ def save_checkpoint(
 def write(place: Path, policy: Path, common: Common, agent: Agent, serial: dict[str, Any] | None) -> None:
     """Fill a checkpoint's folder."""
     counters = {"step": common.steps, "samples": common.limiter.samples, "update": agent.updates}
+    has_replay = common.config.checkpoint_replay
     arrays: dict[str, NDArray[Any]] = {} if serial is None else serial["arrays"]
     told = None if serial is None else {name: part for name, part in serial.items() if name != "arrays"}
     # The limiter's counters come first: rows that actors add meanwhile are then sampled once more, not once less.
-    (place / "state.json").write_text(json.dumps({"format": FORMAT, **counters, "serial": told}))
+    state = {"format": FORMAT, **counters, "has_replay": has_replay, "serial": told}
+    (place / "state.json").write_text(json.dumps(state))
     if arrays:
         np.savez(place / "actor.npz", allow_pickle=False, **arrays)
     pulled = common.mailbox.pull(0)
@@ -117,7 +120,8 @@ def write(place: Path, policy: Path, common: Common, agent: Agent, serial: dict[
         "random": torch.get_rng_state(),
     }
     write_tensors(place / "agent.pt", contents)
-    common.replay.save(place / "replay.npz")
+    if has_replay:
+        common.replay.save(place / "replay.npz")
     if policy.is_file():
         shutil.copyfile(policy, place / "policy.pt")
     for path in [*place.iterdir(), place]:
@@ -165,10 +169,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
         if serial is not None:
             with np.load(path / "actor.npz", allow_pickle=False) as file:
                 serial["arrays"] = {name: file[name] for name in file.files}
-        if not (path / "replay.npz").is_file():
+        has_replay = bool(state["has_replay"])
+        if has_replay and not (path / "replay.npz").is_file():
             raise ValueError("replay.npz is missing")
         return Checkpoint(
             path=path,
+            has_replay=has_replay,
             step=int(state["step"]),
             samples=int(state["samples"]),
             update=int(state["update"]),
@@ -202,14 +208,15 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
 def restore_learner(
     checkpoint: Checkpoint, agent: Agent, replay: MPPrioritizedReplayBuffer
 ) -> NDArray[np.float32]:
-    """Give agent and replay the state of a checkpoint; return the weights that the mailbox held.
+    """Give the agent, and the replay if it was kept, the state of a checkpoint; return the weights of the mailbox.
 
     Raises:
         DamagedCheckpoint: If a part doesn't fit.
     """
     try:
         agent.load_state_dict(checkpoint.agent)
-        replay.load(checkpoint.path / "replay.npz")
+        if checkpoint.has_replay:
+            replay.load(checkpoint.path / "replay.npz")
     except DAMAGE as error:
         raise DamagedCheckpoint(f"{checkpoint.path} can't be used: {error}") from error
     return checkpoint.published

@@ -129,7 +129,12 @@ def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) ->
 
 
 def make_common(
-    config: Config, spaces: Spaces, seeds: RunSeeds, weight_count: int, first_update: int = 0
+    config: Config,
+    spaces: Spaces,
+    seeds: RunSeeds,
+    weight_count: int,
+    first_update: int = 0,
+    first_step: int = 0,
 ) -> Common:
     """Reserve the shared memory of a run.
 
@@ -139,6 +144,7 @@ def make_common(
         seeds: Of the run.
         weight_count: The length of the vector that the mailbox holds.
         first_update: Updates made before.
+        first_step: Steps made before whose rows are gone.
 
     Raises:
         MemoryError: If there is less room than the replay may come to need.
@@ -152,7 +158,7 @@ def make_common(
         replay=make_replay(config, spaces, seeds.replay),
         limiter=SamplesPerInsert(
             config.samples_per_insert,
-            min_size=config.replay_start,
+            min_size=first_step + config.replay_start,
             error_buffer=max(1.0, rows * config.samples_per_insert) + config.batch_size,
         ),
         mailbox=Mailbox(weight_count),

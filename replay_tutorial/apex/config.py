@@ -102,6 +102,8 @@ class Config:
     """Show a progress bar."""
     checkpoint_seconds: float = 120.0
     """Seconds between checkpoints; more is lost in a crash if it is longer."""
+    checkpoint_replay: bool = True
+    """Keep the replay in checkpoints; else they are small, and a resumed run first collects replay_start new rows."""
     checkpoint_steps: int = 20_000
     """Environment steps between checkpoints with 0 actors, where nothing may depend on time."""
     restart_limit: int = 5

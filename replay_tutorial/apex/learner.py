@@ -73,7 +73,7 @@ class Learner:
         ages = common.replay.get_next_index() - sample.indexes  # int64[B], in rows
         values = {
             **update.metrics,
-            "replay_ratio": common.limiter.samples / max(1, common.limiter.inserts),
+            "replay_ratio": self.agent.updates * common.config.batch_size / max(1, common.steps),
             "stale_updates": float(common.replay.stale_updates),
         }
         of_batch = {"priority": update.priorities, "weight": np.asarray(sample.weights), "row_age": ages}

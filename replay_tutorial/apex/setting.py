@@ -80,9 +80,11 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
     checkpoint = newest_checkpoint(folder.path)
     spaces, seeds = spaces_of(config.environment), RunSeeds(config)
     policy = make_policy(config, spaces)
-    common = make_common(config, spaces, seeds, policy.weight_count, checkpoint.update)
+    # Without its rows nothing is owed: the replay starts anew, and so do the samples that are counted against it.
+    gone, samples = (0, checkpoint.samples) if checkpoint.has_replay else (checkpoint.step, 0)
+    common = make_common(config, spaces, seeds, policy.weight_count, checkpoint.update, gone)
     common.limiter.inserted(checkpoint.step)
-    common.limiter.sampled(checkpoint.samples)
+    common.limiter.sampled(samples)
     place = folder.path / "policy.pt"
     if checkpoint.serial is not None or not place.exists():
         # With other processes the best policy may well be newer than the checkpoint, and stays.

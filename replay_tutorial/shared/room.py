@@ -25,8 +25,8 @@ def check_room(size: int, path: Path | None) -> None:
     if room is not None and size > room:
         where = "memory" if path is None else f"disk below {path.parent}"
         raise MemoryError(
-            f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. Keep fewer or "
-            "smaller transitions, or give a path on a disk with more room."
+            f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. Lower the "
+            "capacity, or give a path on a disk with more room."
         )
 
 

@@ -67,3 +67,7 @@ def test_record_is_written(tmp_path, capsys):
     ]
     assert all(np.size(outcome["updates"]) == 2 for outcome in record["outcomes"])
     assert "| 3 | alpha 1 |" in capsys.readouterr().out
+    page = tmp_path / "page.md"
+    page.write_text("<!-- cliffwalk:begin -->\n<!-- cliffwalk:end -->\n")
+    assert main(["bench", "cliffwalk", "--states", "2", "--runs", "1", "--markdown", str(page)]) == 0
+    assert "| 2 | alpha 0.6 |" in page.read_text()

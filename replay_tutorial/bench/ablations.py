@@ -151,7 +151,7 @@ def table_of(records: dict[str, dict[str, Any]]) -> str:
                     )
                 )
     for environment, record in records.items():
-        about = Provenance(record["command"], record["date"], record["machine"], record["versions"])
+        about = Provenance.read(record)
         lines += ["", f"{environment}: {record['total_steps']:,} steps a run. {about}"]
     return "\n".join(lines) + "\n"
 

@@ -11,10 +11,8 @@ Paper: Schaul et al. 2016, section 3.1 and appendix B.1.
 """
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -22,9 +20,11 @@ from numpy.typing import NDArray
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.record import add_outputs, hand_over, table
 
 PROGRAM = "python -m replay_tutorial bench cliffwalk"
 ALPHAS: dict[str, float | None] = {"uniform": None, "alpha 0": 0.0, "alpha 0.6": 0.6, "alpha 1": 1.0}
+HEADS = ("states", "contestant", "updates: median (least to most)", "times fewer than uniform")
 STEP_SIZE = 0.25
 GOOD_ENOUGH = 1e-3  # mean squared error of the table
 FIELDS = {
@@ -141,16 +141,14 @@ def contest(states: int, runs: int, contestants: Sequence[str]) -> list[Outcome]
     ]
 
 
-def table_lines(outcomes: Sequence[Outcome]) -> list[str]:
-    """The outcomes for one number of states as lines of a Markdown table; the first is compared with."""
-    lines: list[str] = []
+def cells_of(outcomes: Sequence[Outcome]) -> list[list[str]]:
+    """The outcomes for one number of states as rows of the table; the first is compared with."""
+    rows: list[list[str]] = []
     for outcome in outcomes:
-        low, high = min(outcome.updates), max(outcome.updates)
-        lines.append(
-            f"| {outcome.states} | {outcome.contestant} | {outcome.median:,.0f} ({low:,} to {high:,}) "
-            f"| {outcomes[0].median / outcome.median:.2f} |"
-        )
-    return lines
+        updates = f"{outcome.median:,.0f} ({min(outcome.updates):,} to {max(outcome.updates):,})"
+        ratio = f"{outcomes[0].median / outcome.median:.2f}"
+        rows.append([str(outcome.states), outcome.contestant, updates, ratio])
+    return rows
 
 
 def parser() -> argparse.ArgumentParser:
@@ -162,7 +160,7 @@ def parser() -> argparse.ArgumentParser:
         "--states", type=int, nargs="+", default=[8, 10, 12], help="lengths of the walk (default: 8 10 12)"
     )
     arguments.add_argument("--runs", type=int, default=10, help="of each contestant (default: %(default)s)")
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
+    add_outputs(arguments, "cliffwalk")
     return arguments
 
 
@@ -173,24 +171,20 @@ def main(argv: Sequence[str]) -> int:
         argv: What follows `bench cliffwalk` on the command line.
 
     Returns:
-        The exit status: 0.
+        The exit status: 0, or 1 if the table could not be written.
     """
     given = parser()
     arguments = given.parse_args(argv)
     if min(arguments.states) < 2 or max(arguments.states) > 20 or arguments.runs < 1:
         given.error("--states must lie between 2 and 20, and --runs must be at least 1")
     outcomes: list[Outcome] = []
-    print("| states | contestant | updates: median (least to most) | times fewer than uniform |")
-    print("| ---: | --- | ---: | ---: |")
+    rows: list[list[str]] = []
     for states in arguments.states:
         group = contest(states, arguments.runs, list(ALPHAS))
-        print("\n".join(table_lines(group)), flush=True)
         outcomes += group
-    if arguments.json is not None:
-        whole = {
-            "benchmark": "cliffwalk",
-            **Provenance.of(PROGRAM, argv)._asdict(),
-            "outcomes": [asdict(outcome) for outcome in outcomes],
-        }
-        arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-    return 0
+        rows += cells_of(group)
+    about = f"Medians of {arguments.runs} runs; the counts do not depend on the machine."
+    body = {"outcomes": [asdict(outcome) for outcome in outcomes]}
+    return hand_over(
+        arguments, "cliffwalk", Provenance.of(PROGRAM, argv), body, [*table(HEADS, rows, words=2), "", about]
+    )

@@ -8,11 +8,11 @@ Left out: how busy the machine was; take the figures on an idle one.
 import os
 import platform
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 
 class Provenance(NamedTuple):
@@ -30,6 +30,11 @@ class Provenance(NamedTuple):
         versions = {"python": platform.python_version(), **{name: version_of(name) for name in names}}
         command = shlex.join([*program.split(), *argv])
         return cls(command, date.today().isoformat(), describe_machine(), versions)
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Self:
+        """Take it out of a record."""
+        return cls(*(record[name] for name in cls._fields))
 
     def __str__(self) -> str:
         """Return one sentence."""

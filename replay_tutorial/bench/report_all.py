@@ -29,7 +29,6 @@ class Step:
     mark: str  # of its table; its record is <mark>.json
     arguments: tuple[str, ...]  # of `bench`; {output} is the folder
     long: bool = False  # whether it is left out unless everything is asked for
-    table: bool = True  # whether it writes one
 
 
 def steps_of(full: bool) -> list[Step]:
@@ -50,8 +49,8 @@ def steps_of(full: bool) -> list[Step]:
         Step("throughput", ("throughput", "--chart", "{output}/throughput.svg"), long=True),
         Step("ablations", ("ablations", "--chart", "{output}/ablations.svg"), long=True),
         Step("faults", ("faults",), long=True),
-        Step("cliffwalk", ("cliffwalk", "--states", "8", "10", "12", "14"), long=True, table=False),
-        Step("learning", ("learning", "--output", "{output}"), long=True, table=False),
+        Step("cliffwalk", ("cliffwalk", "--states", "8", "10", "12", "14"), long=True),
+        Step("learning", ("learning", "--output", "{output}"), long=True),
     ]
     return [step for step in steps if full or not step.long]
 
@@ -67,28 +66,28 @@ def table_of(mark: str, page: Path) -> str:
     return text.partition(f"<!-- {mark}:begin -->\n")[2].partition(f"<!-- {mark}:end -->")[0]
 
 
-def command_of(step: Step, output: Path, page: Path | None) -> list[str]:
+def command_of(step: Step, output: Path, page: Path) -> list[str]:
     """What follows `bench`."""
     command = [argument.format(output=output.as_posix()) for argument in step.arguments]
     if step.arguments[0] not in ("article", "learning"):  # those name their records themselves
         command += ["--json", f"{output.as_posix()}/{step.mark}.json"]
-    return command if page is None else [*command, "--markdown", page.as_posix()]
+    return [*command, "--markdown", page.as_posix()]
 
 
 def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
     """Run one benchmark and copy its table to all its places; tells what went wrong, nothing if all is well."""
-    places = pages_with(step.mark, pages) if step.table else []
-    if step.table and not places:
+    places = pages_with(step.mark, pages)
+    if not places:
         return f"no page has the marks <!-- {step.mark}:begin --> and <!-- {step.mark}:end -->"
-    command = command_of(step, output, places[0] if places else None)
+    command = command_of(step, output, places[0])
     print(f"\nbench {' '.join(command)}", flush=True)
-    before = table_of(step.mark, places[0]) if places else ""
+    before = table_of(step.mark, places[0])
     try:
         whole = [sys.executable, "-m", "replay_tutorial", "bench", *command]
         status = subprocess.run(whole, timeout=TIMEOUT, check=False).returncode
     except subprocess.TimeoutExpired:
         return f"took more than {TIMEOUT:g} s"
-    table = table_of(step.mark, places[0]) if places else ""
+    table = table_of(step.mark, places[0])
     if table != before:
         for page in places[1:]:
             write_between_marks(page, step.mark, table)

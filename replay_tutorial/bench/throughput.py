@@ -147,7 +147,7 @@ def table_of(record: dict[str, Any], rounds: int, seconds: float) -> str:
         told = ", ".join(f"{part} {microseconds:.2f}" for part, microseconds in parts.items())
         unit = "step" if name == "actor" else "update"
         lines += ["", f"{name.capitalize()} alone, µs of one {unit}: {told}."]
-    about = Provenance(record["command"], record["date"], record["machine"], record["versions"])
+    about = Provenance.read(record)
     medians = f"Medians of {rounds} rounds of {seconds:g} s, quartiles in brackets; steps/s are those of all actors."
     return "\n".join([*lines, "", f"{record['environment']}. {medians} {about}"]) + "\n"
 

@@ -73,14 +73,16 @@ class Share:
 def our_works(capacity: int) -> dict[str, Work]:
     """The public calls, on full buffers."""
     ours, rng = Library(OURS, replay_tutorial, capacity), np.random.default_rng(2)
+    # With buffers of their own: else the next sample would take in the rows of a whole slot of adds.
+    other = Library(OURS, replay_tutorial, capacity)
     one, chunk = random_rows(rng, None), random_rows(rng, CHUNK)
     return {
         UNIFORM: ours.sampling(LEARNER_BATCH, prioritized=False),
         PAIR: ours.updating(LEARNER_BATCH),
-        "add 1, uniform": ours.adding(one, prioritized=False),
-        "add 1, prioritized": ours.adding(one, prioritized=True),
-        f"add {CHUNK}, uniform": ours.adding(chunk, prioritized=False),
-        f"add {CHUNK}, prioritized": ours.adding(chunk, prioritized=True),
+        "add 1, uniform": other.adding(one, prioritized=False),
+        "add 1, prioritized": other.adding(one, prioritized=True),
+        f"add {CHUNK}, uniform": other.adding(chunk, prioritized=False),
+        f"add {CHUNK}, prioritized": other.adding(chunk, prioritized=True),
     }
 
 

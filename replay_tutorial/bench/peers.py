@@ -2,8 +2,7 @@
 
 A peer turns an operation ("add these rows") into a work: a call without arguments, ready to be timed, with
 nothing between the clock and the library but that call. All peers hold the same rows, and get the same arrays
-by keyword. The ceiling is what NumPy needs to move the same bytes and nothing else: no drawing, no tree, no
-checks. Nobody who keeps rows in NumPy arrays can be faster.
+by keyword. The ceiling is what the barest NumPy call needs to move the same bytes: no drawing, no tree, no checks.
 
 Left out: libraries whose calls differ from cpprb's; `plain_python`, `frameworks` and `reverb` have a class for each.
 """

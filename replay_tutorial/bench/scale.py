@@ -38,7 +38,7 @@ TOLERANCE = 0.1
 FILL_CHUNK = 2**16
 READS, ADD, UNIFORM, PAIR = (
     f"{BATCH} bare random reads",
-    "add 1, prioritized",
+    f"add 1 + sample {BATCH}, prioritized",
     f"sample {BATCH}, uniform",
     f"sample {BATCH} + update {BATCH}, prioritized",
 )
@@ -70,8 +70,12 @@ class Pair:
             batch = prioritized.sample(batch_size)
             prioritized.update_priorities(batch["indexes"], next(priorities))
 
+        def add_and_sample() -> None:
+            prioritized.add(obs=row)  # the tree takes the row in when it is next drawn from
+            prioritized.sample(batch_size)
+
         return {
-            ADD: lambda: prioritized.add(obs=row),
+            ADD: add_and_sample,
             UNIFORM: lambda: uniform.sample(batch_size),
             PAIR: sample_and_update,
         }

@@ -160,10 +160,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         self._check_sample(batch_size)
         self._draw.take_in(self._ring.oldest_index, self._ring.next_index)
-        slots, weights = self._draw.draw(batch_size, beta, normalize, self._rng)
+        slots, indexes, weights = self._draw.draw(batch_size, beta, normalize, self._rng)
         batch = self._take(slots)
-        batch["indexes"] = self._ring.indexes(slots)
-        batch["weights"] = weights
+        batch["indexes"], batch["weights"] = indexes, weights
         return batch
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:

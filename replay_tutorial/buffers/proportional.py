@@ -14,9 +14,46 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import int64, kernel
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities, mass_of
-from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree, first_leaf, recompute_above
+from replay_tutorial.buffers.ring import newest_indexes
+from replay_tutorial.buffers.sum_tree import (
+    ROOT,
+    Masses,
+    Slots,
+    SumTree,
+    find_stratified,
+    first_leaf,
+    recompute_above,
+)
 
 NEVER_GIVEN_OUT = -1  # no number of rows: stands for an index that no row has had
+
+
+@kernel("float32[::1](float64[::1], float64[::1], float64, boolean)")
+def weigh(minima: Masses, masses: Masses, beta: float, in_buffer: bool) -> npt.NDArray[np.float32]:
+    """Give the weights of rows of these masses, the equation above; the least mass is the buffer's or the batch's."""
+    least = minima[ROOT] if in_buffer else masses.min()
+    weights = np.empty(masses.shape[0], np.float32)
+    for i in range(masses.shape[0]):
+        weights[i] = (least / masses[i]) ** beta
+    return weights
+
+
+@kernel(
+    "Tuple((int64[::1], int64[::1], float32[::1]))(float64[::1], float64[::1], float64[::1], int64, int64, float64,"
+    " boolean)"
+)
+def draw_weighed(
+    sums: Masses,
+    minima: Masses,
+    uniforms: Masses,
+    next_index: int,
+    capacity: int,
+    beta: float,
+    in_buffer: bool,
+) -> tuple[Slots, Slots, npt.NDArray[np.float32]]:
+    """Find slots for numbers in [0, 1), which are used up, with the indexes and weights of their rows."""
+    slots = find_stratified(sums, uniforms)
+    return slots, newest_indexes(slots, next_index, capacity), weigh(minima, uniforms, beta, in_buffer)
 
 
 @kernel(
@@ -85,12 +122,6 @@ def check_weighing(beta: float, normalize: str) -> None:
         raise ValueError(f'normalize must be "buffer" or "batch", not {normalize!r}.')
 
 
-def weigh(masses: Masses, tree: SumTree, beta: float, normalize: str) -> npt.NDArray[np.float32]:
-    """Give the weights of rows of these masses: float32[n], the equation above."""
-    least = tree.minimum if normalize == "buffer" else masses.min()
-    return ((least / masses) ** beta).astype(np.float32)
-
-
 class ProportionalDraw:
     """Draws slots of a ring in proportion to their masses.
 
@@ -117,15 +148,24 @@ class ProportionalDraw:
 
     def draw(
         self, batch_size: int, beta: float, normalize: str, rng: np.random.Generator
-    ) -> tuple[Slots, npt.NDArray[np.float32]]:
-        """Draw slots, stratified, and weigh them: int64[batch_size], float32[batch_size].
+    ) -> tuple[Slots, Slots, npt.NDArray[np.float32]]:
+        """Draw slots, stratified: int64[batch_size], their rows' indexes, int64, and weights, float32.
 
         Raises:
             ValueError: If beta or `normalize` is out of range, or every mass is 0.
         """
         check_weighing(beta, normalize)
-        slots, masses = self.tree.draw(batch_size, rng)
-        return slots, weigh(masses, self.tree, beta, normalize)
+        self.tree.check_total()
+        uniforms, capacity = rng.random(batch_size), len(self.priorities.masses)
+        return draw_weighed(
+            self.tree.sums,
+            self.tree.minima,
+            uniforms,
+            self._taken_in,
+            capacity,
+            beta,
+            normalize == "buffer",
+        )
 
     def update(self, indexes: Any, priorities: Any, oldest_index: int, next_index: int) -> None:
         """Set the masses of rows in the tree anew; see `PrioritizedReplayBuffer.update_priorities`."""

@@ -110,10 +110,6 @@ class Ring:
         take_rows(self._words, slots, copies)
         return copies.view(self._rows.dtype).reshape(-1)
 
-    def indexes(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Tell the indexes, int64[n], of the rows in `slots`: the newest that belong there."""
-        return newest_indexes(slots, self.next_index, self.capacity)
-
     def slots_in_order(self) -> npt.NDArray[np.int64]:
         """List the slots that hold rows, the oldest first."""
         return np.arange(self.oldest_index, self.next_index) % self.capacity

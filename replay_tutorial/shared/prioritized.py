@@ -167,7 +167,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
                 if self._frames is None
                 else self._with_frames(self._frames, rows, indexes, masses, draw)
             )
-            weights = weigh(masses, draw.tree, beta, normalize)
+            weights = weigh(draw.tree.minima, masses, beta, normalize == "buffer")
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
 

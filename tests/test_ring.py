@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainBuffer, assert_rows_among, assert_same_columns
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.buffers.ring import below
 
 ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (3, 4)},
@@ -218,3 +219,15 @@ def test_huge_buffer_is_made_without_touching_its_memory():
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     )  # kB; bytes on macOS, where it is greater
     assert grown < 100_000_000
+
+
+class Greatest:
+    """A source of randomness that gives the greatest number below 1, which comes once in 2^53 times."""
+
+    def random(self, count):
+        return np.full(count, np.nextafter(1.0, 0.0))
+
+
+@given(limit=st.integers(1, 2**50))
+def test_drawn_numbers_stay_below_the_limit(limit):
+    assert below(limit, 3, Greatest()).tolist() == [limit - 1] * 3

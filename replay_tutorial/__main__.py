@@ -66,8 +66,7 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     """Do a run and print what it came to, or why it didn't."""
     from replay_tutorial.apex.checkpoint import DamagedCheckpoint
     from replay_tutorial.apex.environments import UnsupportedEnvironment
-    from replay_tutorial.apex.run import NothingToDo
-    from replay_tutorial.apex.setting import UnusableDevice
+    from replay_tutorial.apex.setting import NothingToDo, UnusableDevice
     from replay_tutorial.apex.supervisor import ProcessDied
 
     try:

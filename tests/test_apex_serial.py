@@ -17,6 +17,7 @@ from replay_tutorial.apex.environments import spaces_of
 from replay_tutorial.apex.record import TIMES, Recorder
 from replay_tutorial.apex.run import resume, train
 from replay_tutorial.apex.run_folder import RunFolder
+from replay_tutorial.apex.setting import NothingToDo
 
 SHORT = {
     "actors": 0,
@@ -154,7 +155,17 @@ def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
     assert records(runs[0].folder / "progress.csv") == records(runs[1].folder / "progress.csv")
 
 
-def test_spent_budget_is_refused(tmp_path):
+def contents(folder):
+    """All files of a folder, byte by byte."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_spent_budget_is_refused_and_nothing_is_changed(tmp_path):
     run = train(short(tmp_path, total_steps=400))
-    with pytest.raises(ValueError, match="--total-steps"):
+    before = contents(run.folder)
+    # The last look, after the checkpoint, has chosen this policy: the checkpoint knows nothing of it.
+    assert not (whole_checkpoints(run.folder)[-1][1] / "policy.pt").exists()
+    assert run.folder / "policy.pt" in before
+    with pytest.raises(NothingToDo, match="--total-steps"):
         resume(run.folder, progress=False)
+    assert contents(run.folder) == before

@@ -31,10 +31,6 @@ from replay_tutorial.apex.signals import stop_requests
 from replay_tutorial.apex.supervisor import ProcessDied
 
 
-class NothingToDo(ValueError):
-    """A run that is to be resumed has spent its budget; the message says how to give it more."""
-
-
 @dataclass(frozen=True)
 class Result:
     """What a run came to."""
@@ -93,11 +89,6 @@ def resume(
         config = replace(config, device=device)
     with one_thread():
         setting = resumed_setting(folder, config)
-        if setting.common.steps >= config.total_steps:
-            raise NothingToDo(
-                f"{path} has made {setting.common.steps:,} of its {config.total_steps:,} steps. "
-                "Give it a greater budget: --total-steps."
-            )
         folder.note_resumption(config, setting.common.steps)
         return finish(setting)
 

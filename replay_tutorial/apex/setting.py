@@ -25,6 +25,10 @@ class UnusableDevice(ValueError):
     """The learner can't train on the device that was asked for; the message says why."""
 
 
+class NothingToDo(ValueError):
+    """A run that is to be resumed has come to its end; the message says what would make it go on."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a run begins with."""
@@ -74,10 +78,16 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
         FileNotFoundError: If it has none.
+        NothingToDo: If the budget is spent.
         UnusableDevice: If the GPU that it had is not here.
     """
     check_device(config)
     checkpoint = newest_checkpoint(folder.path)
+    if checkpoint.step >= config.total_steps:
+        raise NothingToDo(
+            f"{folder.path} has made {checkpoint.step:,} of its {config.total_steps:,} steps. "
+            "Give it a greater budget: --total-steps."
+        )
     spaces, seeds = spaces_of(config.environment), RunSeeds(config)
     policy = make_policy(config, spaces)
     # Without its rows nothing is owed: the replay starts anew, and so do the samples that are counted against it.
@@ -85,6 +95,7 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
     common = make_common(config, spaces, seeds, policy.weight_count, checkpoint.update, gone)
     common.limiter.inserted(checkpoint.step)
     common.limiter.sampled(samples)
+    # Only from here on is the folder changed: a run that is refused stays as it is.
     place = folder.path / "policy.pt"
     if checkpoint.serial is not None or not place.exists():
         # With other processes the best policy may well be newer than the checkpoint, and stays.

@@ -34,6 +34,7 @@ def test_four_grey_pictures_are_seen_and_the_newest_is_the_last():
     spaces = spaces_of("ALE/Breakout-v5")
     assert spaces.observation_shape == (4, 84, 84)
     assert spaces.observation.dtype == np.uint8
+    assert spaces.stacked
     for before, (after, *_) in played(environment, 50):
         np.testing.assert_array_equal(after[:3], before[1:])
     assert after.max() > 100

@@ -110,7 +110,9 @@ def finish(setting: Setting) -> Result:
     run = run_parallel if config.actors else run_serial
     with (
         stop_requests() as stop,
-        Recorder(folder.path, config.total_steps, config.progress, common.steps) as recorder,
+        Recorder(
+            folder.path, config.total_steps, config.progress, common.steps, common.first_update
+        ) as recorder,
     ):
         try:
             end = run(setting, recorder, stop)

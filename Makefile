@@ -67,7 +67,8 @@ clean:
 # tianshou asks for an old virtualenv, and so for a filelock below the pinned one; neither is needed to replay.
 .venv/tianshou.stamp: .venv/peers.stamp
 	$(INSTALL) --no-deps tianshou==2.0.1 deepdiff==7.0.1 h5py==3.16.0 ordered-set==4.1.0 overrides==7.7.0 \
-		pandas==2.3.3 pettingzoo==1.27.0 sensai-utils==1.6.0 python-dateutil six tzdata \
+		pandas==2.3.3 pettingzoo==1.27.0 pytz==2026.6 sensai-utils==1.6.0 tqdm==4.70.1 python-dateutil six tzdata \
+		&& $(BIN)/python -c "import tianshou.data" \
 		|| echo "tianshou can't be installed here; it is left out."
 	@touch $@
 

@@ -21,7 +21,9 @@ def gathered(name):
         pytest.skip(f"{package} is not installed")
     with warnings.catch_warnings():  # others may warn of what they like, while the tests make errors of it
         warnings.simplefilter("ignore")
-        return contenders.gather(ROWS, 0.4, [name]).peers[0]
+        company = contenders.gather(ROWS, 0.4, [name])
+    assert company.peers[0].name == name, company.skipped
+    return company.peers[0]
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)

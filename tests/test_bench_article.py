@@ -2,12 +2,13 @@
 
 import importlib.util
 import json
+import sys
 import warnings
 
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import article, command, contenders, peers, plain_python, reverb
+from replay_tutorial.bench import article, command, contenders, peers, plain_python, reverb, scale
 from replay_tutorial.bench.timing import ElsewhereWork, Spread, seconds_for
 
 ROWS = 64
@@ -162,3 +163,31 @@ def test_buffers_leaves_a_cell_empty_where_a_peer_cannot(tmp_path):
     uniform, prioritized = lines[0].split("|"), lines[1].split("|")
     assert uniform[3].strip() and not prioritized[3].strip()
     assert len(uniform) == len(prioritized)
+
+
+@pytest.mark.parametrize(("benchmark", "option"), [("article", "--output"), ("scale", "--chart")])
+def test_missing_matplotlib_is_noticed_before_anything_is_measured(benchmark, option, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        pytest.fail("it measures")
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(contenders, "gather", fail)
+    monkeypatch.setattr(scale, "against_capacity", fail)
+    with pytest.raises(ImportError, match="matplotlib"):
+        command.main([benchmark, option, str(tmp_path / "out")])
+
+
+def test_record_and_tables_are_there_when_drawing_fails(tmp_path, monkeypatch):
+    charts = pytest.importorskip("replay_tutorial.bench.charts", reason="the charts need the extra `train`")
+    page = tmp_path / "buffers.md"
+    page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")
+
+    def draw(measured, output):
+        raise ValueError("no ink")
+
+    monkeypatch.setattr(charts, "draw", draw)
+    asked = ["--quick", "--peers", "deque", "--output", str(tmp_path), "--markdown", str(page)]
+    with pytest.raises(ValueError, match="no ink"):
+        command.main(["article", *asked])
+    assert json.loads((tmp_path / "article.json").read_text())["points"]
+    assert "| rows | ours |" in page.read_text()

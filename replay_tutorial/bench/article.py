@@ -7,6 +7,7 @@ Left out: `update_priorities`; `buffers` times it together with the sample that 
 """
 
 import argparse
+import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -166,6 +167,8 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     if options.rounds < 1:
         parser().error(f"--rounds {options.rounds}: at least 1 is needed")
+    if options.output is not None:
+        importlib.import_module("matplotlib")  # where it is missing, say so before anything is measured
     rounds = 2 if options.quick else options.rounds
     names = list(dict.fromkeys([OURS, *options.peers]))
     measured: list[Point] = []
@@ -204,16 +207,11 @@ def write(
     output: Path | None,
     markdown: Path | None,
 ) -> int:
-    """Write the record, the charts and the tables; return the exit status."""
+    """Write the record, the tables, and then the charts; return the exit status."""
     fields = " + ".join(map(str, FIELDS.values()))
     parts: list[str] = []
     for capacity, absent in skipped.items():
         here = [point for point in measured if point.capacity == capacity]
-        if output is not None:
-            from replay_tutorial.bench.charts import draw
-
-            output.mkdir(parents=True, exist_ok=True)
-            draw(here, output / f"article-{capacity}.svg")
         told = "".join(f" {name}: {reason}." for name, reason in absent.items())
         chart = f"![add and sample over the number of rows](article-{capacity}.svg)\n\n" if output else ""
         text = f"{verdict(here)}{f' Not measured:{told}' if told else ''}"
@@ -226,7 +224,15 @@ def write(
     )
     print(about)
     if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
         record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
         record["points"] = [asdict(point) for point in measured]
         (output / "article.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 0 if put_table(markdown, "article", f"{''.join(parts)}{about}\n") else 1
+    status = 0 if put_table(markdown, "article", f"{''.join(parts)}{about}\n") else 1
+    if output is not None:
+        from replay_tutorial.bench.charts import draw
+
+        for capacity in skipped:
+            here = [point for point in measured if point.capacity == capacity]
+            draw(here, output / f"article-{capacity}.svg")
+    return status

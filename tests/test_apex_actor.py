@@ -97,6 +97,12 @@ def test_finished_episodes_are_reported():
     assert [value for message in told for value in message.lengths] == [5] * 24
 
 
+def test_score_that_an_environment_reports_is_its_own_affair():
+    actor, *_ = actor_of("test_apex_environments:Scoring-v0")
+    episodes = actor.play()  # 12 steps: two whole episodes of each environment
+    assert (episodes.returns, episodes.lengths) == ([5.0] * 4, [5] * 4)
+
+
 def test_age_of_the_weights_is_counted_in_updates():
     actor, common, _ = actor_of(publish_interval=25)
     actor.pull_weights()

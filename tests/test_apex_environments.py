@@ -70,6 +70,14 @@ class Dying(Crashing):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Scoring(Counting):
+    """Reports its score so far, and a game that goes on, in words that others use, too."""
+
+    def step(self, action):
+        *step, _ = super().step(action)
+        return *step, {"score": 10.0 * self.step_number, "game_over": False}
+
+
 class FromTen(Counting):
     """Its actions are 10 and 11."""
 

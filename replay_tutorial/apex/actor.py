@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial import fields_from_spaces
 from replay_tutorial.apex.agent import exploration_ladder, make_policy
+from replay_tutorial.apex.atari import GAME_OVER, SCORE
 from replay_tutorial.apex.common import PATIENCE, Common, Tell, n_step_windows
 from replay_tutorial.apex.environments import make_environment, playable
 from replay_tutorial.apex.messages import Episodes, Note
@@ -111,14 +112,14 @@ class Actor:
                 observation, reward, terminated, truncated, info = env.step(action)
                 self.actions[number].append(action)
                 # An Atari game's reward is clipped, and an episode is one life: `info` has the game's own.
-                self.returns[number] += info.get("score", float(reward))
+                self.returns[number] += info.get(SCORE, float(reward))
                 self.steps["rew"][row, number] = reward
                 self.steps["terminated"][row, number] = terminated
                 self.steps["truncated"][row, number] = truncated
                 # Before any reset: after a truncation the target looks at this observation, not at the next start.
                 self.steps["next_obs"][row, number] = observation
                 if terminated or truncated:
-                    if info.get("game_over", True):
+                    if info.get(GAME_OVER, True):
                         episodes.returns.append(float(self.returns[number]))
                         episodes.lengths.append(len(self.actions[number]))
                         observation = self.begin_episode(number)
@@ -170,7 +171,7 @@ class Actor:
             over = False
             for action in playable(actions):
                 observation, _, terminated, truncated, info = env.step(action)
-                if over := bool(terminated or truncated) and info.get("game_over", True):
+                if over := bool(terminated or truncated) and info.get(GAME_OVER, True):
                     break
                 if terminated or truncated:
                     observation, _ = env.reset()

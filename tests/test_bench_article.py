@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import sys
 import warnings
 
@@ -88,6 +89,27 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     assert set(company.skipped) == set(reverb.WAYS)
     assert all("make bench-peers" in reason for reason in company.skipped.values())
     assert "left out above" in contenders.gather(2**17, 0.4, ["Reverb client"]).skipped["Reverb client"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell; Reverb is for Linux only")
+@pytest.mark.parametrize("end", ["exec 1>&- 0<&-; sleep 60", "printf '{\"seco'; exit 1"])
+def test_peer_whose_process_is_lost_is_dropped_and_the_others_go_on(end, tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    answers = """echo 'a line of some library'; echo '{"version": "0"}'; read order
+        for answer in 1 2 3 4 5 6 7; do echo '{"seconds": 0.01}'; read order; done"""
+    python.write_text(f"#!/bin/sh\n{answers}\necho 'no more memory' >&2; echo >&2; {end}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(python))
+    page = tmp_path / "buffers.md"
+    page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")
+    assert (
+        command.main(["article", "--quick", "--peers", "Reverb client", "deque", "--markdown", str(page)])
+        == 0
+    )
+    text = page.read_text()
+    assert "Not measured: Reverb client: from 'add" in text
+    assert "on, as its helper process has ended, last saying 'no more memory'." in text
+    assert text.count("Reverb client |") == 1, "what was measured before stays"
 
 
 @pytest.mark.parametrize("name", reverb.WAYS)

@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from replay_tutorial.bench import contenders
-from replay_tutorial.bench.peers import BETA, CEILING, FIELDS, OURS, Peer, random_rows
+from replay_tutorial.bench.peers import BETA, CEILING, FIELDS, OURS, Company, Peer, random_rows
 from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.report import figure, put_table
-from replay_tutorial.bench.timing import Spread, Work, measure
+from replay_tutorial.bench.reverb import HelperLost
+from replay_tutorial.bench.timing import FloatArray, Spread, Work, measure
 
 PROGRAM = "python -m replay_tutorial bench article"
 ARTICLE_ALPHA = 0.4
@@ -67,11 +68,26 @@ def works_at(panel: str, count: int, peers: Sequence[Peer]) -> dict[str, Work]:
     return {name: work for name, work in works.items() if work is not None}
 
 
-def points(setting: Setting, peers: Sequence[Peer], rounds: int, slot_seconds: float) -> Iterator[Point]:
+def seconds_at(
+    panel: str, count: int, company: Company, rounds: int, slot_seconds: float
+) -> dict[str, FloatArray]:
+    """Measure a point; a peer whose process is lost leaves the company, and the others go on without it."""
+    while True:
+        try:
+            works = works_at(panel, count, company.peers)
+            return measure(works, rounds=rounds, slot_seconds=slot_seconds)
+        except HelperLost as lost:
+            lost.peer.close()
+            company.peers.remove(lost.peer)
+            company.skipped[lost.peer.name] = f"from '{panel}' of {count} rows on, as {lost}"
+            print(f"{lost.peer.name}: {lost}", flush=True)
+
+
+def points(setting: Setting, company: Company, rounds: int, slot_seconds: float) -> Iterator[Point]:
     """Measure one point after the other, every peer in every round."""
     for panel in PANELS:
         for count in setting.adds if panel.startswith("add") else setting.batches:
-            seconds = measure(works_at(panel, count, peers), rounds=rounds, slot_seconds=slot_seconds)
+            seconds = seconds_at(panel, count, company, rounds, slot_seconds)
             yield Point(
                 setting.capacity,
                 panel,
@@ -183,7 +199,7 @@ def main(argv: Sequence[str]) -> int:
         for name, reason in company.skipped.items():
             print(f"{setting.capacity:,} rows, {name}: {reason}")
         try:
-            for point in points(setting, company.peers, rounds, 0.001 if options.quick else 0.005):
+            for point in points(setting, company, rounds, 0.001 if options.quick else 0.005):
                 print(line_of(point), flush=True)
                 measured.append(point)
         finally:

@@ -66,12 +66,14 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     """Do a run and print what it came to, or why it didn't."""
     from replay_tutorial.apex.checkpoint import DamagedCheckpoint
     from replay_tutorial.apex.environments import UnsupportedEnvironment
+    from replay_tutorial.apex.lock import RunInUse
     from replay_tutorial.apex.setting import NothingToDo, UnusableDevice
     from replay_tutorial.apex.supervisor import ProcessDied
 
+    refused = (UnsupportedEnvironment, DamagedCheckpoint, NothingToDo, RunInUse, UnusableDevice)
     try:
         result = run()
-    except (UnsupportedEnvironment, ProcessDied, DamagedCheckpoint, NothingToDo, UnusableDevice) as error:
+    except (*refused, ProcessDied) as error:
         sys.exit(f"{command}: {error}")
     except (MemoryError, OSError) as error:  # a full disk, for one
         sys.exit(f"{command}: {type(error).__name__}: {error}")

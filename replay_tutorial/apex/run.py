@@ -21,6 +21,7 @@ from replay_tutorial.apex.checkpoint import whole_checkpoints
 from replay_tutorial.apex.choose import Candidate
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.evaluate import Evaluation, evaluate
+from replay_tutorial.apex.lock import held
 from replay_tutorial.apex.parallel import run_parallel
 from replay_tutorial.apex.plot import draw_curves
 from replay_tutorial.apex.record import Recorder
@@ -61,7 +62,9 @@ def train(config: Config) -> Result:
             started then.
     """
     with one_thread():
-        return finish(new_setting(config))
+        setting = new_setting(config)
+        with held(setting.folder.path):
+            return finish(setting)
 
 
 def resume(
@@ -80,6 +83,7 @@ def resume(
         FileNotFoundError: If there is no such run, or it has no checkpoint.
         ProcessDied: As for `train`.
         NothingToDo: If the budget is spent.
+        RunInUse: If another process trains it.
     """
     folder = RunFolder.open(path)
     config = replace(folder.config(), progress=progress)
@@ -87,7 +91,7 @@ def resume(
         config = replace(config, total_steps=total_steps)
     if device is not None:
         config = replace(config, device=device)
-    with one_thread():
+    with one_thread(), held(path):
         setting = resumed_setting(folder, config)
         folder.note_resumption(config, setting.common.steps)
         return finish(setting)

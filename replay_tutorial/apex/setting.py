@@ -3,6 +3,7 @@
 # pyright: reportUnknownMemberType=false
 # (torch's own annotations are incomplete)
 
+import re
 import shutil
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -49,7 +50,7 @@ def new_setting(config: Config) -> Setting:
     Raises:
         MemoryError: If the replay doesn't fit into memory.
         UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported.
-        UnusableDevice: If there is no such GPU.
+        UnusableDevice: If there is no such device.
     """
     check_device(config)
     spaces = spaces_of(config.environment)
@@ -117,10 +118,17 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
 
 
 def check_device(config: Config) -> None:
-    """Refuse a GPU that isn't there, before a process starts."""
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
+    """Refuse a device that isn't there, before a process starts."""
+    name, there = config.device, torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name in ("auto", "cpu"):
+        return
+    number = re.fullmatch(r"cuda(?::(\d+))?", name)
+    if number is None:
+        raise UnusableDevice(f"device is {name}; it must be cpu, cuda, cuda:1, ... or auto.")
+    if int(number[1] or 0) >= there:
+        finds = f"{there} of them, counted from 0" if there else "none"
         raise UnusableDevice(
-            f"device is {config.device}, but torch finds no GPU. --device auto takes one only if it is there."
+            f"device is {name}, a GPU, but torch finds {finds}. --device auto takes one only if it is there."
         )
 
 

@@ -65,6 +65,9 @@ def test_deque_holds_the_rows_and_drops_the_oldest():
     rows = peers.random_rows(np.random.default_rng(3), 11)
     deque.adding(rows, prioritized=False)()
     assert len(deque.memory) == ROWS
+    tuples = {id(transition) for transition in deque.memory}
+    deque.adding(rows, prioritized=False)()
+    assert tuples.isdisjoint(map(id, list(deque.memory)[-11:])), "a tuple is made for each row"
     assert np.array_equal(deque.memory[-1][0], rows["obs"][10])
     assert [field.shape for field in deque.sampling(5, prioritized=False)()] == [
         (5, shape) for shape in peers.FIELDS.values()
@@ -92,7 +95,7 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell; Reverb is for Linux only")
-@pytest.mark.parametrize("end", ["exec 1>&- 0<&-; sleep 60", "printf '{\"seco'; exit 1"])
+@pytest.mark.parametrize("end", ["exec sleep 60 1>&- 0<&-", "printf '{\"seco'; exit 1"])
 def test_peer_whose_process_is_lost_is_dropped_and_the_others_go_on(end, tmp_path, monkeypatch):
     python = tmp_path / "python"
     answers = """echo 'a line of some library'; echo '{"version": "0"}'; read order
@@ -107,7 +110,7 @@ def test_peer_whose_process_is_lost_is_dropped_and_the_others_go_on(end, tmp_pat
         == 0
     )
     text = page.read_text()
-    assert "Not measured: Reverb client: from 'add" in text
+    assert "Not measured: Reverb client: from 'sample" in text
     assert "on, as its helper process has ended, last saying 'no more memory'." in text
     assert text.count("Reverb client |") == 1, "what was measured before stays"
 
@@ -163,7 +166,9 @@ def test_article_measures_every_point_and_writes_record_chart_and_tables(tmp_pat
     assert command.main(["article", *arguments]) == 0
     record = json.loads((tmp_path / "figures" / "article.json").read_text())
     assert [(p["panel"], p["rows"]) for p in record["points"]] == [
-        (panel, count) for panel in article.PANELS for count in ((1, 11) if "add" in panel else (2, 8))
+        (panel, count)
+        for panel in (*article.PANELS[2:], *article.PANELS[:2])  # adding leaves a few rows many times
+        for count in ((1, 11) if "add" in panel else (2, 8))
     ]
     for measured in record["points"]:
         other = "deque" if measured["panel"].endswith("uniform") else "Python sum tree"

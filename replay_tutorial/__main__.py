@@ -131,7 +131,9 @@ def play(arguments: Sequence[str]) -> int:
         description="Draw a greedy episode with the policy of a run as a GIF.",
     )
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--output", type=Path, help="the GIF (default: play.gif in the run's folder)")
+    parser.add_argument(
+        "--output", type=Path, help="the GIF, named .gif (default: play.gif in the run's folder)"
+    )
     parser.add_argument(
         "--seed", type=int, default=1_000_000, help="decides the episode (default: %(default)s)"
     )

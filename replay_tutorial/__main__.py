@@ -85,10 +85,13 @@ def report(command: str, run: "Callable[[], Result]") -> int:
         print(result.evaluation)
     print(f"run folder      {result.folder}")
     print(f"learning curve  {result.folder / 'learning_curve.png'}")
+    if not result.interrupted:
+        return 0
     if result.end == "interrupted":
         print(f"to go on        python -m replay_tutorial resume {result.folder}")
-        return INTERRUPTED
-    return 0
+    else:
+        print(f"to evaluate     python -m replay_tutorial evaluate {result.folder}")
+    return INTERRUPTED
 
 
 def evaluate(arguments: Sequence[str]) -> int:

@@ -14,8 +14,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from replay_tutorial.apex.checkpoint import whole_checkpoints
 from replay_tutorial.apex.choose import Candidate
@@ -28,7 +30,7 @@ from replay_tutorial.apex.record import Recorder
 from replay_tutorial.apex.run_folder import RunFolder
 from replay_tutorial.apex.serial import run_serial
 from replay_tutorial.apex.setting import End, Setting, new_setting, resumed_setting
-from replay_tutorial.apex.signals import stop_requests
+from replay_tutorial.apex.signals import StopRequest, stop_requests
 from replay_tutorial.apex.supervisor import ProcessDied
 
 
@@ -38,7 +40,10 @@ class Result:
 
     folder: Path
     end: End
-    evaluation: Evaluation | None  # of the chosen policy, on fresh episodes; None if interrupted
+    evaluation: (
+        Evaluation | None
+    )  # of the chosen policy, on fresh episodes; None if interrupted before its end
+    interrupted: bool  # while it learned, or in this evaluation
     policy_step: int  # environment steps when the policy was chosen
     steps: int  # environment steps of all actors
     updates: int  # of the learner
@@ -109,30 +114,31 @@ def one_thread() -> Generator[None]:
 
 
 def finish(setting: Setting) -> Result:
-    """Train, then evaluate, then draw."""
+    """Train, then draw, then evaluate."""
     config, common, folder = setting.common.config, setting.common, setting.folder
     run = run_parallel if config.actors else run_serial
-    with (
-        stop_requests() as stop,
-        Recorder(
+    with stop_requests() as stop:
+        with Recorder(
             folder.path, config.total_steps, config.progress, common.steps, common.first_update
-        ) as recorder,
-    ):
-        try:
-            end = run(setting, recorder, stop)
-        except ProcessDied as error:
-            raise ProcessDied(f"{error}\n{way_on(folder.path)}") from None
-        seconds = recorder.seconds
-    chosen = folder.load_best()
-    evaluation = None
-    if chosen is not None and end != "interrupted":
-        evaluation = final_evaluation(setting, chosen)
-        folder.save_evaluation(evaluation, chosen.step, seconds)
-    draw_curves([folder.path], folder.path / "learning_curve.png")
+        ) as recorder:
+            try:
+                end = run(setting, recorder, stop)
+            except ProcessDied as error:
+                raise ProcessDied(f"{error}\n{way_on(folder.path)}") from None
+            seconds = recorder.seconds
+        # Before the evaluation, which may take long: whoever interrupts that has the curve.
+        draw_curves([folder.path], folder.path / "learning_curve.png")
+        chosen = folder.load_best()
+        evaluation = None
+        if chosen is not None and end != "interrupted":
+            evaluation = final_evaluation(setting, chosen, stop)
+            if evaluation is not None:
+                folder.save_evaluation(evaluation, chosen.step, seconds)
     return Result(
         folder=folder.path,
         end=end,
         evaluation=evaluation,
+        interrupted=end == "interrupted" or (chosen is not None and evaluation is None),
         policy_step=0 if chosen is None else chosen.step,
         steps=common.steps,
         updates=common.updates,
@@ -148,10 +154,21 @@ def way_on(run: Path) -> str:
     return f"The newest checkpoint is {checkpoints[-1][1]}. To go on: python -m replay_tutorial resume {run}"
 
 
-def final_evaluation(setting: Setting, chosen: Candidate) -> Evaluation:
-    """Measure the chosen policy on episodes that played no part in choosing it."""
+class Stopped(Exception):
+    """Ends an evaluation from within."""
+
+
+def final_evaluation(setting: Setting, chosen: Candidate, stop: StopRequest) -> Evaluation | None:
+    """Measure the chosen policy on episodes that played no part in choosing it; None if somebody stops it."""
     config, policy = setting.common.config, setting.policy
     policy.set_weights(chosen.weights)
-    return evaluate(
-        policy.act_greedily, config.environment, setting.seeds.final, config.evaluation_step_limit
-    )
+
+    def act(observations: NDArray[Any]) -> NDArray[Any]:
+        if stop.received:
+            raise Stopped
+        return policy.act_greedily(observations)
+
+    try:
+        return evaluate(act, config.environment, setting.seeds.final, config.evaluation_step_limit)
+    except Stopped:
+        return None

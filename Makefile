@@ -4,6 +4,7 @@
 #   make docs     build the site into site/
 #   make bench    measure the buffers beside cpprb
 #   make bench-peers  measure them beside every library there is, and draw the charts
+#   make report   take every figure of the site and the README again; ARGS=--full for what trains, too
 #   make format   put the code into the one format
 #   make clean    remove .venv and everything that was built
 #
@@ -23,7 +24,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test docs bench bench-peers format clean
+.PHONY: train test docs bench bench-peers report format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -47,6 +48,9 @@ bench-peers: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench article --output docs/measurements \
 		--markdown docs/measurements/buffers.md $(ARGS)
 
+report: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
+	$(BIN)/python -m replay_tutorial bench report $(ARGS)
+
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -67,7 +71,8 @@ clean:
 # tianshou asks for an old virtualenv, and so for a filelock below the pinned one; neither is needed to replay.
 .venv/tianshou.stamp: .venv/peers.stamp
 	$(INSTALL) --no-deps tianshou==2.0.1 deepdiff==7.0.1 h5py==3.16.0 ordered-set==4.1.0 overrides==7.7.0 \
-		pandas==2.3.3 pettingzoo==1.27.0 sensai-utils==1.6.0 python-dateutil six tzdata \
+		pandas==2.3.3 pettingzoo==1.27.0 pytz==2026.6 sensai-utils==1.6.0 tqdm==4.70.1 python-dateutil six tzdata \
+		&& $(BIN)/python -c "import tianshou.data" \
 		|| echo "tianshou can't be installed here; it is left out."
 	@touch $@
 
@@ -87,5 +92,5 @@ EXTRAS_train := train
 EXTRAS_test := train,atari,box2d,peers,bench,docs,dev
 EXTRAS_docs := docs
 EXTRAS_bench := bench
-EXTRAS_peers := train,bench,peers,contenders
+EXTRAS_peers := train,box2d,bench,peers,contenders
 EXTRAS_dev := dev

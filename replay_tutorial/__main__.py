@@ -66,13 +66,14 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     """Do a run and print what it came to, or why it didn't."""
     from replay_tutorial.apex.checkpoint import DamagedCheckpoint
     from replay_tutorial.apex.environments import UnsupportedEnvironment
-    from replay_tutorial.apex.run import NothingToDo
-    from replay_tutorial.apex.setting import UnusableDevice
+    from replay_tutorial.apex.lock import RunInUse
+    from replay_tutorial.apex.setting import NothingToDo, UnusableDevice
     from replay_tutorial.apex.supervisor import ProcessDied
 
+    refused = (UnsupportedEnvironment, DamagedCheckpoint, NothingToDo, RunInUse, UnusableDevice)
     try:
         result = run()
-    except (UnsupportedEnvironment, ProcessDied, DamagedCheckpoint, NothingToDo, UnusableDevice) as error:
+    except (*refused, ProcessDied) as error:
         sys.exit(f"{command}: {error}")
     except (MemoryError, OSError) as error:  # a full disk, for one
         sys.exit(f"{command}: {type(error).__name__}: {error}")
@@ -84,10 +85,13 @@ def report(command: str, run: "Callable[[], Result]") -> int:
         print(result.evaluation)
     print(f"run folder      {result.folder}")
     print(f"learning curve  {result.folder / 'learning_curve.png'}")
+    if not result.interrupted:
+        return 0
     if result.end == "interrupted":
         print(f"to go on        python -m replay_tutorial resume {result.folder}")
-        return INTERRUPTED
-    return 0
+    else:
+        print(f"to evaluate     python -m replay_tutorial evaluate {result.folder}")
+    return INTERRUPTED
 
 
 def evaluate(arguments: Sequence[str]) -> int:
@@ -130,7 +134,9 @@ def play(arguments: Sequence[str]) -> int:
         description="Draw a greedy episode with the policy of a run as a GIF.",
     )
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--output", type=Path, help="the GIF (default: play.gif in the run's folder)")
+    parser.add_argument(
+        "--output", type=Path, help="the GIF, named .gif (default: play.gif in the run's folder)"
+    )
     parser.add_argument(
         "--seed", type=int, default=1_000_000, help="decides the episode (default: %(default)s)"
     )

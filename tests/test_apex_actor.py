@@ -97,6 +97,12 @@ def test_finished_episodes_are_reported():
     assert [value for message in told for value in message.lengths] == [5] * 24
 
 
+def test_score_that_an_environment_reports_is_its_own_affair():
+    actor, *_ = actor_of("test_apex_environments:Scoring-v0")
+    episodes = actor.play()  # 12 steps: two whole episodes of each environment
+    assert (episodes.returns, episodes.lengths) == ([5.0] * 4, [5] * 4)
+
+
 def test_age_of_the_weights_is_counted_in_updates():
     actor, common, _ = actor_of(publish_interval=25)
     actor.pull_weights()
@@ -161,7 +167,7 @@ def played(actor, rounds):
 
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 def test_restored_actor_goes_on_as_the_one_whose_state_was_copied(before):
-    actor, common, told = actor_of("CartPole-v1", send_interval=7)
+    actor, common, told = actor_of("CartPole-v1", send_interval=7, actors=0)
     actor.pull_weights()
     list(played(actor, before))
     state = actor.state()
@@ -171,11 +177,18 @@ def test_restored_actor_goes_on_as_the_one_whose_state_was_copied(before):
     assert list(played(other, 4)) == list(played(actor, 4))
     assert other.state()["seeds"] == actor.state()["seeds"]
     assert other.state()["returns"] == actor.state()["returns"]
+    assert other.lengths == actor.lengths == [len(actions) for actions in actor.actions]
     assert told == []
 
 
+def test_actor_beside_others_keeps_no_actions_of_an_episode_without_end():
+    actor, *_ = actor_of("test_apex_environments:Endless-v0", actors=1)
+    list(played(actor, 3))
+    assert (actor.lengths, actor.actions) == ([36, 36], [[], []])
+
+
 def test_environment_that_does_not_repeat_itself_begins_a_new_episode():
-    actor, common, told = actor_of(send_interval=12)
+    actor, common, told = actor_of(send_interval=12, actors=0)
     list(played(actor, 1))  # 2 whole episodes and 2 steps of a third, which knows that it is the third
     state = actor.state()
     other = Actor(common, 0, RunSeeds(common.config).actor(0, 0, 9), told.append)

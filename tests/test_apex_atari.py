@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from replay_tutorial.apex.agent import make_agent, make_policy
+from replay_tutorial.apex.atari import GAME_OVER, SCORE
 from replay_tutorial.apex.common import make_replay, n_step_windows
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.environments import UnsupportedEnvironment, make_environment, spaces_of
@@ -34,6 +35,7 @@ def test_four_grey_pictures_are_seen_and_the_newest_is_the_last():
     spaces = spaces_of("ALE/Breakout-v5")
     assert spaces.observation_shape == (4, 84, 84)
     assert spaces.observation.dtype == np.uint8
+    assert spaces.stacked
     for before, (after, *_) in played(environment, 50):
         np.testing.assert_array_equal(after[:3], before[1:])
     assert after.max() > 100
@@ -43,12 +45,12 @@ def test_four_grey_pictures_are_seen_and_the_newest_is_the_last():
 def test_each_life_is_an_episode_to_learn_from_and_the_score_is_that_of_the_whole_game():
     environment = make_environment("ALE/Breakout-v5", training=True)
     steps = [step for _, step in played(environment, 700)]
-    ends = [(info["lives"], info["game_over"]) for _, _, terminated, _, info in steps if terminated]
+    ends = [(info["lives"], info[GAME_OVER]) for _, _, terminated, _, info in steps if terminated]
     # Five lives a game, and the next game begins only after the fifth.
     expected = [(4, False), (3, False), (2, False), (1, False), (0, True)] * len(ends)
     assert ends == expected[: len(ends)]
     assert len(ends) > 5
-    rewards, scores = [float(step[1]) for step in steps], [step[4]["score"] for step in steps]
+    rewards, scores = [float(step[1]) for step in steps], [step[4][SCORE] for step in steps]
     assert rewards == np.sign(scores).tolist()
     assert sum(rewards) > 0
 
@@ -57,7 +59,7 @@ def test_rewards_to_learn_from_are_clipped_and_the_score_is_kept():
     environment = make_environment("ALE/MsPacman-v5", training=True)
     steps = [step for _, step in played(environment, 200)]
     assert {float(reward) for _, reward, *_ in steps} == {0.0, 1.0}
-    assert max(info["score"] for *_, info in steps) >= 10.0
+    assert max(info[SCORE] for *_, info in steps) >= 10.0
 
 
 def test_evaluated_game_goes_on_after_a_lost_life_and_pays_in_full():

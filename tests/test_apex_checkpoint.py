@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -120,10 +121,46 @@ def test_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, part):
         common.limiter.inserted(10)
     (tmp_path / "checkpoints" / "0002_step_60" / part).unlink()
     assert newest_checkpoint(tmp_path).step == 50
-    if part != "replay.npz":
-        (tmp_path / "checkpoints" / "0001_step_50" / part).write_bytes(b"half of i")
-        with pytest.raises(DamagedCheckpoint, match=r"(?s)0002_step_60.*0001_step_50"):
-            newest_checkpoint(tmp_path)
+    (tmp_path / "checkpoints" / "0001_step_50" / part).write_bytes(b"half of i")
+    with pytest.raises(DamagedCheckpoint, match=r"(?s)0002_step_60.*0001_step_50"):
+        newest_checkpoint(tmp_path)
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def rewritten(change):
+    """Write all parts of a zip once more, but for what `change` makes of them: None leaves one out."""
+
+    def damage(file):
+        with zipfile.ZipFile(file) as container:
+            parts = {name: container.read(name) for name in container.namelist()}
+        with zipfile.ZipFile(file, "w") as container:
+            for name, part in parts.items():
+                if (changed := change(name, part)) is not None:
+                    container.writestr(name, changed)
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut,
+        rewritten(lambda name, part: None if name == "masses.npy" else part),
+        rewritten(lambda name, part: part[:-8] if name == "rows.npy" else part),
+        rewritten(lambda name, part: b"{" if name == "state.json" else part),
+    ],
+    ids=["cut", "a part is missing", "a part is short", "no state"],
+)
+def test_rows_that_are_not_whole_give_way_to_the_checkpoint_before(tmp_path, damage):
+    common, agent = parts()
+    for _ in range(2):
+        save_checkpoint(tmp_path, common, agent)
+        common.limiter.inserted(10)
+    damage(tmp_path / "checkpoints" / "0002_step_60" / "replay.npz")
+    assert newest_checkpoint(tmp_path).step == 50
 
 
 def test_rows_can_be_left_out(tmp_path):
@@ -142,11 +179,13 @@ def test_rows_can_be_left_out(tmp_path):
 def test_damaged_rows_are_told(tmp_path):
     common, agent = parts()
     save_checkpoint(tmp_path, common, agent)
-    checkpoint = newest_checkpoint(tmp_path)
+    checkpoint = newest_checkpoint(tmp_path)  # reads the beginnings: of rows so few, all of them
     file = checkpoint.path / "replay.npz"
-    file.write_bytes(file.read_bytes()[:-100])
+    whole = bytearray(file.read_bytes())
+    whole[len(whole) // 2] ^= 1  # among the rows
+    file.write_bytes(whole)
     fresh = make_common(common.config, common.spaces, RunSeeds(common.config), 3)
-    with pytest.raises(DamagedCheckpoint, match="0001_step_50"):
+    with pytest.raises(DamagedCheckpoint, match=r"0001_step_50 can't be used.*CRC.*Remove that folder"):
         restore_learner(checkpoint, agent, fresh.replay)
 
 

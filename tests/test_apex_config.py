@@ -39,6 +39,7 @@ from replay_tutorial.apex.run_folder import RunFolder
         ({"evaluation_step_limit": 0}, "evaluation_step_limit"),
         ({"replay_start": 60_000}, "replay_start"),
         ({"final_episodes": 1}, "final_episodes"),
+        ({"prefetch": -1}, "prefetch"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(changes, named):

@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence, Tuple
+from gymnasium.wrappers import FrameStackObservation, TransformObservation
 
 from replay_tutorial.apex.agent import agent_name
 from replay_tutorial.apex.config import Config
@@ -69,6 +70,14 @@ class Dying(Crashing):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Scoring(Counting):
+    """Reports its score so far, and a game that goes on, in words that others use, too."""
+
+    def step(self, action):
+        *step, _ = super().step(action)
+        return *step, {"score": 10.0 * self.step_number, "game_over": False}
+
+
 class FromTen(Counting):
     """Its actions are 10 and 11."""
 
@@ -110,6 +119,17 @@ class ColourPictures(Showing):
 
 class StackedPictures(Showing):
     observation_space = Box(0, 255, (4, 40, 60), np.uint8)
+
+
+def last_pictures():
+    """As `StackedPictures`, but by the wrapper that says so; the picture comes into it and out of it as a negative."""
+    negative = (lambda seen: 255 - seen, None)
+    stack = FrameStackObservation(TransformObservation(GreyPictures(), *negative), 4)
+    return TransformObservation(stack, *negative)
+
+
+if "LastPictures-v0" not in gym.registry:
+    gym.register("LastPictures-v0", entry_point=f"{__name__}:last_pictures")
 
 
 class Grid(Showing):
@@ -222,6 +242,19 @@ def test_colours_are_the_first_axis_of_a_picture():
     grey = make_environment("GreyPictures-v0")
     observation, _ = grey.reset(seed=0)
     np.testing.assert_array_equal(observation[0], grey.unwrapped.observation())
+
+
+@pytest.mark.parametrize(
+    ("environment", "stacked"),
+    [
+        ("LastPictures-v0", True),
+        ("StackedPictures-v0", False),
+        ("ColourPictures-v0", False),
+        ("Grid-v0", False),
+    ],
+)
+def test_pictures_are_a_stack_where_gymnasiums_wrapper_says_so(environment, stacked):
+    assert spaces_of(environment).stacked == stacked
 
 
 def test_actions_from_minus_one_to_one_reach_all_of_the_box():

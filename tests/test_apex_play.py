@@ -44,6 +44,18 @@ def test_long_episode_is_cut(tmp_path):
     assert len(pictures_of(tmp_path / "play.gif")) <= 6
 
 
+@pytest.mark.parametrize("name", ["play.mp4", "play"])
+def test_name_of_no_gif_is_refused_before_an_episode_is_played(tmp_path, name):
+    with pytest.raises(ValueError, match=r"only GIFs are written.*end in \.gif"):
+        play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ending_may_be_in_capitals(tmp_path):
+    play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / "PLAY.GIF", most_steps=2)
+    assert (tmp_path / "PLAY.GIF").read_bytes().startswith(b"GIF89a")
+
+
 def test_environment_without_pictures_is_refused(tmp_path):
     name = "test_apex_environments:Counting-v0"
     with pytest.raises(ValueError, match="draws no pictures"):

@@ -10,7 +10,7 @@ from test_apex_checkpoint import parts
 
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.prefetch import Prefetcher, Sample, draw, sampling
-from replay_tutorial.apex.setting import UnusableDevice, new_setting
+from replay_tutorial.apex.setting import UnusableDevice, check_device, new_setting
 from replay_tutorial.apex.td_error import Batch
 
 
@@ -85,11 +85,31 @@ def test_limiter_is_asked_and_told():
     assert draw(common, timeout=0.01) is None
 
 
-def test_gpu_that_is_not_there_is_refused_before_anything_is_made(monkeypatch, tmp_path):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(UnusableDevice, match="device is cuda"):
-        new_setting(Config(device="cuda", runs=tmp_path))
+@pytest.mark.parametrize(
+    ("device", "gpus", "reason"),
+    [
+        ("cuda", 0, "device is cuda, a GPU, but torch finds none"),
+        ("cuda:7", 2, "device is cuda:7, a GPU, but torch finds 2 of them"),
+        ("cuda:2", 2, "counted from 0"),
+        ("cuda:", 2, "it must be cpu"),
+        ("gpu", 2, "device is gpu; it must be cpu, cuda, cuda:1"),
+    ],
+)
+def test_device_that_is_not_there_is_refused_before_anything_is_made(
+    device, gpus, reason, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(UnusableDevice, match=reason):
+        new_setting(Config(device=device, runs=tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:1"])
+def test_device_that_is_there_is_taken(device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    check_device(Config(device=device))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

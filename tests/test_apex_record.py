@@ -2,6 +2,7 @@
 
 import csv
 import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -59,14 +60,44 @@ def test_resumed_record_goes_on_where_it_was_cut(tmp_path):
     assert rows(path) == []
 
 
+def test_file_has_its_header_at_once_and_one_that_was_left_empty_gets_it(tmp_path):
+    path = tmp_path / "progress.csv"
+    path.touch()  # a run was killed before anything was written
+    assert cut_back(path, 20) == 0
+    assert last_seconds(path) == 0
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        assert path.read_text().startswith("step,update,seconds,")  # though nothing has been recorded
+        assert (tmp_path / "evaluations.csv").read_text().startswith("step,update,seconds,")
+        assert cut_back(tmp_path / "evaluations.csv", 20) == 0
+        recorder.hear(Progress(10, 1, {}))
+    (row,) = rows(path)
+    assert row["update"] == "1"
+
+
+def test_first_rates_after_a_resumption_count_only_what_was_made_since(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("replay_tutorial.apex.record.time", SimpleNamespace(monotonic=lambda: now[0]))
+    with Recorder(tmp_path, 10**6, progress=False, first_step=200_000, first_update=9_000) as recorder:
+        now[0] += 2.0
+        recorder.hear(Progress(200_500, 9_030, {}))
+    (row,) = rows(tmp_path / "progress.csv")
+    assert (row["SPS"], row["UPS"]) == ("250", "15")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")
 def test_full_disk_is_an_error_that_says_so(tmp_path):
+    first, no_space = Evaluation(np.array([1.0, 3.0])), "No space left"
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        with (
+            pytest.raises(OSError, match=no_space),
+            open("/dev/full", "a") as full,
+        ):  # closed with what it holds
+            recorder.files.append(full)
+            recorder.evaluations = csv.writer(full)
+            with pytest.raises(OSError, match=no_space):
+                recorder.hear(Judgement(100, 5, first, None, solved=False))
+        recorder.files.remove(full)
+    (tmp_path / "evaluations.csv").unlink()
     (tmp_path / "evaluations.csv").symlink_to("/dev/full")
-    recorder = Recorder(tmp_path, 1_000, progress=False)
-    first = Evaluation(np.array([1.0, 3.0]))
-    with pytest.raises(OSError, match="No space left"):
-        recorder.hear(Judgement(100, 5, first, None, solved=False))
-    recorder.tensorboard.close()
-    recorder.files[0].close()
-    with pytest.raises(OSError, match="No space left"):  # what it still holds
-        recorder.files[1].close()
+    with pytest.raises(OSError, match=no_space):  # not even a header
+        Recorder(tmp_path, 1_000, progress=False)

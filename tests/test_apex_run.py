@@ -18,8 +18,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from replay_tutorial.apex import messages, supervisor
-from replay_tutorial.apex.checkpoint import load_checkpoint, newest_checkpoint
+from replay_tutorial.apex.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.lock import RunInUse
 from replay_tutorial.apex.run import resume, train
 from replay_tutorial.apex.signals import signals_deferred, stop_requests
 from replay_tutorial.apex.supervisor import ProcessDied
@@ -53,6 +54,7 @@ def test_short_run_leaves_its_files_and_no_process(tmp_path):
         "learning_curve.png",
         "policy.pt",
         "progress.csv",
+        "run.lock",
     }
     assert list(result.folder.glob("events.out.tfevents.*"))
     assert (result.folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
@@ -287,6 +289,25 @@ def test_killed_parent_takes_its_actors_along(tmp_path):
         program.process.kill()
         program.process.wait(PATIENCE)
         assert program.is_gone(10)
+
+
+@posix_only
+def test_running_run_is_not_resumed_until_it_is_killed(tmp_path):
+    flags = ("--actors", "0", "--hidden-sizes", "16", "--checkpoint-steps", "500", "--solved-at", "1000")
+    with Program(tmp_path, "CartPole-v1", *flags, "--final-episodes", "2") as program:
+        deadline = time.monotonic() + PATIENCE
+        while not whole_checkpoints(next(tmp_path.iterdir(), tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (folder,) = tmp_path.iterdir()
+        with pytest.raises(RunInUse, match="another process"):
+            resume(folder, progress=False)
+        assert program.process.poll() is None
+        program.process.kill()
+        program.process.wait(PATIENCE)
+        step = newest_checkpoint(folder).step
+        result = resume(folder, step + 100, progress=False)
+        assert result.end == "budget spent"
+        assert step + 100 <= result.steps < step + 200
 
 
 @posix_only

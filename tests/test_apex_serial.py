@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+from replay_tutorial.__main__ import main
 from replay_tutorial.apex.checkpoint import load_checkpoint, whole_checkpoints
 from replay_tutorial.apex.common import RunSeeds, make_common
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.environments import spaces_of
+from replay_tutorial.apex.evaluate import evaluate
 from replay_tutorial.apex.record import TIMES, Recorder
 from replay_tutorial.apex.run import resume, train
 from replay_tutorial.apex.run_folder import RunFolder
+from replay_tutorial.apex.setting import NothingToDo
 
 SHORT = {
     "actors": 0,
@@ -123,6 +126,30 @@ def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeyp
     assert_same(straight.folder, resumed.folder)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_final_evaluation_leaves_a_run_that_can_be_evaluated(
+    tmp_path, monkeypatch, capsys, number
+):
+    def interrupted(*arguments):
+        assert [signal.getsignal(caught) for caught in (signal.SIGINT, signal.SIGTERM)] != before
+        signal.raise_signal(number)
+        return evaluate(*arguments)
+
+    before = [signal.getsignal(caught) for caught in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr("replay_tutorial.apex.run.evaluate", interrupted)
+    flags = ["--actors", "0", "--total-steps", "400", "--hidden-sizes", "16", "--replay-start", "300"]
+    status = main(["train", "CartPole-v1", *flags, "--runs", str(tmp_path), "--no-progress"])
+    (folder,) = tmp_path.iterdir()
+    told = capsys.readouterr().out
+    assert status == 130
+    assert "budget spent after" in told
+    assert told.endswith(f"python -m replay_tutorial evaluate {folder}\n")
+    assert (folder / "learning_curve.png").exists()
+    assert not (folder / "evaluation.json").exists()
+    assert main(["evaluate", str(folder), "--episodes", "2"]) == 0
+
+
 def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
     straight = train(short(tmp_path))
     record = Recorder.record
@@ -154,7 +181,17 @@ def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
     assert records(runs[0].folder / "progress.csv") == records(runs[1].folder / "progress.csv")
 
 
-def test_spent_budget_is_refused(tmp_path):
+def contents(folder):
+    """All files of a folder, byte by byte."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_spent_budget_is_refused_and_nothing_is_changed(tmp_path):
     run = train(short(tmp_path, total_steps=400))
-    with pytest.raises(ValueError, match="--total-steps"):
+    before = contents(run.folder)
+    # The last look, after the checkpoint, has chosen this policy: the checkpoint knows nothing of it.
+    assert not (whole_checkpoints(run.folder)[-1][1] / "policy.pt").exists()
+    assert run.folder / "policy.pt" in before
+    with pytest.raises(NothingToDo, match="--total-steps"):
         resume(run.folder, progress=False)
+    assert contents(run.folder) == before

@@ -2,12 +2,14 @@
 
 import importlib.util
 import json
+import os
+import sys
 import warnings
 
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import article, command, contenders, peers, plain_python, reverb
+from replay_tutorial.bench import article, command, contenders, peers, plain_python, reverb, scale
 from replay_tutorial.bench.timing import ElsewhereWork, Spread, seconds_for
 
 ROWS = 64
@@ -21,7 +23,9 @@ def gathered(name):
         pytest.skip(f"{package} is not installed")
     with warnings.catch_warnings():  # others may warn of what they like, while the tests make errors of it
         warnings.simplefilter("ignore")
-        return contenders.gather(ROWS, 0.4, [name]).peers[0]
+        company = contenders.gather(ROWS, 0.4, [name])
+    assert company.peers[0].name == name, company.skipped
+    return company.peers[0]
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)
@@ -61,6 +65,9 @@ def test_deque_holds_the_rows_and_drops_the_oldest():
     rows = peers.random_rows(np.random.default_rng(3), 11)
     deque.adding(rows, prioritized=False)()
     assert len(deque.memory) == ROWS
+    tuples = {id(transition) for transition in deque.memory}
+    deque.adding(rows, prioritized=False)()
+    assert tuples.isdisjoint(map(id, list(deque.memory)[-11:])), "a tuple is made for each row"
     assert np.array_equal(deque.memory[-1][0], rows["obs"][10])
     assert [field.shape for field in deque.sampling(5, prioritized=False)()] == [
         (5, shape) for shape in peers.FIELDS.values()
@@ -85,6 +92,27 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     assert set(company.skipped) == set(reverb.WAYS)
     assert all("make bench-peers" in reason for reason in company.skipped.values())
     assert "left out above" in contenders.gather(2**17, 0.4, ["Reverb client"]).skipped["Reverb client"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell; Reverb is for Linux only")
+@pytest.mark.parametrize("end", ["exec sleep 60 1>&- 0<&-", "printf '{\"seco'; exit 1"])
+def test_peer_whose_process_is_lost_is_dropped_and_the_others_go_on(end, tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    answers = """echo 'a line of some library'; echo '{"version": "0"}'; read order
+        for answer in 1 2 3 4 5 6 7; do echo '{"seconds": 0.01}'; read order; done"""
+    python.write_text(f"#!/bin/sh\n{answers}\necho 'no more memory' >&2; echo >&2; {end}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(python))
+    page = tmp_path / "buffers.md"
+    page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")
+    assert (
+        command.main(["article", "--quick", "--peers", "Reverb client", "deque", "--markdown", str(page)])
+        == 0
+    )
+    text = page.read_text()
+    assert "Not measured: Reverb client: from 'sample" in text
+    assert "on, as its helper process has ended, last saying 'no more memory'." in text
+    assert text.count("Reverb client |") == 1, "what was measured before stays"
 
 
 @pytest.mark.parametrize("name", reverb.WAYS)
@@ -138,7 +166,9 @@ def test_article_measures_every_point_and_writes_record_chart_and_tables(tmp_pat
     assert command.main(["article", *arguments]) == 0
     record = json.loads((tmp_path / "figures" / "article.json").read_text())
     assert [(p["panel"], p["rows"]) for p in record["points"]] == [
-        (panel, count) for panel in article.PANELS for count in ((1, 11) if "add" in panel else (2, 8))
+        (panel, count)
+        for panel in (*article.PANELS[2:], *article.PANELS[:2])  # adding leaves a few rows many times
+        for count in ((1, 11) if "add" in panel else (2, 8))
     ]
     for measured in record["points"]:
         other = "deque" if measured["panel"].endswith("uniform") else "Python sum tree"
@@ -160,3 +190,31 @@ def test_buffers_leaves_a_cell_empty_where_a_peer_cannot(tmp_path):
     uniform, prioritized = lines[0].split("|"), lines[1].split("|")
     assert uniform[3].strip() and not prioritized[3].strip()
     assert len(uniform) == len(prioritized)
+
+
+@pytest.mark.parametrize(("benchmark", "option"), [("article", "--output"), ("scale", "--chart")])
+def test_missing_matplotlib_is_noticed_before_anything_is_measured(benchmark, option, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        pytest.fail("it measures")
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(contenders, "gather", fail)
+    monkeypatch.setattr(scale, "against_capacity", fail)
+    with pytest.raises(ImportError, match="matplotlib"):
+        command.main([benchmark, option, str(tmp_path / "out")])
+
+
+def test_record_and_tables_are_there_when_drawing_fails(tmp_path, monkeypatch):
+    charts = pytest.importorskip("replay_tutorial.bench.charts", reason="the charts need the extra `train`")
+    page = tmp_path / "buffers.md"
+    page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")
+
+    def draw(measured, output):
+        raise ValueError("no ink")
+
+    monkeypatch.setattr(charts, "draw", draw)
+    asked = ["--quick", "--peers", "deque", "--output", str(tmp_path), "--markdown", str(page)]
+    with pytest.raises(ValueError, match="no ink"):
+        command.main(["article", *asked])
+    assert json.loads((tmp_path / "article.json").read_text())["points"]
+    assert "| rows | ours |" in page.read_text()

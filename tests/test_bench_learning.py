@@ -134,6 +134,21 @@ def test_other_environments_in_an_old_record_stay(tmp_path, monkeypatch, capsys)
     assert "Acrobot-v1: `old` on 2026-01-01, A, 1 cores, B" in written
 
 
+def test_table_is_written_after_each_environment(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- learning:begin -->\n<!-- learning:end -->\n")
+
+    def train_once(task, seed, changes):
+        if task.environment == "Pendulum-v1":
+            raise KeyboardInterrupt
+        return {OURS: score_of(-80.0, seed)}
+
+    monkeypatch.setattr(learning, "train_once", train_once)
+    arguments = ["--environments", "Acrobot-v1", "Pendulum-v1", "--output", str(tmp_path)]
+    assert main(["bench", "learning", *arguments, "--markdown", str(page)]) == 130
+    assert "| Acrobot-v1 | replay_tutorial | 10 | -80.0" in page.read_text()
+
+
 def test_missing_peer_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     assert "Stable-Baselines3" in learning_peer.missing()

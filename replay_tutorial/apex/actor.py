@@ -5,7 +5,8 @@ rows, gives each row its first priority by its own copy, and sends them by the r
 holds a row that nobody has judged, and is rarely disturbed.
 
 An open episode can't be copied out of an environment, but it can be lived again: it is its first seed and its actions.
-So every episode begins with a seed of its own, and an actor's state holds both.
+So every episode begins with a seed of its own, and an actor's state holds both. Only a run in one process has a use for
+that, so other actors don't keep their actions: an episode may have no end.
 
 Left out: recurrent state.
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial import fields_from_spaces
 from replay_tutorial.apex.agent import exploration_ladder, make_policy
+from replay_tutorial.apex.atari import GAME_OVER, SCORE
 from replay_tutorial.apex.common import PATIENCE, Common, Tell, n_step_windows
 from replay_tutorial.apex.environments import make_environment, playable
 from replay_tutorial.apex.messages import Episodes, Note
@@ -56,7 +58,9 @@ class Actor:
         self.environments = [make_environment(config.environment, training=True) for _ in self.exploration]
         count = len(self.environments)
         self.seeds = [0] * count  # that the open episodes began with
-        self.actions: list[list[Any]] = [[] for _ in range(count)]  # of the open episodes
+        self.lengths = [0] * count  # of the open episodes
+        self.keeps_actions = config.actors == 0
+        self.actions: list[list[Any]] = [[] for _ in range(count)]  # of the open episodes, if they are kept
         self.returns = np.zeros(count)  # float64[environments], of the open episodes
         starts = [self.begin_episode(number) for number in range(count)]
         self.observations = np.stack(starts)  # [environments, *observation]
@@ -71,6 +75,7 @@ class Actor:
     def begin_episode(self, number: int) -> NDArray[Any]:
         """Begin an episode in one environment; return its first observation."""
         self.seeds[number] = int(self.generator.integers(2**31))
+        self.lengths[number] = 0
         self.actions[number] = []
         self.returns[number] = 0.0
         return self.environments[number].reset(seed=self.seeds[number])[0]
@@ -109,18 +114,20 @@ class Actor:
             self.steps["act"][row] = actions
             for number, (env, action) in enumerate(zip(self.environments, playable(actions), strict=True)):
                 observation, reward, terminated, truncated, info = env.step(action)
-                self.actions[number].append(action)
+                self.lengths[number] += 1
+                if self.keeps_actions:
+                    self.actions[number].append(action)
                 # An Atari game's reward is clipped, and an episode is one life: `info` has the game's own.
-                self.returns[number] += info.get("score", float(reward))
+                self.returns[number] += info.get(SCORE, float(reward))
                 self.steps["rew"][row, number] = reward
                 self.steps["terminated"][row, number] = terminated
                 self.steps["truncated"][row, number] = truncated
                 # Before any reset: after a truncation the target looks at this observation, not at the next start.
                 self.steps["next_obs"][row, number] = observation
                 if terminated or truncated:
-                    if info.get("game_over", True):
+                    if info.get(GAME_OVER, True):
                         episodes.returns.append(float(self.returns[number]))
-                        episodes.lengths.append(len(self.actions[number]))
+                        episodes.lengths.append(self.lengths[number])
                         observation = self.begin_episode(number)
                     else:
                         observation, _ = env.reset()  # without a seed the game goes on
@@ -148,7 +155,7 @@ class Actor:
         self.common.limiter.inserted(len(priorities))
 
     def state(self) -> dict[str, Any]:
-        """Copy all that decides how this actor goes on, but for the weights; see `restore`."""
+        """Copy all that decides how the actor of a run in one process goes on, but for the weights; see `restore`."""
         return {
             "generator": self.generator.bit_generator.state,
             "seeds": list(self.seeds),
@@ -170,12 +177,13 @@ class Actor:
             over = False
             for action in playable(actions):
                 observation, _, terminated, truncated, info = env.step(action)
-                if over := bool(terminated or truncated) and info.get("game_over", True):
+                if over := bool(terminated or truncated) and info.get(GAME_OVER, True):
                     break
                 if terminated or truncated:
                     observation, _ = env.reset()
             if not over and np.array_equal(observation, state["observations"][number]):
                 self.seeds[number], self.actions[number] = seed, playable(actions)
+                self.lengths[number] = len(actions)
                 self.returns[number] = state["returns"][number]
             else:
                 # Its waiting steps go, too: the steps that they wait for won't come.

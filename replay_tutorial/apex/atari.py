@@ -19,6 +19,8 @@ import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 PREFIX = "ALE/"
+# `info` is the environment's: these names are ours, so that a score or a game of its own is never taken for them.
+SCORE, GAME_OVER = "replay_tutorial/score", "replay_tutorial/game_over"
 STACK = 4  # pictures in an observation
 
 NO_OP = 0
@@ -55,7 +57,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
     """A game to learn from: each life is an episode, rewards are -1, 0 or 1.
 
     Only the agent sees it so: the game goes on after a lost life, so that it also learns what comes later in the game.
-    `info` has the true reward as `score`, and `game_over`.
+    `info` has the true reward as `SCORE`, and whether the game is over as `GAME_OVER`.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -71,7 +73,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
         # At the end of some games lives are 0 for a while before the game is over.
         life_lost = 0 < lives < self.lives
         self.lives = lives
-        info = {**info, "score": float(reward), "game_over": self.game_over}
+        info = {**info, SCORE: float(reward), GAME_OVER: self.game_over}
         return observation, float(np.sign(float(reward))), terminated or life_lost, truncated, info
 
     def reset(

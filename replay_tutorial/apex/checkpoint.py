@@ -17,6 +17,7 @@ Left out: shards, compression, other machines' paths.
 # (torch's own annotations are incomplete)
 
 import json
+import math
 import os
 import pickle
 import re
@@ -35,21 +36,13 @@ from replay_tutorial.apex.agent import Agent
 from replay_tutorial.apex.common import Common
 from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.run_folder import write_tensors
+from replay_tutorial.buffers import archive
 
 FORMAT = "replay_tutorial checkpoint 1"
 KEPT = 2  # the newest, and one more in case that it is damaged
 NAME = re.compile(r"(\d+)_step_\d+")
 # what reading a damaged file may raise
-DAMAGE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    RuntimeError,
-    EOFError,
-    zipfile.BadZipFile,
-    pickle.UnpicklingError,
-)
+DAMAGE = (*archive.DAMAGE, ValueError, TypeError, pickle.UnpicklingError)
 
 
 class DamagedCheckpoint(ValueError):
@@ -170,8 +163,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
             with np.load(path / "actor.npz", allow_pickle=False) as file:
                 serial["arrays"] = {name: file[name] for name in file.files}
         has_replay = bool(state["has_replay"])
-        if has_replay and not (path / "replay.npz").is_file():
-            raise ValueError("replay.npz is missing")
+        if has_replay:
+            check_replay(path / "replay.npz")
         return Checkpoint(
             path=path,
             has_replay=has_replay,
@@ -185,6 +178,31 @@ def load_checkpoint(path: Path) -> Checkpoint:
         )
     except DAMAGE as error:
         raise DamagedCheckpoint(f"{path} can't be read: {error}") from error
+
+
+def check_replay(path: Path) -> None:
+    """Refuse a file of rows that isn't whole: a part is missing, or shorter than its shape says.
+
+    The rows themselves aren't read, because they may be many gigabytes: the learner compares their checksums when it
+    reads them.
+
+    Raises:
+        ValueError: If it isn't whole; or another one of DAMAGE.
+    """
+    with zipfile.ZipFile(
+        path
+    ) as file:  # its directory stands at its end, so that a file that was cut has none
+        json.loads(file.read("state.json"))
+        for name in ("masses.npy", "seen.npy", "indexes.npy"):
+            file.getinfo(name)
+        for member in file.infolist():
+            if member.filename == "state.json":
+                continue
+            with file.open(member) as part:
+                np.lib.format.read_magic(part)
+                shape, _, dtype = np.lib.format.read_array_header_2_0(part)
+                if part.tell() + math.prod(shape) * dtype.itemsize != member.file_size:
+                    raise ValueError(f"{path.name}: {member.filename} is not as long as its shape says")
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint:
@@ -211,12 +229,14 @@ def restore_learner(
     """Give the agent, and the replay if it was kept, the state of a checkpoint; return the weights of the mailbox.
 
     Raises:
-        DamagedCheckpoint: If a part doesn't fit.
+        DamagedCheckpoint: If a part doesn't fit, or its checksum is wrong.
     """
     try:
         agent.load_state_dict(checkpoint.agent)
         if checkpoint.has_replay:
             replay.load(checkpoint.path / "replay.npz")
     except DAMAGE as error:
-        raise DamagedCheckpoint(f"{checkpoint.path} can't be used: {error}") from error
+        raise DamagedCheckpoint(
+            f"{checkpoint.path} can't be used: {error} Remove that folder to go on from the checkpoint before it."
+        ) from error
     return checkpoint.published

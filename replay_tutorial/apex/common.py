@@ -122,9 +122,13 @@ def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) ->
     fields = dict(n_step_windows(config, spaces).env_dict)
     frames: dict[str, Any] = {}
     if len(spaces.observation_shape) == 3:
-        # The observation n steps later is that of another row; a stack has most of its pictures from the one before.
+        # The observation n steps later is that of another row.
         del fields["next_obs"]
-        frames = {"next_of": "obs", "stack_compress": {"obs": 0}}
+        frames = {"next_of": "obs"}
+        if spaces.stacked:
+            # A stack has most of its pictures from the one before. Colours taken apart would be three new frames a
+            # step, where there is room for one and a quarter.
+            frames["stack_compress"] = {"obs": 0}
     return MPPrioritizedReplayBuffer(config.capacity, fields, alpha=config.alpha, seed=seed, **frames)
 
 

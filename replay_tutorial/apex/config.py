@@ -117,7 +117,7 @@ class Config:
         """Refuse what can't work, before anything is started."""
         for name, least in LEAST.items():
             value = getattr(self, name)
-            if not value >= least:
+            if value is not None and not value >= least:
                 raise ValueError(f"{name} is {value}; it must be at least {least}.")
         for name in ("gamma", "alpha", "beta", "epsilon_base"):
             value = getattr(self, name)
@@ -159,8 +159,7 @@ LEAST = {
         ["evaluation_interval", "evaluation_episodes", "evaluation_step_limit", "record_interval"], 1
     ),
     **dict.fromkeys(["checkpoint_steps", "restart_limit"], 1),
-    **dict.fromkeys(["seed", "confirmation_episodes"], 0),
-    "actors": 0,
+    **dict.fromkeys(["seed", "confirmation_episodes", "actors", "prefetch"], 0),
     "final_episodes": 2,  # one episode has no spread
     **dict.fromkeys(["epsilon_exponent", "noise"], 0.0),
 }

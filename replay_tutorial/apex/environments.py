@@ -18,7 +18,12 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
-from gymnasium.wrappers import FlattenObservation, TransformAction, TransformObservation
+from gymnasium.wrappers import (
+    FlattenObservation,
+    FrameStackObservation,
+    TransformAction,
+    TransformObservation,
+)
 from numpy.typing import NDArray
 
 from replay_tutorial.apex import atari
@@ -38,6 +43,7 @@ class Spaces(NamedTuple):
 
     observation: Box  # of shape (size,), or a picture: uint8 (channels, height, width)
     action: Discrete | Box  # 0, 1, 2, ..., or a Box of shape (size,) from -1 to 1
+    stacked: bool = False  # whether a picture's channels are the last few pictures, not its colours
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
@@ -168,8 +174,19 @@ def spaces_of(name: str) -> Spaces:
     environment = make_environment(name)
     observation: Any = environment.observation_space
     action: Any = environment.action_space
+    stacked = shows_a_stack(environment)
     environment.close()
-    return Spaces(observation, action)
+    return Spaces(observation, action, stacked)
+
+
+def shows_a_stack(environment: Environment) -> bool:
+    """Tell whether observations are the last few pictures: gymnasium's own wrapper is the only one that says so."""
+    shape = environment.observation_space.shape
+    while isinstance(environment, gym.Wrapper):
+        if isinstance(environment, FrameStackObservation):
+            return environment.observation_space.shape == shape
+        environment = environment.env
+    return False
 
 
 def solved_threshold(name: str) -> float | None:

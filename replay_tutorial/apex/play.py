@@ -1,6 +1,6 @@
 """A policy at play, as a moving picture: what the mean return doesn't tell.
 
-Left out: sound, formats other than GIF.
+Left out: sound, formats other than GIF (a video needs an encoder, a package of tens of megabytes).
 """
 
 from collections.abc import Generator
@@ -32,14 +32,19 @@ def play(policy: Policy, environment: str, seed: int, output: Path, most_steps: 
         policy: Who plays.
         environment: The environment's name.
         seed: Of the episode.
-        output: The file.
+        output: The file; its name ends in .gif.
         most_steps: Where a long episode is cut.
 
     Raises:
         OSError: If the file can't be written.
         UnsupportedEnvironment: If there is no such environment.
-        ValueError: If the environment draws no pictures.
+        ValueError: If the environment draws no pictures, or the file's name says that it is no GIF.
     """
+    if output.suffix.lower() != ".gif":
+        raise ValueError(
+            f"{output}: only GIFs are written, because a video needs an encoder. Let the name end in .gif; "
+            "`ffmpeg -i play.gif play.mp4` makes a video of it."
+        )
     plain = make_environment(environment)
     metadata = plain.metadata
     plain.close()

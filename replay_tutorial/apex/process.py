@@ -1,7 +1,8 @@
 """What every process of a run does around its work: be quiet at Ctrl-C, fail aloud, and never outlive its parent.
 
-The parent hears of a failure through the process's pipe, and of a sudden death by the end of that pipe. A process hears
-of its parent's death by `parent_process().sentinel`, which the system signals however the parent ended.
+The parent hears of a failure through the process's pipe, and of a sudden death by the end of that pipe, or by asking
+whether the process is still there. A process hears of its parent's death by `parent_process().sentinel`, which the
+system signals however the parent ended.
 """
 
 import os

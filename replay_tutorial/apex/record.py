@@ -68,19 +68,24 @@ class Recorder:
         total_steps: The end of the bar.
         progress: Whether to show the bar.
         first_step: Environment steps made before, in a run that is resumed.
+        first_update: Updates made before.
     """
 
-    def __init__(self, folder: Path, total_steps: int, progress: bool, first_step: int = 0) -> None:
+    def __init__(
+        self, folder: Path, total_steps: int, progress: bool, first_step: int = 0, first_update: int = 0
+    ) -> None:
         self.returns: deque[float] = deque(maxlen=LAST_EPISODES)
         self.lengths: deque[int] = deque(maxlen=LAST_EPISODES)
         self.ages: deque[int] = deque(maxlen=LAST_EPISODES)
         self.restarts = 0
-        self.last_step = self.last_update = 0
+        self.last_step, self.last_update = first_step, first_update
         self.last_time = time.monotonic()
         self.started = self.last_time - last_seconds(folder / "progress.csv")
+        for name, header in (("progress.csv", HEADER), ("evaluations.csv", EVALUATIONS)):
+            begin(folder / name, header)
         self.files: list[IO[str]] = []
-        self.progress = self._open(folder / "progress.csv", HEADER)
-        self.evaluations = self._open(folder / "evaluations.csv", EVALUATIONS)
+        self.progress = self._open(folder / "progress.csv")
+        self.evaluations = self._open(folder / "evaluations.csv")
         self.tensorboard = SummaryWriter(str(folder), purge_step=first_step + 1 if first_step else None)
         self.bar = Progress(
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
@@ -94,14 +99,9 @@ class Recorder:
             "train", total=total_steps, completed=first_step, numbers="processes are starting"
         )
 
-    def _open(self, path: Path, header: Sequence[str]) -> Any:
-        is_new = not path.exists()
-        file = path.open("a", newline="")
-        self.files.append(file)
-        writer = csv.writer(file)
-        if is_new:
-            writer.writerow(header)
-        return writer
+    def _open(self, path: Path) -> Any:
+        self.files.append(path.open("a", newline=""))
+        return csv.writer(self.files[-1])
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -200,6 +200,13 @@ class Recorder:
             file.flush()
 
 
+def begin(path: Path, header: Sequence[str]) -> None:
+    """Write the header if there is none; at once, because a run may be killed before its first record."""
+    with path.open("a", newline="") as file:
+        if file.tell() == 0:
+            csv.writer(file).writerow(header)
+
+
 def mean(values: Sequence[float]) -> float | None:
     """Return the mean; None of nothing."""
     return float(np.mean(values)) if values else None
@@ -219,7 +226,7 @@ def cut_back(path: Path, update: int) -> int:
     Returns:
         The last update that is left; 0 if there is none.
     """
-    if not path.exists():
+    if not path.exists() or path.stat().st_size == 0:
         return 0
     with path.open(newline="") as file:
         header, *rows = csv.reader(file)

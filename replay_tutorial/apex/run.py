@@ -14,25 +14,24 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from replay_tutorial.apex.checkpoint import whole_checkpoints
 from replay_tutorial.apex.choose import Candidate
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.evaluate import Evaluation, evaluate
+from replay_tutorial.apex.lock import held
 from replay_tutorial.apex.parallel import run_parallel
 from replay_tutorial.apex.plot import draw_curves
 from replay_tutorial.apex.record import Recorder
 from replay_tutorial.apex.run_folder import RunFolder
 from replay_tutorial.apex.serial import run_serial
 from replay_tutorial.apex.setting import End, Setting, new_setting, resumed_setting
-from replay_tutorial.apex.signals import stop_requests
+from replay_tutorial.apex.signals import StopRequest, stop_requests
 from replay_tutorial.apex.supervisor import ProcessDied
-
-
-class NothingToDo(ValueError):
-    """A run that is to be resumed has spent its budget; the message says how to give it more."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,10 @@ class Result:
 
     folder: Path
     end: End
-    evaluation: Evaluation | None  # of the chosen policy, on fresh episodes; None if interrupted
+    evaluation: (
+        Evaluation | None
+    )  # of the chosen policy, on fresh episodes; None if interrupted before its end
+    interrupted: bool  # while it learned, or in this evaluation
     policy_step: int  # environment steps when the policy was chosen
     steps: int  # environment steps of all actors
     updates: int  # of the learner
@@ -65,7 +67,9 @@ def train(config: Config) -> Result:
             started then.
     """
     with one_thread():
-        return finish(new_setting(config))
+        setting = new_setting(config)
+        with held(setting.folder.path):
+            return finish(setting)
 
 
 def resume(
@@ -84,6 +88,7 @@ def resume(
         FileNotFoundError: If there is no such run, or it has no checkpoint.
         ProcessDied: As for `train`.
         NothingToDo: If the budget is spent.
+        RunInUse: If another process trains it.
     """
     folder = RunFolder.open(path)
     config = replace(folder.config(), progress=progress)
@@ -91,13 +96,8 @@ def resume(
         config = replace(config, total_steps=total_steps)
     if device is not None:
         config = replace(config, device=device)
-    with one_thread():
+    with one_thread(), held(path):
         setting = resumed_setting(folder, config)
-        if setting.common.steps >= config.total_steps:
-            raise NothingToDo(
-                f"{path} has made {setting.common.steps:,} of its {config.total_steps:,} steps. "
-                "Give it a greater budget: --total-steps."
-            )
         folder.note_resumption(config, setting.common.steps)
         return finish(setting)
 
@@ -114,28 +114,31 @@ def one_thread() -> Generator[None]:
 
 
 def finish(setting: Setting) -> Result:
-    """Train, then evaluate, then draw."""
+    """Train, then draw, then evaluate."""
     config, common, folder = setting.common.config, setting.common, setting.folder
     run = run_parallel if config.actors else run_serial
-    with (
-        stop_requests() as stop,
-        Recorder(folder.path, config.total_steps, config.progress, common.steps) as recorder,
-    ):
-        try:
-            end = run(setting, recorder, stop)
-        except ProcessDied as error:
-            raise ProcessDied(f"{error}\n{way_on(folder.path)}") from None
-        seconds = recorder.seconds
-    chosen = folder.load_best()
-    evaluation = None
-    if chosen is not None and end != "interrupted":
-        evaluation = final_evaluation(setting, chosen)
-        folder.save_evaluation(evaluation, chosen.step, seconds)
-    draw_curves([folder.path], folder.path / "learning_curve.png")
+    with stop_requests() as stop:
+        with Recorder(
+            folder.path, config.total_steps, config.progress, common.steps, common.first_update
+        ) as recorder:
+            try:
+                end = run(setting, recorder, stop)
+            except ProcessDied as error:
+                raise ProcessDied(f"{error}\n{way_on(folder.path)}") from None
+            seconds = recorder.seconds
+        # Before the evaluation, which may take long: whoever interrupts that has the curve.
+        draw_curves([folder.path], folder.path / "learning_curve.png")
+        chosen = folder.load_best()
+        evaluation = None
+        if chosen is not None and end != "interrupted":
+            evaluation = final_evaluation(setting, chosen, stop)
+            if evaluation is not None:
+                folder.save_evaluation(evaluation, chosen.step, seconds)
     return Result(
         folder=folder.path,
         end=end,
         evaluation=evaluation,
+        interrupted=end == "interrupted" or (chosen is not None and evaluation is None),
         policy_step=0 if chosen is None else chosen.step,
         steps=common.steps,
         updates=common.updates,
@@ -151,10 +154,21 @@ def way_on(run: Path) -> str:
     return f"The newest checkpoint is {checkpoints[-1][1]}. To go on: python -m replay_tutorial resume {run}"
 
 
-def final_evaluation(setting: Setting, chosen: Candidate) -> Evaluation:
-    """Measure the chosen policy on episodes that played no part in choosing it."""
+class Stopped(Exception):
+    """Ends an evaluation from within."""
+
+
+def final_evaluation(setting: Setting, chosen: Candidate, stop: StopRequest) -> Evaluation | None:
+    """Measure the chosen policy on episodes that played no part in choosing it; None if somebody stops it."""
     config, policy = setting.common.config, setting.policy
     policy.set_weights(chosen.weights)
-    return evaluate(
-        policy.act_greedily, config.environment, setting.seeds.final, config.evaluation_step_limit
-    )
+
+    def act(observations: NDArray[Any]) -> NDArray[Any]:
+        if stop.received:
+            raise Stopped
+        return policy.act_greedily(observations)
+
+    try:
+        return evaluate(act, config.environment, setting.seeds.final, config.evaluation_step_limit)
+    except Stopped:
+        return None

@@ -9,6 +9,7 @@
         checkpoints/     all that it takes to go on, see `checkpoint`
         evaluation.json  what it brought in the final evaluation
         learning_curve.png
+        run.lock         held by the process that trains, see `lock`
 
 A file is written beside its place and then moved there, so that a crash leaves the old one or the new one, never half of
 one. A policy is loaded without pickle, so that a stranger's file can't run code.

@@ -3,6 +3,7 @@
 # pyright: reportUnknownMemberType=false
 # (torch's own annotations are incomplete)
 
+import re
 import shutil
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -25,6 +26,10 @@ class UnusableDevice(ValueError):
     """The learner can't train on the device that was asked for; the message says why."""
 
 
+class NothingToDo(ValueError):
+    """A run that is to be resumed has come to its end; the message says what would make it go on."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a run begins with."""
@@ -45,7 +50,7 @@ def new_setting(config: Config) -> Setting:
     Raises:
         MemoryError: If the replay doesn't fit into memory.
         UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported.
-        UnusableDevice: If there is no such GPU.
+        UnusableDevice: If there is no such device.
     """
     check_device(config)
     spaces = spaces_of(config.environment)
@@ -74,10 +79,16 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
         FileNotFoundError: If it has none.
+        NothingToDo: If the budget is spent.
         UnusableDevice: If the GPU that it had is not here.
     """
     check_device(config)
     checkpoint = newest_checkpoint(folder.path)
+    if checkpoint.step >= config.total_steps:
+        raise NothingToDo(
+            f"{folder.path} has made {checkpoint.step:,} of its {config.total_steps:,} steps. "
+            "Give it a greater budget: --total-steps."
+        )
     spaces, seeds = spaces_of(config.environment), RunSeeds(config)
     policy = make_policy(config, spaces)
     # Without its rows nothing is owed: the replay starts anew, and so do the samples that are counted against it.
@@ -85,6 +96,7 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
     common = make_common(config, spaces, seeds, policy.weight_count, checkpoint.update, gone)
     common.limiter.inserted(checkpoint.step)
     common.limiter.sampled(samples)
+    # Only from here on is the folder changed: a run that is refused stays as it is.
     place = folder.path / "policy.pt"
     if checkpoint.serial is not None or not place.exists():
         # With other processes the best policy may well be newer than the checkpoint, and stays.
@@ -106,10 +118,17 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
 
 
 def check_device(config: Config) -> None:
-    """Refuse a GPU that isn't there, before a process starts."""
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
+    """Refuse a device that isn't there, before a process starts."""
+    name, there = config.device, torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name in ("auto", "cpu"):
+        return
+    number = re.fullmatch(r"cuda(?::(\d+))?", name)
+    if number is None:
+        raise UnusableDevice(f"device is {name}; it must be cpu, cuda, cuda:1, ... or auto.")
+    if int(number[1] or 0) >= there:
+        finds = f"{there} of them, counted from 0" if there else "none"
         raise UnusableDevice(
-            f"device is {config.device}, but torch finds no GPU. --device auto takes one only if it is there."
+            f"device is {name}, a GPU, but torch finds {finds}. --device auto takes one only if it is there."
         )
 
 

@@ -1,7 +1,7 @@
 """The supervisor: starts the processes of a run, hears them, replaces fallen actors, and sees all of them out.
 
 Nothing here waits for a process that can die: messages come through one pipe for each process, which ends when the
-process does, and the stop flag is one byte of shared memory without a lock. An actor that is killed costs the run its
+process does, and the stop flag is one number of shared memory without a lock. An actor that is killed costs the run its
 open episodes and no more, so another takes its place, after a pause that doubles each time, until it has died too often
 in a row. What else ends before its time ends the run with the reason, in the parent, where the reader is.
 
@@ -153,15 +153,21 @@ class Supervisor:
 
     def _hear(self, worker: Worker) -> list[Message]:
         heard: list[Message] = []
+        if worker.process is None or worker.messages is None:
+            return heard
+        # On Windows a pipe outlives a process that dies before it has unpickled its end: we hold another one until
+        # then. Asked before the pipe is read: what it said last is heard.
+        gone = not worker.process.is_alive()
         try:
-            while worker.messages is not None and worker.messages.poll():
+            while worker.messages.poll():
                 message = worker.messages.recv()
                 if isinstance(message, Failure):
                     raise ProcessDied(f"{worker.role.name} failed:\n\n{message.traceback}")
                 heard.append(message)
+            if gone:
+                raise EOFError
         except (EOFError, OSError):
             if self.stopping:
-                assert worker.messages is not None
                 worker.messages.close()
                 worker.messages = None
             else:

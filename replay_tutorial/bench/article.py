@@ -7,6 +7,7 @@ Left out: `update_priorities`; `buffers` times it together with the sample that 
 """
 
 import argparse
+import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,10 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from replay_tutorial.bench import contenders
-from replay_tutorial.bench.peers import BETA, CEILING, FIELDS, OURS, Peer, random_rows
+from replay_tutorial.bench.peers import BETA, CEILING, FIELDS, OURS, Company, Peer, random_rows
 from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.report import figure, put_table
-from replay_tutorial.bench.timing import Spread, Work, measure
+from replay_tutorial.bench.reverb import HelperLost
+from replay_tutorial.bench.timing import FloatArray, Spread, Work, measure
 
 PROGRAM = "python -m replay_tutorial bench article"
 ARTICLE_ALPHA = 0.4
@@ -66,11 +68,27 @@ def works_at(panel: str, count: int, peers: Sequence[Peer]) -> dict[str, Work]:
     return {name: work for name, work in works.items() if work is not None}
 
 
-def points(setting: Setting, peers: Sequence[Peer], rounds: int, slot_seconds: float) -> Iterator[Point]:
+def seconds_at(
+    panel: str, count: int, company: Company, rounds: int, slot_seconds: float
+) -> dict[str, FloatArray]:
+    """Measure a point; a peer whose process is lost leaves the company, and the others go on without it."""
+    while True:
+        try:
+            works = works_at(panel, count, company.peers)
+            return measure(works, rounds=rounds, slot_seconds=slot_seconds)
+        except HelperLost as lost:
+            lost.peer.close()
+            company.peers.remove(lost.peer)
+            company.skipped[lost.peer.name] = f"from '{panel}' of {count} rows on, as {lost}"
+            print(f"{lost.peer.name}: {lost}", flush=True)
+
+
+def points(setting: Setting, company: Company, rounds: int, slot_seconds: float) -> Iterator[Point]:
     """Measure one point after the other, every peer in every round."""
-    for panel in PANELS:
+    # Samples first: adding leaves the same few rows everywhere, and what keeps references finds them in the cache.
+    for panel in sorted(PANELS, key=lambda panel: panel.startswith("add")):
         for count in setting.adds if panel.startswith("add") else setting.batches:
-            seconds = measure(works_at(panel, count, peers), rounds=rounds, slot_seconds=slot_seconds)
+            seconds = seconds_at(panel, count, company, rounds, slot_seconds)
             yield Point(
                 setting.capacity,
                 panel,
@@ -166,6 +184,8 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     if options.rounds < 1:
         parser().error(f"--rounds {options.rounds}: at least 1 is needed")
+    if options.output is not None:
+        importlib.import_module("matplotlib")  # where it is missing, say so before anything is measured
     rounds = 2 if options.quick else options.rounds
     names = list(dict.fromkeys([OURS, *options.peers]))
     measured: list[Point] = []
@@ -180,7 +200,7 @@ def main(argv: Sequence[str]) -> int:
         for name, reason in company.skipped.items():
             print(f"{setting.capacity:,} rows, {name}: {reason}")
         try:
-            for point in points(setting, company.peers, rounds, 0.001 if options.quick else 0.005):
+            for point in points(setting, company, rounds, 0.001 if options.quick else 0.005):
                 print(line_of(point), flush=True)
                 measured.append(point)
         finally:
@@ -204,16 +224,11 @@ def write(
     output: Path | None,
     markdown: Path | None,
 ) -> int:
-    """Write the record, the charts and the tables; return the exit status."""
+    """Write the record, the tables, and then the charts; return the exit status."""
     fields = " + ".join(map(str, FIELDS.values()))
     parts: list[str] = []
     for capacity, absent in skipped.items():
         here = [point for point in measured if point.capacity == capacity]
-        if output is not None:
-            from replay_tutorial.bench.charts import draw
-
-            output.mkdir(parents=True, exist_ok=True)
-            draw(here, output / f"article-{capacity}.svg")
         told = "".join(f" {name}: {reason}." for name, reason in absent.items())
         chart = f"![add and sample over the number of rows](article-{capacity}.svg)\n\n" if output else ""
         text = f"{verdict(here)}{f' Not measured:{told}' if told else ''}"
@@ -226,7 +241,15 @@ def write(
     )
     print(about)
     if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
         record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
         record["points"] = [asdict(point) for point in measured]
         (output / "article.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    return 0 if put_table(markdown, "article", f"{''.join(parts)}{about}\n") else 1
+    status = 0 if put_table(markdown, "article", f"{''.join(parts)}{about}\n") else 1
+    if output is not None:
+        from replay_tutorial.bench.charts import draw
+
+        for capacity in skipped:
+            here = [point for point in measured if point.capacity == capacity]
+            draw(here, output / f"article-{capacity}.svg")
+    return status

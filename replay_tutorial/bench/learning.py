@@ -234,7 +234,7 @@ def main(argv: Sequence[str]) -> int:
     file = arguments.output / "learning.json"
     records: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     changes = {} if arguments.steps is None else {"total_steps": arguments.steps}
-    kept = True
+    kept = written = True
     for task in TABLE:
         if task.environment not in arguments.environments:
             continue
@@ -246,8 +246,8 @@ def main(argv: Sequence[str]) -> int:
             each.environment: records[each.environment] for each in TABLE if each.environment in records
         }
         # After each environment: hours may have gone into it.
-        file.write_text(json.dumps(records, indent=2) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(records, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        written = put_table(arguments.markdown, "learning", table_of(records))
         draw(records, arguments.output / "learning.svg")
-    text = table_of(records)
-    print(f"\n{text}", end="")
-    return 0 if put_table(arguments.markdown, "learning", text) and kept else 1
+    print(f"\n{table_of(records)}", end="")
+    return 0 if written and kept else 1

@@ -53,8 +53,8 @@ class Deque:
         transitions, append = apart(rows), self.memory.append
 
         def add() -> None:
-            for transition in transitions:
-                append(transition)
+            for obs, act, next_obs, rew, done in transitions:
+                append((obs, act, next_obs, rew, done))  # making the tuple is a part of it
 
         return None if prioritized else add
 
@@ -139,8 +139,8 @@ class TreeMemory:
         errors = [1.0] * len(transitions) if priorities is None else priorities.tolist()
 
         def add() -> None:
-            for error, transition in zip(errors, transitions, strict=True):
-                self.add(error, transition)
+            for error, (obs, act, next_obs, rew, done) in zip(errors, transitions, strict=True):
+                self.add(error, (obs, act, next_obs, rew, done))
 
         return add if prioritized else None
 

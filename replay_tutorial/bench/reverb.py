@@ -11,6 +11,7 @@ import json
 import os
 import select
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,15 @@ WAYS = {"Reverb client": ("insert", "sample"), "Reverb dataset": ("writer", "dat
 def reverb_python() -> Path:
     """Tell where the Python with Reverb should be."""
     return Path(os.environ.get(PYTHON_VARIABLE, Path(".venv") / "reverb" / "bin" / "python"))
+
+
+class HelperLost(RuntimeError):
+    """The helper process of a peer is gone, or says nothing; the peer can't be measured any more."""
+
+    def __init__(self, peer: "Reverb", reason: str) -> None:
+        """Keep who lost it."""
+        super().__init__(reason)
+        self.peer = peer
 
 
 class Helper:
@@ -45,12 +55,13 @@ class Helper:
                 f"there is no {python}; `make bench-peers` makes it, or name one in {PYTHON_VARIABLE}"
             )
         program = Path(__file__).with_name("reverb_helper.py")
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self.process = subprocess.Popen(
             [python, "-I", program, str(capacity), str(alpha)],
+            bufsize=0,  # a line that waits in a buffer here would not wake `select`
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
+            stderr=self.complaints,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
         try:
@@ -68,27 +79,39 @@ class Helper:
         assert self.process.stdout is not None
         while select.select([self.process.stdout], [], [], PATIENCE)[0]:
             line = self.process.stdout.readline()
-            if not line:
-                raise RuntimeError("the helper process of Reverb has ended")
-            if line.startswith("{"):
+            if not line.endswith(b"\n"):
+                raise RuntimeError(f"its helper process has ended{self.last_words()}")
+            if line.startswith(b"{"):
                 return json.loads(line)
-        raise RuntimeError(f"the helper process of Reverb was silent for {PATIENCE:g} s")
+        raise RuntimeError(f"its helper process was silent for {PATIENCE:g} s{self.last_words()}")
+
+    def last_words(self) -> str:
+        """Quote the last line that it wrote to its standard error."""
+        self.complaints.seek(0)
+        lines = self.complaints.read().decode(errors="replace").split("\n")
+        return next((f", last saying '{line.strip()}'" for line in reversed(lines) if line.strip()), "")
 
     def seconds(self, kind: str, table: str, size: int, calls: int) -> float:
-        """Let it do something so many times; what it took there."""
+        """Let it do something so many times; what it took there.
+
+        Raises:
+            RuntimeError: As `answer`.
+        """
         assert self.process.stdin is not None
         order = {"kind": kind, "table": table, "size": size, "calls": calls}
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps(order, allow_nan=False).encode() + b"\n")
+        except BrokenPipeError as error:
+            raise RuntimeError(f"its helper process has ended{self.last_words()}") from error
         return float(self.answer()["seconds"])
 
     def close(self) -> None:
         """End it."""
         self.process.kill()
         self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        for file in (self.process.stdin, self.process.stdout, self.complaints):
+            if file is not None:
+                file.close()
 
 
 class Reverb:
@@ -102,9 +125,16 @@ class Reverb:
         self.version = self.helper.version
 
     def work(self, kind: str, prioritized: bool, size: int) -> Work:
-        """Make a work of an order to the helper."""
+        """Make a work of an order to the helper; it raises HelperLost when the helper is."""
         table = "prioritized" if prioritized else "uniform"
-        return ElsewhereWork(lambda calls: self.helper.seconds(kind, table, size, calls))
+
+        def timed(calls: int) -> float:
+            try:
+                return self.helper.seconds(kind, table, size, calls)
+            except RuntimeError as error:
+                raise HelperLost(self, str(error)) from error
+
+        return ElsewhereWork(timed)
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
         """Add, as `Peer` says."""

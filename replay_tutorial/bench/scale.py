@@ -10,6 +10,7 @@ Left out: large rows; they only add the same bytes to every capacity.
 """
 
 import argparse
+import importlib
 import itertools
 import sys
 from collections.abc import Sequence
@@ -225,14 +226,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw an SVG chart (needs matplotlib)")
     add_outputs(parser, "scale")
     arguments = parser.parse_args(argv)
+    if arguments.chart is not None:
+        importlib.import_module("matplotlib")  # where it is missing, say so before anything is measured
     capacities = capacities_that_fit(arguments.most)
     growths = against_capacity(capacities, arguments.rounds)
     batch_capacity = min(BATCH_CAPACITY, capacities[-1])
     batches = against_batch(batch_capacity, arguments.rounds)
-    if arguments.chart is not None:
-        from replay_tutorial.bench.scale_chart import draw
-
-        draw({growth.operation: growth.microseconds for growth in growths}, batches, arguments.chart)
     good = all(growth.verdict != "no" for growth in growths)
     about = (
         f"Medians of {arguments.rounds} interleaved rounds, quartiles in brackets; full buffers with rows of 2 float32, "
@@ -248,4 +247,8 @@ def main(argv: Sequence[str]) -> int:
     }
     lines = [*lines_of(growths, batches), about]
     status = hand_over(arguments, "scale", Provenance.of(PROGRAM, argv), body, lines)
+    if arguments.chart is not None:
+        from replay_tutorial.bench.scale_chart import draw
+
+        draw({growth.operation: growth.microseconds for growth in growths}, batches, arguments.chart)
     return status if good else 1

@@ -1,8 +1,11 @@
 """The command line: what it says when it is asked, and when it can't."""
 
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,9 @@ from replay_tutorial.apex.agent import make_agent
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.environments import spaces_of
 from replay_tutorial.apex.run_folder import RunFolder
+from replay_tutorial.bench.victim import Victim
+
+README = Path(__file__).parent.parent / "README.md"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -123,3 +129,50 @@ def test_folder_without_a_run_is_refused(command, tmp_path, capsys):
         main([command, str(tmp_path)])
     assert end.value.code == 2
     assert str(tmp_path) in capsys.readouterr().err
+
+
+def commands_of_the_readme():
+    """The lines of its section on training, without the words behind them, by the name of the command."""
+    section = README.read_text(encoding="utf-8").partition("## Train\n")[2].partition("\n## ")[0]
+    lines = [
+        line.partition("#")[0].split()
+        for line in section.partition("```console\n")[2].split("```")[0].splitlines()
+    ]
+    return {line[3] if line[0] == "python" else line[0]: line for line in lines}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
+    commands = commands_of_the_readme()
+    assert list(commands) == ["source", "train", "tensorboard", "resume", "play"]
+    monkeypatch.chdir(tmp_path)
+    short = (
+        "--hidden-sizes",
+        "16",
+        "--confirmation-episodes",
+        "2",
+        "--final-episodes",
+        "2",
+        "--solved-at",
+        "1000",
+    )
+    with Victim(
+        tmp_path, *commands["train"][3:], *short, "--evaluation-interval", "50", "--no-progress"
+    ) as run:
+        assert run.wait_for(lambda: bool(list(tmp_path.glob("runs/*/policy.pt"))), 60)
+        run.signal_all(signal.SIGINT)
+        assert run.end(60) == 130, run.errors.read_text()
+        assert "to go on" in run.printed.read_text()
+    (folder,) = tmp_path.glob("runs/*")
+
+    look = [sys.executable, "-m", "tensorboard.main", *commands["tensorboard"][1:], "--inspect"]
+    seen = subprocess.run(look, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "charts/episodic_return" in seen
+
+    more = {"resume": ("--total-steps", "20000", "--no-progress"), "play": ("--steps", "50")}
+    for name, flags in more.items():
+        command = [sys.executable, *commands[name][1:], *flags]
+        command = [part.replace("runs/RUN", str(folder)) for part in command]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+    assert (folder / "play.gif").read_bytes().startswith(b"GIF8")

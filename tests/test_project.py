@@ -302,9 +302,11 @@ def test_the_programs_in_a_page_run(page: str, tmp_path: Path) -> None:
 
 def test_the_readme_is_short_and_has_its_marks() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    written = re.sub(r"<!-- (bench|train):begin -->.*?<!-- \1:end -->", "", text, flags=re.DOTALL)  # by hand
+    written = re.sub(
+        r"<!-- (bench|learning):begin -->.*?<!-- \1:end -->", "", text, flags=re.DOTALL
+    )  # by hand
     assert written.count("\n") <= 150
-    for mark in ["bench", "train"]:
+    for mark in ["bench", "learning"]:
         assert text.count(f"<!-- {mark}:begin -->") == text.count(f"<!-- {mark}:end -->") == 1
 
 

@@ -29,7 +29,7 @@ from replay_tutorial.bench.scores import Score, Summary, summary_of
 
 PROGRAM = "python -m replay_tutorial bench learning"
 OURS = "replay_tutorial"
-PACKAGES = ("torch", "gymnasium")
+PACKAGES = ("torch", "gymnasium", "stable-baselines3")
 HEADS = (
     *("environment", "contestant", "seeds", "IQM (95% interval)", "bar", "seeds at the bar"),
     *("s of learning", "longest", "s to the bar", "promise"),
@@ -142,10 +142,9 @@ def seconds_to_bar(summary: Summary) -> float:
 
 def record_of(task: Task, argv: Sequence[str], summaries: dict[str, Summary]) -> dict[str, Any]:
     """All about one environment that a reader needs to believe it, or to take it again."""
-    packages = PACKAGES + (("stable-baselines3",) if len(summaries) > 1 else ())
     return {
         "task": asdict(task),
-        **Provenance.of(PROGRAM, argv, packages)._asdict(),
+        **Provenance.of(PROGRAM, argv, PACKAGES)._asdict(),
         "contestants": {name: asdict(summary) for name, summary in summaries.items()},
     }
 
@@ -161,7 +160,7 @@ def summaries_in(record: dict[str, Any], bar: float) -> dict[str, Summary]:
 def table_of(records: dict[str, dict[str, Any]]) -> str:
     """The records as a Markdown table, with where each comes from."""
     rows: list[list[str]] = []
-    sources: list[str] = []
+    sources: dict[str, list[str]] = {}
     for task in (task for task in TABLE if task.environment in records):
         record = records[task.environment]
         summaries = summaries_in(record, task.bar)
@@ -169,9 +168,12 @@ def table_of(records: dict[str, dict[str, Any]]) -> str:
         rows += [
             cells_of(task, name, each, promise if name == OURS else "") for name, each in summaries.items()
         ]
-        sources.append(f"{task.environment}: {Provenance.read(record)}")
-    about = "Seconds are medians but for the longest."
-    return "\n\n".join(["\n".join(table(HEADS, rows, words=2)), about, *sources]) + "\n"
+        sources.setdefault(str(Provenance.read(record)), []).append(task.environment)
+    about = [
+        "Seconds are medians but for the longest.",
+        *(f"{', '.join(of)}: {source}" for source, of in sources.items()),
+    ]
+    return "\n\n".join(["\n".join(table(HEADS, rows, words=2)), *about]) + "\n"
 
 
 def cells_of(task: Task, name: str, summary: Summary, promise: str) -> list[str]:

@@ -9,7 +9,17 @@ import warnings
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import article, command, contenders, frameworks, peers, plain_python, reverb, scale
+from replay_tutorial.bench import (
+    article,
+    command,
+    contenders,
+    frameworks,
+    peers,
+    plain_python,
+    reverb,
+    reverb_helper,
+    scale,
+)
 from replay_tutorial.bench.timing import ElsewhereWork, Spread, seconds_for
 
 ROWS = 64
@@ -164,9 +174,15 @@ def test_work_of_another_process_brings_its_own_seconds():
     assert seconds_for(ElsewhereWork(lambda calls: 10.0 * calls), 3) == 30.0
 
 
-def test_reverb_is_given_the_same_rows():
-    from replay_tutorial.bench import reverb_helper
+@pytest.mark.parametrize(("calls", "queued", "done"), [(5, False, 5), (5, True, 30), (50, True, 60)])
+def test_queue_of_a_dataset_is_emptied_before_the_clock_runs(calls, queued, done, monkeypatch):
+    clock = []  # of seconds: a batch from the queue takes none, any other one
+    monkeypatch.setattr(reverb_helper, "perf_counter", lambda: max(0, len(clock) - 10 * queued))
+    assert reverb_helper.seconds_of(lambda: clock.append(1), calls, queued) == calls
+    assert len(clock) == done
 
+
+def test_reverb_is_given_the_same_rows():
     assert reverb_helper.FIELDS == peers.FIELDS
 
 

@@ -50,6 +50,11 @@ def resume(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--total-steps", type=int, help="a new budget (default: the old one)")
+    parser.add_argument(
+        "--solved-at",
+        type=float,
+        help="a new bar for the mean return; inf is never reached (default: the old one)",
+    )
     parser.add_argument("--device", help="another one for the learner (default: the old one)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     options = parser.parse_args(arguments)
@@ -58,7 +63,9 @@ def resume(arguments: Sequence[str]) -> int:
 
     return report(
         "resume",
-        lambda: resume_agent(options.run, options.total_steps, not options.no_progress, options.device),
+        lambda: resume_agent(
+            options.run, options.total_steps, not options.no_progress, options.device, options.solved_at
+        ),
     )
 
 

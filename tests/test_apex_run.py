@@ -22,6 +22,7 @@ from replay_tutorial.apex.checkpoint import load_checkpoint, newest_checkpoint, 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.lock import RunInUse
 from replay_tutorial.apex.run import resume, train
+from replay_tutorial.apex.setting import NothingToDo
 from replay_tutorial.apex.signals import signals_deferred, stop_requests
 from replay_tutorial.apex.supervisor import ProcessDied
 
@@ -101,6 +102,8 @@ def test_solved_run_stops_early(tmp_path):
     result = train(config)
     assert result.end == "solved"
     assert result.policy_step <= result.steps < 100_000
+    with pytest.raises(NothingToDo, match="is solved"):
+        resume(result.folder, progress=False)
 
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")

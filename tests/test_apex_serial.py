@@ -195,3 +195,16 @@ def test_spent_budget_is_refused_and_nothing_is_changed(tmp_path):
     with pytest.raises(NothingToDo, match="--total-steps"):
         resume(run.folder, progress=False)
     assert contents(run.folder) == before
+
+
+def test_solved_run_goes_on_only_with_a_higher_bar(tmp_path):
+    run = train(short(tmp_path, solved_at=1.0))
+    assert run.end == "solved"
+    before = contents(run.folder)
+    for budget in (None, 10**6):
+        with pytest.raises(NothingToDo, match=r"is solved.*above 1 .*--solved-at"):
+            resume(run.folder, budget, progress=False)
+    assert contents(run.folder) == before
+    resumed = resume(run.folder, run.steps + 200, progress=False, solved_at=float("inf"))
+    assert resumed.end == "budget spent"
+    assert RunFolder.open(run.folder).config().solved_at == float("inf")

@@ -1,6 +1,8 @@
 """The benchmark measures in turns, compares inside a round, and writes down what a reader needs."""
 
+import itertools
 import json
+from collections import Counter
 from importlib.util import find_spec
 
 import numpy as np
@@ -16,13 +18,21 @@ def test_spread_is_the_median_and_the_quartiles():
     assert Spread.of(np.array([5.0, 1.0, 4.0, 2.0, 3.0])) == Spread(lower=2.0, median=3.0, upper=4.0)
 
 
-def test_works_take_turns_and_the_order_turns_with_the_rounds(monkeypatch):
-    order: list[str] = []
+def test_works_take_turns_and_everybody_comes_after_everybody(monkeypatch):
     monkeypatch.setattr(timing, "calls_that_fill", lambda work, slot_seconds: 1)
-    works = {name: (lambda name=name: order.append(name)) for name in "abc"}
-    seconds = timing.measure(works, rounds=3)
-    assert "".join(order) == "abc" + "bca" + "cab"
-    assert {name: rounds.shape for name, rounds in seconds.items()} == {"a": (3,), "b": (3,), "c": (3,)}
+
+    def order_of(rounds):
+        order: list[str] = []
+        works = {name: (lambda name=name: order.append(name)) for name in "abc"}
+        seconds = timing.measure(works, rounds=rounds)
+        assert {name: times.shape for name, times in seconds.items()} == dict.fromkeys("abc", (rounds,))
+        return ["".join(order[start : start + 3]) for start in range(0, 3 * rounds, 3)]
+
+    order = order_of(40)
+    assert all(set(turn) == set("abc") for turn in order), "each once a round"
+    after = Counter(pair for turn in order for pair in itertools.pairwise(turn))
+    assert len(after) == 6 and min(after.values()) >= 5
+    assert order_of(40) == order, "and the same in every run"
 
 
 def test_warm_up_is_not_measured():

@@ -9,7 +9,17 @@ import warnings
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import article, command, contenders, peers, plain_python, reverb, scale
+from replay_tutorial.bench import (
+    article,
+    command,
+    contenders,
+    frameworks,
+    peers,
+    plain_python,
+    reverb,
+    reverb_helper,
+    scale,
+)
 from replay_tutorial.bench.timing import ElsewhereWork, Spread, seconds_for
 
 ROWS = 64
@@ -58,6 +68,35 @@ def test_stable_baselines3_adds_each_row_of_a_call():
     assert np.array_equal(peer.buffer.observations[:11, 0], rows["obs"])
     assert np.array_equal(peer.buffer.next_observations[:11, 0], rows["next_obs"])
     assert np.array_equal(peer.buffer.rewards[:11], rows["rew"])
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"), [("Stable-Baselines3", ["buffer"]), ("tianshou", ["uniform", "prioritized"])]
+)
+def test_every_column_of_a_buffer_that_is_filled_by_hand_is_filled(name, kinds, monkeypatch):
+    monkeypatch.setattr(frameworks, "DONE", 0.5)  # of 64 rows
+    peer = gathered(name)
+    for buffer in (getattr(peer, kind) for kind in kinds):
+        rewards, done = (
+            (buffer.rewards, buffer.dones) if name == "Stable-Baselines3" else (buffer.rew, buffer.done)
+        )
+        assert rewards.all()
+        assert 0.1 < done.mean() < 0.9
+
+
+def test_tianshou_adds_the_rows_of_a_call():
+    peer = gathered("tianshou")
+    rows = peers.random_rows(np.random.default_rng(3), 11)
+    peer.adding(rows, prioritized=False)()
+    assert np.array_equal(peer.uniform.obs_next[1:12], rows["next_obs"]), (
+        "after the one that made the columns"
+    )
+    assert np.allclose(peer.uniform.rew[1:12], rows["rew"][:, 0])
+
+
+def test_flashbax_draws_by_another_key_each_time():
+    sample = gathered("flashbax").sampling(8, prioritized=True)
+    assert sample().indices.tolist() != sample().indices.tolist()
 
 
 def test_deque_holds_the_rows_and_drops_the_oldest():
@@ -135,9 +174,15 @@ def test_work_of_another_process_brings_its_own_seconds():
     assert seconds_for(ElsewhereWork(lambda calls: 10.0 * calls), 3) == 30.0
 
 
-def test_reverb_is_given_the_same_rows():
-    from replay_tutorial.bench import reverb_helper
+@pytest.mark.parametrize(("calls", "queued", "done"), [(5, False, 5), (5, True, 30), (50, True, 60)])
+def test_queue_of_a_dataset_is_emptied_before_the_clock_runs(calls, queued, done, monkeypatch):
+    clock = []  # of seconds: a batch from the queue takes none, any other one
+    monkeypatch.setattr(reverb_helper, "perf_counter", lambda: max(0, len(clock) - 10 * queued))
+    assert reverb_helper.seconds_of(lambda: clock.append(1), calls, queued) == calls
+    assert len(clock) == done
 
+
+def test_reverb_is_given_the_same_rows():
     assert reverb_helper.FIELDS == peers.FIELDS
 
 

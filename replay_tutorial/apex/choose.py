@@ -24,6 +24,10 @@ class Candidate(NamedTuple):
     step: int  # when it was copied, in environment steps
     proof: Evaluation  # the second round; the first one where there is no second
 
+    def solves(self, bar: float | None) -> bool:
+        """Tell whether it is surely above a bar, if there is one."""
+        return bar is not None and self.proof.surely >= bar
+
 
 class Chooser:
     """Keeps the weights of the best policy seen.
@@ -72,9 +76,7 @@ class Chooser:
     @property
     def solved(self) -> bool:
         """Whether the best network is surely above the bar."""
-        return (
-            self.solved_at is not None and self.best is not None and self.best.proof.surely >= self.solved_at
-        )
+        return self.best is not None and self.best.solves(self.solved_at)
 
     def _play(self, seeds: Sequence[int]) -> Evaluation:
         return evaluate(self.policy.act_greedily, self.environment, seeds, self.step_limit)

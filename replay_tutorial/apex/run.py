@@ -73,7 +73,11 @@ def train(config: Config) -> Result:
 
 
 def resume(
-    path: Path, total_steps: int | None = None, progress: bool = True, device: str | None = None
+    path: Path,
+    total_steps: int | None = None,
+    progress: bool = True,
+    device: str | None = None,
+    solved_at: float | None = None,
 ) -> Result:
     """Go on with a run from its newest checkpoint, in the same folder.
 
@@ -82,20 +86,19 @@ def resume(
         total_steps: A new budget, those steps included that have been made; None keeps the old one.
         progress: Show a progress bar.
         device: Another one for the learner; None keeps the old one.
+        solved_at: A new bar; infinity is never reached. None keeps the old one.
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
         FileNotFoundError: If there is no such run, or it has no checkpoint.
         ProcessDied: As for `train`.
-        NothingToDo: If the budget is spent.
+        NothingToDo: If it is solved, or the budget is spent.
         RunInUse: If another process trains it.
     """
     folder = RunFolder.open(path)
     config = replace(folder.config(), progress=progress)
-    if total_steps is not None:
-        config = replace(config, total_steps=total_steps)
-    if device is not None:
-        config = replace(config, device=device)
+    new = {"total_steps": total_steps, "device": device, "solved_at": solved_at}
+    config = replace(config, **{name: value for name, value in new.items() if value is not None})
     with one_thread(), held(path):
         setting = resumed_setting(folder, config)
         folder.note_resumption(config, setting.common.steps)

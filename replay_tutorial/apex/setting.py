@@ -6,6 +6,7 @@
 import re
 import shutil
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -74,21 +75,20 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
 
     Args:
         folder: Of the run.
-        config: Its settings, perhaps with a greater budget.
+        config: Its settings, perhaps with a greater budget, or a higher bar.
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
         FileNotFoundError: If it has none.
-        NothingToDo: If the budget is spent.
+        NothingToDo: If it is solved, or the budget is spent. Nothing has changed then.
         UnusableDevice: If the GPU that it had is not here.
     """
     check_device(config)
     checkpoint = newest_checkpoint(folder.path)
-    if checkpoint.step >= config.total_steps:
-        raise NothingToDo(
-            f"{folder.path} has made {checkpoint.step:,} of its {config.total_steps:,} steps. "
-            "Give it a greater budget: --total-steps."
-        )
+    # With other processes the best policy may well be newer than the checkpoint, and stays.
+    is_newer = checkpoint.serial is None and (folder.path / "policy.pt").exists()
+    best = (folder if is_newer else RunFolder(checkpoint.path)).load_best()
+    refuse_if_done(folder.path, config, checkpoint, best)
     spaces, seeds = spaces_of(config.environment), RunSeeds(config)
     policy = make_policy(config, spaces)
     # Without its rows nothing is owed: the replay starts anew, and so do the samples that are counted against it.
@@ -97,12 +97,10 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
     common.limiter.inserted(checkpoint.step)
     common.limiter.sampled(samples)
     # Only from here on is the folder changed: a run that is refused stays as it is.
-    place = folder.path / "policy.pt"
-    if checkpoint.serial is not None or not place.exists():
-        # With other processes the best policy may well be newer than the checkpoint, and stays.
-        place.unlink(missing_ok=True)
-        if (checkpoint.path / "policy.pt").is_file():
-            shutil.copyfile(checkpoint.path / "policy.pt", place)
+    if not is_newer:
+        (folder.path / "policy.pt").unlink(missing_ok=True)
+        if best is not None:
+            shutil.copyfile(checkpoint.path / "policy.pt", folder.path / "policy.pt")
     cut_back(folder.path / "progress.csv", checkpoint.update)
     last = checkpoint.update if checkpoint.serial is None else int(checkpoint.serial["judged"])
     return Setting(
@@ -112,9 +110,28 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
         policy=policy,
         solved_at=bar_of(config),
         checkpoint=checkpoint,
-        best=folder.load_best(),
+        best=best,
         judged=cut_back(folder.path / "evaluations.csv", last),
     )
+
+
+def refuse_if_done(run: Path, config: Config, checkpoint: Checkpoint, best: Candidate | None) -> None:
+    """Refuse to go on with a run that would end at once.
+
+    Raises:
+        NothingToDo: If it is solved, or the budget is spent.
+    """
+    bar = bar_of(config)
+    if best is not None and best.solves(bar):
+        raise NothingToDo(
+            f"{run} is solved: its policy of step {best.step:,} is surely above {bar:g} ({best.proof}). "
+            "To go on, raise that bar: --solved-at (inf: go on until the steps are used up)."
+        )
+    if checkpoint.step >= config.total_steps:
+        raise NothingToDo(
+            f"{run} has made {checkpoint.step:,} of its {config.total_steps:,} steps. "
+            "Give it a greater budget: --total-steps."
+        )
 
 
 def check_device(config: Config) -> None:

@@ -25,6 +25,8 @@ from replay_tutorial.bench.peers import (
 )
 from replay_tutorial.bench.timing import Work
 
+DONE = 0.01  # share of rows at which an episode ends
+
 
 def batched(rows: Rows) -> Rows:
     """Give rows a batch axis, also if it is only one."""
@@ -52,6 +54,9 @@ class StableBaselines3:
         for column in ("observations", "actions", "next_observations", "rewards"):
             values = getattr(self.buffer, column)
             values[:] = np.random.default_rng(0).random(values.shape, dtype=np.float32)
+        # Also zeros are written: pages that nobody wrote to are one and the same page, which is always in the cache.
+        self.buffer.dones[:] = np.random.default_rng(1).random(self.buffer.dones.shape) < DONE
+        self.buffer.timeouts[:] = 0.0
         self.buffer.full = True
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
@@ -83,37 +88,32 @@ class Tianshou:
         self.prioritized = data.PrioritizedReplayBuffer(capacity, alpha=alpha, beta=BETA)
         whole = random_rows(np.random.default_rng(0), capacity)
         for buffer in (self.uniform, self.prioritized):
-            buffer.add(self.one(whole, 0))
+            buffer.add(self.batch(next(self.steps(whole))))
             # A million calls of `add` would take minutes: as its own `from_data` does, set whole arrays.
             for field, column in (("obs", "obs"), ("act", "act"), ("next_obs", "obs_next")):
                 getattr(buffer, column)[:] = whole[field]
+            buffer.rew[:] = whole["rew"][:, 0]
+            buffer.terminated[:] = buffer.done[:] = whole["done"][:, 0] < DONE
+            buffer.truncated[:] = False  # zeros are written, too, as above
             buffer._size = capacity
         self.prioritized.update_weight(
             np.arange(capacity), np.random.default_rng(0).exponential(size=capacity)
         )
 
-    def one(self, rows: Rows, place: int) -> Any:
-        """Make a `Batch` of one transition, which is what `add` takes."""
-        obs, act, next_obs, rew, done = (rows[field][place] for field in FIELDS)
-        return self.batch(
-            obs=obs,
-            act=act,
-            rew=rew[0],
-            terminated=done[0] > 1.0,
-            truncated=False,
-            obs_next=next_obs,
-            info={},
-        )
+    def steps(self, rows: Rows) -> Iterator[dict[str, Any]]:
+        """Give what `Batch` is made of, one transition after the other."""
+        for obs, act, next_obs, rew, done in zip(*(rows[field] for field in FIELDS), strict=True):
+            step: dict[str, Any] = {"obs": obs, "act": act, "rew": rew[0], "obs_next": next_obs, "info": {}}
+            yield {**step, "terminated": done[0] < DONE, "truncated": False}
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
         """Add, as `Peer` says."""
-        buffer = self.prioritized if prioritized else self.uniform
-        rows = batched(rows)
-        transitions = [self.one(rows, place) for place in range(len(rows["obs"]))]
+        buffer, make = self.prioritized if prioritized else self.uniform, self.batch
+        steps = list(self.steps(batched(rows)))
 
         def add() -> None:
-            for transition in transitions:
-                buffer.add(transition)
+            for step in steps:
+                buffer.add(make(step))
 
         return add if priorities is None else None
 
@@ -214,6 +214,16 @@ class Flashbax:
         """Compile `add`; it may write into the state it gets, or it would copy the whole buffer."""
         return self.jax.jit(self.buffer(1, prioritized).add, donate_argnums=0)
 
+    def jit_sample(self, buffer: Any) -> Callable[[Any, Any], Any]:
+        """Compile `sample` together with the split of its key, as a training step does; it gives the next key, too."""
+        split = self.jax.random.split
+
+        def sample(state: Any, key: Any) -> Any:
+            key, drawing = split(key)
+            return key, buffer.sample(state, drawing)
+
+        return self.jax.jit(sample)
+
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
         """Add, as `Peer` says."""
         rows, add, states = batched(rows), self.jit_add(prioritized), self.states
@@ -225,23 +235,22 @@ class Flashbax:
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
         """Sample, as `Peer` says."""
-        sample = self.jax.jit(self.buffer(batch_size, prioritized).sample)
+        sample = self.jit_sample(self.buffer(batch_size, prioritized))
 
-        def split_sample_and_wait() -> Any:
-            self.key, key = self.jax.random.split(self.key)
-            return self.jax.block_until_ready(sample(self.states[prioritized], key))
+        def sample_and_wait() -> Any:
+            self.key, batch = self.jax.block_until_ready(sample(self.states[prioritized], self.key))
+            return batch
 
-        return split_sample_and_wait
+        return sample_and_wait
 
     def updating(self, batch_size: int) -> Work | None:
         """Sample and update, as `Peer` says."""
         buffer = self.buffer(batch_size, True)
-        sample, update = self.jax.jit(buffer.sample), self.jax.jit(buffer.set_priorities, donate_argnums=0)
+        sample, update = self.jit_sample(buffer), self.jax.jit(buffer.set_priorities, donate_argnums=0)
         priorities = endless_priorities(np.random.default_rng(1), batch_size)
 
         def sample_and_update() -> None:
-            self.key, key = self.jax.random.split(self.key)
-            batch = sample(self.states[True], key)
+            self.key, batch = sample(self.states[True], self.key)
             state = update(self.states[True], batch.indices, next(priorities))
             self.states[True] = self.jax.block_until_ready(state)
 

@@ -23,6 +23,7 @@ FIELDS = {
     "done": 1,
 }  # as in `peers`, which can't be imported here
 TABLES = ("uniform", "prioritized")
+UNTIMED, LEAST_CALLS = 10, 20  # batches of a dataset: drawn before the clock runs, and timed at least
 
 
 class Tables:
@@ -90,17 +91,30 @@ def main(capacity: int, alpha: float) -> None:
     tables = Tables(capacity, alpha)
     works: dict[tuple[str, str, int], Callable[[], object]] = {}
     metadata: Any = importlib.import_module("importlib.metadata")
-    print(json.dumps({"version": metadata.version("dm-reverb")}), flush=True)
+    print(json.dumps({"version": metadata.version("dm-reverb")}, allow_nan=False), flush=True)
     for line in sys.stdin:
         order = json.loads(line)
         key = (order["kind"], order["table"], order["size"])
         if key not in works:
             works.clear()  # a dataset goes on fetching as long as it lives
             works[key] = tables.work(*key)
-        start = perf_counter()
-        for _ in range(order["calls"]):
-            works[key]()
-        print(json.dumps({"seconds": perf_counter() - start}), flush=True)
+        seconds = seconds_of(works[key], order["calls"], queued=order["kind"] == "dataset")
+        print(json.dumps({"seconds": seconds}, allow_nan=False), flush=True)
+
+
+def seconds_of(work: Callable[[], object], calls: int, queued: bool) -> float:
+    """Time so many calls of a work.
+
+    A dataset fills its queue while others are measured: a few batches are drawn from it before, and more are timed than
+    were asked for, or the clock would see a queue and not what fills it.
+    """
+    timed = max(calls, LEAST_CALLS) if queued else calls
+    for _ in range(UNTIMED if queued else 0):
+        work()
+    start = perf_counter()
+    for _ in range(timed):
+        work()
+    return (perf_counter() - start) * calls / timed
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Takes times that can be compared: several works, in turns, over many rounds.
 
 A machine is never equally fast for a whole minute: clocks change and neighbours wake up. So every contender
-has a short slot in every round, the order turns from round to round, and a ratio is taken inside a round,
+has a short slot in every round, the order is drawn anew for each round, and a ratio is taken inside a round,
 where both sides met the same machine. What is reported is the median over the rounds and the two quartiles,
 which one slow round can't move.
 
@@ -83,7 +83,7 @@ def measure(works: Mapping[str, Work], *, rounds: int, slot_seconds: float = 0.0
 
     Args:
         works: name → operation.
-        rounds: how many slots each work gets; the order turns by one place a round.
+        rounds: how many slots each work gets; each round has an order of its own, the same in every run.
         slot_seconds: the length of a slot; a work is called as often as it fits, and at least once.
 
     Returns:
@@ -99,10 +99,11 @@ def measure(works: Mapping[str, Work], *, rounds: int, slot_seconds: float = 0.0
     seconds = {name: np.empty(rounds) for name in names}
     collecting = gc.isenabled()
     gc.disable()  # as timeit does: a collection would land on whoever is at work just then
+    rng = np.random.default_rng(0)
     try:
         for round_number in range(rounds):
-            for place in range(len(names)):
-                name = names[(place + round_number) % len(names)]
+            # Drawn, not rotated: in a rotation everybody always finds the caches as the same neighbour left them.
+            for name in rng.permutation(names).tolist():
                 seconds[name][round_number] = seconds_for(works[name], calls[name]) / calls[name]
     finally:
         if collecting:

@@ -23,11 +23,12 @@ import numpy as np
 from replay_tutorial.apex.checkpoint import newest_checkpoint, whole_checkpoints
 from replay_tutorial.bench.crash import line, memory_left, memory_names
 from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.record import at_least_one
 from replay_tutorial.bench.report import put_table
 from replay_tutorial.bench.victim import Victim, wait_until
 
 PROGRAM = "python -m replay_tutorial bench faults"
-FAULTS = ("ctrl-c", "actor", "learner", "parent")
+FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10}  # how often each happens
 PATIENCE = 120.0  # seconds that anything may take on a busy machine
 GONE = 10.0  # seconds that processes may outlive their run
 MORE_STEPS = 1_000  # that a resumed run makes
@@ -174,13 +175,13 @@ class Trial:
             self.outcome.wrong.append(what)
 
 
-def trials(faults: Sequence[str], times: int, seed: int) -> list[Outcome]:
-    """Let each fault happen so many times, and print each outcome as it comes."""
+def trials(times: dict[str, int], seed: int) -> list[Outcome]:
+    """Let each fault happen so many times, in turns, and print each outcome as it comes."""
     generator = np.random.default_rng(seed)
     outcomes: list[Outcome] = []
     ready = 0.0  # seconds from the start to the first updates, on this machine
-    for number in range(times):
-        for fault in faults:
+    for number in range(max(times.values())):
+        for fault in (fault for fault, count in times.items() if number < count):
             # Half of the moments lie before the first updates. The first run of all shows when those come.
             wait = generator.uniform(0.0, 2.0 * ready) if ready else None
             with tempfile.TemporaryDirectory() as folder:
@@ -223,7 +224,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which (default: all)"
     )
-    arguments.add_argument("--times", type=int, default=50, help="of each fault (default: %(default)s)")
+    arguments.add_argument("--times", type=at_least_one, help=f"of each fault (default: {FAULTS})")
     arguments.add_argument("--seed", type=int, default=0, help="of the random moments (default: %(default)s)")
     arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
     arguments.add_argument(
@@ -244,17 +245,15 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit status: 0, or 1 if anything happened that must not, or the table was not written.
     """
-    given = parser()
-    arguments = given.parse_args(argv)
-    if arguments.times < 1:
-        given.error("--times must be at least 1")
+    arguments = parser().parse_args(argv)
     if os.name != "posix":
         print(
             "bench faults needs a system with groups of processes and signals: Linux or macOS.",
             file=sys.stderr,
         )
         return 1
-    outcomes = trials(arguments.faults, arguments.times, arguments.seed)
+    times = {fault: arguments.times or FAULTS[fault] for fault in arguments.faults}
+    outcomes = trials(times, arguments.seed)
     provenance = Provenance.of(PROGRAM, argv, ("torch", "gymnasium"))
     table = table_of(outcomes, provenance)
     print(f"\n{table}")

@@ -1,9 +1,11 @@
 """The benchmark measures in turns, compares inside a round, and writes down what a reader needs."""
 
+import ast
 import itertools
 import json
 from collections import Counter
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -171,3 +173,14 @@ def test_wrong_arguments_are_refused_by_name(arguments, capsys):
 )
 def test_figures_have_about_three_digits(value, text):
     assert report.figure(value) == text
+
+
+def test_no_record_may_hold_nan_which_is_no_json():
+    calls = [
+        call
+        for path in Path(report.__file__).parent.glob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "json.dumps"
+    ]
+    assert len(calls) > 10
+    assert not [ast.unparse(call) for call in calls if "allow_nan=False" not in ast.unparse(call)]

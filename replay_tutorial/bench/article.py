@@ -244,7 +244,9 @@ def write(
         output.mkdir(parents=True, exist_ok=True)
         record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
         record["points"] = [asdict(point) for point in measured]
-        (output / "article.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        (output / "article.json").write_text(
+            json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
     status = 0 if put_table(markdown, "article", f"{''.join(parts)}{about}\n") else 1
     if output is not None:
         from replay_tutorial.bench.charts import draw

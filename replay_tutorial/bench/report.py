@@ -34,7 +34,7 @@ class Report:
 
     def to_json(self) -> str:
         """The whole record as JSON."""
-        return json.dumps(asdict(self) | self.provenance._asdict(), indent=2) + "\n"
+        return json.dumps(asdict(self) | self.provenance._asdict(), indent=2, allow_nan=False) + "\n"
 
     def to_markdown(self) -> str:
         """The table, and below it how it came about."""

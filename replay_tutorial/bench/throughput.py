@@ -199,7 +199,7 @@ def main(argv: Sequence[str]) -> int:
     table = table_of(record, arguments.rounds, arguments.seconds)
     print(f"\n{table}")
     if arguments.json is not None:
-        text = json.dumps(record, indent=2, default=asdict)
+        text = json.dumps(record, indent=2, default=asdict, allow_nan=False)
         arguments.json.write_text(text + "\n", encoding="utf-8")
     if arguments.chart is not None:
         draw(record, arguments.chart)

@@ -169,9 +169,12 @@ def test_wrong_arguments_are_refused_by_name(arguments, capsys):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.2104, "0.21"), (8.414, "8.41"), (27.04, "27.0"), (613.2, "613"), (12345.6, "12,346")],
+    [
+        *[(0.0, "0.0000"), (0.00123, "0.0012"), (0.0623, "0.0623"), (0.2104, "0.210"), (1.0, "1.00")],
+        *[(8.414, "8.41"), (27.04, "27.0"), (613.2, "613"), (12345.6, "12,346"), (-0.5, "-0.500")],
+    ],
 )
-def test_figures_have_about_three_digits(value, text):
+def test_figures_have_three_digits(value, text):
     assert report.figure(value) == text
 
 

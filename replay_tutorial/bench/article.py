@@ -238,7 +238,8 @@ def write(
     about = (
         f"Medians of {rounds} interleaved rounds; rows of {fields} float32, alpha {ARTICLE_ALPHA}, beta {BETA}, buffers "
         f"full. The two quartiles, which stand in the record, lie {unrest(measured):.0%} of the median apart in "
-        f"the middle of all figures. The ceiling moves the same bytes by the barest NumPy call; the last column is its time over ours. {provenance}"
+        f"the middle of all figures. The ceiling moves the same bytes by the barest NumPy call; the last column is its "
+        f"time over ours. {provenance}"
     )
     print(about)
     if output is not None:

@@ -236,6 +236,6 @@ def restore_learner(
             replay.load(checkpoint.path / "replay.npz")
     except DAMAGE as error:
         raise DamagedCheckpoint(
-            f"{checkpoint.path} can't be used: {error} Remove that folder to go on from the checkpoint before it."
+            f"{checkpoint.path} can't be used: {error}\nRemove that folder to go on from the checkpoint before it."
         ) from error
     return checkpoint.published

@@ -172,6 +172,8 @@ def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
         "2",
         "--solved-at",
         "1000",
+        "--record-interval",
+        "20",
     )
     with Victim(
         tmp_path, *commands["train"][3:], *short, "--evaluation-interval", "50", "--no-progress"
@@ -186,10 +188,11 @@ def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
     seen = subprocess.run(look, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "charts/episodic_return" in seen
 
+    here = {**os.environ, "PYTHONPATH": str(README.parent)}
     more = {"resume": ("--total-steps", "20000", "--no-progress"), "play": ("--steps", "50")}
     for name, flags in more.items():
         command = [sys.executable, *commands[name][1:], *flags]
         command = [part.replace("runs/RUN", str(folder)) for part in command]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, env=here, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
     assert (folder / "play.gif").read_bytes().startswith(b"GIF8")

@@ -40,9 +40,7 @@ class Result:
 
     folder: Path
     end: End
-    evaluation: (
-        Evaluation | None
-    )  # of the chosen policy, on fresh episodes; None if interrupted before its end
+    evaluation: Evaluation | None  # of the chosen policy, on fresh episodes; None if interrupted
     interrupted: bool  # while it learned, or in this evaluation
     policy_step: int  # environment steps when the policy was chosen
     steps: int  # environment steps of all actors

@@ -58,6 +58,8 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", help="another one for the learner (default: the old one)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     options = parser.parse_args(arguments)
+    if options.total_steps is not None and options.total_steps < 1:
+        parser.error(f"--total-steps {options.total_steps}: at least 1 is needed")
 
     from replay_tutorial.apex.run import resume as resume_agent
 
@@ -125,10 +127,10 @@ def evaluate(arguments: Sequence[str]) -> int:
     try:
         folder = RunFolder.open(options.run)
         policy, step = folder.load_policy()
-    except FileNotFoundError as error:
+        config = folder.config()
+    except (OSError, ValueError) as error:
         parser.error(str(error))
     seeds = draw_seeds(np.random.SeedSequence(options.seed), options.episodes)
-    config = folder.config()
     evaluation = play(policy.act_greedily, config.environment, seeds, config.evaluation_step_limit)
     print(f"{evaluation}, policy of step {step:,}")
     return 0

@@ -185,7 +185,7 @@ def test_damaged_rows_are_told(tmp_path):
     whole[len(whole) // 2] ^= 1  # among the rows
     file.write_bytes(whole)
     fresh = make_common(common.config, common.spaces, RunSeeds(common.config), 3)
-    with pytest.raises(DamagedCheckpoint, match=r"0001_step_50 can't be used.*CRC.*Remove that folder"):
+    with pytest.raises(DamagedCheckpoint, match=r"0001_step_50 can't be used.*CRC.*\nRemove that folder"):
         restore_learner(checkpoint, agent, fresh.replay)
 
 

@@ -40,6 +40,7 @@ from replay_tutorial.apex.run_folder import RunFolder
         ({"replay_start": 60_000}, "replay_start"),
         ({"final_episodes": 1}, "final_episodes"),
         ({"prefetch": -1}, "prefetch"),
+        ({"threads": 0}, "threads"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(changes, named):

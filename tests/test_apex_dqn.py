@@ -42,7 +42,7 @@ def test_online_network_chooses_and_target_network_values_the_next_action():
     # In state 1 the online network likes action 0 (5 > 3), which the target network values at 50, not at its own 300.
     batch = batch_of(obs=[0], act=[1], rew=[1.5], next_obs=[1], discount=[0.5])
     assert targets(ONLINE, TARGET, batch).tolist() == [1.5 + 0.5 * 50.0]
-    assert td_errors(ONLINE, TARGET, batch).tolist() == [1.5 + 0.5 * 50.0 - 2.0]
+    assert td_errors(ONLINE, TARGET, batch)[0].tolist() == [1.5 + 0.5 * 50.0 - 2.0]
 
 
 def test_terminated_row_has_no_future_and_truncated_row_has_one():
@@ -86,7 +86,7 @@ def test_three_rewards_are_summed_and_the_fourth_state_is_valued_once():
 def test_gradient_flows_through_the_prediction_only():
     online = QTable([[1.0, 2.0], [5.0, 3.0]])
     batch = batch_of(obs=[0], act=[1], rew=[0.0], next_obs=[1], discount=[1.0])
-    td_errors(online, online, batch).sum().backward()
+    td_errors(online, online, batch)[0].sum().backward()
     assert online.table.grad.tolist() == [[0.0, -1.0], [0.0, 0.0]]
 
 
@@ -136,10 +136,10 @@ def test_priorities_are_those_from_before_the_step():
     agent = agent_of(DuelingNetwork((4,), 2, (16,)))
     rows = random_batch(8, np.random.default_rng(1))
     batch = Batch.from_rows(rows)
-    before = priorities_of(td_errors(agent.online, agent.target, batch))
+    before = priorities_of(td_errors(agent.online, agent.target, batch)[0])
     priorities, _ = agent.update(rows, ones(8))
     np.testing.assert_array_equal(priorities, before)
-    assert not np.array_equal(priorities_of(td_errors(agent.online, agent.target, batch)), before)
+    assert not np.array_equal(priorities_of(td_errors(agent.online, agent.target, batch)[0]), before)
 
 
 def test_target_network_is_copied_every_target_interval_updates_and_stays_otherwise():

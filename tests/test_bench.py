@@ -1,9 +1,11 @@
 """The benchmark measures in turns, compares inside a round, and writes down what a reader needs."""
 
+import ast
 import itertools
 import json
 from collections import Counter
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,7 +169,21 @@ def test_wrong_arguments_are_refused_by_name(arguments, capsys):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.2104, "0.21"), (8.414, "8.41"), (27.04, "27.0"), (613.2, "613"), (12345.6, "12,346")],
+    [
+        *[(0.0, "0.0000"), (0.00123, "0.0012"), (0.0623, "0.0623"), (0.2104, "0.210"), (1.0, "1.00")],
+        *[(8.414, "8.41"), (27.04, "27.0"), (613.2, "613"), (12345.6, "12,346"), (-0.5, "-0.500")],
+    ],
 )
-def test_figures_have_about_three_digits(value, text):
+def test_figures_have_three_digits(value, text):
     assert report.figure(value) == text
+
+
+def test_no_record_may_hold_nan_which_is_no_json():
+    calls = [
+        call
+        for path in Path(report.__file__).parent.glob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "json.dumps"
+    ]
+    assert len(calls) > 10
+    assert not [ast.unparse(call) for call in calls if "allow_nan=False" not in ast.unparse(call)]

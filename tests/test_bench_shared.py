@@ -84,7 +84,22 @@ def test_a_group_ends_with_the_process_that_started_it():
 
 def test_ratios_leave_out_the_rounds_that_hung():
     assert shared.spread_of(np.array([2.0, np.nan, 4.0])).median == 3.0
-    assert math.isnan(shared.spread_of(np.array([np.nan])).median)
+    assert shared.spread_of(np.array([np.nan])) is None
+
+
+def test_contender_that_hangs_in_every_round_has_no_figures(tmp_path, monkeypatch, capsys):
+    def slot(make, capacity, count, seconds, *, rate):
+        return (math.nan, math.nan) if make is explorers.locked else (100.0, 5_000.0)
+
+    monkeypatch.setattr(shared, "slot", slot)
+    monkeypatch.setattr(shared, "EXPLORERS", (1,))
+    record = tmp_path / "shared.json"
+    arguments = ["--capacity", str(CAPACITY), "--rounds", "2", "--json", str(record)]
+    assert command.main(["shared", *arguments]) == 0
+    assert "| 1 | full lock | - | - | - | - | 2 |" in capsys.readouterr().out
+    (row,) = json.loads(record.read_text(), parse_constant=pytest.fail)["rows"]
+    assert row["steps"]["full lock"] is None and row["row_ratios"]["full lock"] is None
+    assert row["steps"]["Queue"]["median"] == 100.0
 
 
 def test_shared_is_measured_and_recorded(tmp_path, capsys, quick):

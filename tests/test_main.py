@@ -131,6 +131,23 @@ def test_folder_without_a_run_is_refused(command, tmp_path, capsys):
     assert str(tmp_path) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["evaluate", "play"])
+def test_run_whose_environment_is_not_here_is_refused_in_a_line(command, run, capsys):
+    settings = (run / "config.json").read_text().replace("CartPole-v1", "NoSuchThing-v0")
+    (run / "config.json").write_text(settings)
+    with pytest.raises(SystemExit) as end:
+        main([command, str(run)])
+    assert end.value.code == 2
+    assert "NoSuchThing" in capsys.readouterr().err
+
+
+def test_budget_of_no_steps_is_refused(run, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["resume", str(run), "--total-steps", "0"])
+    assert end.value.code == 2
+    assert "--total-steps 0: at least 1 is needed" in capsys.readouterr().err
+
+
 def commands_of_the_readme():
     """The lines of its section on training, without the words behind them, by the name of the command."""
     section = README.read_text(encoding="utf-8").partition("## Train\n")[2].partition("\n## ")[0]
@@ -155,6 +172,8 @@ def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
         "2",
         "--solved-at",
         "1000",
+        "--record-interval",
+        "20",
     )
     with Victim(
         tmp_path, *commands["train"][3:], *short, "--evaluation-interval", "50", "--no-progress"
@@ -169,10 +188,11 @@ def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
     seen = subprocess.run(look, capture_output=True, text=True, check=True, timeout=60).stdout
     assert "charts/episodic_return" in seen
 
+    here = {**os.environ, "PYTHONPATH": str(README.parent)}
     more = {"resume": ("--total-steps", "20000", "--no-progress"), "play": ("--steps", "50")}
     for name, flags in more.items():
         command = [sys.executable, *commands[name][1:], *flags]
         command = [part.replace("runs/RUN", str(folder)) for part in command]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, env=here, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
     assert (folder / "play.gif").read_bytes().startswith(b"GIF8")

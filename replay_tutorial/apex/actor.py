@@ -211,4 +211,8 @@ class ActorTask:
 
 def run_actor(task: ActorTask) -> None:
     """Be an actor's process: play until told to stop, or until the parent is gone."""
-    be_a_process(lambda: Actor(task.common, task.number, task.seed, task.messages.send).run(), task.messages)
+
+    def play() -> None:
+        Actor(task.common, task.number, task.seed, task.messages.send).run()
+
+    be_a_process(play, task.messages, task.common.config.threads)

@@ -5,7 +5,8 @@ small, and four of them at once, because a single one doesn't tell which way the
 are clipped, so that one learning rate fits all games, and a lost life ends an episode, so that it is felt at once. The
 result is still the score of whole games; it travels in `info`.
 
-Left out: pressing FIRE at the start (the network finds that out), ale-py's own vector environment.
+Left out: pressing FIRE at the start (the network finds that out), ale-py's own vector environment (a step is faster there,
+but the network's pass costs more, and it begins a new game, or keeps old pictures, after a lost life).
 
 Papers: Mnih et al. 2015, methods; Horgan et al. 2018, appendix C.
 """

@@ -22,7 +22,6 @@ import os
 import pickle
 import re
 import shutil
-import time
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,7 +76,7 @@ def save_checkpoint(
     Returns:
         When it was, or why the system couldn't write it; then the last one stays.
     """
-    started, step = time.monotonic(), common.steps
+    step = common.steps
     checkpoints = folder / "checkpoints"
     unfinished = checkpoints / "unfinished"
     try:
@@ -90,8 +89,8 @@ def save_checkpoint(
         remove_old(folder)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)  # it may be what fills the disk
-        return Saved(step, time.monotonic() - started, f"{error}")
-    return Saved(step, time.monotonic() - started, None)
+        return Saved(step, f"{error}")
+    return Saved(step, None)
 
 
 def write(place: Path, policy: Path, common: Common, agent: Agent, serial: dict[str, Any] | None) -> None:
@@ -237,6 +236,6 @@ def restore_learner(
             replay.load(checkpoint.path / "replay.npz")
     except DAMAGE as error:
         raise DamagedCheckpoint(
-            f"{checkpoint.path} can't be used: {error} Remove that folder to go on from the checkpoint before it."
+            f"{checkpoint.path} can't be used: {error}\nRemove that folder to go on from the checkpoint before it."
         ) from error
     return checkpoint.published

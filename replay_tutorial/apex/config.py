@@ -110,6 +110,8 @@ class Config:
     """An actor that has been killed so often in a row, each time within a minute, ends the run."""
     device: str = "cpu"
     """Where the learner trains: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
+    threads: int = 1
+    """Threads of torch in each process; more only for big networks, where cores are to spare."""
     prefetch: int | None = None
     """Batches that a thread prepares while the learner trains; None: 4 on a GPU, 0 else (and always with 0 actors)."""
 
@@ -158,7 +160,7 @@ LEAST = {
     **dict.fromkeys(
         ["evaluation_interval", "evaluation_episodes", "evaluation_step_limit", "record_interval"], 1
     ),
-    **dict.fromkeys(["checkpoint_steps", "restart_limit"], 1),
+    **dict.fromkeys(["checkpoint_steps", "restart_limit", "threads"], 1),
     **dict.fromkeys(["seed", "confirmation_episodes", "actors", "prefetch"], 0),
     "final_episodes": 2,  # one episode has no spread
     **dict.fromkeys(["epsilon_exponent", "noise"], 0.0),

@@ -53,17 +53,13 @@ def targets(online: nn.Module, target: nn.Module, batch: Batch) -> Tensor:
         return batch.rew + batch.discount * next_value
 
 
-def td_errors(online: nn.Module, target: nn.Module, batch: Batch) -> Tensor:
-    """Return δ = target - Q(s_t, a_t): float32[B], with the gradient of the second term.
+def td_errors(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return δ = target - Q(s_t, a_t), and Q(s_t, a_t): float32[B] each, with the gradient of the latter.
 
     The learner passes its two networks. An actor, which has only a copy of the online one, passes that twice.
     """
-    return targets(online, target, batch) - q_values(online, batch)
-
-
-def q_values(network: nn.Module, batch: Batch) -> Tensor:
-    """Return Q(s_t, a_t): float32[B]."""
-    return network(batch.obs).gather(1, batch.act.unsqueeze(1)).squeeze(1)
+    predicted: Tensor = online(batch.obs).gather(1, batch.act.unsqueeze(1)).squeeze(1)  # float32[B]
+    return targets(online, target, batch) - predicted, predicted
 
 
 class DQNPolicy:
@@ -104,7 +100,8 @@ class DQNPolicy:
         (Horgan et al. 2018, algorithm 1, line 10: the actor has no other network.)
         """
         with torch.no_grad():
-            return priorities_of(td_errors(self.network, self.network, Batch.from_rows(rows)))
+            errors, _ = td_errors(self.network, self.network, Batch.from_rows(rows))
+            return priorities_of(errors)
 
 
 class DQNAgent:
@@ -146,8 +143,7 @@ class DQNAgent:
             weights: Their importance weights, float32[B].
         """
         batch = Batch.from_rows(rows, self.device)
-        predicted = q_values(self.online, batch)  # float32[B]
-        errors = targets(self.online, self.target, batch) - predicted
+        errors, predicted = td_errors(self.online, self.target, batch)
         loss = weighted_loss(errors, torch.as_tensor(weights, device=self.device), self.huber_delta)
         self.optimizer.zero_grad()
         loss.backward()

@@ -95,7 +95,7 @@ class EvaluatorTask:
 
 def run_evaluator(task: EvaluatorTask) -> None:
     """Be the evaluator's process: judge until told to stop, or until the parent is gone."""
-    be_a_process(lambda: judge(task), task.messages)
+    be_a_process(lambda: judge(task), task.messages, task.common.config.threads)
 
 
 def judge(task: EvaluatorTask) -> None:

@@ -104,7 +104,7 @@ def make_learner(common: Common, seed: int, checkpoint: Checkpoint | None, tell:
 
 def run_learner(task: LearnerTask) -> None:
     """Be the learner's process: learn until told to stop, or until the parent is gone."""
-    be_a_process(lambda: learn(task), task.messages)
+    be_a_process(lambda: learn(task), task.messages, task.common.config.threads)
 
 
 def learn(task: LearnerTask) -> None:

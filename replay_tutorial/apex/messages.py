@@ -44,7 +44,6 @@ class Saved(NamedTuple):
     """From the learner: a checkpoint is on the disk, or why it isn't."""
 
     step: int
-    seconds: float  # that it took
     error: str | None
 
 

@@ -49,7 +49,9 @@ PAPER_ATARI: dict[str, Any] = {
     "environments_per_actor": 1,
     "send_interval": 50,
     "total_steps": 50_000_000,  # 200 million frames
-    "checkpoint_seconds": 1_800.0,  # the replay is 18 GB on the disk, too, and the learner waits meanwhile
+    # The replay is 18 GB on the disk, too, and the learner waits while it is written. Two are kept, and the next one is
+    # written beside them: 54 GB.
+    "checkpoint_seconds": 1_800.0,
     "evaluation_interval": 5_000,  # a game takes thousands of steps
     "evaluation_episodes": 5,
     "confirmation_episodes": 10,

@@ -19,19 +19,20 @@ import torch
 from replay_tutorial.apex.messages import Failure
 
 
-def be_a_process(work: Callable[[], None], messages: Connection) -> None:
+def be_a_process(work: Callable[[], None], messages: Connection, threads: int) -> None:
     """Do the work of a process of its own, to its end or its failure.
 
     Args:
         work: Returns when the run is over.
         messages: Where a failure's traceback goes.
+        threads: Of torch.
     """
     # Ctrl-C and a batch system's SIGTERM reach every process; the parent hears them, too, and tells us in good order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    # As many processes as cores already: more threads would only stand in each other's way.
-    torch.set_num_threads(1)
+    # Left alone, torch takes as many as there are cores, in each process: they stand in each other's way.
+    torch.set_num_threads(threads)
     try:
         work()
     except Exception:  # noqa: BLE001 - whatever it was, the parent shall hear of it

@@ -40,9 +40,7 @@ class Result:
 
     folder: Path
     end: End
-    evaluation: (
-        Evaluation | None
-    )  # of the chosen policy, on fresh episodes; None if interrupted before its end
+    evaluation: Evaluation | None  # of the chosen policy, on fresh episodes; None if interrupted
     interrupted: bool  # while it learned, or in this evaluation
     policy_step: int  # environment steps when the policy was chosen
     steps: int  # environment steps of all actors
@@ -66,7 +64,7 @@ def train(config: Config) -> Result:
         UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported. No process has been
             started then.
     """
-    with one_thread():
+    with torch_threads(config.threads):
         setting = new_setting(config)
         with held(setting.folder.path):
             return finish(setting)
@@ -99,21 +97,21 @@ def resume(
     config = replace(folder.config(), progress=progress)
     new = {"total_steps": total_steps, "device": device, "solved_at": solved_at}
     config = replace(config, **{name: value for name, value in new.items() if value is not None})
-    with one_thread(), held(path):
+    with torch_threads(config.threads), held(path):
         setting = resumed_setting(folder, config)
         folder.note_resumption(config, setting.common.steps)
         return finish(setting)
 
 
 @contextmanager
-def one_thread() -> Generator[None]:
-    """Let torch compute in one thread: small networks are faster so, and the actors need the other cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def torch_threads(count: int) -> Generator[None]:
+    """Let torch compute in so many threads here; in one, small networks are faster, and actors have the other cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 def finish(setting: Setting) -> Result:

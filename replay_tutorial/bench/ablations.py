@@ -238,7 +238,7 @@ def main(argv: Sequence[str]) -> int:
         "contrasts": measure(environment, arguments.contrasts, arguments.seeds, total_steps),
     }
     if file is not None:
-        file.write_text(json.dumps(records) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(records, allow_nan=False) + "\n", encoding="utf-8")
     table = table_of(records)
     print(f"\n{table}")
     if arguments.chart is not None:

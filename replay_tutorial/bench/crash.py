@@ -125,6 +125,6 @@ def main(argv: Sequence[str]) -> int:
     if arguments.json is not None:
         storms = {name: [asdict(outcome) for outcome in each] for name, each in outcomes.items()}
         whole = {"benchmark": "crash", **provenance._asdict(), "storms": storms, "shared_memory_left": left}
-        arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(whole, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     written = put_table(arguments.markdown, "crash", "\n".join(lines) + "\n")
     return 0 if good and written else 1

@@ -263,6 +263,6 @@ def main(argv: Sequence[str]) -> int:
             **provenance._asdict(),
             "outcomes": [asdict(each) for each in outcomes],
         }
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     written = put_table(arguments.markdown, "faults", table)
     return 0 if written and not any(outcome.wrong for outcome in outcomes) else 1

@@ -201,7 +201,7 @@ def fill(number: int, rows: int) -> None:
     before = resident_memory()
     add = layout.make(rows)
     add_rows(add, pool, rows, layout.last_axis)
-    print(json.dumps({"growth": resident_memory() - before, "peak": peak_memory()}))
+    print(json.dumps({"growth": resident_memory() - before, "peak": peak_memory()}, allow_nan=False))
 
 
 def add_rows(add: Add, pool: npt.NDArray[np.uint8], rows: int, last_axis: bool) -> None:

@@ -67,5 +67,5 @@ def hand_over(
     print(text, end="")
     if arguments.json is not None:
         whole = {"benchmark": name, **provenance._asdict(), **body}
-        arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(whole, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     return 0 if put_table(arguments.markdown, name, text) else 1

@@ -7,6 +7,7 @@ Left out: charts.
 """
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +35,7 @@ class Report:
 
     def to_json(self) -> str:
         """The whole record as JSON."""
-        return json.dumps(asdict(self) | self.provenance._asdict(), indent=2) + "\n"
+        return json.dumps(asdict(self) | self.provenance._asdict(), indent=2, allow_nan=False) + "\n"
 
     def to_markdown(self) -> str:
         """The table, and below it how it came about."""
@@ -71,10 +72,16 @@ def spread_text(spread: Spread | None) -> str:
 
 
 def figure(value: float) -> str:
-    """Writes three significant digits or whole numbers, never a power of ten."""
-    if value >= 100:
+    """Writes three significant digits or whole numbers, never a power of ten, and no more than four decimals.
+
+    Example:
+        >>> figure(12345.6), figure(27.04), figure(0.0623)
+        ('12,346', '27.0', '0.0623')
+    """
+    if abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    decimals = 2 - math.floor(math.log10(max(abs(value), 0.01)))
+    return f"{value:.{decimals}f}"
 
 
 def heading_line(peers: Sequence[str]) -> str:

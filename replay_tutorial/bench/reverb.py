@@ -20,7 +20,8 @@ from replay_tutorial.bench.timing import ElsewhereWork, Work
 
 PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
 PATIENCE = 300.0  # seconds without an answer
-MOST_ROWS = 2**16  # its writer takes minutes to fill more
+MOST_ROWS = 2**16
+KILOBYTES_A_ROW = 6  # of its server's memory: from 0.8 to 2.0 GB between 2^16 and 2^18 rows of 140 bytes
 WAYS = {"Reverb client": ("insert", "sample"), "Reverb dataset": ("writer", "dataset")}
 
 
@@ -48,7 +49,11 @@ class Helper:
             ImportError: If there is no such Python, or no Reverb in it.
         """
         if capacity > MOST_ROWS:
-            raise ImportError(f"left out above {MOST_ROWS:,} rows, as filling its tables takes minutes")
+            memory = capacity * KILOBYTES_A_ROW / 2**20
+            raise ImportError(
+                f"left out above {MOST_ROWS:,} rows, as its server takes {KILOBYTES_A_ROW} KB of memory a row, "
+                f"here {memory:.0f} GB, and minutes to fill"
+            )
         python = reverb_python()
         if not python.is_file():
             raise ImportError(

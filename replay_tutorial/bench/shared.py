@@ -53,10 +53,10 @@ class Row:
     """What was measured with so many explorers: by contender, of the rounds in which it did not hang."""
 
     explorers: int
-    steps: dict[str, Spread]  # the learner's, a second
-    rows: dict[str, Spread]  # of all explorers, a second
-    step_ratios: dict[str, Spread]  # our steps / theirs, taken round by round
-    row_ratios: dict[str, Spread]
+    steps: dict[str, Spread | None]  # the learner's, a second; None: it hung in every round
+    rows: dict[str, Spread | None]  # of all explorers, a second
+    step_ratios: dict[str, Spread | None]  # our steps / theirs, taken round by round
+    row_ratios: dict[str, Spread | None]
     hung: dict[str, int]  # rounds
 
 
@@ -176,10 +176,10 @@ def run(
         )
 
 
-def spread_of(figures: Any) -> Spread:
-    """The spread of the figures that are there."""
+def spread_of(figures: Any) -> Spread | None:
+    """The spread of the figures that are there; None if there is none."""
     there = figures[np.isfinite(figures)]
-    return Spread.of(there if len(there) else np.full(1, np.nan))
+    return Spread.of(there) if len(there) else None
 
 
 def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
@@ -206,12 +206,10 @@ def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
 def lines_of(row: Row) -> list[str]:
     """The lines of the table for so many explorers."""
     lines: list[str] = []
-    for name, steps in row.steps.items():
-        ratios = [
-            spread_text(each[name]) if name in each else "" for each in (row.step_ratios, row.row_ratios)
-        ]
-        cells = [f"{row.explorers}", name, spread_text(steps), spread_text(row.rows[name]), *ratios]
-        lines.append("| " + " | ".join([*cells, str(row.hung[name])]) + " |")
+    for name, hung in row.hung.items():
+        measured = (row.steps, row.rows, row.step_ratios, row.row_ratios)
+        figures = ["" if name not in each else spread_text(each[name]) or "-" for each in measured]
+        lines.append("| " + " | ".join([f"{row.explorers}", name, *figures, f"{hung}"]) + " |")
     return lines
 
 
@@ -258,7 +256,7 @@ def main(argv: Sequence[str]) -> int:
             "rows": [asdict(row) for row in rows],
             "add": spreads,
         }
-        arguments.json.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(whole, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     mark = "shared" if arguments.rate == math.inf else "shared-rate"
     return 0 if put_table(arguments.markdown, mark, "\n".join(lines) + "\n") else 1
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.parallel import roles
-from replay_tutorial.apex.run import one_thread
+from replay_tutorial.apex.run import torch_threads
 from replay_tutorial.apex.setting import new_setting
 from replay_tutorial.apex.supervisor import Supervisor
 from replay_tutorial.bench.command import at_least
@@ -192,14 +192,14 @@ def main(argv: Sequence[str]) -> int:
     if not (0.0 < arguments.seconds < float("inf") and 0.0 <= arguments.warm_up < float("inf")):
         given.error("--seconds must be positive, and --warm-up must not be negative")
     configs = settings_of(arguments.environment, arguments.actors)
-    with one_thread():
+    with torch_threads(1):
         rounds = measure(configs, arguments.rounds, arguments.warm_up, arguments.seconds)
         config = configs["the preset's ratio"]
         record = record_of(config, argv, rounds, profile(config, arguments.seconds))
     table = table_of(record, arguments.rounds, arguments.seconds)
     print(f"\n{table}")
     if arguments.json is not None:
-        text = json.dumps(record, indent=2, default=asdict)
+        text = json.dumps(record, indent=2, default=asdict, allow_nan=False)
         arguments.json.write_text(text + "\n", encoding="utf-8")
     if arguments.chart is not None:
         draw(record, arguments.chart)

@@ -1,0 +1,64 @@
+"""What a run's processes have around their work: as many of torch's threads as they were told."""
+
+import multiprocessing
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from test_apex_checkpoint import parts
+
+from replay_tutorial.apex import actor, evaluator, learner, run
+from replay_tutorial.apex.actor import ActorTask, run_actor
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.evaluator import EvaluatorTask, run_evaluator
+from replay_tutorial.apex.learner import LearnerTask, run_learner
+
+
+@pytest.fixture
+def common(monkeypatch):
+    """Of a run with three threads; nobody's signals are changed."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    common, _ = parts()
+    return replace(common, config=replace(common.config, threads=3))
+
+
+def test_all_processes_compute_in_the_threads_that_the_settings_name(common, monkeypatch):
+    counted = []
+
+    def count(*_):
+        counted.append(torch.get_num_threads())
+
+    monkeypatch.setattr(learner, "learn", count)
+    monkeypatch.setattr(evaluator, "judge", count)
+    monkeypatch.setattr(actor.Actor, "__init__", lambda *_: None)
+    monkeypatch.setattr(actor.Actor, "run", count)
+    messages, _ = multiprocessing.Pipe()
+    with run.torch_threads(1):
+        for begin, task in [
+            (run_learner, LearnerTask(common, 0, None, None, messages)),
+            (run_evaluator, EvaluatorTask(common, None, None, None, 0, messages)),
+            (run_actor, ActorTask(common, 0, None, messages)),
+        ]:
+            torch.set_num_threads(1)
+            begin(task)
+    assert counted == [3, 3, 3]
+
+
+class Enough(Exception):
+    """Ends a run that has just begun."""
+
+
+def test_run_in_one_process_computes_in_them_too_and_gives_them_back(monkeypatch):
+    counted = []
+
+    def begin(config):
+        counted.append(torch.get_num_threads())
+        raise Enough
+
+    monkeypatch.setattr(run, "new_setting", begin)
+    before = torch.get_num_threads()
+    with pytest.raises(Enough):
+        run.train(Config(actors=0, threads=before + 1))
+    assert counted == [before + 1]
+    assert torch.get_num_threads() == before

@@ -1,11 +1,13 @@
 """Records: what is written, what is cut back at a resumption, and a full disk."""
 
 import csv
+import io
 import os
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from replay_tutorial.apex.evaluate import Evaluation
 from replay_tutorial.apex.messages import Episodes, Judgement, Note, Progress
@@ -101,3 +103,23 @@ def test_full_disk_is_an_error_that_says_so(tmp_path):
     (tmp_path / "evaluations.csv").symlink_to("/dev/full")
     with pytest.raises(OSError, match=no_space):  # not even a header
         Recorder(tmp_path, 1_000, progress=False)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_progress_is_told_in_full_however_narrow_the_terminal_is(tmp_path, width):
+    with Recorder(tmp_path, 400_000, progress=False) as recorder:
+        recorder.hear(Episodes([329.0], [329], weights_age=20))
+        recorder.hear(Progress(67_760, 4_150, {"td_loss": 0.25, "replay_ratio": 3.91}))
+        recorder.show(67_760)
+        console = Console(width=width, file=io.StringIO())
+        console.print(recorder.bar.get_renderable())
+    shown = " ".join(console.file.getvalue().split())
+    for part in (
+        "67,760 of 400,000 steps",
+        "return 329.0",
+        "steps/s",
+        "updates/s",
+        "ratio 3.91",
+        "weights 20",
+    ):
+        assert part in shown

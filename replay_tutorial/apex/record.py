@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from torch.utils.tensorboard.writer import SummaryWriter
 
 from replay_tutorial.apex import messages
@@ -89,9 +90,11 @@ class Recorder:
         self.tensorboard = SummaryWriter(str(folder), purge_step=first_step + 1 if first_step else None)
         self.bar = Progress(
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=10),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[numbers]}"),
+            TextColumn(
+                "{task.fields[numbers]}", table_column=Column()
+            ),  # wrapped where the terminal is narrow
             console=Console(),
             disable=not progress,
         )

@@ -2,6 +2,8 @@
 
 import multiprocessing
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -62,3 +64,17 @@ def test_run_in_one_process_computes_in_them_too_and_gives_them_back(monkeypatch
         run.train(Config(actors=0, threads=before + 1))
     assert counted == [before + 1]
     assert torch.get_num_threads() == before
+
+
+def test_process_ends_without_a_word_when_nobody_is_left_to_hear_it():
+    program = """
+from multiprocessing import Pipe
+from replay_tutorial.apex.process import be_a_process
+hear, tell = Pipe(duplex=False)
+hear.close()
+be_a_process(lambda: tell.send("a message"), tell, 1)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (1, "")

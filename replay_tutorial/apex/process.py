@@ -5,6 +5,7 @@ whether the process is still there. A process hears of its parent's death by `pa
 system signals however the parent ended.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -36,7 +37,8 @@ def be_a_process(work: Callable[[], None], messages: Connection, threads: int) -
     try:
         work()
     except Exception:  # noqa: BLE001 - whatever it was, the parent shall hear of it
-        messages.send(Failure(traceback.format_exc()))
+        with contextlib.suppress(ConnectionError):  # the parent is gone, and nobody is left to hear of it
+            messages.send(Failure(traceback.format_exc()))
         sys.exit(1)
 
 

@@ -1,6 +1,7 @@
 """What a run's processes have around their work: as many of torch's threads as they were told."""
 
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -15,12 +16,14 @@ from replay_tutorial.apex.actor import ActorTask, run_actor
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.evaluator import EvaluatorTask, run_evaluator
 from replay_tutorial.apex.learner import LearnerTask, run_learner
+from replay_tutorial.apex.process import GIVE_WAY
 
 
 @pytest.fixture
 def common(monkeypatch):
-    """Of a run with three threads; nobody's signals are changed."""
+    """Of a run with three threads; nobody's signals and priority are changed."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(os, "nice", lambda _: None, raising=False)
     common, _ = parts()
     return replace(common, config=replace(common.config, threads=3))
 
@@ -45,6 +48,19 @@ def test_all_processes_compute_in_the_threads_that_the_settings_name(common, mon
             torch.set_num_threads(1)
             begin(task)
     assert counted == [3, 3, 3]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="priorities of POSIX")
+def test_only_the_evaluator_gives_way(common, monkeypatch):
+    given = []
+    monkeypatch.setattr(os, "nice", given.append)
+    monkeypatch.setattr(learner, "learn", lambda _: None)
+    monkeypatch.setattr(evaluator, "judge", lambda _: None)
+    messages, _ = multiprocessing.Pipe()
+    run_learner(LearnerTask(common, 0, None, None, messages))
+    assert given == []
+    run_evaluator(EvaluatorTask(common, None, None, None, 0, messages))
+    assert given == [GIVE_WAY]
 
 
 class Enough(Exception):

@@ -16,7 +16,7 @@ from replay_tutorial.apex.agent import make_policy
 from replay_tutorial.apex.choose import Candidate, Chooser
 from replay_tutorial.apex.common import PATIENCE, Common, RunSeeds, Tell
 from replay_tutorial.apex.messages import Judgement
-from replay_tutorial.apex.process import be_a_process
+from replay_tutorial.apex.process import be_a_process, give_way
 from replay_tutorial.apex.run_folder import RunFolder
 
 
@@ -95,6 +95,7 @@ class EvaluatorTask:
 
 def run_evaluator(task: EvaluatorTask) -> None:
     """Be the evaluator's process: judge until told to stop, or until the parent is gone."""
+    give_way()  # learner and actors don't wait for a judgement
     be_a_process(lambda: judge(task), task.messages, task.common.config.threads)
 
 

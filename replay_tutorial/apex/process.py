@@ -19,6 +19,8 @@ import torch
 
 from replay_tutorial.apex.messages import Failure
 
+GIVE_WAY = 10  # of the system's `nice`: where a core is short, all others get nine times the share
+
 
 def be_a_process(work: Callable[[], None], messages: Connection, threads: int) -> None:
     """Do the work of a process of its own, to its end or its failure.
@@ -40,6 +42,12 @@ def be_a_process(work: Callable[[], None], messages: Connection, threads: int) -
         with contextlib.suppress(ConnectionError):  # the parent is gone, and nobody is left to hear of it
             messages.send(Failure(traceback.format_exc()))
         sys.exit(1)
+
+
+def give_way() -> None:
+    """Let the other processes go first where there are fewer cores than processes; Windows knows no such thing."""
+    if sys.platform != "win32":
+        os.nice(GIVE_WAY)
 
 
 def exit_with_parent() -> None:

@@ -18,6 +18,8 @@ from types import FunctionType
 import numpy as np
 import pytest
 
+from replay_tutorial.bench.startup import FIRST_SAMPLE
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "replay_tutorial"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -250,18 +252,6 @@ def test_import_loads_neither_torch_nor_gymnasium() -> None:
     heavy = {"torch", "gymnasium", "matplotlib", "tyro", "tensorboard", "rich", "cpprb"}
     loaded = python("import sys, replay_tutorial; print(*sys.modules)").split()
     assert not heavy & set(loaded)
-
-
-FIRST_SAMPLE = """
-from time import perf_counter
-start = perf_counter()
-from replay_tutorial import PrioritizedReplayBuffer
-buffer = PrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "rew": {}}, seed=0)
-for step in range(64):
-    buffer.add(obs=[step, 0, 0, 0], rew=1.0)
-buffer.sample(32, beta=0.4)
-print(perf_counter() - start)
-"""
 
 
 def test_first_prioritized_sample_of_a_fresh_process_comes_soon(tmp_path: Path) -> None:

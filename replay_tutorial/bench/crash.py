@@ -17,6 +17,7 @@ from statistics import median
 
 from replay_tutorial.bench.peers import OURS
 from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.record import add_outputs
 from replay_tutorial.bench.report import put_table
 from replay_tutorial.bench.storm import MakeBuffer, Outcome, WatchedBuffer, survive
 
@@ -39,13 +40,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--capacity", type=int, help=f"rows in the buffer (default: {CAPACITIES} in turn)")
     arguments.add_argument("--peer", choices=["cpprb"], help="let the storms rage over this library as well")
     arguments.add_argument("--seed", type=int, default=0, help="of the storms' random moments")
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
-    arguments.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="FILE",
-        help="write the table into this file, between its marks <!-- crash:begin --> and <!-- crash:end -->",
-    )
+    add_outputs(arguments, "crash")
     return arguments
 
 

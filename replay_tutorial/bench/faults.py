@@ -23,7 +23,7 @@ import numpy as np
 from replay_tutorial.apex.checkpoint import newest_checkpoint, whole_checkpoints
 from replay_tutorial.bench.crash import line, memory_left, memory_names
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import at_least_one
+from replay_tutorial.bench.record import add_outputs, at_least_one
 from replay_tutorial.bench.report import put_table
 from replay_tutorial.bench.victim import Victim, wait_until
 
@@ -226,13 +226,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument("--times", type=at_least_one, help=f"of each fault (default: {FAULTS})")
     arguments.add_argument("--seed", type=int, default=0, help="of the random moments (default: %(default)s)")
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
-    arguments.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="FILE",
-        help="write the table into this file, between its marks <!-- faults:begin --> and <!-- faults:end -->",
-    )
+    add_outputs(arguments, "faults")
     return arguments
 
 

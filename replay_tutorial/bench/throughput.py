@@ -28,6 +28,7 @@ from replay_tutorial.bench.command import at_least
 from replay_tutorial.bench.crash import line
 from replay_tutorial.bench.parts import WIDE_OPEN, RawEnvironment, SoloLearner, for_seconds, profile
 from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.record import add_outputs
 from replay_tutorial.bench.report import put_table, spread_text
 from replay_tutorial.bench.throughput_chart import draw
 from replay_tutorial.bench.timing import Spread
@@ -166,15 +167,8 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--warm-up", type=float, default=4.0, help="seconds before that (default: %(default)s)"
     )
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
+    add_outputs(arguments, "throughput")
     arguments.add_argument("--chart", type=Path, metavar="FILE", help="draw where the time goes here")
-    arguments.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="FILE",
-        help="write the table into this file, between its marks <!-- throughput:begin --> and "
-        "<!-- throughput:end -->",
-    )
     return arguments
 
 

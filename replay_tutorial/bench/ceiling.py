@@ -2,14 +2,15 @@
 
 The bare works are what nobody can do without: take random rows, walk down the tree, set leaves, write a row. They are
 called on prepared arguments, without drawing, checks or weights. Our public calls take turns with them in every
-round, and a share is taken inside a round.
+round, and a share is taken inside a round. What a call needs several of, one after the other, is one work: alone, each
+would have the caches for itself.
 
 Left out: why a share is what it is; a profiler tells that.
 """
 
 import argparse
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,34 +25,36 @@ from replay_tutorial.bench.report import spread_text
 from replay_tutorial.bench.timing import FloatArray, Spread, Work, measure
 from replay_tutorial.buffers.copying import take_rows
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
+from replay_tutorial.buffers.sum_tree import Slots, SumTree, find_leaves, set_leaves
 
 PROGRAM = "python -m replay_tutorial bench ceiling"
 EPS = 1e-4  # the default of the buffer
+SLOT_SECONDS = 0.05  # long: else the works that are called more often in a slot would find warmer caches
 TAKE_NUMPY, TAKE_KERNEL = f"np.take of {LEARNER_BATCH} rows", f"take_rows of {LEARNER_BATCH} rows"
 DESCENT, SETTING = f"find_leaves of {LEARNER_BATCH} queries", f"set_leaves of {LEARNER_BATCH} masses"
+FIND_TAKE, FIND_TAKE_SET = "find_leaves, take_rows", "find_leaves, take_rows, set_leaves"
 WRITE_ONE, WRITE_CHUNK = "write 1 record", f"write {CHUNK} rows, a slice a field"
 UNIFORM, PAIR = f"sample {LEARNER_BATCH}, uniform", f"sample {LEARNER_BATCH} + update, prioritized"
 
 
 @dataclass(frozen=True)
 class Promise:
-    """At most so many times the time of some bare works; without a number, it is only told."""
+    """At most so many times the time of a bare work; without a number, it is only told."""
 
     operation: str
-    bare: tuple[str, ...]
+    bare: str
     most: float | None = None
 
 
 PROMISES = (
-    Promise(UNIFORM, (TAKE_NUMPY,), 1.5),
-    Promise(UNIFORM, (TAKE_KERNEL,)),
-    Promise(PAIR, (TAKE_KERNEL, DESCENT), 2.0),
-    Promise(PAIR, (TAKE_KERNEL, DESCENT, SETTING)),
-    Promise("add 1, uniform", (WRITE_ONE,), 2.5),
-    Promise("add 1, prioritized", (WRITE_ONE,), 2.5),
-    Promise(f"add {CHUNK}, uniform", (WRITE_CHUNK,)),
-    Promise(f"add {CHUNK}, prioritized", (WRITE_CHUNK,)),
+    Promise(UNIFORM, TAKE_NUMPY, 1.5),
+    Promise(UNIFORM, TAKE_KERNEL),
+    Promise(PAIR, FIND_TAKE, 2.0),
+    Promise(PAIR, FIND_TAKE_SET),
+    Promise("add 1, uniform", WRITE_ONE, 2.5),
+    Promise("add 1, prioritized", WRITE_ONE, 2.5),
+    Promise(f"add {CHUNK}, uniform", WRITE_CHUNK),
+    Promise(f"add {CHUNK}, prioritized", WRITE_CHUNK),
 )
 
 
@@ -60,7 +63,7 @@ class Share:
     """What was measured of one promise."""
 
     promise: Promise
-    times: Spread  # our time / the bare works', taken round by round
+    times: Spread  # our time / the bare work's, taken round by round
 
     @property
     def verdict(self) -> str:
@@ -91,46 +94,43 @@ def bare_works(capacity: int) -> dict[str, Work]:
     ceiling, rng = Ceiling(capacity), np.random.default_rng(2)
     return {
         TAKE_NUMPY: ceiling.sampling(LEARNER_BATCH, prioritized=False),
-        TAKE_KERNEL: kernel_take(capacity, rng),
-        **tree_works(capacity, rng),
+        **kernel_works(capacity, rng),
         WRITE_ONE: ceiling.adding(random_rows(rng, None), prioritized=False),
         WRITE_CHUNK: ceiling.adding(random_rows(rng, CHUNK), prioritized=False),
     }
 
 
-def batches_of(capacity: int) -> int:
-    """How many batches to prepare: twice as many rows as there are, or they would be answered from the cache."""
-    return max(1, 2 * capacity // LEARNER_BATCH)
-
-
-def kernel_take(capacity: int, rng: np.random.Generator) -> Work:
-    """`take_rows` of slots drawn beforehand, into new memory."""
+def kernel_works(capacity: int, rng: np.random.Generator) -> dict[str, Work]:
+    """Our kernels by themselves, and those of a sample and its update one after the other."""
     rows = np.ones(capacity, Fields({name: {"shape": shape} for name, shape in FIELDS.items()}).dtype)
     words = rows.view(np.uint64).reshape(capacity, -1)  # uint64[capacity, words of a row]
-    slots = itertools.cycle(list(rng.integers(0, capacity, (batches_of(capacity), LEARNER_BATCH))))
-
-    def take() -> None:
-        take_rows(words, next(slots), np.empty((LEARNER_BATCH, words.shape[1]), np.uint64))
-
-    return take
-
-
-def tree_works(capacity: int, rng: np.random.Generator) -> dict[str, Work]:
-    """The bare walk down a tree, and the bare setting of leaves in another one, so that the queries stay right."""
-    trees = [SumTree(capacity), SumTree(capacity)]
-    for tree in trees:
-        tree.set(np.arange(capacity), random_masses(rng, capacity))
-    walked, changed = trees
-    count = batches_of(capacity)
+    tree = SumTree(capacity)
+    tree.set(np.arange(capacity), random_masses(rng, capacity))
+    # Twice as many rows as there are, or they would be answered from the cache.
+    count = max(1, 2 * capacity // LEARNER_BATCH)
+    drawn = itertools.cycle(list(rng.integers(0, capacity, (count, LEARNER_BATCH))))
     stratified = (np.arange(LEARNER_BATCH) + rng.random((count, LEARNER_BATCH))) / LEARNER_BATCH
-    batches: list[FloatArray] = list(stratified * walked.total)
-    found = [walked.find(batch) for batch in batches]
-    masses = [random_masses(rng, LEARNER_BATCH) for _ in range(256)]
-    queries, slots, new_masses = itertools.cycle(batches), itertools.cycle(found), itertools.cycle(masses)
+    parts: Iterator[FloatArray] = itertools.cycle(
+        list(stratified)
+    )  # of the total, which changes with the masses
+    masses = itertools.cycle([random_masses(rng, LEARNER_BATCH) for _ in range(256)])
+
+    def find() -> Slots:
+        return find_leaves(tree.sums, next(parts) * tree.total)
+
+    def take(slots: Slots) -> Slots:
+        take_rows(words, slots, np.empty((LEARNER_BATCH, words.shape[1]), np.uint64))
+        return slots
+
+    def set_masses(slots: Slots) -> None:
+        set_leaves(tree.sums, tree.minima, slots, next(masses))
+
     return {
-        # The kernel leaves masses in the place of its queries, so it gets a copy.
-        DESCENT: lambda: find_leaves(walked.sums, next(queries).copy()),
-        SETTING: lambda: set_leaves(changed.sums, changed.minima, next(slots), next(new_masses)),
+        TAKE_KERNEL: lambda: take(next(drawn)),
+        DESCENT: find,
+        SETTING: lambda: set_masses(next(drawn)),
+        FIND_TAKE: lambda: take(find()),
+        FIND_TAKE_SET: lambda: set_masses(take(find())),
     }
 
 
@@ -143,8 +143,7 @@ def shares_of(seconds: dict[str, FloatArray]) -> list[Share]:
     """Compare our calls with the bare works, round by round."""
     shares: list[Share] = []
     for promise in PROMISES:
-        bare = np.sum([seconds[name] for name in promise.bare], axis=0)
-        shares.append(Share(promise, Spread.of(seconds[promise.operation] / bare)))
+        shares.append(Share(promise, Spread.of(seconds[promise.operation] / seconds[promise.bare])))
     return shares
 
 
@@ -154,7 +153,7 @@ def lines_of(times: dict[str, Spread], shares: list[Share]) -> list[str]:
     promised = [
         [
             share.promise.operation,
-            " + ".join(share.promise.bare),
+            share.promise.bare,
             spread_text(share.times),
             f"{share.promise.most:g}" if share.promise.most else "",
             share.verdict,
@@ -181,7 +180,11 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     if arguments.capacity < CHUNK:
         parser.error(f"--capacity {arguments.capacity}: {CHUNK} rows are added at once")
-    seconds = measure(our_works(arguments.capacity) | bare_works(arguments.capacity), rounds=arguments.rounds)
+    seconds = measure(
+        our_works(arguments.capacity) | bare_works(arguments.capacity),
+        rounds=arguments.rounds,
+        slot_seconds=SLOT_SECONDS,
+    )
     times = {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()}
     shares = shares_of(seconds)
     fields = " + ".join(str(shape) for shape in FIELDS.values())

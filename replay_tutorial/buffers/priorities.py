@@ -13,24 +13,25 @@ import sys
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.power import power
 from replay_tutorial.buffers.sum_tree import Masses
 
 FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 1 in algorithm 1)
 NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
 
 
-@kernel("float64(float64, float64, float64)")
-def mass_of(priority: float, alpha: float, eps: float) -> float:
-    """Turn a priority into a mass."""
-    return (priority + eps) ** alpha
+@kernel("void(float64[::1], float64, float64, float64[::1])")
+def to_masses(priorities: Masses, alpha: float, eps: float, masses: Masses) -> None:
+    """Turn priorities into masses."""
+    for i in range(priorities.shape[0]):  # nothing else in this loop, so that it goes several at a time
+        masses[i] = power(priorities[i] + eps, alpha)
 
 
 @kernel("float64(float64[::1], float64, float64, float64, float64[::1])")
 def masses_and_highest(
-    priorities: npt.NDArray[np.float64], alpha: float, eps: float, greatest: float, masses: Masses
+    priorities: Masses, alpha: float, eps: float, greatest: float, masses: Masses
 ) -> float:
     """Compute masses and give the highest priority; NaN if one is negative, too great, or NaN."""
     highest = NO_PRIORITY
@@ -38,7 +39,7 @@ def masses_and_highest(
         if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
             return np.nan
         highest = max(highest, priorities[i])
-        masses[i] = mass_of(priorities[i], alpha, eps)
+    to_masses(priorities, alpha, eps, masses)
     return highest
 
 

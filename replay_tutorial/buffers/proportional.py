@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import int64, kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities, mass_of
+from replay_tutorial.buffers.power import power
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities, to_masses
 from replay_tutorial.buffers.ring import newest_indexes
 from replay_tutorial.buffers.sum_tree import (
     ROOT,
@@ -34,7 +35,7 @@ def weigh(minima: Masses, masses: Masses, beta: float, in_buffer: bool) -> npt.N
     least = minima[ROOT] if in_buffer else masses.min()
     weights = np.empty(masses.shape[0], np.float32)
     for i in range(masses.shape[0]):
-        weights[i] = (least / masses[i]) ** beta
+        weights[i] = power(least / masses[i], beta)
     return weights
 
 
@@ -81,6 +82,8 @@ def update_leaves(
             return NEVER_GIVEN_OUT, 0.0
         if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
             return 0, np.nan
+    masses = np.empty(indexes.shape[0])
+    to_masses(priorities, alpha, eps, masses)
     leaf, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
     slots = np.empty(indexes.shape[0], np.int64)
     count, highest = 0, NO_PRIORITY
@@ -88,7 +91,7 @@ def update_leaves(
         index = indexes[i]
         if index >= oldest_index:  # trap: else its slot holds another row by now
             slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
-            sums[leaf + slot] = mass_of(priorities[i], alpha, eps)  # of a repeated index the last one stays
+            sums[leaf + slot] = masses[i]  # of a repeated index the last one stays
             highest = max(highest, priorities[i])
             slots[count] = slot
             count += 1

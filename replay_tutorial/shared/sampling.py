@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import int64, kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY, mass_of
+from replay_tutorial.buffers.priorities import NO_PRIORITY, to_masses
 from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT
 from replay_tutorial.buffers.sum_tree import ROOT, Masses, Slots, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
@@ -191,6 +191,8 @@ def update_rows(
             return NEVER_GIVEN_OUT, 0.0
         if not 0.0 <= priorities[i] <= greatest:
             return 0, np.nan
+    new_masses = np.empty(indexes.shape[0])
+    to_masses(priorities, alpha, eps, new_masses)
     highest = NO_PRIORITY
     slots = np.empty(indexes.shape[0], np.int64)
     count = 0
@@ -199,11 +201,10 @@ def update_rows(
         if known[slot] != indexes[i]:  # trap: the slot holds another row by now
             continue
         highest = max(highest, priorities[i])
-        mass = mass_of(priorities[i], alpha, eps)
-        sums[leaf + slot] = mass
+        sums[leaf + slot] = new_masses[i]
         store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
         fence_release()
-        updated_masses[slot] = mass
+        updated_masses[slot] = new_masses[i]
         store_release(updated_indexes, slot, indexes[i] + 1)
         slots[count] = slot
         count += 1

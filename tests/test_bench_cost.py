@@ -114,6 +114,7 @@ def test_scale_measures_every_capacity_and_batch(tmp_path, monkeypatch):
     _, whole, page = run("scale", tmp_path, "--most", "12", "--rounds", "2", "--chart", str(chart))
     assert [growth["operation"] for growth in whole["capacity"]] == [
         scale.ADD,
+        scale.FRAMES,
         scale.UNIFORM,
         scale.PAIR,
         scale.READS,

@@ -32,31 +32,35 @@ BATCH = 64
 BATCH_SIZES = tuple(2**power for power in range(3, 13))
 BATCH_CAPACITY = 2**20
 LEAST, MOST = 10, 24  # powers of two
-# A row of 8 bytes twice, and the trees over 8-byte masses; below, as many bytes again for the bare reads, and as all
-# capacities are there at once, the smaller ones together take as much as the greatest.
-BYTES_A_ROW = 8 + 8 + 20
+# A row of 8 bytes twice, the trees over 8-byte masses, and a row of two frame numbers with its frame; below, as many
+# bytes again for the bare reads, and as all capacities are there at once, the smaller ones together take as much as
+# the greatest.
+BYTES_A_ROW = 8 + 8 + 20 + 24
 TOLERANCE = 0.1
 FILL_CHUNK = 2**16
-READS, ADD, UNIFORM, PAIR = (
+READS, ADD, FRAMES, UNIFORM, PAIR = (
     f"{BATCH} bare random reads",
     f"add 1 + sample {BATCH}, prioritized",
+    "add 1, next_of",
     f"sample {BATCH}, uniform",
     f"sample {BATCH} + update {BATCH}, prioritized",
 )
 
 
-class Pair:
-    """A uniform and a prioritized buffer of one capacity, both full."""
+class Buffers:
+    """A uniform and a prioritized buffer of one capacity, and one that keeps observations once, all full."""
 
     def __init__(self, capacity: int) -> None:
         """Make them and fill them."""
         self.capacity = capacity
         env_dict = {"obs": {"shape": 2}}
+        self.frames = ReplayBuffer(capacity, env_dict, next_of="obs", seed=0)
         self.uniform = ReplayBuffer(capacity, env_dict, seed=0)
         self.prioritized = PrioritizedReplayBuffer(capacity, env_dict, seed=0)
         rng = np.random.default_rng(0)
         for first in range(0, capacity, FILL_CHUNK):
             rows = rng.random((min(FILL_CHUNK, capacity - first), 2), dtype=np.float32)
+            self.frames.add(obs=rows, next_obs=np.roll(rows, -1, axis=0))
             self.uniform.add(obs=rows)
             self.prioritized.add(obs=rows, priorities=rng.exponential(size=len(rows)))
             self.prioritized.sample(1)  # or the tree would take all of them in at once, with much memory
@@ -64,12 +68,23 @@ class Pair:
     def works(self, batch_size: int) -> dict[str, Work]:
         """The calls to time."""
         rng = np.random.default_rng(1)
-        uniform, prioritized, row = self.uniform, self.prioritized, np.ones(2, np.float32)
+        frames, uniform, prioritized, row = (
+            self.frames,
+            self.uniform,
+            self.prioritized,
+            np.ones(2, np.float32),
+        )
+        many = rng.random((4096, 2), dtype=np.float32)
+        steps = itertools.cycle(list(zip(many, np.roll(many, -1, axis=0), strict=True)))
         priorities = itertools.cycle(list(rng.exponential(size=(256, batch_size)).astype(np.float32)))
 
         def sample_and_update() -> None:
             batch = prioritized.sample(batch_size)
             prioritized.update_priorities(batch["indexes"], next(priorities))
+
+        def add_with_frames() -> None:
+            obs, next_obs = next(steps)
+            frames.add(obs=obs, next_obs=next_obs)
 
         def add_and_sample() -> None:
             prioritized.add(obs=row)  # the tree takes the row in when it is next drawn from
@@ -77,6 +92,7 @@ class Pair:
 
         return {
             ADD: add_and_sample,
+            FRAMES: add_with_frames,
             UNIFORM: lambda: uniform.sample(batch_size),
             PAIR: sample_and_update,
         }
@@ -142,20 +158,20 @@ def against_capacity(capacities: Sequence[int], rounds: int) -> list[Growth]:
     memory = np.ones(capacities[-1] * BYTES_A_ROW // 8)  # ones: what was never written lies in no memory
     works: dict[str, Work] = {}
     for capacity in capacities:
-        works |= {f"{name}@{capacity}": work for name, work in Pair(capacity).works(BATCH).items()}
+        works |= {f"{name}@{capacity}": work for name, work in Buffers(capacity).works(BATCH).items()}
         works[f"{READS}@{capacity}"] = bare_reads(memory, capacity)
     seconds = measure(works, rounds=rounds)
     return growths_of(
         {
             name: {capacity: Spread.of(seconds[f"{name}@{capacity}"] * 1e6) for capacity in capacities}
-            for name in (ADD, UNIFORM, PAIR, READS)
+            for name in (ADD, FRAMES, UNIFORM, PAIR, READS)
         }
     )
 
 
 def against_batch(capacity: int, rounds: int) -> dict[str, dict[int, Spread]]:
     """Time both samples at every batch size: operation → batch size → µs."""
-    buffers = Pair(capacity)
+    buffers = Buffers(capacity)
     names = {UNIFORM: "sample, uniform", PAIR: "sample + update, prioritized"}
     works = {(names[name], size): buffers.works(size)[name] for name in names for size in BATCH_SIZES}
     seconds = measure({f"{name}@{size}": work for (name, size), work in works.items()}, rounds=rounds)

@@ -204,7 +204,7 @@ class ReplayBuffer(Counted, archive.Archived):
     def _oldest_row(self) -> Rows:
         if self._ring.stored == 0 and self._window is not None:
             return self._window.waiting[:1]
-        return self._ring.take(self._ring.slots_in_order()[:1])
+        return self._ring.oldest_row()
 
     def _take(self, slots: npt.NDArray[np.int64]) -> Batch:
         batch = self._stored_fields.to_batch(self._ring.take(slots))

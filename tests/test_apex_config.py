@@ -103,6 +103,14 @@ def test_settings_come_back_from_the_folder(tmp_path):
     assert {"python", "numpy", "torch", "gymnasium", "replay_tutorial"} <= versions.keys()
 
 
+def test_new_policy_has_no_evaluation_of_the_policy_before(tmp_path):
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    folder.save_policy(np.zeros(3, np.float32), step=1)
+    proof = folder.save_evaluation(Evaluation(np.ones(2)), step=1, seconds=1.0)
+    folder.save_policy(np.ones(3, np.float32), step=2)
+    assert not proof.exists()
+
+
 def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path)
     paths = {RunFolder.create(config).path for _ in range(5)}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay_tutorial.buffers.power import LEAST_NORMAL, power
-from replay_tutorial.buffers.priorities import to_masses
+from replay_tutorial.buffers.priorities import write_masses
 
 EXPONENTS = st.floats(0.0, 1.0, allow_subnormal=False)
 
@@ -47,5 +47,5 @@ def test_least_numbers_keep_a_power_above_zero(x, y):
 def test_a_number_has_the_same_power_alone_and_among_others(count):
     priorities = np.random.default_rng(count).exponential(size=count)
     masses = np.empty(count)
-    to_masses(priorities, 0.6, 0.01, masses)
+    write_masses(priorities, 0.6, 0.01, masses)
     assert masses.tolist() == [power(priority + 0.01, 0.6) for priority in priorities]

@@ -18,6 +18,8 @@ from shared_rows import (
 )
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
+from replay_tutorial.shared.protocol import NEXT_INDEX, reserve, write_rows
+from replay_tutorial.shared.sampling import WAITING
 
 impatience = shared_rows.impatience
 
@@ -135,6 +137,31 @@ def sample_and_update(buffer, priorities, answers):
     buffer.sample(4)
     buffer.update_priorities(np.arange(len(priorities)), priorities)
     answers.put(None)
+
+
+def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there():
+    """In the first lap such a slot was taken for one whose row is known, and its row not drawn before it was replaced."""
+    buffer = MPPrioritizedReplayBuffer(16, row_fields(), seed=0)
+    ring = buffer._ring
+    reserved = reserve(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
+    assert buffer.add(**rows_of(1, 4, 8)) == 4
+    assert set(buffer.sample(200)["indexes"].tolist()) == set(range(4, 12))
+    owner = ring.owners.mine()
+    late = ring.rows[4:8].copy()
+    assert write_rows(ring.stamps, ring.rows, ring.masses, late, np.ones(4), reserved, 0, owner) == 4
+    assert set(buffer.sample(400)["indexes"].tolist()) == set(range(12))
+
+
+def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
+    buffer = MPPrioritizedReplayBuffer(1000, row_fields(), seed=0)
+    buffer.add(**rows_of(1, 0, 500))
+    buffer.clear()
+    buffer.add(**rows_of(1, 0, 8))
+    buffer.save(tmp_path / "rows")
+    again = MPPrioritizedReplayBuffer(1000, row_fields(), seed=0)
+    again.load(tmp_path / "rows")
+    again.sample(8)
+    assert again._draw._progress[WAITING] == 0
 
 
 @every_start_method

@@ -47,8 +47,11 @@ def targets(online: nn.Module, target: nn.Module, batch: Batch) -> Tensor:
     and γ^k after `truncated`, so there is nothing to decide here.
     """
     with torch.no_grad():
-        next_act: Tensor = online(batch.next_obs).argmax(dim=1, keepdim=True)  # int64[B, 1]
-        next_value: Tensor = target(batch.next_obs).gather(1, next_act).squeeze(1)  # float32[B]
+        values: Tensor = online(batch.next_obs)
+        next_act = values.argmax(dim=1, keepdim=True)  # int64[B, 1]
+        if target is not online:
+            values = target(batch.next_obs)
+        next_value = values.gather(1, next_act).squeeze(1)  # float32[B]
         # y = R + γ^k q(s', argmax_a q(s', a; θ); θ⁻)   (Horgan et al. 2018, section 3.1)
         return batch.rew + batch.discount * next_value
 

@@ -50,7 +50,7 @@ class Eyes(nn.Module):
     def forward(self, observations: Tensor) -> Tensor:
         """Return features float32[batch, feature_count] of observations [batch, ...]; bytes count from 0 to 1."""
         numbers = observations.float()
-        return self.layers(numbers / 255.0 if observations.dtype == torch.uint8 else numbers)
+        return self.layers(numbers.div_(255.0) if observations.dtype == torch.uint8 else numbers)
 
 
 def hidden_layers(sizes: Sequence[int]) -> nn.Sequential:

@@ -99,6 +99,8 @@ class RunFolder:
         self, weights: NDArray[np.float32], step: int, returns: NDArray[np.float64] | None = None
     ) -> Path:
         """Write a policy's weights, the environment step of the choice, and the returns that it was chosen for."""
+        # What an earlier policy brought in a final evaluation is not said of this one.
+        (self.path / "evaluation.json").unlink(missing_ok=True)
         path = self.path / "policy.pt"
         proof = np.zeros(0) if returns is None else returns
         contents = {"weights": torch.from_numpy(weights), "step": step, "returns": torch.from_numpy(proof)}

@@ -26,9 +26,9 @@ from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.plot import band_of_the_mean, on_common_steps, read_curve
 from replay_tutorial.apex.run import train
 from replay_tutorial.bench.ablations_chart import draw
-from replay_tutorial.bench.command import at_least
 from replay_tutorial.bench.crash import line
 from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.record import add_outputs, at_least
 from replay_tutorial.bench.report import put_table
 
 PROGRAM = "python -m replay_tutorial bench ablations"
@@ -200,20 +200,8 @@ def parser() -> argparse.ArgumentParser:
         "--seeds", type=at_least(1), default=10, help="runs of each variant (default: %(default)s)"
     )
     arguments.add_argument("--steps", type=at_least(1), help=f"environment steps of a run (default: {STEPS})")
-    arguments.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="write the whole record here; other environments in an old one stay",
-    )
     arguments.add_argument("--chart", type=Path, metavar="FILE", help="draw the curves here, as SVG")
-    arguments.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="FILE",
-        help="write the table into this file, between its marks <!-- ablations:begin --> and "
-        "<!-- ablations:end -->",
-    )
+    add_outputs(arguments, "ablations", kept="; other environments in an old one stay")
     return arguments
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from replay_tutorial.bench import contenders
 from replay_tutorial.bench.peers import BETA, CEILING, FIELDS, OURS, Company, Peer, random_rows
 from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.record import at_least
 from replay_tutorial.bench.report import figure, put_table
 from replay_tutorial.bench.reverb import HelperLost
 from replay_tutorial.bench.timing import FloatArray, Spread, Work, measure
@@ -153,7 +154,9 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog=PROGRAM, description="Draw the article's charts, with us in them."
     )
-    arguments.add_argument("--rounds", type=int, default=20, help="of every point (default: %(default)s)")
+    arguments.add_argument(
+        "--rounds", type=at_least(1), default=20, help="of every point (default: %(default)s)"
+    )
     arguments.add_argument(
         "--peers",
         nargs="+",

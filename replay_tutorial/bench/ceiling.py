@@ -20,7 +20,7 @@ import replay_tutorial
 from replay_tutorial.bench.buffers import CHUNK, LEARNER_BATCH
 from replay_tutorial.bench.peers import ALPHA, FIELDS, OURS, Ceiling, Library, random_rows
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs, at_least_one, hand_over, table
+from replay_tutorial.bench.record import add_outputs, at_least, hand_over, table
 from replay_tutorial.bench.report import spread_text
 from replay_tutorial.bench.timing import FloatArray, Spread, Work, measure
 from replay_tutorial.buffers.copying import take_rows
@@ -174,8 +174,8 @@ def main(argv: Sequence[str]) -> int:
         The exit status: 0, or 1 if the table could not be written. A promise that is not kept is only told.
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Measure our calls beside the bare kernels.")
-    parser.add_argument("--capacity", type=at_least_one, default=2**20, help="rows (default: %(default)s)")
-    parser.add_argument("--rounds", type=at_least_one, default=100, help="of each (default: %(default)s)")
+    parser.add_argument("--capacity", type=at_least(1), default=2**20, help="rows (default: %(default)s)")
+    parser.add_argument("--rounds", type=at_least(1), default=100, help="of each (default: %(default)s)")
     add_outputs(parser, "ceiling")
     arguments = parser.parse_args(argv)
     if arguments.capacity < CHUNK:

@@ -6,7 +6,6 @@ Parses the arguments, gathers the peers, prints each row as it comes, and writes
 import argparse
 import importlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from replay_tutorial.bench import (
     article,
@@ -23,6 +22,7 @@ from replay_tutorial.bench import (
 )
 from replay_tutorial.bench.peers import FIELDS, OURS, Company
 from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.record import add_outputs, at_least
 from replay_tutorial.bench.report import (
     Report,
     heading_line,
@@ -83,26 +83,8 @@ def parser() -> argparse.ArgumentParser:
         default=["cpprb"],
         help="who is measured beside ours (default: cpprb)",
     )
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
-    arguments.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="FILE",
-        help="write the table into this file, between its marks <!-- bench:begin --> and <!-- bench:end -->",
-    )
+    add_outputs(arguments, "bench")
     return arguments
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """Makes a reader of whole numbers that are not below `least`."""
-
-    def whole_number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least}, got {value}")
-        return value
-
-    return whole_number
 
 
 def main(argv: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ import numpy as np
 from replay_tutorial.apex.checkpoint import newest_checkpoint, whole_checkpoints
 from replay_tutorial.bench.crash import line, memory_left, memory_names
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs, at_least_one
+from replay_tutorial.bench.record import add_outputs, at_least
 from replay_tutorial.bench.report import put_table
 from replay_tutorial.bench.victim import Victim, wait_until
 
@@ -224,7 +224,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which (default: all)"
     )
-    arguments.add_argument("--times", type=at_least_one, help=f"of each fault (default: {FAULTS})")
+    arguments.add_argument("--times", type=at_least(1), help=f"of each fault (default: {FAULTS})")
     arguments.add_argument("--seed", type=int, default=0, help="of the random moments (default: %(default)s)")
     add_outputs(arguments, "faults")
     return arguments

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from replay_tutorial.bench.fresh import free_memory, peak_memory, run_fresh
 from replay_tutorial.bench.memory_layouts import LAYOUTS, PICTURE, STACK, Layout
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs, at_least_one, hand_over, table
+from replay_tutorial.bench.record import add_outputs, at_least, hand_over, table
 
 PROGRAM = "python -m replay_tutorial bench memory"
 FILL = "import sys; from replay_tutorial.bench.memory_layouts import fill; fill(int(sys.argv[1]), int(sys.argv[2]))"
@@ -82,9 +82,7 @@ def main(argv: Sequence[str]) -> int:
         The exit status: 0, or 1 if it can't run here or the table could not be written.
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Measure the memory that transitions take.")
-    parser.add_argument(
-        "--rows", type=at_least_one, default=20_000, help="transitions (default: %(default)s)"
-    )
+    parser.add_argument("--rows", type=at_least(1), default=20_000, help="transitions (default: %(default)s)")
     libraries = sorted({layout.library for layout in LAYOUTS})
     parser.add_argument("--libraries", nargs="+", choices=libraries, default=libraries, help="only these")
     add_outputs(parser, "memory")

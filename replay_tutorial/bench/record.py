@@ -8,16 +8,16 @@ Left out: the table of `bench buffers`, which has a form of its own (`report`).
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from replay_tutorial.bench.provenance import Provenance
 from replay_tutorial.bench.report import put_table
 
 
-def add_outputs(arguments: argparse.ArgumentParser, name: str) -> None:
-    """Add the options that say where the record and the table go."""
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
+def add_outputs(arguments: argparse.ArgumentParser, name: str, kept: str = "") -> None:
+    """Add the options that say where the record and the table go; `kept` is what stays of an old record."""
+    arguments.add_argument("--json", type=Path, metavar="FILE", help=f"write the whole record here{kept}")
     arguments.add_argument(
         "--markdown",
         type=Path,
@@ -26,11 +26,15 @@ def add_outputs(arguments: argparse.ArgumentParser, name: str) -> None:
     )
 
 
-def at_least_one(text: str) -> int:
-    """Read a whole number that is not below 1."""
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
-    return value
+def at_least(least: int) -> Callable[[str], int]:
+    """Make a reader of whole numbers that are not below `least`."""
+
+    def whole_number(text: str) -> int:
+        if (value := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"must be at least {least}, not {value}")
+        return value
+
+    return whole_number
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:

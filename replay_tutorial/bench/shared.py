@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from replay_tutorial.bench import explorers
 from replay_tutorial.bench.explorers import CHUNK, Contender, env_dict, random_chunk
 from replay_tutorial.bench.peers import OURS
 from replay_tutorial.bench.provenance import Provenance
+from replay_tutorial.bench.record import add_outputs, at_least
 from replay_tutorial.bench.report import put_table, spread_text
 from replay_tutorial.bench.storm import end_group, lead_group
 from replay_tutorial.bench.timing import Spread, measure
@@ -65,8 +65,10 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog=PROGRAM, description="Measure shared buffers while explorers add rows."
     )
-    arguments.add_argument("--capacity", type=int, default=2**20, help="rows (default: %(default)s)")
-    arguments.add_argument("--rounds", type=int, default=3, help="slots of each (default: %(default)s)")
+    arguments.add_argument("--capacity", type=at_least(1), default=2**20, help="rows (default: %(default)s)")
+    arguments.add_argument(
+        "--rounds", type=at_least(1), default=3, help="slots of each (default: %(default)s)"
+    )
     arguments.add_argument("--seconds", type=float, default=2.0, help="of a slot (default: %(default)s)")
     arguments.add_argument(
         "--rate",
@@ -74,14 +76,7 @@ def parser() -> argparse.ArgumentParser:
         default=math.inf,
         help="rows a second that each explorer adds at most, asleep in between (default: as fast as it can)",
     )
-    arguments.add_argument("--json", type=Path, metavar="FILE", help="write the whole record here")
-    arguments.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="FILE",
-        help="write the table into this file, between its marks <!-- shared:begin --> and <!-- shared:end --> "
-        "(shared-rate with a rate)",
-    )
+    add_outputs(arguments, "shared")  # with a rate, the marks are `shared-rate`
     return arguments
 
 

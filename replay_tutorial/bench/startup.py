@@ -16,7 +16,7 @@ import numpy as np
 
 from replay_tutorial.bench.fresh import run_fresh
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs, at_least_one, hand_over, table
+from replay_tutorial.bench.record import add_outputs, at_least, hand_over, table
 from replay_tutorial.bench.report import spread_text
 from replay_tutorial.bench.timing import Spread
 
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Measure starts in fresh processes.")
     parser.add_argument(
-        "--rounds", type=at_least_one, default=5, help="processes of each kind (default: %(default)s)"
+        "--rounds", type=at_least(1), default=5, help="processes of each kind (default: %(default)s)"
     )
     add_outputs(parser, "startup")
     arguments = parser.parse_args(argv)

@@ -24,11 +24,10 @@ from replay_tutorial.apex.parallel import roles
 from replay_tutorial.apex.run import torch_threads
 from replay_tutorial.apex.setting import new_setting
 from replay_tutorial.apex.supervisor import Supervisor
-from replay_tutorial.bench.command import at_least
 from replay_tutorial.bench.crash import line
 from replay_tutorial.bench.parts import WIDE_OPEN, RawEnvironment, SoloLearner, for_seconds, profile
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs
+from replay_tutorial.bench.record import add_outputs, at_least
 from replay_tutorial.bench.report import put_table, spread_text
 from replay_tutorial.bench.throughput_chart import draw
 from replay_tutorial.bench.timing import Spread

@@ -1,4 +1,4 @@
-"""Fields: what one transition consists of, and the one place where values from outside are checked.
+"""Fields: what one transition consists of, and the one place where its values are checked.
 
 A transition becomes one record of a NumPy structured array, all fields side by side, because then a random row
 costs one visit to memory instead of one a field. Values are converted here, once, and refused here, before
@@ -22,7 +22,7 @@ Rows = npt.NDArray[np.void]  # records, one a transition
 Batch = dict[str, npt.NDArray[Any]]
 EnvDict = Mapping[str, Mapping[str, Any]]
 
-FLOATS = (float, int, bool, np.float64, np.bool_)  # comparing a float32 would first cast the bound to float32
+FLOATS = (float, int, bool, np.float64, np.bool_)  # not float32: the bound would be cast to it first
 INTEGERS = (
     int,
     bool,
@@ -197,15 +197,15 @@ class Fields:
                 value = values[name]
                 if type(value) is ndarray:
                     if value.dtype is not dtype or value.shape != shape:
-                        return self._to_long_columns(values)
+                        return self._to_batch_columns(values)
                 elif type(value) not in scalars or not low <= value <= high:
-                    return self._to_long_columns(values)
+                    return self._to_batch_columns(values)
                 columns.append(value)
         except KeyError:
             return self.to_columns(self._flattened(values))
         return (1, columns) if len(values) == len(columns) else self.to_columns(self._flattened(values))
 
-    def _to_long_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
+    def _to_batch_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
         length, shapes = (
             self._last_batch
         )  # mostly the next one is like it, and then there is nothing to convert

@@ -31,7 +31,7 @@ class FrameLayout:
     """
 
     def __init__(self, field: Field, names: tuple[str, ...], axis: int | None) -> None:
-        """Describe a field that is stacked along an axis."""
+        """Describe a field that is stacked along an axis, or is one frame (None)."""
         self.names = names
         self.field = field
         self.axis = axis
@@ -108,7 +108,7 @@ def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
 
 
 def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
-    """Find the axis along which each stacked observation is stacked: the shorter of its first and last, else as told."""
+    """Find each stack's axis: the one that was told, else the shorter of the first and the last; of equal ones the last."""
     if stack_compress is None:
         return {}
     told = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}

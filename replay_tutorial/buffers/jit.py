@@ -4,7 +4,7 @@ Numba turns a Python function over arrays into machine code, once, and keeps the
 the source. Every kernel states its types, so that it is compiled exactly once: an argument of another
 type is an error, never a second compilation in the middle of a training run.
 
-Left out: parallel loops (`prange`). The kernels are bound by memory, and Ape-X uses the other cores already.
+Left out: parallel loops (`prange`). Most kernels wait for memory, and Ape-X uses the other cores already.
 """
 
 import warnings
@@ -14,7 +14,7 @@ from typing import Any
 import numba
 from numba import njit
 
-# Inside of kernels they convert.
+# Called inside of a kernel, they convert a number to the type.
 int64: Any = numba.int64
 uint64: Any = numba.uint64
 

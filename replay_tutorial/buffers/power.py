@@ -7,7 +7,7 @@ instruction, eight where the processor can. The result is also the same on every
     x^y = 2^(y · log2 x),    x = 2^e · m with m in [√½, √2),    s = (m - 1) / (m + 1)
     log2 x = e + 2 / ln 2 · (s + s^3 / 3 + s^5 / 5 + ...),    2^f = Σ_k (f · ln 2)^k / k!  for f in [-½, ½]
 
-Left out: negative numbers, exponents beyond [0, 1], and the last bit: the error is below 10^-13 of the result.
+Left out: negative numbers, exponents beyond [0, 1], and the last bits: the error is below 10^-13 of the result.
 
 Source: Abramowitz and Stegun 1964, 4.1.27 and 4.2.1.
 """
@@ -30,7 +30,7 @@ LEAST_NORMAL = 2.0**-1022  # below it, the bits mean something else
 
 @kernel("float64(float64, float64)")
 def power(x: float, y: float) -> float:
-    """Give x ** y for x at least 0 and finite, and y in [0, 1]; 0 ** 0 is 1, and other x below 2^-1022 count as that."""
+    """Give x ** y for x in [0, 2^1023] and y in [0, 1]; 0 ** 0 is 1, other x below 2^-1022 are taken for 2^-1022."""
     bits = np.float64(max(x, LEAST_NORMAL)).view(np.int64)
     exponent = (bits - ROOT_OF_HALF) >> FRACTION_BITS
     m = np.int64(bits - (exponent << FRACTION_BITS)).view(np.float64)

@@ -1,8 +1,8 @@
 """Priorities: from the |TD error| that a caller gives to the mass that lies beside a row.
 
-    p_i^α / Σ_k p_k^α = P(i), the probability of row i, with p_i = |TD error| + ε      (Schaul et al. 2016, eq. 1)
+    P(i) = (p_i + ε)^α / Σ_k (p_k + ε)^α, the probability of row i with the priority p_i    (Schaul et al. 2016, eq. 1)
 
-A row's mass is p^α. Masses lie in an array beside the rows, one a slot; whoever adds a row leaves its mass there
+A row's mass is (p + ε)^α. Masses lie in an array beside the rows, one a slot; whoever adds a row leaves its mass there
 and is done. The sum tree over them belongs to whoever draws (`proportional`).
 
 Left out: rank-based priorities (section 3.3, variant 2).
@@ -23,7 +23,7 @@ NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
 
 
 @kernel("void(float64[::1], float64, float64, float64[::1])")
-def to_masses(priorities: Masses, alpha: float, eps: float, masses: Masses) -> None:
+def write_masses(priorities: Masses, alpha: float, eps: float, masses: Masses) -> None:
     """Turn priorities into masses."""
     for i in range(priorities.shape[0]):  # nothing else in this loop, so that it goes several at a time
         masses[i] = power(priorities[i] + eps, alpha)
@@ -39,7 +39,7 @@ def masses_and_highest(
         if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
             return np.nan
         highest = max(highest, priorities[i])
-    to_masses(priorities, alpha, eps, masses)
+    write_masses(priorities, alpha, eps, masses)
     return highest
 
 
@@ -124,7 +124,10 @@ class Priorities:
         )
 
     def masses_of_new(self, priorities: Any, count: int) -> Masses | float:
-        """Give the masses of rows that are to be added: float64[count], or one for all if `priorities` is None."""
+        """Give the masses of rows that are to be added, float64[count], or one for all if `priorities` is None.
+
+        Their highest priority counts from now on.
+        """
         if priorities is not None:
             masses, highest = self.to_masses(priorities, count)
             self.saw(highest)

@@ -1,7 +1,7 @@
 """The prioritized replay buffer: what surprised the agent most is drawn most.
 
 A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier it
-was to be drawn, so that the gradient stays that of the uniform buffer where beta is 1. Masses are the business of
+was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for all rows. Masses are the business of
 `priorities`, drawing that of `proportional`, rows that of `uniform`.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.

@@ -1,9 +1,10 @@
 """Proportional draws: rows in proportion to their masses, and the weights that make good for it.
 
-    w_i = (1 / N · 1 / P(i))^β / max_k w_k  =  (least mass / mass of i)^β      (Schaul et al. 2016, section 3.4)
+    w_i = u_i / max_k u_k = (least mass / mass of i)^β, u_i = (1 / N · 1 / P(i))^β     (Schaul et al. 2016, section 3.4)
 
 The tree over the masses is private to whoever draws. It takes in the masses of new rows, all at once, before it
-draws, so that adding a row costs no walk up the tree, and a writer of another process need never touch it.
+draws, so that adding a row costs no walk up the tree, and a writer of another process need never touch it. In one
+process the array of masses is the tree's own leaves: `add` writes a leaf, and the nodes above it don't know until then.
 """
 
 import math
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import int64, kernel
 from replay_tutorial.buffers.power import power
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities, to_masses
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities, write_masses
 from replay_tutorial.buffers.ring import newest_indexes
 from replay_tutorial.buffers.sum_tree import (
     ROOT,
@@ -35,7 +36,8 @@ def weigh(minima: Masses, masses: Masses, beta: float, in_buffer: bool) -> npt.N
     least = minima[ROOT] if in_buffer else masses.min()
     weights = np.empty(masses.shape[0], np.float32)
     for i in range(masses.shape[0]):
-        weights[i] = power(least / masses[i], beta)
+        # In shared memory the least mass may have grown since the row was drawn.
+        weights[i] = min(power(least / masses[i], beta), 1.0)
     return weights
 
 
@@ -54,7 +56,8 @@ def draw_weighed(
 ) -> tuple[Slots, Slots, npt.NDArray[np.float32]]:
     """Find slots for numbers in [0, 1), which are used up, with the indexes and weights of their rows."""
     slots = find_stratified(sums, uniforms)
-    return slots, newest_indexes(slots, next_index, capacity), weigh(minima, uniforms, beta, in_buffer)
+    masses = uniforms  # by now
+    return slots, newest_indexes(slots, next_index, capacity), weigh(minima, masses, beta, in_buffer)
 
 
 @kernel(
@@ -75,7 +78,8 @@ def update_leaves(
 ) -> tuple[float, float]:
     """Give rows that are still there new masses; gives their number and their highest priority.
 
-    The number is NEVER_GIVEN_OUT if an index was not, the highest NaN if a priority is none. Nothing has changed then.
+    The number is NEVER_GIVEN_OUT if some index never was; the highest is NaN if some priority is out of range. Nothing
+    has changed then.
     """
     for i in range(indexes.shape[0]):
         if not 0 <= indexes[i] < next_index:
@@ -83,7 +87,7 @@ def update_leaves(
         if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
             return 0, np.nan
     masses = np.empty(indexes.shape[0])
-    to_masses(priorities, alpha, eps, masses)
+    write_masses(priorities, alpha, eps, masses)
     leaf, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
     slots = np.empty(indexes.shape[0], np.int64)
     count, highest = 0, NO_PRIORITY

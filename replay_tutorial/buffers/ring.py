@@ -136,7 +136,7 @@ class Ring:
 
     def restored(self, next_index: int, stored: int) -> "Ring":
         """Make a ring alike with memory of its own, and room for rows that its `segments` are to be filled with."""
-        ring = Ring(np.zeros_like(self._rows))
+        ring = Ring(np.zeros(self.capacity, self._rows.dtype))  # zeros_like would touch every page
         ring.next_index, ring.stored = next_index, stored
         return ring
 
@@ -168,7 +168,7 @@ def checked_size(size: float) -> int:
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Refuse to draw a batch of so many transitions.
+    """Refuse a batch size below 1.
 
     Raises:
         TypeError: If it is not an integer.

@@ -1,12 +1,12 @@
 """A sum tree: draw a leaf with probability proportional to its mass, in O(log capacity).
 
 Every leaf holds the mass of one slot; every other node holds the sum of its children, so the root holds the total. To
-draw, pick a number below the total and walk down: left if it is less than what the left half holds, else right, less
-that. A batch goes down level by level, all queries together, because then the memory's waits overlap; walking one query
+draw, pick a number below the total and walk down: left if it is less than what the left half holds, else right, after
+taking that off. A batch goes down level by level, all queries together, because then the memory's waits overlap; walking one query
 at a time to its leaf is the same algorithm, twelve times slower.
 
 The tree is binary, but only every third level is stored, so that a node has eight children: they share a cache line of
-64 bytes, and the two levels between are a few additions. Setting leaves takes 40% of the time of the plain binary tree.
+64 bytes, and the two levels between are a few additions. Setting leaves takes half the time of the plain binary tree.
 
 Left out: deletion (set the mass to 0) and growth. A second tree, of minima, gives the least mass in O(1).
 
@@ -73,7 +73,7 @@ def recompute_sums(sums: Masses, nodes: Nodes) -> None:
             sums[node] = sum_of_four(sums, first) + sum_of_four(sums, first + FOUR)
             parent = (node >> EIGHTH) + SIX
             nodes[parents] = parent
-            # without a branch; if the next parent is the same, it is written over this one
+            # without a branch; a parent like the last one is written, but not counted, and so written over
             parents += uint64(parent != last)
             last = parent
         count = parents
@@ -135,7 +135,7 @@ def last_massive_leaf(sums: Masses, node: np.uint64) -> np.uint64:
 
 @kernel("int64[::1](float64[::1], float64[::1])")
 def find_leaves(sums: Masses, queries: Masses) -> Slots:
-    """Walk all queries down together; leaves in their place the masses that they found."""
+    """Walk all queries down together; each is overwritten by the mass that it found."""
     count, leaf = uint64(queries.shape[0]), first_leaf(sums)
     nodes = np.full(queries.shape[0], ROOT, np.uint64)
     level = uint64(ROOT)
@@ -172,8 +172,8 @@ def find_leaves(sums: Masses, queries: Masses) -> Slots:
 
 @kernel("int64[::1](float64[::1], float64[::1])")
 def find_stratified(sums: Masses, uniforms: Masses) -> Slots:
-    """Stretch numbers in [0, 1) to one query in each of n equal parts of the total, and find them; leaves in their place
-    the masses that they found.
+    """Stretch numbers in [0, 1) to one query in each of n equal parts of the total, and find them; each is overwritten
+    by the mass that it found.
     """
     for i in range(uniforms.shape[0]):
         uniforms[i] = (i + uniforms[i]) / uniforms.shape[0] * sums[ROOT]
@@ -191,7 +191,7 @@ class SumTree:
 
     Attributes:
         leaf_count: Leaves: the least power of eight that is at least the capacity.
-        sums: float64[nodes]; a leaf's mass, a parent's exact sum of its children.
+        sums: float64[nodes]; a leaf's mass, a parent's sum of its children.
         minima: float64[nodes above the leaves]; the least mass above 0 below a node, 0 if there is none.
     """
 
@@ -226,13 +226,13 @@ class SumTree:
 
     @property
     def leaves(self) -> Masses:
-        """The masses, float64[leaf_count], one a slot: a view to read; write with `set`."""
+        """The masses, float64[leaf_count], one a slot: a view; what is written to it counts when its slots are `set`."""
         return self.sums[-self.leaf_count :]
 
     def set(self, slots: Slots, masses: Masses) -> None:
         """Set the masses of slots; of a repeated slot the last mass stays.
 
-        O(n log capacity); allocates 8 bytes a slot given.
+        O(n log capacity); allocates up to 16 bytes a slot given.
 
         Args:
             slots: int64[n], each in [0, capacity).

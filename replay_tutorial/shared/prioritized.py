@@ -23,7 +23,7 @@ from replay_tutorial.buffers.sum_tree import Masses
 from replay_tutorial.shared.frames import SharedFrames
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
-from replay_tutorial.shared.protocol import Integers
+from replay_tutorial.shared.protocol import STALE, Integers
 from replay_tutorial.shared.uniform import MPReplayBuffer
 
 PATIENCE = 0.001  # seconds between two draws when no row has all its frames
@@ -119,7 +119,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     @property
     def stale_updates(self) -> int:
         """Priorities dropped because their row had been replaced."""
-        return self.statistics().stale_updates
+        return int(self._ring.counters[STALE])
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import int64, kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY, to_masses
+from replay_tutorial.buffers.priorities import NO_PRIORITY, write_masses
 from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT
 from replay_tutorial.buffers.sum_tree import ROOT, Masses, Slots, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
@@ -63,7 +63,7 @@ def take_in(
     """Learn of the rows published since the last call, and set the tree."""
     capacity, leaf = stamps.shape[0], int64(first_leaf(sums))
     oldest_index, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
-    first, again = max(progress[TAKEN_IN], next_index - capacity), progress[WAITING]
+    first, again = max(progress[TAKEN_IN], oldest_index, next_index - capacity), progress[WAITING]
     changed = np.empty(again + next_index - first, np.int64)
     changes, to_come = 0, 0
     for i in range(changed.shape[0]):
@@ -74,9 +74,8 @@ def take_in(
         index = (stamp >> INDEX_SHIFT) - 1
         mass = updated_masses[slot] if updated_indexes[slot] == index + 1 else masses[slot]
         fence_acquire()
-        published = (
-            stamp & HELD == 0 and load_acquire(stamps, slot) == stamp
-        )  # else the mass may be the next row's
+        # Without the second look, the mass may be the next row's. Stamp 0: reserved, and not yet begun.
+        published = stamp > 0 and stamp & HELD == 0 and load_acquire(stamps, slot) == stamp
         # The newest row that was reserved here may be still to come, and an older one still be there.
         is_waiting[slot] = not published or index < next_index - capacity
         if is_waiting[slot]:
@@ -192,7 +191,7 @@ def update_rows(
         if not 0.0 <= priorities[i] <= greatest:
             return 0, np.nan
     new_masses = np.empty(indexes.shape[0])
-    to_masses(priorities, alpha, eps, new_masses)
+    write_masses(priorities, alpha, eps, new_masses)
     highest = NO_PRIORITY
     slots = np.empty(indexes.shape[0], np.int64)
     count = 0

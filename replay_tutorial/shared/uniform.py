@@ -68,7 +68,8 @@ class MPReplayBuffer(Handle, Counted, Archived):
                 follow each other closely, as an actor's do; several environments may take turns.
             stack_compress: As for `ReplayBuffer`.
             frames_per_transition: Frames that there is room for, for each transition, if next_of or stack_compress
-                says that observations are kept as frames; at least 1. An actor's episodes of L steps need 1 + 1/L. A
+                says that observations are kept as frames; at least 1. An actor's episodes of L steps need 1 + 4/(3 L), or
+                1 + 16/(3 L) if the first frame doesn't fill its stack. A
                 transition whose frames have been replaced before it counts as replaced.
             default_dtype: The dtype of fields that name none.
             Nstep: Not here; each actor folds its own steps with `NStep`.

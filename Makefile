@@ -72,16 +72,14 @@ clean:
 .venv/tianshou.stamp: .venv/peers.stamp
 	$(INSTALL) --no-deps tianshou==2.0.1 deepdiff==7.0.1 h5py==3.16.0 ordered-set==4.1.0 overrides==7.7.0 \
 		pandas==2.3.3 pettingzoo==1.27.0 pytz==2026.6 sensai-utils==1.6.0 tqdm==4.70.1 python-dateutil six tzdata \
-		&& $(BIN)/python -c "import tianshou.data" \
+		&& $(BIN)/python -c "import tianshou.data" && touch $@ \
 		|| echo "tianshou can't be installed here; it is left out."
-	@touch $@
 
 # Reverb's TensorFlow wants a NumPy below 2. It has wheels for Linux and Python 3.9 to 3.11 only.
 .venv/reverb.stamp: .venv/made.stamp
 	$(BIN)/python -m venv --clear .venv/reverb
 	.venv/reverb/bin/python -m pip install --quiet --disable-pip-version-check "dm-reverb[tensorflow]==0.14.0" \
-		|| { rm -rf .venv/reverb; echo "Reverb can't be installed here; it is left out."; }
-	@touch $@
+		&& touch $@ || { rm -rf .venv/reverb; echo "Reverb can't be installed here; it is left out."; }
 
 .venv/%.stamp: .venv/made.stamp pyproject.toml constraints.txt
 	@echo "Installing what 'make $*' needs into .venv (once; a few minutes the first time) ..."

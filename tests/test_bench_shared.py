@@ -128,7 +128,7 @@ def test_crash_is_recorded_for_both_and_ours_decides_the_status(tmp_path, capsys
     (ours,) = read["storms"]["ours"]
     assert (ours["kills"], ours["torn"], ours["never_written"], ours["hung"]) == (8, 0, 0, False)
     assert len(read["storms"]["cpprb"]) == 1
-    assert "All is whole." in capsys.readouterr().out
+    assert "Nothing happened to ours that must not. Shared memory: ours left none" in capsys.readouterr().out
 
 
 def test_damage_makes_the_exit_status_1(capsys, monkeypatch):

@@ -28,7 +28,7 @@ from replay_tutorial.apex.run import train
 from replay_tutorial.bench.ablations_chart import draw
 from replay_tutorial.bench.crash import line
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs, at_least
+from replay_tutorial.bench.record import add_outputs, at_least, new_file
 from replay_tutorial.bench.report import put_table
 
 PROGRAM = "python -m replay_tutorial bench ablations"
@@ -194,13 +194,13 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         choices=list(CONTRASTS),
         default=list(CONTRASTS),
-        help="which (default: all)",
+        help="which (default: all); the record of the environment then holds only these",
     )
     arguments.add_argument(
         "--seeds", type=at_least(1), default=10, help="runs of each variant (default: %(default)s)"
     )
     arguments.add_argument("--steps", type=at_least(1), help=f"environment steps of a run (default: {STEPS})")
-    arguments.add_argument("--chart", type=Path, metavar="FILE", help="draw the curves here, as SVG")
+    arguments.add_argument("--chart", type=new_file, metavar="FILE", help="draw the curves here, as SVG")
     add_outputs(arguments, "ablations", kept="; other environments in an old one stay")
     return arguments
 

@@ -18,7 +18,7 @@ import numpy as np
 from replay_tutorial.bench import contenders
 from replay_tutorial.bench.peers import BETA, CEILING, FIELDS, OURS, Company, Peer, random_rows
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import at_least
+from replay_tutorial.bench.record import at_least, page
 from replay_tutorial.bench.report import figure, put_table
 from replay_tutorial.bench.reverb import HelperLost
 from replay_tutorial.bench.timing import FloatArray, Spread, Work, measure
@@ -171,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
         "--output", type=Path, metavar="FOLDER", help="write article.json and the charts here"
     )
     arguments.add_argument(
-        "--markdown", type=Path, metavar="FILE", help="write the tables between its `article` marks"
+        "--markdown", type=page, metavar="FILE", help="write the tables between its `article` marks"
     )
     return arguments
 

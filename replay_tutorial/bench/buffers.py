@@ -9,6 +9,7 @@ Left out: many processes on one buffer, memory, start-up time.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,7 +48,20 @@ def sample_cases() -> list[Case]:
         Case(f"sample {size} + update {size}, prioritized", lambda peer, size=size: peer.updating(size))
         for size in BATCH_SIZES
     ]
-    return uniform + prioritized
+    size = LEARNER_BATCH
+    return [
+        *uniform,
+        Case(f"sample {size}, uniform, each field copied", lambda peer: sampling_copied(peer, size)),
+        *prioritized,
+    ]
+
+
+def sampling_copied(peer: Peer, size: int) -> Work | None:
+    """`sample`, with each field in an array of its own: ours are views of rows and are copied once more."""
+    sample: Any = peer.sampling(size, prioritized=False)
+    if peer.name != OURS:
+        return sample
+    return lambda: {name: np.ascontiguousarray(field) for name, field in sample().items()}
 
 
 def add_cases(count: int | None) -> list[Case]:

@@ -4,6 +4,7 @@ Left out: installing them. `make bench-peers` does.
 """
 
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,21 +19,23 @@ MakePeer = Callable[[str, Any, int, float], Peer]
 class Contender:
     """How a peer comes to be measured."""
 
-    distribution: str  # whose version stands below the table; empty for what is part of Python
+    distributions: tuple[str, ...]  # whose versions stand below the table; none for what is part of Python
     package: str  # to import
     make: MakePeer  # from its name, the package, capacity and alpha
 
 
 CONTENDERS: dict[str, Contender] = {
-    OURS: Contender("replay_tutorial", "replay_tutorial", Library),
-    "cpprb": Contender("cpprb", "cpprb", Library),
-    "Stable-Baselines3": Contender("stable-baselines3", "stable_baselines3", frameworks.StableBaselines3),
-    "tianshou": Contender("tianshou", "tianshou", frameworks.Tianshou),
-    "TorchRL": Contender("torchrl", "torchrl", frameworks.TorchRL),
-    "flashbax": Contender("flashbax", "flashbax", frameworks.Flashbax),
-    "deque": Contender("", "collections", plain_python.Deque),
-    "Python sum tree": Contender("", "random", plain_python.TreeMemory),
-    **{name: Contender("", "json", reverb.Reverb) for name in reverb.WAYS},
+    OURS: Contender((), "replay_tutorial", Library),
+    "cpprb": Contender(("cpprb",), "cpprb", Library),
+    "Stable-Baselines3": Contender(
+        ("stable-baselines3", "torch"), "stable_baselines3", frameworks.StableBaselines3
+    ),
+    "tianshou": Contender(("tianshou",), "tianshou", frameworks.Tianshou),
+    "TorchRL": Contender(("torchrl", "tensordict", "torch"), "torchrl", frameworks.TorchRL),
+    "flashbax": Contender(("flashbax", "jax"), "flashbax", frameworks.Flashbax),
+    "deque": Contender((), "collections", plain_python.Deque),
+    "Python sum tree": Contender((), "random", plain_python.TreeMemory),
+    **{name: Contender((), "json", reverb.Reverb) for name in reverb.WAYS},
 }
 
 
@@ -63,9 +66,9 @@ def gather(capacity: int, alpha: float = ALPHA, names: Sequence[str] = tuple(CON
 
 
 def versions_of(peers: Sequence[Peer]) -> list[str]:
-    """Name the distributions of those that came, ours apart."""
-    named = [CONTENDERS[peer.name].distribution for peer in peers if peer.name in CONTENDERS]
-    return [name for name in named if name and name != "replay_tutorial"]
+    """Name the distributions of those that came, and what they compute with."""
+    named = [CONTENDERS[peer.name].distributions for peer in peers if peer.name in CONTENDERS]
+    return list(dict.fromkeys(itertools.chain.from_iterable(named)))
 
 
 def versions_elsewhere(peers: Sequence[Peer]) -> dict[str, str]:

@@ -6,6 +6,7 @@ makes the exit status 1. With `--peer cpprb` the same storms rage over cpprb's b
 
 import argparse
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -17,7 +18,7 @@ from statistics import median
 
 from replay_tutorial.bench.peers import OURS
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs
+from replay_tutorial.bench.record import add_outputs, at_least
 from replay_tutorial.bench.report import put_table
 from replay_tutorial.bench.storm import MakeBuffer, Outcome, WatchedBuffer, survive
 
@@ -36,10 +37,14 @@ def parser() -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         prog=PROGRAM, description="Kill and stop writers of the shared buffer, and look for damage."
     )
-    arguments.add_argument("--kills", type=int, default=10_000, help="of all storms (default: %(default)s)")
-    arguments.add_argument("--capacity", type=int, help=f"rows in the buffer (default: {CAPACITIES} in turn)")
+    arguments.add_argument(
+        "--kills", type=at_least(1), default=10_000, help="of all storms (default: %(default)s)"
+    )
+    arguments.add_argument(
+        "--capacity", type=at_least(1), help=f"rows in the buffer (default: {CAPACITIES} in turn)"
+    )
     arguments.add_argument("--peer", choices=["cpprb"], help="let the storms rage over this library as well")
-    arguments.add_argument("--seed", type=int, default=0, help="of the storms' random moments")
+    arguments.add_argument("--seed", type=at_least(0), default=0, help="of the storms' random moments")
     add_outputs(arguments, "crash")
     return arguments
 
@@ -89,6 +94,8 @@ def main(argv: Sequence[str]) -> int:
         The exit status: 0, or 1 if anything happened to our buffer that must not, or the table was not written.
     """
     arguments = parser().parse_args(argv)
+    if arguments.peer and importlib.util.find_spec(arguments.peer) is None:
+        parser().error(f"--peer {arguments.peer}: it is not installed; pip install {arguments.peer}")
     if not hasattr(os, "fork"):
         print("bench crash needs a system with fork and signals: Linux or macOS.", file=sys.stderr)
         return 1
@@ -115,7 +122,9 @@ def main(argv: Sequence[str]) -> int:
         before |= set(left[name])
     good = all(outcome.good for outcome in outcomes[OURS]) and not left[OURS]
     provenance = Provenance.of(PROGRAM, argv, [name for name in makers if name != OURS])
-    lines += ["", f"Shared memory left: {left}. {'All is whole.' if good else 'DAMAGE.'} {provenance}"]
+    remains = "; ".join(f"{name} left {', '.join(names) or 'none'}" for name, names in left.items())
+    judgement = "Nothing happened to ours that must not." if good else "OURS WAS DAMAGED."
+    lines += ["", f"{judgement} Shared memory: {remains}. {provenance}"]
     print(*lines[-2:], sep="\n")
     if arguments.json is not None:
         storms = {name: [asdict(outcome) for outcome in each] for name, each in outcomes.items()}

@@ -225,7 +225,9 @@ def parser() -> argparse.ArgumentParser:
         "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which (default: all)"
     )
     arguments.add_argument("--times", type=at_least(1), help=f"of each fault (default: {FAULTS})")
-    arguments.add_argument("--seed", type=int, default=0, help="of the random moments (default: %(default)s)")
+    arguments.add_argument(
+        "--seed", type=at_least(0), default=0, help="of the random moments (default: %(default)s)"
+    )
     add_outputs(arguments, "faults")
     return arguments
 

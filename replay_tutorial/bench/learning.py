@@ -23,7 +23,7 @@ from replay_tutorial.apex.run import train
 from replay_tutorial.bench import learning_peer
 from replay_tutorial.bench.learning_chart import draw
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import table
+from replay_tutorial.bench.record import page, table
 from replay_tutorial.bench.report import put_table
 from replay_tutorial.bench.scores import Score, Summary, summary_of
 
@@ -212,7 +212,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--markdown",
-        type=Path,
+        type=page,
         metavar="FILE",
         help="write the table into this file, between its marks <!-- learning:begin --> and <!-- learning:end -->",
     )

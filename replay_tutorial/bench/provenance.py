@@ -8,6 +8,7 @@ Left out: how busy the machine was; take the figures on an idle one.
 import os
 import platform
 import shlex
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -28,6 +29,7 @@ class Provenance(NamedTuple):
         """Describe this run of a program, and the packages that it measures beside ours."""
         names = ("replay_tutorial", "numpy", "numba", *packages)
         versions = {"python": platform.python_version(), **{name: version_of(name) for name in names}}
+        versions["replay_tutorial"] += revision()
         command = shlex.join([*program.split(), *argv])
         return cls(command, date.today().isoformat(), describe_machine(), versions)
 
@@ -50,7 +52,23 @@ def version_of(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "not installed"
+        return "from its source folder" if package == "replay_tutorial" else "not installed"
+
+
+def revision() -> str:
+    """The last commit of this package's source, and whether it was changed since; nothing outside of a clone."""
+    folder = Path(__file__).parents[1]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        # Of this folder: an environment may lie inside of a clone of something else.
+        commit, changed = git("log", "-1", "--format=%h", "--", "."), git("status", "--porcelain", "--", ".")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return f" ({commit}{', changed' if changed else ''})" if commit else ""
 
 
 def describe_machine() -> dict[str, str | int]:

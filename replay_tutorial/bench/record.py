@@ -17,13 +17,29 @@ from replay_tutorial.bench.report import put_table
 
 def add_outputs(arguments: argparse.ArgumentParser, name: str, kept: str = "") -> None:
     """Add the options that say where the record and the table go; `kept` is what stays of an old record."""
-    arguments.add_argument("--json", type=Path, metavar="FILE", help=f"write the whole record here{kept}")
+    arguments.add_argument("--json", type=new_file, metavar="FILE", help=f"write the whole record here{kept}")
     arguments.add_argument(
         "--markdown",
-        type=Path,
+        type=page,
         metavar="FILE",
         help=f"write the table into this file, between its marks <!-- {name}:begin --> and <!-- {name}:end -->",
     )
+
+
+def new_file(text: str) -> Path:
+    """Read the name of a file that can be made, before hours are spent on what it is to hold."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
+    return path
+
+
+def page(text: str) -> Path:
+    """Read the name of a file that holds marks."""
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {path}")
+    return path
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -15,14 +15,13 @@ import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.bench.fresh import free_memory
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs, at_least, hand_over, table
+from replay_tutorial.bench.record import add_outputs, at_least, hand_over, new_file, table
 from replay_tutorial.bench.report import figure, spread_text
 from replay_tutorial.bench.timing import FloatArray, Spread, Work, measure
 from replay_tutorial.buffers.sum_tree import Slots
@@ -239,7 +238,7 @@ def main(argv: Sequence[str]) -> int:
         help="the greatest capacity is 2 ** N (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--rounds", type=at_least(1), default=40, help="of each (default: %(default)s)")
-    parser.add_argument("--chart", type=Path, metavar="FILE", help="draw an SVG chart (needs matplotlib)")
+    parser.add_argument("--chart", type=new_file, metavar="FILE", help="draw an SVG chart (needs matplotlib)")
     add_outputs(parser, "scale")
     arguments = parser.parse_args(argv)
     if arguments.chart is not None:

@@ -215,11 +215,13 @@ def main(argv: Sequence[str]) -> int:
         argv: What follows `bench shared` on the command line.
 
     Returns:
-        The exit status: 0, or 1 if it can't run here or the table could not be written.
+        The exit status: 0, or 1 if it can't run here, ours hung or broke down, or the table could not be written.
     """
     arguments = parser().parse_args(argv)
     if not arguments.rate > 0:
         parser().error(f"--rate {arguments.rate}: explorers add at least some rows")
+    if not 0 < arguments.seconds < math.inf:
+        parser().error(f"--seconds {arguments.seconds}: a slot must take some time, and end")
     if not hasattr(os, "fork"):
         print("bench shared needs a system with fork: Linux or macOS.", file=sys.stderr)
         return 1
@@ -228,7 +230,7 @@ def main(argv: Sequence[str]) -> int:
         del contenders["cpprb"]
         print("skipped cpprb: it is not installed")
     lines = [
-        "| explorers | rows come by | steps/s | rows/s | our steps, times | our rows, times | hung |",
+        "| explorers | rows come by | steps/s | rows/s | our steps / theirs | our rows / theirs | rounds that hung |",
         "| ---: | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     print(*lines, sep="\n", flush=True)
@@ -253,7 +255,8 @@ def main(argv: Sequence[str]) -> int:
         }
         arguments.json.write_text(json.dumps(whole, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     mark = "shared" if arguments.rate == math.inf else "shared-rate"
-    return 0 if put_table(arguments.markdown, mark, "\n".join(lines) + "\n") else 1
+    written = put_table(arguments.markdown, mark, "\n".join(lines) + "\n")
+    return 0 if written and not any(row.hung[OURS] for row in rows) else 1
 
 
 def how_measured(arguments: argparse.Namespace) -> str:

@@ -27,7 +27,7 @@ from replay_tutorial.apex.supervisor import Supervisor
 from replay_tutorial.bench.crash import line
 from replay_tutorial.bench.parts import WIDE_OPEN, RawEnvironment, SoloLearner, for_seconds, profile
 from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs, at_least
+from replay_tutorial.bench.record import add_outputs, at_least, new_file
 from replay_tutorial.bench.report import put_table, spread_text
 from replay_tutorial.bench.throughput_chart import draw
 from replay_tutorial.bench.timing import Spread
@@ -167,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
         "--warm-up", type=float, default=4.0, help="seconds before that (default: %(default)s)"
     )
     add_outputs(arguments, "throughput")
-    arguments.add_argument("--chart", type=Path, metavar="FILE", help="draw where the time goes here")
+    arguments.add_argument("--chart", type=new_file, metavar="FILE", help="draw where the time goes here")
     return arguments
 
 

@@ -215,7 +215,9 @@ class Fields:
             if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
                 break
             columns.append(value)
-        return (length, columns) if len(columns) == len(values) else self._to_converted_columns(values)
+        if len(columns) != len(values):
+            return self._to_converted_columns(values)
+        return (length, columns) if length > 1 else (1, [column[0] for column in columns])
 
     def _to_converted_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
         if len(values) != len(self._in_order):
@@ -241,10 +243,8 @@ class Fields:
                 length = len(value)
         if not length:
             raise ValueError("There is no transition to add: the batch is empty.")
-        if length == 1:
-            return 1, [column[0] for column in columns]
         self._last_batch = (length, [(f.name, f.dtype, (length, *f.shape)) for f in self.fields.values()])
-        return length, columns
+        return (length, columns) if length > 1 else (1, [column[0] for column in columns])
 
     def to_rows(self, count: int, columns: Sequence[Any]) -> Rows:
         """Lay what `to_columns` gave side by side: one record a transition."""

@@ -65,7 +65,7 @@ class NStepSettings(NamedTuple):
         size: n, the number of rewards in a return.
         gamma: The discount of one step, in [0, 1].
         rewards: The fields that are summed.
-        nexts: The fields that move to the end of the window.
+        nexts: The fields that move to the end of the window; `terminated`, `truncated` and `done` do so by themselves.
     """
 
     size: int

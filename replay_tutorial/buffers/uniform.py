@@ -26,7 +26,7 @@ from replay_tutorial.buffers.ring import Ring, check_batch_size, checked_size
 
 
 class ReplayBuffer(Counted, archive.Archived):
-    """The newest transitions of one process, drawn uniformly.
+    """The newest transitions of one process, drawn uniformly; several of its threads need a lock around the calls.
 
     Example:
         >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "act": {"dtype": np.int64}, "rew": {}}, seed=0)
@@ -62,7 +62,9 @@ class ReplayBuffer(Counted, archive.Archived):
                 lies along the shorter of the first and the last axis; a dict `{"obs": 0}` says so itself.
             default_dtype: The dtype of fields that name none.
             Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions, each
-                with a field `discount`, so that the target is `rew + discount * Q(next_obs)`.
+                with a field `discount`, so that the target is `rew + discount * Q(next_obs)`. What is named by
+                "next" is that of the last step, and so are `terminated`, `truncated` and `done`. There is one window,
+                for one environment; an actor with several has an `NStep` instead.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
 
         Raises:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,20 @@ def test_ctrl_c_at_three_random_moments_leaves_nothing_but_a_run_that_goes_on(tm
     assert len(others) == 2
     assert all(outcome["status"] in (130, -signal.SIGINT) for outcome in others)
     assert "| ctrl-c | 3 |" in page.read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_victim_hears_ctrl_c_from_its_first_instruction_on_even_in_the_background(tmp_path):
+    """A script's background job ignores Ctrl-C, and so did all that it started, until they had a handler."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Victim(tmp_path, "--help") as victim:
+            ignored = (
+                Path(f"/proc/{victim.process.pid}/status").read_text().partition("SigIgn:")[2].split()[0]
+            )
+            assert int(ignored, 16) & 1 << (signal.SIGINT - 1) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_run_that_ends_otherwise_than_it_must_is_wrong(tmp_path):

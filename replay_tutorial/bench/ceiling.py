@@ -111,13 +111,12 @@ def kernel_works(capacity: int, rng: np.random.Generator) -> dict[str, Work]:
     count = max(1, 2 * capacity // LEARNER_BATCH)
     drawn = itertools.cycle(list(rng.integers(0, capacity, (count, LEARNER_BATCH))))
     stratified = (np.arange(LEARNER_BATCH) + rng.random((count, LEARNER_BATCH))) / LEARNER_BATCH
-    parts: Iterator[FloatArray] = itertools.cycle(
-        list(stratified)
-    )  # of the total, which changes with the masses
+    # Places in the total, which changes with the masses.
+    places: Iterator[FloatArray] = itertools.cycle(list(stratified))
     masses = itertools.cycle([random_masses(rng, LEARNER_BATCH) for _ in range(256)])
 
     def find() -> Slots:
-        return find_leaves(tree.sums, next(parts) * tree.total)
+        return find_leaves(tree.sums, next(places) * tree.total)
 
     def take(slots: Slots) -> Slots:
         take_rows(words, slots, np.empty((LEARNER_BATCH, words.shape[1]), np.uint64))

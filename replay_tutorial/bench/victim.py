@@ -23,6 +23,15 @@ PACKAGE = Path(__file__).parents[2]
 ROLES = ("learner", "actor", "evaluator")  # in the order in which a run with one actor starts them
 
 
+def hear_ctrl_c() -> None:
+    """Hear Ctrl-C, and so let the processes that are started hear it from their first instruction on.
+
+    Whoever was started by a script in the background ignores it, and what is ignored stays so in whatever it starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Victim:
     """A command of `python -m replay_tutorial` as a group of processes. A context manager: none of them outlives it.
 
@@ -33,6 +42,7 @@ class Victim:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.printed, self.errors = folder / "printed.txt", folder / "errors.txt"
+        hear_ctrl_c()
         paths = [str(PACKAGE), os.environ.get("PYTHONPATH", "")]
         # Files, not pipes: a pipe stays open as long as any process of the group lives.
         with self.printed.open("w") as printed, self.errors.open("w") as errors:

@@ -1,8 +1,8 @@
 """Powers of many numbers, several at a time.
 
 `x ** y` is a call of the C library, and a compiler can't do calls side by side: a loop of powers goes one number at a
-time. Written out as additions and multiplications, without a branch, the same loop takes four numbers with each
-instruction, eight where the processor can. The result is also the same on every system, to the last bit.
+time. Written out as additions and multiplications, without a branch, the same loop takes several numbers with each
+instruction.
 
     x^y = 2^(y · log2 x),    x = 2^e · m with m in [√½, √2),    s = (m - 1) / (m + 1)
     log2 x = e + 2 / ln 2 · (s + s^3 / 3 + s^5 / 5 + ...),    2^f = Σ_k (f · ln 2)^k / k!  for f in [-½, ½]

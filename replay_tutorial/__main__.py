@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replay_tutorial.apex.run import Result
+    from replay_tutorial.apex.runs.run import Result
 
 USAGE = """\
 usage: python -m replay_tutorial COMMAND ...
@@ -37,7 +37,7 @@ def train(arguments: Sequence[str]) -> int:
 
     config = read_config(arguments)
 
-    from replay_tutorial.apex.run import train as train_agent
+    from replay_tutorial.apex.runs.run import train as train_agent
 
     return report("train", lambda: train_agent(config))
 
@@ -61,7 +61,7 @@ def resume(arguments: Sequence[str]) -> int:
     if options.total_steps is not None and options.total_steps < 1:
         parser.error(f"--total-steps {options.total_steps}: at least 1 is needed")
 
-    from replay_tutorial.apex.run import resume as resume_agent
+    from replay_tutorial.apex.runs.run import resume as resume_agent
 
     return report(
         "resume",
@@ -73,11 +73,11 @@ def resume(arguments: Sequence[str]) -> int:
 
 def report(command: str, run: "Callable[[], Result]") -> int:
     """Do a run and print what it came to, or why it didn't."""
-    from replay_tutorial.apex.checkpoint import DamagedCheckpoint
-    from replay_tutorial.apex.environments import UnsupportedEnvironment
-    from replay_tutorial.apex.lock import RunInUse
-    from replay_tutorial.apex.setting import NothingToDo, UnusableDevice
-    from replay_tutorial.apex.supervisor import ProcessDied
+    from replay_tutorial.agents.environments import UnsupportedEnvironment
+    from replay_tutorial.apex.runs.checkpoint import DamagedCheckpoint
+    from replay_tutorial.apex.runs.lock import RunInUse
+    from replay_tutorial.apex.runs.setup import NothingToDo, UnusableDevice
+    from replay_tutorial.local.supervisor import ProcessDied
 
     refused = (UnsupportedEnvironment, DamagedCheckpoint, NothingToDo, RunInUse, UnusableDevice)
     try:
@@ -120,9 +120,9 @@ def evaluate(arguments: Sequence[str]) -> int:
 
     import numpy as np
 
-    from replay_tutorial.apex.evaluate import draw_seeds
-    from replay_tutorial.apex.evaluate import evaluate as play
-    from replay_tutorial.apex.run_folder import RunFolder
+    from replay_tutorial.agents.evaluation import draw_seeds
+    from replay_tutorial.agents.evaluation import evaluate as play
+    from replay_tutorial.apex.runs.run_folder import RunFolder
 
     try:
         folder = RunFolder.open(options.run)
@@ -156,8 +156,8 @@ def play(arguments: Sequence[str]) -> int:
     if options.steps < 1:
         parser.error(f"--steps {options.steps}: at least 1 is needed")
 
-    from replay_tutorial.apex.play import play as play_episode
-    from replay_tutorial.apex.run_folder import RunFolder
+    from replay_tutorial.apex.runs.gif import play as play_episode
+    from replay_tutorial.apex.runs.run_folder import RunFolder
 
     output = options.output or options.run / "play.gif"
     try:
@@ -185,7 +185,7 @@ def plot(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
 
-    from replay_tutorial.apex.plot import draw_curves
+    from replay_tutorial.apex.runs.learning_curve import draw_curves
 
     try:
         print(draw_curves(options.runs, options.output))

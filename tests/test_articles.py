@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 pytest.importorskip("gymnasium")
 
 PROGRAMS = Path(__file__).parent / "article_programs"
-ROOT = Path(__file__).parents[1]
 START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
 
 needs_cpprb = pytest.mark.skipif(find_spec("cpprb") is None, reason="cpprb is not installed")

@@ -5,18 +5,18 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from replay_tutorial.__main__ import main
-from replay_tutorial.apex.agent import make_agent
+from replay_tutorial.agents.agent import make_agent
+from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.environments import spaces_of
-from replay_tutorial.apex.run_folder import RunFolder
-from replay_tutorial.bench.victim import Victim
+from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.bench.training.victim import Victim
 
-README = Path(__file__).parent.parent / "README.md"
+README = ROOT / "README.md"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -58,11 +58,11 @@ def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsy
 
     def refuse(config):
         seen.append(config)
-        from replay_tutorial.apex.environments import UnsupportedEnvironment
+        from replay_tutorial.agents.environments import UnsupportedEnvironment
 
         raise UnsupportedEnvironment("not today")
 
-    monkeypatch.setattr("replay_tutorial.apex.run.train", refuse)
+    monkeypatch.setattr("replay_tutorial.apex.runs.run.train", refuse)
     with pytest.raises(SystemExit, match="train: not today"):
         main(["train", "--seed", "5", "Acrobot-v1", "--actors", "3"])
     assert seen == [replace(preset("Acrobot-v1"), seed=5, actors=3)]

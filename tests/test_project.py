@@ -17,11 +17,10 @@ from types import FunctionType
 
 import numpy as np
 import pytest
+from places import PACKAGE, ROOT
 
-from replay_tutorial.bench.startup import FIRST_SAMPLE
+from replay_tutorial.bench.one_process.startup import FIRST_SAMPLE
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "replay_tutorial"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PUBLIC_NAMES = [
     "MPPrioritizedReplayBuffer",

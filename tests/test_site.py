@@ -12,12 +12,12 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from places import ROOT
 
 import replay_tutorial
 
 pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
 
-ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)  # https://..., //...
 CSS_LOADS = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
 LOADING_RELATIONS = {

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial import fields_from_spaces
-from replay_tutorial.apex.agent import exploration_ladder, make_policy
-from replay_tutorial.apex.atari import GAME_OVER, SCORE
-from replay_tutorial.apex.common import PATIENCE, Common, Tell, n_step_windows
-from replay_tutorial.apex.environments import make_environment, playable
+from replay_tutorial.agents.agent import exploration_ladder, make_policy
+from replay_tutorial.agents.atari import GAME_OVER, SCORE
+from replay_tutorial.agents.environments import make_environment, playable
 from replay_tutorial.apex.messages import Episodes, Note
-from replay_tutorial.apex.process import be_a_process
+from replay_tutorial.local.shared_context import PATIENCE, Common, Tell, n_step_windows
+from replay_tutorial.local.worker import be_a_process
 
 
 class Actor:

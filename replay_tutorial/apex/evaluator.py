@@ -12,12 +12,12 @@ import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from replay_tutorial.apex.agent import make_policy
-from replay_tutorial.apex.choose import Candidate, Chooser
-from replay_tutorial.apex.common import PATIENCE, Common, RunSeeds, Tell
+from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.apex.messages import Judgement
-from replay_tutorial.apex.process import be_a_process, give_way
-from replay_tutorial.apex.run_folder import RunFolder
+from replay_tutorial.apex.policy_selection import Candidate, Chooser
+from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.local.shared_context import PATIENCE, Common, RunSeeds, Tell
+from replay_tutorial.local.worker import be_a_process, give_way
 
 
 class Evaluator:

@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from replay_tutorial.apex.agent import Agent, make_agent
-from replay_tutorial.apex.checkpoint import Checkpoint, load_checkpoint, restore_learner, save_checkpoint
-from replay_tutorial.apex.common import PATIENCE, Common, Tell
+from replay_tutorial.agents.agent import Agent, make_agent
+from replay_tutorial.agents.td_error import Update
+from replay_tutorial.apex.batch_source import Sample, sampling
 from replay_tutorial.apex.messages import QUANTILES, Progress
-from replay_tutorial.apex.prefetch import Sample, sampling
-from replay_tutorial.apex.process import be_a_process
-from replay_tutorial.apex.td_error import Update
+from replay_tutorial.apex.runs.checkpoint import Checkpoint, load_checkpoint, restore_learner, save_checkpoint
+from replay_tutorial.local.shared_context import PATIENCE, Common, Tell
+from replay_tutorial.local.worker import be_a_process
 
 
 class Learner:

@@ -7,7 +7,7 @@ numbers and text only: rows and weights go through shared memory.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from replay_tutorial.apex.evaluate import Evaluation
+from replay_tutorial.agents.evaluation import Evaluation
 
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}  # of priorities, weights and ages in a record
 

@@ -7,35 +7,22 @@ import argparse
 import importlib
 from collections.abc import Callable, Sequence
 
-from replay_tutorial.bench import (
-    article,
-    buffers,
-    ceiling,
-    cliffwalk,
-    contenders,
-    crash,
-    memory,
-    report_all,
-    scale,
-    shared,
-    startup,
-)
-from replay_tutorial.bench.peers import FIELDS, OURS, Company
-from replay_tutorial.bench.provenance import Provenance
-from replay_tutorial.bench.record import add_outputs, at_least
-from replay_tutorial.bench.report import (
-    Report,
-    heading_line,
-    put_table,
-    text_line,
-)
+from replay_tutorial.bench import report_all
+from replay_tutorial.bench.many_processes import crash, shared
+from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.bench.method.record import add_outputs, at_least
+from replay_tutorial.bench.method.report import Report, heading_line, put_table, text_line
+from replay_tutorial.bench.one_process import article, buffers, ceiling, memory, scale, startup
+from replay_tutorial.bench.peers import contenders
+from replay_tutorial.bench.peers.lineup import FIELDS, OURS, Company
+from replay_tutorial.bench.training import cliffwalk
 
 PROGRAM = "python -m replay_tutorial bench"
 
 
 def training(name: str) -> Callable[[Sequence[str]], int]:
     """Makes what runs a benchmark that needs the extra `train`, which is imported only then."""
-    return lambda argv: importlib.import_module(f"replay_tutorial.bench.{name}").main(argv)
+    return lambda argv: importlib.import_module(f"replay_tutorial.bench.training.{name}").main(argv)
 
 
 # benchmarks with a command line of their own

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replay_tutorial.bench.report import write_between_marks
+from replay_tutorial.bench.method.report import write_between_marks
 
 PROGRAM = "python -m replay_tutorial bench report"
 OUTPUT = Path("docs/measurements")

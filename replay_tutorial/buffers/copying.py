@@ -6,23 +6,9 @@ is the same in Numba, and two to five times slower: it can't know that the rows 
 Left out: rows that are not whole words of eight bytes; `fields` pads them.
 """
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
-# (Numba and llvmlite have no annotations)
-
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from llvmlite import ir
-from numba import extending
-from numba.core import cgutils, types
-
-from replay_tutorial.buffers.jit import kernel
-
-Words = npt.NDArray[np.uint64]  # rows as [n, words]
-
-intrinsic: Any = extending.intrinsic
+from replay_tutorial.buffers.jit import Integers, Words, cgutils, intrinsic, ir, kernel, types
 
 
 def first_word(context: Any, builder: Any, array_type: Any, value: Any, row: Any) -> tuple[Any, Any]:
@@ -45,8 +31,8 @@ def copy_row(typing_context: Any, target: Any, place: Any, source: Any, slot: An
     return types.void(target, types.int64, source, types.int64), build
 
 
-@kernel("void(uint64[:, ::1], int64[::1], uint64[:, ::1])")
-def take_rows(rows: Words, slots: npt.NDArray[np.int64], copies: Words) -> None:
+@kernel
+def take_rows(rows: Words, slots: Integers, copies: Words) -> None:
     """Copy the rows of slots."""
     for i in range(slots.shape[0]):
         copy_row(copies, i, rows, slots[i])

@@ -12,28 +12,30 @@ the log's end (where it stands if the picture has not moved).
 """
 
 import copy
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import (
-    Bytes,
     FrameLayout,
     StackCompress,
     frame_layouts,
     with_numbers,
 )
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.jit import Integers, kernel, types
 
-Ids = npt.NDArray[np.int64]
+Bytes = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
+Frames = Annotated[npt.NDArray[np.uint8], types.uint8[:, ::1]]  # [frames, bytes]
+Stacks = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]  # [rows, frames of a row, bytes]
+IntegerRows = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
 
 NO_FRAME = -1
 ROWS_AT_ONCE = 32  # rows taken in before old frames are given up again: the log has room for all their frames
 
 
-@kernel("boolean(uint8[::1], uint8[::1])")
+@kernel
 def same_bytes(left: Bytes, right: Bytes) -> bool:
     """Compare without stopping early: a loop without a way out is compiled to vector instructions."""
     difference = np.uint8(0)
@@ -42,8 +44,10 @@ def same_bytes(left: Bytes, right: Bytes) -> bool:
     return difference == 0
 
 
-@kernel("int64(uint8[:, ::1], int64, uint8[:, :, ::1], int64, int64[::1], int64[:, ::1])")
-def number_frames(log: Bytes, next_frame: int, frames: Bytes, stack: int, previous: Ids, ids: Ids) -> int:
+@kernel
+def number_frames(
+    log: Frames, next_frame: int, frames: Stacks, stack: int, previous: Integers, ids: IntegerRows
+) -> int:
     """Number the frames of rows, append to the log those that are new, and give the next frame's number.
 
     A row's frames are those of the observation and, if it is kept too, those of the next observation.
@@ -101,7 +105,7 @@ class FrameLog:
         """Let the next row begin anew: the frames of the newest one need not be kept."""
         self.previous = np.full(self.layout.frames_per_row, NO_FRAME, np.int64)
 
-    def number(self, rows: Rows, oldest_frame: int) -> Ids:
+    def number(self, rows: Rows, oldest_frame: int) -> Integers:
         """Number the frames of at most ROWS_AT_ONCE rows, in order.
 
         Args:
@@ -120,7 +124,7 @@ class FrameLog:
         self.next_frame = number_frames(self._log, self.next_frame, frames, layout.stack, self.previous, ids)
         return ids.reshape(len(rows), len(layout.names), layout.stack)
 
-    def observations(self, ids: Ids) -> npt.NDArray[Any]:
+    def observations(self, ids: Integers) -> npt.NDArray[Any]:
         """Copy the observations that consist of frames `ids`, int64[n, stack]."""
         return self.layout.join(self._log.take(ids % len(self._log), axis=0))
 

@@ -1,48 +1,90 @@
-"""The one way in which this package compiles a function.
+"""The one doorway to Numba: how this package compiles a function, and what the functions' arrays are called.
 
-Numba turns a Python function over arrays into machine code, once, and keeps the result on disk beside
-the source. Every kernel states its types, so that it is compiled exactly once: an argument of another
-type is an error, never a second compilation in the middle of a training run.
+Numba turns a Python function over arrays into machine code, once, and keeps the result on disk beside the source. A
+kernel's annotations are its signature, so that it is compiled exactly once: an argument of another type is an error,
+never a second compilation in the middle of a training run.
 
 Left out: parallel loops (`prange`). Most kernels wait for memory, and Ape-X uses the other cores already.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# (Numba and llvmlite have no annotations: nobody but this file sees them)
+
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numba
-from numba import njit
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir as llvm
+from numba import extending
+from numba.core import cgutils as code_generation
+from numba.core import types as numba_types
 
 # Called inside of a kernel, they convert a number to the type.
 int64: Any = numba.int64
 uint64: Any = numba.uint64
 
+# For functions whose machine code is written by hand.
+intrinsic: Any = extending.intrinsic
+types: Any = numba_types
+ir: Any = llvm
+cgutils: Any = code_generation
 
-def kernel(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+# The arrays of kernels, all contiguous: for the reader what they hold, for Numba their type.
+Integers = Annotated[npt.NDArray[np.int64], numba.int64[::1]]
+Floats = Annotated[npt.NDArray[np.float64], numba.float64[::1]]
+Flags = Annotated[npt.NDArray[np.bool_], numba.boolean[::1]]
+Words = Annotated[npt.NDArray[np.uint64], numba.uint64[:, ::1]]  # rows as words of eight bytes, [rows, words]
+
+SCALARS: dict[Any, Any] = {
+    int: numba.int64,
+    float: numba.float64,
+    bool: numba.boolean,
+    np.uint64: numba.uint64,
+    type(None): numba.void,
+}
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function over arrays to machine code, cached on disk.
 
-    Kernels assume valid input: the class that owns the arrays has checked it. They release the GIL.
-
-    Args:
-        signature: Numba's type string, such as `"void(float64[::1], int64[::1])"`; `[::1]` is a contiguous axis.
-
-    Returns:
-        A decorator. The compiled function keeps its source as `.py_func`.
+    Kernels assume valid input: the class that owns the arrays has checked it. They release the GIL. The compiled
+    function keeps its source as `.py_func`.
     """
+    *arguments, result = (numba_type(hint) for hint in hints_of(function))
+    try:
+        return numba.njit(result(*arguments), cache=True, nogil=True, error_model="numpy")(function)
+    except RuntimeError as error:
+        if "no locator available" not in str(error):
+            raise
+        warnings.warn(
+            f"{error}; compiling {function.__name__} anew in every process. "
+            "Set NUMBA_CACHE_DIR to a folder that can be written to.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return numba.njit(result(*arguments), nogil=True, error_model="numpy")(function)
 
-    def compile_cached(function: Callable[..., Any]) -> Callable[..., Any]:
-        try:
-            return njit(signature, cache=True, nogil=True, error_model="numpy")(function)
-        except RuntimeError as error:
-            if "no locator available" not in str(error):
-                raise
-            warnings.warn(
-                f"{error}; compiling {function.__name__} anew in every process. "
-                "Set NUMBA_CACHE_DIR to a folder that can be written to.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return njit(signature, nogil=True, error_model="numpy")(function)
 
-    return compile_cached
+def hints_of(thing: Any) -> list[Any]:
+    """List the annotations of a function, its result last, or of a NamedTuple."""
+    return list(get_type_hints(thing, include_extras=True).values())
+
+
+def numba_type(hint: Any) -> Any:
+    """Find Numba's type for an annotation.
+
+    A NamedTuple keeps its names between kernels. From Python it comes as a plain tuple, `Annotated[tuple[Any, ...], It]`,
+    and is named inside, `It(*plain)`: taking ten arrays out of a named tuple costs 0.7 µs more than taking them one by
+    one, out of a plain one 0.1 µs.
+    """
+    if hint in SCALARS:
+        return SCALARS[hint]
+    if get_origin(hint) is Annotated:
+        told = get_args(hint)[1]
+        return numba_types.Tuple(list(map(numba_type, hints_of(told)))) if isinstance(told, type) else told
+    if get_origin(hint) is tuple:
+        return numba_types.Tuple(list(map(numba_type, get_args(hint))))
+    return numba_types.NamedTuple(list(map(numba_type, hints_of(hint))), hint)

@@ -16,31 +16,30 @@ Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, kernel, types
+
+FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps, numbers of a reward]
 
 ENDS = ("terminated", "truncated", "done")  # a step with any of these true is the last of its episode
 
 
-@kernel(
-    "int64(float64[:, ::1], boolean[::1], boolean[::1], int64, float64, boolean,"
-    " float64[:, ::1], float64[::1], int64[::1])"
-)
+@kernel
 def fold(
-    rewards: npt.NDArray[np.float64],
-    ends: npt.NDArray[np.bool_],
-    terminates: npt.NDArray[np.bool_],
+    rewards: FloatRows,
+    ends: Flags,
+    terminates: Flags,
     n: int,
     gamma: float,
     flush: bool,
-    returns: npt.NDArray[np.float64],
-    discounts: npt.NDArray[np.float64],
-    last_steps: npt.NDArray[np.int64],
+    returns: FloatRows,
+    discounts: Floats,
+    last_steps: Integers,
 ) -> int:
     """Fold steps from each first step on; give the number of rows that are whole."""
     for first in range(len(rewards)):
@@ -174,9 +173,9 @@ class Window:
     def _rows_out(
         self,
         steps: Rows,
-        returns: npt.NDArray[np.float64],
-        discounts: npt.NDArray[np.float64],
-        last_steps: npt.NDArray[np.int64],
+        returns: Floats,
+        discounts: Floats,
+        last_steps: Integers,
     ) -> Rows:
         rows = np.zeros(len(returns), self.fields.dtype)
         moved = {*self.settings.nexts, *self._ends}

@@ -28,7 +28,7 @@ ROOT_OF_HALF = int(np.float64(math.sqrt(0.5)).view(np.int64))  # as bits
 LEAST_NORMAL = 2.0**-1022  # below it, the bits mean something else
 
 
-@kernel("float64(float64, float64)")
+@kernel
 def power(x: float, y: float) -> float:
     """Give x ** y for x in [0, 2^1023] and y in [0, 1]; 0 ** 0 is 1, other x below 2^-1022 are taken for 2^-1022."""
     bits = np.float64(max(x, LEAST_NORMAL)).view(np.int64)

@@ -2,7 +2,7 @@
 
     P(i) = (p_i + ε)^α / Σ_k (p_k + ε)^α, the probability of row i with the priority p_i    (Schaul et al. 2016, eq. 1)
 
-A row's mass is (p + ε)^α. Masses lie in an array beside the rows, one a slot; whoever adds a row leaves its mass there
+A row's mass is (p + ε)^α. Floats lie in an array beside the rows, one a slot; whoever adds a row leaves its mass there
 and is done. The sum tree over them belongs to whoever draws (`proportional`).
 
 Left out: rank-based priorities (section 3.3, variant 2).
@@ -14,24 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.jit import Floats, kernel
 from replay_tutorial.buffers.power import power
-from replay_tutorial.buffers.sum_tree import Masses
 
 FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 1 in algorithm 1)
 NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
 
 
-@kernel("void(float64[::1], float64, float64, float64[::1])")
-def write_masses(priorities: Masses, alpha: float, eps: float, masses: Masses) -> None:
+@kernel
+def write_masses(priorities: Floats, alpha: float, eps: float, masses: Floats) -> None:
     """Turn priorities into masses."""
     for i in range(priorities.shape[0]):  # nothing else in this loop, so that it goes several at a time
         masses[i] = power(priorities[i] + eps, alpha)
 
 
-@kernel("float64(float64[::1], float64, float64, float64, float64[::1])")
+@kernel
 def masses_and_highest(
-    priorities: Masses, alpha: float, eps: float, greatest: float, masses: Masses
+    priorities: Floats, alpha: float, eps: float, greatest: float, masses: Floats
 ) -> float:
     """Compute masses and give the highest priority; NaN if one is negative, too great, or NaN."""
     highest = NO_PRIORITY
@@ -54,7 +53,7 @@ class Priorities:
         seen: float64[1], the highest priority that any row has been given, NO_PRIORITY before the first.
     """
 
-    def __init__(self, masses: Masses, seen: Masses, alpha: float, eps: float) -> None:
+    def __init__(self, masses: Floats, seen: Floats, alpha: float, eps: float) -> None:
         """Begin with the arrays given, which may lie in shared memory.
 
         Raises:
@@ -76,7 +75,7 @@ class Priorities:
         """The highest priority that any row has been given; FIRST_PRIORITY before the first."""
         return FIRST_PRIORITY if self.seen[0] == NO_PRIORITY else float(self.seen[0])
 
-    def checked(self, priorities: Any, count: int) -> Masses:
+    def checked(self, priorities: Any, count: int) -> Floats:
         """Give priorities as float64[count]; whether each is in range is not looked at.
 
         Args:
@@ -94,7 +93,7 @@ class Priorities:
             raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
         return np.ascontiguousarray(array, np.float64).reshape(count)
 
-    def to_masses(self, priorities: Any, count: int) -> tuple[Masses, float]:
+    def to_masses(self, priorities: Any, count: int) -> tuple[Floats, float]:
         """Check priorities and turn them into masses.
 
         Args:
@@ -116,14 +115,14 @@ class Priorities:
             raise self.refusal(given)
         return masses, highest
 
-    def refusal(self, given: Masses) -> ValueError:
+    def refusal(self, given: Floats) -> ValueError:
         """Make the error that names the first priority out of range."""
         wrong = given[~((given >= 0.0) & (given <= self.greatest))][0]
         return ValueError(
             f"A priority must lie between 0 and {self.greatest:.3g}, not {wrong}. Give |TD error|."
         )
 
-    def masses_of_new(self, priorities: Any, count: int) -> Masses | float:
+    def masses_of_new(self, priorities: Any, count: int) -> Floats | float:
         """Give the masses of rows that are to be added, float64[count], or one for all if `priorities` is None.
 
         Their highest priority counts from now on.
@@ -138,7 +137,7 @@ class Priorities:
             self.saw(FIRST_PRIORITY)
         return self._mass_of_new[1]
 
-    def put(self, first_index: int, count: int, masses: Masses | float) -> None:
+    def put(self, first_index: int, count: int, masses: Floats | float) -> None:
         """Lay masses beside the `count` rows from `first_index` on."""
         slot = first_index % len(self.masses)
         if count == 1:

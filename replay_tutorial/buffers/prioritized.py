@@ -1,7 +1,7 @@
 """The prioritized replay buffer: what surprised the agent most is drawn most.
 
 A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier it
-was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for all rows. Masses are the business of
+was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for all rows. Floats are the business of
 `priorities`, drawing that of `proportional`, rows that of `uniform`.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict
+from replay_tutorial.buffers.jit import Floats
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
 from replay_tutorial.buffers.proportional import ProportionalDraw
-from replay_tutorial.buffers.sum_tree import Masses, SumTree
+from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.buffers.uniform import ReplayBuffer
 
 
@@ -192,7 +193,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._waiting_masses = np.zeros(0)
         super().clear()
 
-    def _give_masses(self, first_index: int, masses: Masses | float) -> None:
+    def _give_masses(self, first_index: int, masses: Floats | float) -> None:
         """Give the rows stored since `first_index` their masses; those of a window come first in, first out."""
         count = self._ring.next_index - first_index
         if self._window is not None:

@@ -8,30 +8,24 @@ process the array of masses is the tree's own leaves: `add` writes a leaf, and t
 """
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import int64, kernel
+from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel, types
 from replay_tutorial.buffers.power import power
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities, write_masses
 from replay_tutorial.buffers.ring import newest_indexes
-from replay_tutorial.buffers.sum_tree import (
-    ROOT,
-    Masses,
-    Slots,
-    SumTree,
-    find_stratified,
-    first_leaf,
-    recompute_above,
-)
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
+
+Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]
 
 NEVER_GIVEN_OUT = -1  # no number of rows: stands for an index that no row has had
 
 
-@kernel("float32[::1](float64[::1], float64[::1], float64, boolean)")
-def weigh(minima: Masses, masses: Masses, beta: float, in_buffer: bool) -> npt.NDArray[np.float32]:
+@kernel
+def weigh(minima: Floats, masses: Floats, beta: float, in_buffer: bool) -> Weights:
     """Give the weights of rows of these masses, the equation above; the least mass is the buffer's or the batch's."""
     least = minima[ROOT] if in_buffer else masses.min()
     weights = np.empty(masses.shape[0], np.float32)
@@ -41,40 +35,34 @@ def weigh(minima: Masses, masses: Masses, beta: float, in_buffer: bool) -> npt.N
     return weights
 
 
-@kernel(
-    "Tuple((int64[::1], int64[::1], float32[::1]))(float64[::1], float64[::1], float64[::1], int64, int64, float64,"
-    " boolean)"
-)
+@kernel
 def draw_weighed(
-    sums: Masses,
-    minima: Masses,
-    uniforms: Masses,
+    sums: Floats,
+    minima: Floats,
+    uniforms: Floats,
     next_index: int,
     capacity: int,
     beta: float,
     in_buffer: bool,
-) -> tuple[Slots, Slots, npt.NDArray[np.float32]]:
+) -> tuple[Integers, Integers, Weights]:
     """Find slots for numbers in [0, 1), which are used up, with the indexes and weights of their rows."""
     slots = find_stratified(sums, uniforms)
     masses = uniforms  # by now
     return slots, newest_indexes(slots, next_index, capacity), weigh(minima, masses, beta, in_buffer)
 
 
-@kernel(
-    "UniTuple(float64, 2)(int64[::1], float64[::1], int64, int64, int64, float64, float64, float64, float64[::1],"
-    " float64[::1])"
-)
+@kernel
 def update_leaves(
-    indexes: Slots,
-    priorities: Masses,
+    indexes: Integers,
+    priorities: Floats,
     oldest_index: int,
     next_index: int,
     capacity: int,
     alpha: float,
     eps: float,
     greatest: float,
-    sums: Masses,
-    minima: Masses,
+    sums: Floats,
+    minima: Floats,
 ) -> tuple[float, float]:
     """Give rows that are still there new masses; gives their number and their highest priority.
 
@@ -103,7 +91,7 @@ def update_leaves(
     return count, highest
 
 
-def checked_indexes(indexes: Any) -> Slots:
+def checked_indexes(indexes: Any) -> Integers:
     """Give indexes as int64[n].
 
     Raises:
@@ -115,7 +103,7 @@ def checked_indexes(indexes: Any) -> Slots:
     return np.ascontiguousarray(array, np.int64).reshape(-1)
 
 
-def never_given_out(indexes: Slots, next_index: int) -> IndexError:
+def never_given_out(indexes: Integers, next_index: int) -> IndexError:
     """Make the error that names the first index that no row has had."""
     wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]
     return IndexError(f"No row has had the index {wrong}; indexes given out are 0 to {next_index - 1}.")
@@ -155,7 +143,7 @@ class ProportionalDraw:
 
     def draw(
         self, batch_size: int, beta: float, normalize: str, rng: np.random.Generator
-    ) -> tuple[Slots, Slots, npt.NDArray[np.float32]]:
+    ) -> tuple[Integers, Integers, npt.NDArray[np.float32]]:
         """Draw slots, stratified: int64[batch_size], their rows' indexes, int64, and weights, float32.
 
         Raises:
@@ -197,7 +185,7 @@ class ProportionalDraw:
         self.stale_updates += len(checked) - int(count)
         own.saw(highest)
 
-    def forget(self, slots: Slots, next_index: int) -> None:
+    def forget(self, slots: Integers, next_index: int) -> None:
         """Let no slot have mass any more; `slots` are those that hold rows."""
         self.priorities.masses[slots] = 0.0
         self.priorities.seen[0] = NO_PRIORITY

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.copying import take_rows
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.jit import Integers, kernel
 
 
-@kernel("int64[::1](int64[::1], int64, int64)")
-def newest_indexes(slots: npt.NDArray[np.int64], next_index: int, capacity: int) -> npt.NDArray[np.int64]:
+@kernel
+def newest_indexes(slots: Integers, next_index: int, capacity: int) -> Integers:
     """Find the newest index that belongs to each slot."""
     next_slot = next_index % capacity
     indexes = np.empty(slots.shape[0], np.int64)
@@ -30,7 +30,7 @@ def newest_indexes(slots: npt.NDArray[np.int64], next_index: int, capacity: int)
     return indexes
 
 
-def below(limit: int, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def below(limit: int, count: int, rng: np.random.Generator) -> Integers:
     """Draw whole numbers from 0 to limit - 1, each as likely: int64[count].
 
     A third of the time of `rng.integers`. One number is likelier than another by limit / 2^53 at most, and even the
@@ -110,7 +110,7 @@ class Ring:
             self.stored = min(self.stored + count, self.capacity)
         return first_index
 
-    def take(self, slots: npt.NDArray[np.int64]) -> Rows:
+    def take(self, slots: Integers) -> Rows:
         """Copy the rows in `slots`, int64[n], each of which must hold one.
 
         A whole record at a time: one visit to memory a row, where taking field by field would cost one a field.
@@ -123,7 +123,7 @@ class Ring:
         """Copy the oldest row: one record, none if no row is held."""
         return self.take(np.full(min(self.stored, 1), self.oldest_index % self.capacity))
 
-    def slots_in_order(self) -> npt.NDArray[np.int64]:
+    def slots_in_order(self) -> Integers:
         """List the slots that hold rows, the oldest first."""
         return np.arange(self.oldest_index, self.next_index) % self.capacity
 
@@ -140,7 +140,7 @@ class Ring:
         ring.next_index, ring.stored = next_index, stored
         return ring
 
-    def draw(self, batch_size: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    def draw(self, batch_size: int, rng: np.random.Generator) -> Integers:
         """Draw slots that hold rows, uniformly, with replacement."""
         drawn = below(self.stored, batch_size, rng)
         if self.stored < self.capacity:  # in a full ring the slots are 0 .. capacity - 1, wherever it begins

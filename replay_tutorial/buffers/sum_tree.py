@@ -14,29 +14,27 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", appendix B.2.1.
 """
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import kernel, uint64
+from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, uint64
 
 # Node n has the children 8 (n - 6) to 8 (n - 6) + 7, and the parent n // 8 + 6. The numbers begin at 7 so that eight
 # siblings begin at a multiple of eight. The nodes 0 to 6 are not used.
 ROOT = 7
 CHILDREN = 8
 
-Slots = npt.NDArray[np.int64]
-Masses = npt.NDArray[np.float64]
-Nodes = npt.NDArray[np.uint64]
+Nodes = Annotated[npt.NDArray[np.uint64], types.uint64[::1]]
 
 # Nodes are unsigned in the kernels: Numba would test a signed index for being negative, at every step.
 ONE, TWO, FOUR, SIX, LAST = uint64(1), uint64(2), uint64(4), uint64(6), uint64(CHILDREN - 1)
 EIGHTH = uint64(3)  # shift right by it: divided by eight
 
 
-@kernel("uint64(float64[::1])")
-def first_leaf(sums: Masses) -> np.uint64:
+@kernel
+def first_leaf(sums: Floats) -> np.uint64:
     """Find the node of slot 0: the first of the last level."""
     node = uint64(ROOT)
     while ((node - SIX) << EIGHTH) < uint64(sums.shape[0]):
@@ -44,14 +42,14 @@ def first_leaf(sums: Masses) -> np.uint64:
     return node
 
 
-@kernel("float64(float64[::1], uint64)")
-def sum_of_four(sums: Masses, node: np.uint64) -> float:
+@kernel
+def sum_of_four(sums: Floats, node: np.uint64) -> float:
     """Add a node and the three after it, as the binary tree would."""
     return (sums[node] + sums[node + ONE]) + (sums[node + TWO] + sums[node + TWO + ONE])
 
 
-@kernel("float64(float64[::1], uint64)")
-def least_of_eight(masses: Masses, first: np.uint64) -> float:
+@kernel
+def least_of_eight(masses: Floats, first: np.uint64) -> float:
     """Find the least mass above 0 of eight siblings; 0 if there is none."""
     least = np.inf
     for node in range(first, first + uint64(CHILDREN)):
@@ -60,8 +58,8 @@ def least_of_eight(masses: Masses, first: np.uint64) -> float:
     return least if least < np.inf else 0.0
 
 
-@kernel("void(float64[::1], uint64[::1])")
-def recompute_sums(sums: Masses, nodes: Nodes) -> None:
+@kernel
+def recompute_sums(sums: Floats, nodes: Nodes) -> None:
     """Recompute the sums of nodes of one level, and of their ancestors, level by level; uses `nodes` up."""
     count = uint64(nodes.shape[0])
     while nodes[0] >= uint64(ROOT):
@@ -79,8 +77,8 @@ def recompute_sums(sums: Masses, nodes: Nodes) -> None:
         count = parents
 
 
-@kernel("void(float64[::1], float64[::1], uint64[::1])")
-def recompute_minima(sums: Masses, minima: Masses, nodes: Nodes) -> None:
+@kernel
+def recompute_minima(sums: Floats, minima: Floats, nodes: Nodes) -> None:
     """Recompute the minima of nodes just above the leaves, and of their ancestors as far up as they change."""
     masses, count = sums, uint64(nodes.shape[0])
     while count > uint64(0):
@@ -94,8 +92,8 @@ def recompute_minima(sums: Masses, minima: Masses, nodes: Nodes) -> None:
         masses, count = minima, changes
 
 
-@kernel("void(float64[::1], float64[::1], int64[::1])")
-def recompute_above(sums: Masses, minima: Masses, slots: Slots) -> None:
+@kernel
+def recompute_above(sums: Floats, minima: Floats, slots: Integers) -> None:
     """Recompute both trees above the leaves of slots."""
     if slots.shape[0] == 0:
         return
@@ -111,8 +109,8 @@ def recompute_above(sums: Masses, minima: Masses, slots: Slots) -> None:
     recompute_sums(sums, nodes[:count])
 
 
-@kernel("void(float64[::1], float64[::1], int64[::1], float64[::1])")
-def set_leaves(sums: Masses, minima: Masses, slots: Slots, masses: Masses) -> None:
+@kernel
+def set_leaves(sums: Floats, minima: Floats, slots: Integers, masses: Floats) -> None:
     """Set leaves, and both trees above them."""
     leaf = first_leaf(sums)
     for i in range(uint64(slots.shape[0])):  # in order: of a repeated slot the last mass stays
@@ -120,8 +118,8 @@ def set_leaves(sums: Masses, minima: Masses, slots: Slots, masses: Masses) -> No
     recompute_above(sums, minima, slots)
 
 
-@kernel("uint64(float64[::1], uint64)")
-def last_massive_leaf(sums: Masses, node: np.uint64) -> np.uint64:
+@kernel
+def last_massive_leaf(sums: Floats, node: np.uint64) -> np.uint64:
     """Find the last leaf of mass > 0 before a leaf without mass, behind which there is none."""
     leaf = first_leaf(sums)
     while sums[node] == 0.0:
@@ -133,8 +131,8 @@ def last_massive_leaf(sums: Masses, node: np.uint64) -> np.uint64:
     return node
 
 
-@kernel("int64[::1](float64[::1], float64[::1])")
-def find_leaves(sums: Masses, queries: Masses) -> Slots:
+@kernel
+def find_leaves(sums: Floats, queries: Floats) -> Integers:
     """Walk all queries down together; each is overwritten by the mass that it found."""
     count, leaf = uint64(queries.shape[0]), first_leaf(sums)
     nodes = np.full(queries.shape[0], ROOT, np.uint64)
@@ -170,8 +168,8 @@ def find_leaves(sums: Masses, queries: Masses) -> Slots:
     return slots
 
 
-@kernel("int64[::1](float64[::1], float64[::1])")
-def find_stratified(sums: Masses, uniforms: Masses) -> Slots:
+@kernel
+def find_stratified(sums: Floats, uniforms: Floats) -> Integers:
     """Stretch numbers in [0, 1) to one query in each of n equal parts of the total, and find them; each is overwritten
     by the mass that it found.
     """
@@ -211,8 +209,8 @@ class SumTree:
         self.leaf_count, first = CHILDREN, ROOT + 1
         while self.leaf_count < capacity:
             self.leaf_count, first = self.leaf_count * CHILDREN, (first - (ROOT - 1)) * CHILDREN
-        self.sums: Masses = aligned_zeros(first + self.leaf_count)
-        self.minima: Masses = aligned_zeros(first)
+        self.sums: Floats = aligned_zeros(first + self.leaf_count)
+        self.minima: Floats = aligned_zeros(first)
 
     @property
     def total(self) -> float:
@@ -225,11 +223,11 @@ class SumTree:
         return float(self.minima[ROOT]) or math.inf
 
     @property
-    def leaves(self) -> Masses:
+    def leaves(self) -> Floats:
         """The masses, float64[leaf_count], one a slot: a view; what is written to it counts when its slots are `set`."""
         return self.sums[-self.leaf_count :]
 
-    def set(self, slots: Slots, masses: Masses) -> None:
+    def set(self, slots: Integers, masses: Floats) -> None:
         """Set the masses of slots; of a repeated slot the last mass stays.
 
         O(n log capacity); allocates up to 16 bytes a slot given.
@@ -240,7 +238,7 @@ class SumTree:
         """
         set_leaves(self.sums, self.minima, slots, masses)
 
-    def find(self, queries: Masses) -> Slots:
+    def find(self, queries: Floats) -> Integers:
         """Find the slots in which queries lie, the masses laid end to end in the order of slots.
 
         O(n log capacity). Never finds a slot of mass 0; a query at or beyond the total finds the last slot that
@@ -258,7 +256,7 @@ class SumTree:
         self.check_total()
         return find_leaves(self.sums, queries.copy())
 
-    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Slots, Masses]:
+    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
         """Draw slots, each with probability mass / total, stratified.
 
         The range [0, total) is split into `batch_size` equal parts, and one query is drawn in each (Schaul et al.
@@ -291,7 +289,7 @@ class SumTree:
             )
 
 
-def aligned_zeros(count: int) -> Masses:
+def aligned_zeros(count: int) -> Floats:
     """Make float64[count] of zeros that begins with a cache line, so that eight siblings lie in one."""
     zeros = np.zeros(count + CHILDREN)
     start = -(zeros.ctypes.data // zeros.itemsize) % CHILDREN

@@ -21,6 +21,7 @@ from replay_tutorial.buffers.counted import Counted
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame
+from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step import Window, names_of
 from replay_tutorial.buffers.ring import Ring, check_batch_size, checked_size
 
@@ -208,7 +209,7 @@ class ReplayBuffer(Counted, archive.Archived):
             return self._window.waiting[:1]
         return self._ring.oldest_row()
 
-    def _take(self, slots: npt.NDArray[np.int64]) -> Batch:
+    def _take(self, slots: Integers) -> Batch:
         batch = self._stored_fields.to_batch(self._ring.take(slots))
         return batch if self._frames is None else self._frames.restore(batch)
 

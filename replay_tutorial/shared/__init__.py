@@ -2,7 +2,7 @@
 
 from replay_tutorial.shared.limiter import SamplesPerInsert
 from replay_tutorial.shared.mailbox import Mailbox
-from replay_tutorial.shared.prioritized import MPPrioritizedReplayBuffer
-from replay_tutorial.shared.uniform import MPReplayBuffer
+from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
+from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 
 __all__ = ["MPPrioritizedReplayBuffer", "MPReplayBuffer", "Mailbox", "SamplesPerInsert"]

@@ -12,17 +12,10 @@ hand. They work between threads and between processes, as long as the memory is 
 Left out: weaker orders than are used here, and other types than int64.
 """
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportUnknownArgumentType=false, reportMissingParameterType=false
-# (Numba and llvmlite have no annotations)
-
 from typing import Any
 
-from llvmlite import ir
-from numba import extending
-from numba.core import types
+from replay_tutorial.buffers.jit import intrinsic, ir, types
 
-intrinsic: Any = extending.intrinsic
 WORD = 8  # bytes of an int64, and its alignment
 
 

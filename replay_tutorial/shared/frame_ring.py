@@ -7,24 +7,17 @@ frames it added last, by a hash; whether one is really there is decided by compa
 Left out: a frame that another process has added. Each writer shares frames with its own rows only.
 """
 
+from typing import Annotated
+
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.frame_layout import FrameLayout
-from replay_tutorial.buffers.jit import kernel, uint64
-from replay_tutorial.buffers.sum_tree import Masses
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, kernel, types, uint64
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.protocol import (
-    INDEX_SHIFT,
-    NEXT_INDEX,
-    NO_INDEX,
-    Integers,
-    Words,
-    read_row,
-    write_rows,
-)
-from replay_tutorial.shared.ring import MOST_TURNS, SharedRing, ring_specs
+from replay_tutorial.shared.protocol import INDEX_SHIFT, NEXT_INDEX, NO_INDEX, read_row, write_rows
+from replay_tutorial.shared.shared_ring import MOST_TURNS, SharedRing, ring_specs
 
 REMEMBERED_BITS = 14
 REMEMBERED = (
@@ -33,12 +26,13 @@ REMEMBERED = (
 ROOM = 256  # frames beyond those that rows need on average, so that small rings have some to spare, too
 ROWS_AT_ONCE = 32  # rows whose frames are numbered together
 
-Flags = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
+Hashes = Annotated[npt.NDArray[np.uint64], types.uint64[::1]]
+IntegerRows = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
+StackWords = Annotated[npt.NDArray[np.uint64], types.uint64[:, :, ::1]]  # [rows, frames of a row, words]
 
 
-@kernel("uint64(uint64[:, ::1], int64)")
-def hash_of(frames: Words, i: int) -> int:
+@kernel
+def hash_of(frames: Words, i: int) -> np.uint64:
     """Hash a frame, in four chains at once: each waits for its last multiplication, but not for those of the others."""
     prime = uint64(0x9E3779B97F4A7C15)
     a, b, c, d = uint64(1), uint64(2), uint64(3), uint64(4)
@@ -61,7 +55,7 @@ def hash_of(frames: Words, i: int) -> int:
     return a * prime
 
 
-@kernel("boolean(int64[::1], uint64[:, ::1], int64, uint64[:, ::1], int64)")
+@kernel
 def is_there(stamps: Integers, frames: Words, index: int, new_frames: Words, i: int) -> bool:
     """Tell whether a frame has an index, and all the while of the comparison."""
     slot = index % stamps.shape[0]
@@ -75,15 +69,12 @@ def is_there(stamps: Integers, frames: Words, index: int, new_frames: Words, i: 
     return difference == uint64(0) and load_acquire(stamps, slot) == published
 
 
-@kernel(
-    "int64(int64[::1], int64[::1], uint64[:, ::1], float64[::1], uint64[::1], int64[::1], uint64[:, ::1], int64,"
-    " int64, int64, int64[::1])"
-)
+@kernel
 def number_frames(
     counters: Integers,
     stamps: Integers,
     frames: Words,
-    masses: Masses,
+    masses: Floats,
     hashes: Hashes,
     remembered: Integers,
     new_frames: Words,
@@ -123,9 +114,9 @@ def number_frames(
     return new_frames.shape[0]
 
 
-@kernel("void(int64[::1], uint64[:, ::1], int64[:, ::1], int64[::1], uint64[:, :, ::1], boolean[::1])")
+@kernel
 def read_frames(
-    stamps: Integers, frames: Words, indexes: Integers, places: Integers, copies: Words, gone: Flags
+    stamps: Integers, frames: Words, indexes: IntegerRows, places: Integers, copies: StackWords, gone: Flags
 ) -> None:
     """Copy the frames that rows name to the rows' places; marks places one of whose frames is not there any more."""
     for i in range(indexes.shape[0]):

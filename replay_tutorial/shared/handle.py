@@ -16,9 +16,9 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
-from replay_tutorial.shared.frames import SharedFrames, specs_of_frames
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.ring import SharedRing, ring_specs
+from replay_tutorial.shared.shared_frames import SharedFrames, specs_of_frames
+from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
 
 
 class Handle:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.jit import Integers, kernel
 from replay_tutorial.shared.atomics import fence_acquire, fence_release, load_acquire, store_release
 from replay_tutorial.shared.memory import SharedArrays
 
@@ -26,8 +26,8 @@ VERSION, BEGUN = (
 PLACES = 2
 
 
-@kernel("int64(int64[::1])")
-def begin(counters: npt.NDArray[np.int64]) -> int:
+@kernel
+def begin(counters: Integers) -> int:
     """Announce that the next version's place is about to be written to; gives that version."""
     version = load_acquire(counters, VERSION) + 1
     store_release(counters, BEGUN, version)
@@ -35,20 +35,20 @@ def begin(counters: npt.NDArray[np.int64]) -> int:
     return version
 
 
-@kernel("void(int64[::1], int64)")
-def finish(counters: npt.NDArray[np.int64], version: int) -> None:
+@kernel
+def finish(counters: Integers, version: int) -> None:
     """Make a version the newest: who reads its number also reads its bytes."""
     store_release(counters, VERSION, version)
 
 
-@kernel("int64(int64[::1])")
-def newest(counters: npt.NDArray[np.int64]) -> int:
+@kernel
+def newest(counters: Integers) -> int:
     """Give the newest whole version."""
     return load_acquire(counters, VERSION)
 
 
-@kernel("boolean(int64[::1], int64)")
-def still_whole(counters: npt.NDArray[np.int64], version: int) -> bool:
+@kernel
+def still_whole(counters: Integers, version: int) -> bool:
     """Tell whether the place of a version, copied before, has not been written to meanwhile."""
     fence_acquire()  # or the look might come before the last bytes were read
     return load_acquire(counters, BEGUN) < version + PLACES

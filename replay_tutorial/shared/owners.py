@@ -10,8 +10,9 @@ import os
 
 import numpy as np
 
+from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.shared.processes import is_alive, myself
-from replay_tutorial.shared.protocol import HELD, NOBODY, OWNER_COUNT, OWNER_SHIFT, Integers, reserve, swap
+from replay_tutorial.shared.protocol import HELD, NOBODY, OWNER_COUNT, OWNER_SHIFT, reserve, swap
 
 
 class Owners:

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.jit import Floats, Integers, Words, kernel
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
 from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT, checked_indexes, never_given_out
-from replay_tutorial.buffers.sum_tree import Masses, Slots, SumTree
+from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared.atomics import fetch_max
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.protocol import NO_INDEX, Integers, Words
-from replay_tutorial.shared.ring import MOST_DRAWS, SharedRing
+from replay_tutorial.shared.protocol import NO_INDEX
 from replay_tutorial.shared.sampling import NO_MASS, TAKEN_IN, draw_rows, update_rows
+from replay_tutorial.shared.shared_ring import MOST_DRAWS, SharedRing
 
 
 def draw_specs(capacity: int) -> Specs:
@@ -38,7 +38,7 @@ def draw_specs(capacity: int) -> Specs:
     }
 
 
-@kernel("void(int64[::1], int64)")
+@kernel
 def raise_to(seen: Integers, bits: int) -> None:
     """Raise the highest priority seen to at least another, as integers: floats from 0 on have the same order."""
     fetch_max(seen, 0, bits)
@@ -86,7 +86,7 @@ class SharedDraw:
             self.tree.minima,
         )
 
-    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Words, Integers, Masses]:
+    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Words, Integers, Floats]:
         """Draw rows in proportion to their masses, stratified.
 
         Returns:
@@ -117,7 +117,7 @@ class SharedDraw:
             missing = missing[failed]
         raise self._ring.none_to_draw(batch_size)
 
-    def _draw(self, uniforms: Masses, indexes: Integers, words: Words) -> Slots:
+    def _draw(self, uniforms: Floats, indexes: Integers, words: Words) -> Integers:
         """Draw once; gives the positions that must be drawn again."""
         ring, failed = self._ring, np.empty(len(uniforms), np.int64)
         failures = draw_rows(

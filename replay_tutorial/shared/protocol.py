@@ -9,11 +9,8 @@ same published one, the row is whole.
 See docs/design/shared-ring.md for the proof that this is enough.
 """
 
-import numpy as np
-import numpy.typing as npt
-
-from replay_tutorial.buffers.copying import Words, copy_row
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.copying import copy_row
+from replay_tutorial.buffers.jit import Floats, Integers, Words, kernel
 from replay_tutorial.shared.atomics import (
     compare_and_swap,
     fence_acquire,
@@ -22,8 +19,6 @@ from replay_tutorial.shared.atomics import (
     load_acquire,
     store_release,
 )
-
-Integers = npt.NDArray[np.int64]
 
 # A stamp, from the lowest bit on: whether the slot is held, by whom (NOBODY: by a writer that died), index + 1.
 HELD = 1
@@ -40,25 +35,25 @@ CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, TURN =
 COUNTER_WORDS = 32
 
 
-@kernel("int64(int64[::1], int64, int64)")
+@kernel
 def reserve(counters: Integers, counter: int, count: int) -> int:
     """Add to a counter and give what was there before."""
     return fetch_add(counters, counter, count)
 
 
-@kernel("boolean(int64[::1], int64, int64, int64)")
+@kernel
 def swap(words: Integers, place: int, expected: int, value: int) -> bool:
     """Put a value where the expected one is; tell whether it was."""
     return compare_and_swap(words, place, expected, value)
 
 
-@kernel("int64(int64[::1], uint64[:, ::1], float64[::1], uint64[:, ::1], float64[::1], int64, int64, int64)")
+@kernel
 def write_rows(
     stamps: Integers,
     rows: Words,
-    masses: npt.NDArray[np.float64],
+    masses: Floats,
     new_rows: Words,
-    new_masses: npt.NDArray[np.float64],
+    new_masses: Floats,
     first_index: int,
     start: int,
     owner: int,
@@ -85,16 +80,14 @@ def write_rows(
     return new_rows.shape[0]
 
 
-@kernel(
-    "UniTuple(int64, 2)(int64[::1], int64[::1], uint64[:, ::1], float64[::1], uint64[:, ::1], float64[::1], int64)"
-)
+@kernel
 def append_rows(
     counters: Integers,
     stamps: Integers,
     rows: Words,
-    masses: npt.NDArray[np.float64],
+    masses: Floats,
     new_rows: Words,
-    new_masses: npt.NDArray[np.float64],
+    new_masses: Floats,
     owner: int,
 ) -> tuple[int, int]:
     """Reserve indexes, and write rows under them; gives the first index, and what `write_rows` gives."""
@@ -106,7 +99,7 @@ def append_rows(
     return first_index, end
 
 
-@kernel("int64(int64[::1], uint64[:, ::1], int64, int64, uint64[:, ::1], int64)")
+@kernel
 def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies: Words, place: int) -> int:
     """Copy the row in a slot; gives its index, or NO_INDEX if none was published there all the while."""
     stamp = load_acquire(stamps, slot)
@@ -118,7 +111,7 @@ def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies
     return index if load_acquire(stamps, slot) == stamp else NO_INDEX
 
 
-@kernel("int64(int64[::1], uint64[:, ::1], int64[::1], int64[::1], int64, uint64[:, ::1], int64[::1])")
+@kernel
 def read_rows(
     stamps: Integers,
     rows: Words,
@@ -137,7 +130,7 @@ def read_rows(
     return failures
 
 
-@kernel("int64(int64[::1], uint64[:, ::1], int64[::1], int64, uint64[:, ::1], int64[::1])")
+@kernel
 def read_slots(
     stamps: Integers, rows: Words, slots: Integers, oldest_index: int, copies: Words, failed: Integers
 ) -> int:
@@ -150,7 +143,7 @@ def read_slots(
     return failures
 
 
-@kernel("void(int64[::1], int64[::1], int64, int64[::1])")
+@kernel
 def look(stamps: Integers, slots: Integers, oldest_index: int, indexes: Integers) -> None:
     """Tell for each slot the index of the published row in it, or NO_INDEX."""
     for i in range(slots.shape[0]):

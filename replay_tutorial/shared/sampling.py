@@ -7,12 +7,11 @@ Left out: what to do when a drawn row has been replaced meanwhile; that is `prop
 """
 
 import numpy as np
-import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import int64, kernel
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
 from replay_tutorial.buffers.priorities import NO_PRIORITY, write_masses
 from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT
-from replay_tutorial.buffers.sum_tree import ROOT, Masses, Slots, find_stratified, first_leaf, recompute_above
+from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
     fence_acquire,
     fence_release,
@@ -29,12 +28,8 @@ from replay_tutorial.shared.protocol import (
     REJECTED,
     SAMPLED,
     STALE,
-    Integers,
-    Words,
     read_rows,
 )
-
-Flags = npt.NDArray[np.bool_]
 
 TAKEN_IN, WAITING = (
     0,
@@ -43,22 +38,19 @@ TAKEN_IN, WAITING = (
 NO_MASS = -1  # no number of rows: stands for a tree from which nothing can be drawn
 
 
-@kernel(
-    "void(int64[::1], int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1], boolean[::1],"
-    " int64[::1], float64[::1], float64[::1])"
-)
+@kernel
 def take_in(
     counters: Integers,
     stamps: Integers,
-    masses: Masses,
+    masses: Floats,
     updated_indexes: Integers,
-    updated_masses: Masses,
+    updated_masses: Floats,
     known: Integers,
-    waiting: Slots,
+    waiting: Integers,
     is_waiting: Flags,
     progress: Integers,
-    sums: Masses,
-    minima: Masses,
+    sums: Floats,
+    minima: Floats,
 ) -> None:
     """Learn of the rows published since the last call, and set the tree."""
     capacity, leaf = stamps.shape[0], int64(first_leaf(sums))
@@ -92,27 +84,24 @@ def take_in(
     recompute_above(sums, minima, changed[:changes])
 
 
-@kernel(
-    "int64(int64[::1], int64[::1], uint64[:, ::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1],"
-    " boolean[::1], int64[::1], float64[::1], float64[::1], float64[::1], int64[::1], uint64[:, ::1], int64[::1])"
-)
+@kernel
 def draw_rows(
     counters: Integers,
     stamps: Integers,
     rows: Words,
-    masses: Masses,
+    masses: Floats,
     updated_indexes: Integers,
-    updated_masses: Masses,
+    updated_masses: Floats,
     known: Integers,
-    waiting: Slots,
+    waiting: Integers,
     is_waiting: Flags,
     progress: Integers,
-    sums: Masses,
-    minima: Masses,
-    uniforms: Masses,
+    sums: Floats,
+    minima: Floats,
+    uniforms: Floats,
     indexes: Integers,
     copies: Words,
-    failed: Slots,
+    failed: Integers,
 ) -> int:
     """Take in new rows, draw, and copy what was drawn; leaves the masses in the place of the uniform numbers.
 
@@ -148,24 +137,21 @@ def draw_rows(
     return failures
 
 
-@kernel(
-    "UniTuple(float64, 2)(int64[::1], int64[::1], float64[::1], int64[::1], float64[::1], int64[::1], int64[::1],"
-    " boolean[::1], int64[::1], float64[::1], float64[::1], int64[::1], float64[::1], float64, float64, float64)"
-)
+@kernel
 def update_rows(
     counters: Integers,
     stamps: Integers,
-    masses: Masses,
+    masses: Floats,
     updated_indexes: Integers,
-    updated_masses: Masses,
+    updated_masses: Floats,
     known: Integers,
-    waiting: Slots,
+    waiting: Integers,
     is_waiting: Flags,
     progress: Integers,
-    sums: Masses,
-    minima: Masses,
+    sums: Floats,
+    minima: Floats,
     indexes: Integers,
-    priorities: Masses,
+    priorities: Floats,
     alpha: float,
     eps: float,
     greatest: float,

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import ReadInto, checked_count
+from replay_tutorial.buffers.jit import Floats, Integers, Words
 from replay_tutorial.shared.protocol import (
     CLEARED,
     DROPPED,
@@ -23,12 +23,10 @@ from replay_tutorial.shared.protocol import (
     REJECTED,
     SAMPLED,
     STALE,
-    Integers,
-    Words,
     swap,
     write_rows,
 )
-from replay_tutorial.shared.ring import SharedRing
+from replay_tutorial.shared.shared_ring import SharedRing
 
 SAVED = {
     "next_index": NEXT_INDEX,
@@ -117,7 +115,7 @@ def in_use(ring: SharedRing) -> ValueError:
     )
 
 
-def write(ring: SharedRing, snapshot: Snapshot, masses: npt.NDArray[np.float64] | None = None) -> None:
+def write(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) -> None:
     """Write the rows of a snapshot under their old indexes.
 
     Args:

@@ -1,0 +1,241 @@
+"""Checkpoints: all that a run needs to go on, on the disk.
+
+    checkpoints/0007_step_60000/
+        state.json   counters, random states, and what the parts of a run in one process know
+        agent.pt     networks, targets, optimizers; the weights that the mailbox held
+        replay.npz   every row with its priority; not with --no-checkpoint-replay
+        actor.npz    open episodes and waiting steps; only of a run in one process
+        policy.pt    the best policy by then
+
+A checkpoint is written beside its place and moved there when it is whole, so a crash leaves the ones before. It is read
+without pickle: a stranger's checkpoint can't run code. The newest two stay.
+
+Left out: shards, compression, other machines' paths.
+"""
+
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
+import json
+import math
+import os
+import pickle
+import re
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from replay_tutorial import MPPrioritizedReplayBuffer
+from replay_tutorial.agents.agent import Agent
+from replay_tutorial.local.shared_context import Common
+from replay_tutorial.apex.messages import Saved
+from replay_tutorial.apex.runs.run_folder import write_tensors
+from replay_tutorial.buffers import archive
+
+FORMAT = "replay_tutorial checkpoint 1"
+KEPT = 2  # the newest, and one more in case that it is damaged
+NAME = re.compile(r"(\d+)_step_\d+")
+# what reading a damaged file may raise
+DAMAGE = (*archive.DAMAGE, ValueError, TypeError, pickle.UnpicklingError)
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint can't be read; the message says which and why."""
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint that was read, but for the replay's rows."""
+
+    path: Path
+    has_replay: bool
+    step: int  # rows inserted
+    samples: int  # rows sampled
+    update: int
+    serial: dict[str, Any] | None  # the other parts of a run in one process
+    agent: dict[str, Any]
+    published: NDArray[np.float32]
+    random: torch.Tensor  # torch's global state
+
+
+def save_checkpoint(
+    folder: Path, common: Common, agent: Agent, serial: dict[str, Any] | None = None
+) -> Saved:
+    """Write a checkpoint into a run's folder, and remove the oldest.
+
+    Args:
+        folder: Of the run.
+        common: Of the run; this process is the replay's sampler.
+        agent: What learns.
+        serial: State of the other parts: JSON, but for "arrays".
+
+    Returns:
+        When it was, or why the system couldn't write it; then the last one stays.
+    """
+    step = common.steps
+    checkpoints = folder / "checkpoints"
+    unfinished = checkpoints / "unfinished"
+    try:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        write(unfinished, folder / "policy.pt", common, agent, serial)
+        numbers = [number for number, _ in whole_checkpoints(folder)]
+        os.replace(unfinished, checkpoints / f"{max(numbers, default=0) + 1:04d}_step_{step}")
+        sync(checkpoints)
+        remove_old(folder)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)  # it may be what fills the disk
+        return Saved(step, f"{error}")
+    return Saved(step, None)
+
+
+def write(place: Path, policy: Path, common: Common, agent: Agent, serial: dict[str, Any] | None) -> None:
+    """Fill a checkpoint's folder."""
+    counters = {"step": common.steps, "samples": common.limiter.samples, "update": agent.updates}
+    has_replay = common.config.checkpoint_replay
+    arrays: dict[str, NDArray[Any]] = {} if serial is None else serial["arrays"]
+    told = None if serial is None else {name: part for name, part in serial.items() if name != "arrays"}
+    # The limiter's counters come first: rows that actors add meanwhile are then sampled once more, not once less.
+    state = {"format": FORMAT, **counters, "has_replay": has_replay, "serial": told}
+    (place / "state.json").write_text(json.dumps(state))
+    if arrays:
+        np.savez(place / "actor.npz", allow_pickle=False, **arrays)
+    pulled = common.mailbox.pull(0)
+    assert pulled is not None
+    contents = {
+        "agent": agent.state_dict(),
+        "published": torch.from_numpy(pulled[1]),
+        "random": torch.get_rng_state(),
+    }
+    write_tensors(place / "agent.pt", contents)
+    if has_replay:
+        common.replay.save(place / "replay.npz")
+    if policy.is_file():
+        shutil.copyfile(policy, place / "policy.pt")
+    for path in [*place.iterdir(), place]:
+        sync(path)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    if os.name != "posix" and path.is_dir():
+        return  # Windows can't open a folder
+    handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """Return number and path of a run's checkpoints, the oldest first."""
+    paths = [path for path in (folder / "checkpoints").glob("*") if NAME.fullmatch(path.name)]
+    return sorted((int(path.name.partition("_")[0]), path) for path in paths)
+
+
+def remove_old(folder: Path) -> None:
+    """Remove all but the newest checkpoints."""
+    for _, path in whole_checkpoints(folder)[:-KEPT]:
+        # First the name: what is half removed must not look like a checkpoint.
+        doomed = path.with_name("unfinished")
+        os.replace(path, doomed)
+        shutil.rmtree(doomed)
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint, but for the rows of the replay.
+
+    Raises:
+        DamagedCheckpoint: If a part is missing or can't be read.
+    """
+    try:
+        state = json.loads((path / "state.json").read_text())
+        if state["format"] != FORMAT:
+            raise ValueError(f"its format is {state['format']!r}, not {FORMAT!r}")
+        contents = torch.load(path / "agent.pt", weights_only=True, map_location="cpu")
+        serial = state["serial"]
+        if serial is not None:
+            with np.load(path / "actor.npz", allow_pickle=False) as file:
+                serial["arrays"] = {name: file[name] for name in file.files}
+        has_replay = bool(state["has_replay"])
+        if has_replay:
+            check_replay(path / "replay.npz")
+        return Checkpoint(
+            path=path,
+            has_replay=has_replay,
+            step=int(state["step"]),
+            samples=int(state["samples"]),
+            update=int(state["update"]),
+            serial=serial,
+            agent=contents["agent"],
+            published=contents["published"].numpy(),
+            random=contents["random"],
+        )
+    except DAMAGE as error:
+        raise DamagedCheckpoint(f"{path} can't be read: {error}") from error
+
+
+def check_replay(path: Path) -> None:
+    """Refuse a file of rows that isn't whole: a part is missing, or shorter than its shape says.
+
+    The rows themselves aren't read, because they may be many gigabytes: the learner compares their checksums when it
+    reads them.
+
+    Raises:
+        ValueError: If it isn't whole; or another one of DAMAGE.
+    """
+    with zipfile.ZipFile(
+        path
+    ) as file:  # its directory stands at its end, so that a file that was cut has none
+        json.loads(file.read("state.json"))
+        for name in ("masses.npy", "seen.npy", "indexes.npy"):
+            file.getinfo(name)
+        for member in file.infolist():
+            if member.filename == "state.json":
+                continue
+            with file.open(member) as part:
+                np.lib.format.read_magic(part)
+                shape, _, dtype = np.lib.format.read_array_header_2_0(part)
+                if part.tell() + math.prod(shape) * dtype.itemsize != member.file_size:
+                    raise ValueError(f"{path.name}: {member.filename} is not as long as its shape says")
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint:
+    """Read the newest checkpoint of a run that can be read.
+
+    Raises:
+        DamagedCheckpoint: If there are some, but none can be read; with the reasons.
+        FileNotFoundError: If there is none.
+    """
+    reasons: list[str] = []
+    for _, path in reversed(whole_checkpoints(folder)):
+        try:
+            return load_checkpoint(path)
+        except DamagedCheckpoint as error:
+            reasons.append(str(error))
+    if reasons:
+        raise DamagedCheckpoint("\n".join(reasons))
+    raise FileNotFoundError(f"{folder} has no checkpoint to go on from.")
+
+
+def restore_learner(
+    checkpoint: Checkpoint, agent: Agent, replay: MPPrioritizedReplayBuffer
+) -> NDArray[np.float32]:
+    """Give the agent, and the replay if it was kept, the state of a checkpoint; return the weights of the mailbox.
+
+    Raises:
+        DamagedCheckpoint: If a part doesn't fit, or its checksum is wrong.
+    """
+    try:
+        agent.load_state_dict(checkpoint.agent)
+        if checkpoint.has_replay:
+            replay.load(checkpoint.path / "replay.npz")
+    except DAMAGE as error:
+        raise DamagedCheckpoint(
+            f"{checkpoint.path} can't be used: {error}\nRemove that folder to go on from the checkpoint before it."
+        ) from error
+    return checkpoint.published

@@ -1,0 +1,258 @@
+"""Records: how the run is going, for the eye while it runs and for the curves afterwards.
+
+The learner sends its numbers every so many updates; the recorder adds what it has heard from the actors, and writes one
+line of `progress.csv`, points in TensorBoard under the names that CleanRL's users know, and the progress bar. What the
+evaluator says goes to `evaluations.csv` in the same way. Everything is counted in environment steps, the one measure
+that doesn't depend on the machine: seconds stand in columns of their own.
+"""
+
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
+import csv
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
+from torch.utils.tensorboard.writer import SummaryWriter
+
+from replay_tutorial.apex import messages
+from replay_tutorial.apex.messages import Message
+from replay_tutorial.apex.runs.run_folder import replace_file
+
+COLUMNS = {  # of progress.csv → in TensorBoard
+    "episodic_return": "charts/episodic_return",  # mean of the actors' last episodes, all of them together
+    "episodic_length": "charts/episodic_length",
+    "SPS": "charts/SPS",  # environment steps a second
+    "UPS": "charts/UPS",  # updates a second
+    "replay_ratio": "charts/replay_ratio",  # rows sampled for each row inserted
+    "weights_age": "charts/weights_age",  # updates between the actors' weights and the learner's, mean
+    "restarts": "charts/restarts",  # actors that were replaced
+    "td_loss": "losses/td_loss",
+    "policy_loss": "losses/policy_loss",  # empty where there is no policy network
+    "q_values": "losses/q_values",
+    "stale_updates": "replay/stale_updates",  # priorities that came too late for their rows
+    **{
+        f"{name}_{p}": f"replay/{name}_{p}"
+        for name in ("priority", "weight", "row_age")
+        for p in messages.QUANTILES
+    },
+}
+TIMES = ("seconds", "SPS", "UPS")  # the columns that another run with the same seed has others in
+HEADER = ("step", "update", "seconds", *COLUMNS)
+EVALUATIONS = (
+    "step",
+    "update",
+    "seconds",
+    "mean",
+    "standard_error",
+    "lowest",
+    "highest",
+    "episodes",
+    "proof",
+)
+LAST_EPISODES = 50  # that the means of the actors are taken over
+
+
+class Recorder:
+    """Makes the records. A context manager, because files and progress bar have to be closed.
+
+    Args:
+        folder: Where the files go; records that stand there already are continued.
+        total_steps: The end of the bar.
+        progress: Whether to show the bar.
+        first_step: Environment steps made before, in a run that is resumed.
+        first_update: Updates made before.
+    """
+
+    def __init__(
+        self, folder: Path, total_steps: int, progress: bool, first_step: int = 0, first_update: int = 0
+    ) -> None:
+        self.returns: deque[float] = deque(maxlen=LAST_EPISODES)
+        self.lengths: deque[int] = deque(maxlen=LAST_EPISODES)
+        self.ages: deque[int] = deque(maxlen=LAST_EPISODES)
+        self.restarts = 0
+        self.last_step, self.last_update = first_step, first_update
+        self.last_time = time.monotonic()
+        self.started = self.last_time - last_seconds(folder / "progress.csv")
+        for name, header in (("progress.csv", HEADER), ("evaluations.csv", EVALUATIONS)):
+            begin(folder / name, header)
+        self.files: list[IO[str]] = []
+        self.progress = self._open(folder / "progress.csv")
+        self.evaluations = self._open(folder / "evaluations.csv")
+        self.tensorboard = SummaryWriter(str(folder), purge_step=first_step + 1 if first_step else None)
+        self.bar = Progress(
+            TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
+            BarColumn(bar_width=10),
+            TimeElapsedColumn(),
+            TextColumn(
+                "{task.fields[numbers]}", table_column=Column()
+            ),  # wrapped where the terminal is narrow
+            console=Console(),
+            disable=not progress,
+        )
+        self.task = self.bar.add_task(
+            "train", total=total_steps, completed=first_step, numbers="processes are starting"
+        )
+
+    def _open(self, path: Path) -> Any:
+        self.files.append(path.open("a", newline=""))
+        return csv.writer(self.files[-1])
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+        self.tensorboard.close()
+        for file in self.files:
+            file.close()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning, those before a resumption included."""
+        return time.monotonic() - self.started
+
+    def hear(self, message: Message) -> None:
+        """Take in what a process says."""
+        match message:
+            case messages.Episodes():
+                self.returns.extend(message.returns)
+                self.lengths.extend(message.lengths)
+                self.ages.append(message.weights_age)
+            case messages.Progress():
+                self.record(message)
+            case messages.Judgement():
+                self.record_judgement(message)
+            case messages.Saved():
+                if message.error is not None:
+                    self.say(
+                        f"no checkpoint at step {message.step:,}: {message.error}. The one before stays."
+                    )
+            case messages.Note():
+                self.say(message.text)
+            case messages.Failure():
+                self.say(message.traceback)
+
+    def record(self, message: messages.Progress) -> None:
+        """Write a record."""
+        step, update, now = message.step, message.update, time.monotonic()
+        seconds = max(now - self.last_time, 1e-9)
+        heard = {
+            "episodic_return": mean(self.returns),
+            "episodic_length": mean(self.lengths),
+            "SPS": (step - self.last_step) / seconds,
+            "UPS": (update - self.last_update) / seconds,
+            "weights_age": mean(self.ages),
+            "restarts": float(self.restarts),
+        }
+        values = {name: (heard | message.values).get(name) for name in COLUMNS}
+        self.last_time, self.last_step, self.last_update = now, step, update
+        self._write(self.progress, [step, update, f"{self.seconds:.2f}", *values.values()])
+        for name, value in values.items():
+            if value is not None:
+                self.tensorboard.add_scalar(COLUMNS[name], value, step)
+        self.bar.update(self.task, completed=step, numbers=numbers_text(values))
+
+    def record_judgement(self, message: messages.Judgement) -> None:
+        """Write what the evaluator says of a policy."""
+        step, evaluation, proof = message.step, message.evaluation, message.proof
+        returns = evaluation.returns
+        self._write(
+            self.evaluations,
+            [
+                *(step, message.update, f"{self.seconds:.2f}", evaluation.mean, evaluation.standard_error),
+                *(returns.min(), returns.max(), len(returns), None if proof is None else proof.mean),
+            ],
+        )
+        self.tensorboard.add_scalar("evaluation/mean_return", evaluation.mean, step)
+        if proof is not None:
+            self.say(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {proof}")
+
+    def show(self, step: int) -> None:
+        """Move the progress bar."""
+        self.bar.update(self.task, completed=step)
+
+    def say(self, line: str) -> None:
+        """Print a line above the bar."""
+        self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def state(self) -> dict[str, Any]:
+        """Copy what the next records depend on, but for the times."""
+        return {"returns": list(self.returns), "lengths": list(self.lengths), "ages": list(self.ages)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.returns.extend(state["returns"])
+        self.lengths.extend(state["lengths"])
+        self.ages.extend(state["ages"])
+
+    def _write(self, writer: Any, cells: Sequence[Any]) -> None:
+        writer.writerow([f"{cell:.9g}" if isinstance(cell, float) else cell for cell in cells])
+        for file in self.files:
+            file.flush()
+
+
+def begin(path: Path, header: Sequence[str]) -> None:
+    """Write the header if there is none; at once, because a run may be killed before its first record."""
+    with path.open("a", newline="") as file:
+        if file.tell() == 0:
+            csv.writer(file).writerow(header)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Return the mean; None of nothing."""
+    return float(np.mean(values)) if values else None
+
+
+def last_seconds(path: Path) -> float:
+    """Return the time of the last record; 0 if there is none."""
+    if not path.exists():
+        return 0.0
+    with path.open(newline="") as file:
+        return max((float(row["seconds"]) for row in csv.DictReader(file)), default=0.0)
+
+
+def cut_back(path: Path, update: int) -> int:
+    """Remove the records after an update from a file: the run is resumed at a checkpoint that came before them.
+
+    Returns:
+        The last update that is left; 0 if there is none.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return 0
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    column = header.index("update")
+    kept = [row for row in rows if int(row[column]) <= update]
+
+    def write(unfinished: Path) -> None:
+        with unfinished.open("w", newline="") as file:
+            csv.writer(file).writerows([header, *kept])
+
+    replace_file(path, write)
+    return max((int(row[column]) for row in kept), default=0)
+
+
+def numbers_text(values: dict[str, float | None]) -> str:
+    """Return the numbers beside the bar."""
+
+    def shown(name: str, form: str) -> str:
+        value = values[name]
+        return "-" if value is None else format(value, form)
+
+    return (
+        f"return {shown('episodic_return', '.1f')} · {shown('SPS', ',.0f')} steps/s · "
+        f"{shown('UPS', ',.0f')} updates/s · ratio {shown('replay_ratio', '.2f')} · "
+        f"weights {shown('weights_age', '.0f')} updates old"
+    )

@@ -1,0 +1,175 @@
+"""A run: from the settings to the policy that was chosen, measured once more on episodes of its own.
+
+How the parts meet stands in `common`; who starts them, and in which order they end, in `parallel` and `serial`. The
+policy that is reported is the best of the evaluations, but its number comes from other episodes, because the best of
+many is partly the luckiest.
+
+Paper: Horgan et al. 2018, figure 1.
+"""
+
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
+from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.config import Config
+from replay_tutorial.agents.evaluation import Evaluation, evaluate
+from replay_tutorial.apex.runs.lock import held
+from replay_tutorial.local.parallel import run_parallel
+from replay_tutorial.apex.runs.learning_curve import draw_curves
+from replay_tutorial.apex.runs.recorder import Recorder
+from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.local.serial import run_serial
+from replay_tutorial.apex.runs.setup import End, Setting, new_setting, resumed_setting
+from replay_tutorial.apex.runs.signals import StopRequest, stop_requests
+from replay_tutorial.local.supervisor import ProcessDied
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    folder: Path
+    end: End
+    evaluation: Evaluation | None  # of the chosen policy, on fresh episodes; None if interrupted
+    interrupted: bool  # while it learned, or in this evaluation
+    policy_step: int  # environment steps when the policy was chosen
+    steps: int  # environment steps of all actors
+    updates: int  # of the learner
+    seconds: float  # from the start of the processes to the end of learning
+
+
+def train(config: Config) -> Result:
+    """Train an agent, choose its best policy, and measure that on fresh episodes.
+
+    The processes import the script that calls this, so it does so under `if __name__ == "__main__":`. The first Ctrl-C
+    or SIGTERM ends the run in good order, the second at once. With `actors=0` there is one process only, and the same
+    seed makes the same run.
+
+    Args:
+        config: The settings; `preset(environment)` gives good ones.
+
+    Raises:
+        MemoryError: If the replay doesn't fit into memory.
+        ProcessDied: If a process ended before its time, with the reason. The others are gone, too.
+        UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported. No process has been
+            started then.
+    """
+    with torch_threads(config.threads):
+        setting = new_setting(config)
+        with held(setting.folder.path):
+            return finish(setting)
+
+
+def resume(
+    path: Path,
+    total_steps: int | None = None,
+    progress: bool = True,
+    device: str | None = None,
+    solved_at: float | None = None,
+) -> Result:
+    """Go on with a run from its newest checkpoint, in the same folder.
+
+    Args:
+        path: The run's folder.
+        total_steps: A new budget, those steps included that have been made; None keeps the old one.
+        progress: Show a progress bar.
+        device: Another one for the learner; None keeps the old one.
+        solved_at: A new bar; infinity is never reached. None keeps the old one.
+
+    Raises:
+        DamagedCheckpoint: If none of its checkpoints can be read.
+        FileNotFoundError: If there is no such run, or it has no checkpoint.
+        ProcessDied: As for `train`.
+        NothingToDo: If it is solved, or the budget is spent.
+        RunInUse: If another process trains it.
+    """
+    folder = RunFolder.open(path)
+    config = replace(folder.config(), progress=progress)
+    new = {"total_steps": total_steps, "device": device, "solved_at": solved_at}
+    config = replace(config, **{name: value for name, value in new.items() if value is not None})
+    with torch_threads(config.threads), held(path):
+        setting = resumed_setting(folder, config)
+        folder.note_resumption(config, setting.common.steps)
+        return finish(setting)
+
+
+@contextmanager
+def torch_threads(count: int) -> Generator[None]:
+    """Let torch compute in so many threads here; in one, small networks are faster, and actors have the other cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def finish(setting: Setting) -> Result:
+    """Train, then draw, then evaluate."""
+    config, common, folder = setting.common.config, setting.common, setting.folder
+    run = run_parallel if config.actors else run_serial
+    with stop_requests() as stop:
+        with Recorder(
+            folder.path, config.total_steps, config.progress, common.steps, common.first_update
+        ) as recorder:
+            try:
+                end = run(setting, recorder, stop)
+            except ProcessDied as error:
+                raise ProcessDied(f"{error}\n{way_on(folder.path)}") from None
+            seconds = recorder.seconds
+        # Before the evaluation, which may take long: whoever interrupts that has the curve.
+        draw_curves([folder.path], folder.path / "learning_curve.png")
+        chosen = folder.load_best()
+        evaluation = None
+        if chosen is not None and end != "interrupted":
+            evaluation = final_evaluation(setting, chosen, stop)
+            if evaluation is not None:
+                folder.save_evaluation(evaluation, chosen.step, seconds)
+    return Result(
+        folder=folder.path,
+        end=end,
+        evaluation=evaluation,
+        interrupted=end == "interrupted" or (chosen is not None and evaluation is None),
+        policy_step=0 if chosen is None else chosen.step,
+        steps=common.steps,
+        updates=common.updates,
+        seconds=seconds,
+    )
+
+
+def way_on(run: Path) -> str:
+    """Say how a run that has ended too early can be resumed."""
+    checkpoints = whole_checkpoints(run)
+    if not checkpoints:
+        return f"{run} has no checkpoint yet; what there is of it lies there."
+    return f"The newest checkpoint is {checkpoints[-1][1]}. To go on: python -m replay_tutorial resume {run}"
+
+
+class Stopped(Exception):
+    """Ends an evaluation from within."""
+
+
+def final_evaluation(setting: Setting, chosen: Candidate, stop: StopRequest) -> Evaluation | None:
+    """Measure the chosen policy on episodes that played no part in choosing it; None if somebody stops it."""
+    config, policy = setting.common.config, setting.policy
+    policy.set_weights(chosen.weights)
+
+    def act(observations: NDArray[Any]) -> NDArray[Any]:
+        if stop.received:
+            raise Stopped
+        return policy.act_greedily(observations)
+
+    try:
+        return evaluate(act, config.environment, setting.seeds.final, config.evaluation_step_limit)
+    except Stopped:
+        return None

@@ -1,0 +1,205 @@
+"""The run's folder: what a run leaves behind, so that it can be looked at, compared and used later.
+
+    runs/CartPole-v1__apex_dqn__0__20250131-235959/
+        config.json      every setting, with the versions of what ran
+        progress.csv     one line for each record, see `Recorder`
+        evaluations.csv  one line for each policy that was judged
+        events.out...    both of them for TensorBoard
+        policy.pt        the chosen policy's weights
+        checkpoints/     all that it takes to go on, see `checkpoint`
+        evaluation.json  what it brought in the final evaluation
+        learning_curve.png
+        run.lock         held by the process that trains, see `lock`
+
+A file is written beside its place and then moved there, so that a crash leaves the old one or the new one, never half of
+one. A policy is loaded without pickle, so that a stranger's file can't run code.
+"""
+
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
+import dataclasses
+import hashlib
+import io
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from replay_tutorial.agents.agent import Policy, make_policy
+from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.config import Config
+from replay_tutorial.agents.environments import spaces_of
+from replay_tutorial.agents.evaluation import Evaluation
+
+
+class RunFolder:
+    """Paths of one run, and how its files are written and read.
+
+    Args:
+        path: The folder, which exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, config: Config) -> Self:
+        """Make a new folder in `config.runs` and write the settings and versions into it."""
+        # `module:Name-v0` and names with slashes would make folders of their own.
+        environment = config.environment.replace("/", "-").replace(":", "-")
+        name = f"{environment}__apex_{config.agent}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
+        path = config.runs / name
+        attempt = 1
+        while path.exists():  # an earlier run of the same second
+            attempt += 1
+            path = config.runs / f"{name}-{attempt}"
+        path.mkdir(parents=True)
+        folder = cls(path)
+        folder.write_json("config.json", {"config": as_json(config), **provenance()})
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Open the folder of an earlier run.
+
+        Raises:
+            FileNotFoundError: If there is no such run.
+        """
+        if not (path / "config.json").is_file():
+            raise FileNotFoundError(f"{path} isn't the folder of a run: it has no config.json.")
+        return cls(path)
+
+    def config(self) -> Config:
+        """Read the settings."""
+        settings = json.loads((self.path / "config.json").read_text())["config"]
+        settings = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+        }
+        settings["runs"] = Path(settings["runs"])
+        return Config(**settings)
+
+    def note_resumption(self, config: Config, step: int) -> None:
+        """Write the settings that the run goes on with into `config.json`, and the step and versions beside them."""
+        contents = json.loads((self.path / "config.json").read_text())
+        contents["config"] = as_json(config)
+        contents.setdefault("resumed", []).append({"step": step, **provenance()})
+        self.write_json("config.json", contents)
+
+    def save_policy(
+        self, weights: NDArray[np.float32], step: int, returns: NDArray[np.float64] | None = None
+    ) -> Path:
+        """Write a policy's weights, the environment step of the choice, and the returns that it was chosen for."""
+        # What an earlier policy brought in a final evaluation is not said of this one.
+        (self.path / "evaluation.json").unlink(missing_ok=True)
+        path = self.path / "policy.pt"
+        proof = np.zeros(0) if returns is None else returns
+        contents = {"weights": torch.from_numpy(weights), "step": step, "returns": torch.from_numpy(proof)}
+        replace_file(path, lambda unfinished: write_tensors(unfinished, contents))
+        return path
+
+    def load_best(self) -> Candidate | None:
+        """Read the policy as the evaluator left it; None if it has chosen none."""
+        path = self.path / "policy.pt"
+        if not path.is_file():
+            return None
+        contents = torch.load(path, weights_only=True, map_location="cpu")
+        proof = Evaluation(contents["returns"].numpy())
+        return Candidate(contents["weights"].numpy(), int(contents["step"]), proof)
+
+    def load_policy(self) -> tuple[Policy, int]:
+        """Read the policy, ready to play, and its step.
+
+        Raises:
+            FileNotFoundError: If the run ended before it chose a policy.
+        """
+        best = self.load_best()
+        if best is None:
+            raise FileNotFoundError(
+                f"{self.path / 'policy.pt'} doesn't exist: the run ended before its first evaluation."
+            )
+        config = self.config()
+        policy = make_policy(config, spaces_of(config.environment))
+        policy.set_weights(best.weights)
+        return policy, best.step
+
+    def save_evaluation(self, evaluation: Evaluation, step: int, seconds: float) -> Path:
+        """Write what the chosen policy brought in the end, and how long the run took."""
+        contents = {
+            "mean": evaluation.mean,
+            "standard_error": evaluation.standard_error,
+            "returns": evaluation.returns.tolist(),
+            "policy_step": step,
+            "seconds": seconds,
+        }
+        return self.write_json("evaluation.json", contents)
+
+    def write_json(self, name: str, contents: dict[str, Any]) -> Path:
+        """Write a JSON file into the folder."""
+        path = self.path / name
+        text = json.dumps(contents, indent=2) + "\n"
+        replace_file(path, lambda unfinished: unfinished.write_text(text))
+        return path
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then put it in its place in one step."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    write(unfinished)
+    os.replace(unfinished, path)
+
+
+def write_tensors(path: Path, contents: dict[str, Any]) -> None:
+    """Write what `torch.load` reads.
+
+    Raises:
+        OSError: If it can't be written. (torch itself would raise RuntimeError, without a word of the full disk.)
+    """
+    memory = io.BytesIO()
+    torch.save(contents, memory)
+    path.write_bytes(memory.getbuffer())
+
+
+def as_json(config: Config) -> dict[str, Any]:
+    """Return settings as JSON knows them."""
+    return {**dataclasses.asdict(config), "runs": str(config.runs)}
+
+
+def provenance() -> dict[str, Any]:
+    """Return where a run comes from: what was called, when, on what machine, by which versions of what."""
+    return {
+        "command": sys.argv,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
+        "versions": versions(),
+        "sources": digest_of_sources(),
+    }
+
+
+def digest_of_sources() -> str:
+    """Return a digest of the package's own files: runs of the same sources have the same one, with or without git."""
+    root = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that decides what a run learns."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("replay_tutorial", "numpy", "numba", "torch", "gymnasium"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from a folder of sources, without being installed
+            found[package] = "not installed"
+    return found

@@ -1,0 +1,154 @@
+"""The setting of a run: all that has to be there before its first process starts, made anew or read from a checkpoint."""
+
+# pyright: reportUnknownMemberType=false
+# (torch's own annotations are incomplete)
+
+import re
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from replay_tutorial.agents.agent import Policy, agent_name, make_policy
+from replay_tutorial.apex.runs.checkpoint import Checkpoint, newest_checkpoint
+from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.local.shared_context import Common, RunSeeds, make_common
+from replay_tutorial.apex.config import Config
+from replay_tutorial.agents.environments import solved_threshold, spaces_of
+from replay_tutorial.apex.runs.recorder import cut_back
+from replay_tutorial.apex.runs.run_folder import RunFolder
+
+End = Literal["solved", "budget spent", "interrupted"]
+
+
+class UnusableDevice(ValueError):
+    """The learner can't train on the device that was asked for; the message says why."""
+
+
+class NothingToDo(ValueError):
+    """A run that is to be resumed has come to its end; the message says what would make it go on."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a run begins with."""
+
+    folder: RunFolder
+    common: Common
+    seeds: RunSeeds
+    policy: Policy  # for the final evaluation
+    solved_at: float | None
+    checkpoint: Checkpoint | None  # that it goes on from
+    best: Candidate | None  # the best policy by then
+    judged: int  # the last update whose weights were judged by then
+
+
+def new_setting(config: Config) -> Setting:
+    """Prepare a new run.
+
+    Raises:
+        MemoryError: If the replay doesn't fit into memory.
+        UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported.
+        UnusableDevice: If there is no such device.
+    """
+    check_device(config)
+    spaces = spaces_of(config.environment)
+    config = replace(config, agent=agent_name(config, spaces))
+    seeds, policy = RunSeeds(config), make_policy(config, spaces)
+    common = make_common(config, spaces, seeds, policy.weight_count)
+    return Setting(
+        folder=RunFolder.create(config),  # last: what is refused leaves nothing behind
+        common=common,
+        seeds=seeds,
+        policy=policy,
+        solved_at=bar_of(config),
+        checkpoint=None,
+        best=None,
+        judged=0,
+    )
+
+
+def resumed_setting(folder: RunFolder, config: Config) -> Setting:
+    """Prepare to go on from a run's newest checkpoint; records that came after it are removed.
+
+    Args:
+        folder: Of the run.
+        config: Its settings, perhaps with a greater budget, or a higher bar.
+
+    Raises:
+        DamagedCheckpoint: If none of its checkpoints can be read.
+        FileNotFoundError: If it has none.
+        NothingToDo: If it is solved, or the budget is spent. Nothing has changed then.
+        UnusableDevice: If the GPU that it had is not here.
+    """
+    check_device(config)
+    checkpoint = newest_checkpoint(folder.path)
+    # With other processes the best policy may well be newer than the checkpoint, and stays.
+    is_newer = checkpoint.serial is None and (folder.path / "policy.pt").exists()
+    best = (folder if is_newer else RunFolder(checkpoint.path)).load_best()
+    refuse_if_done(folder.path, config, checkpoint, best)
+    spaces, seeds = spaces_of(config.environment), RunSeeds(config)
+    policy = make_policy(config, spaces)
+    # Without its rows nothing is owed: the replay starts anew, and so do the samples that are counted against it.
+    gone, samples = (0, checkpoint.samples) if checkpoint.has_replay else (checkpoint.step, 0)
+    common = make_common(config, spaces, seeds, policy.weight_count, checkpoint.update, gone)
+    common.limiter.inserted(checkpoint.step)
+    common.limiter.sampled(samples)
+    # Only from here on is the folder changed: a run that is refused stays as it is.
+    if not is_newer:
+        (folder.path / "policy.pt").unlink(missing_ok=True)
+        if best is not None:
+            shutil.copyfile(checkpoint.path / "policy.pt", folder.path / "policy.pt")
+    cut_back(folder.path / "progress.csv", checkpoint.update)
+    last = checkpoint.update if checkpoint.serial is None else int(checkpoint.serial["judged"])
+    return Setting(
+        folder=folder,
+        common=common,
+        seeds=seeds,
+        policy=policy,
+        solved_at=bar_of(config),
+        checkpoint=checkpoint,
+        best=best,
+        judged=cut_back(folder.path / "evaluations.csv", last),
+    )
+
+
+def refuse_if_done(run: Path, config: Config, checkpoint: Checkpoint, best: Candidate | None) -> None:
+    """Refuse to go on with a run that would end at once.
+
+    Raises:
+        NothingToDo: If it is solved, or the budget is spent.
+    """
+    bar = bar_of(config)
+    if best is not None and best.solves(bar):
+        raise NothingToDo(
+            f"{run} is solved: its policy of step {best.step:,} is surely above {bar:g} ({best.proof}). "
+            "To go on, raise that bar: --solved-at (inf: go on until the steps are used up)."
+        )
+    if checkpoint.step >= config.total_steps:
+        raise NothingToDo(
+            f"{run} has made {checkpoint.step:,} of its {config.total_steps:,} steps. "
+            "Give it a greater budget: --total-steps."
+        )
+
+
+def check_device(config: Config) -> None:
+    """Refuse a device that isn't there, before a process starts."""
+    name, there = config.device, torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name in ("auto", "cpu"):
+        return
+    number = re.fullmatch(r"cuda(?::(\d+))?", name)
+    if number is None:
+        raise UnusableDevice(f"device is {name}; it must be cpu, cuda, cuda:1, ... or auto.")
+    if int(number[1] or 0) >= there:
+        finds = f"{there} of them, counted from 0" if there else "none"
+        raise UnusableDevice(
+            f"device is {name}, a GPU, but torch finds {finds}. --device auto takes one only if it is there."
+        )
+
+
+def bar_of(config: Config) -> float | None:
+    """Return the mean return at which a run is solved, if there is one."""
+    return config.solved_at if config.solved_at is not None else solved_threshold(config.environment)

@@ -1,0 +1,1 @@
+"""Benchmarks of a buffer that many processes share."""

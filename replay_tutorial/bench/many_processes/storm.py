@@ -1,0 +1,274 @@
+"""A storm: writers are killed and stopped at random moments, and the sampler looks at every row that it gets.
+
+One process samples, checks and updates as fast as it can, and between its samples kills a writer (SIGKILL) and
+starts another, or stops one (SIGSTOP) and lets it go on once the others have lapped it. Before, and again after, its
+speed is taken. The whole storm runs in a process group of its own, so that a buffer that hangs can be ended.
+
+Left out: Windows, where processes can neither be forked nor stopped.
+"""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import random
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.bench.many_processes.checked_rows import CheckedRows
+from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
+from replay_tutorial.shared.processes import BIRTH_SHIFT
+from replay_tutorial.shared.protocol import HELD, OWNER_COUNT, OWNER_SHIFT
+
+WRITERS, MOST_STOPPED = 4, 2
+BATCH = 64
+LONGEST_CHUNK = 20  # rows
+SPEED_SECONDS, SPEED_ROUNDS = 0.25, 7
+
+MakeBuffer = Callable[[int, dict[str, Any]], Any]
+
+
+class WatchedBuffer(MPPrioritizedReplayBuffer):
+    """The shared buffer, and a look at its stamps."""
+
+    def held(self) -> int:
+        """Count the slots that somebody holds."""
+        return int((self._ring.stamps & HELD).sum())
+
+    def holds(self, process: int | None) -> bool:
+        """Tell whether a process, dead or alive, holds a slot."""
+        stamps, owners = self._ring.stamps, self._block["owners"]
+        holders = stamps[stamps & HELD != 0] >> OWNER_SHIFT & (OWNER_COUNT - 1)
+        return bool((owners[holders] & ((1 << BIRTH_SHIFT) - 1) == process).any())
+
+
+@dataclass
+class Outcome:
+    """What a storm has done to a buffer. Times are in seconds."""
+
+    capacity: int
+    row_bytes: int
+    kills: int = 0
+    kills_inside: int | None = None  # of writers that were copying a row just then
+    stops: int = 0
+    samples: int = 0
+    rejected: int | None = None  # rows drawn again; None where the library does not tell
+    torn: int = 0
+    never_written: int = 0
+    worst_sample: float = 0.0
+    speed_before: list[float] = field(default_factory=list[float])  # samples a second, round by round
+    speed_after: list[float] = field(default_factory=list[float])
+    held_after_lap: int | None = None
+    hung: bool = False
+    error: str = ""
+
+    @property
+    def speed_ratio(self) -> float | None:
+        """Speed after the storm over speed before: medians; None if there is no after."""
+        if not self.speed_before or not self.speed_after:
+            return None
+        return statistics.median(self.speed_after) / statistics.median(self.speed_before)
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing happened that must not."""
+        faults = self.torn + self.never_written + (self.held_after_lap or 0)
+        return not (faults or self.hung or self.error)
+
+
+def write_for_ever(buffer: Any, rows: CheckedRows, writer: int, longest: int) -> None:
+    """Add chunks of random length, until the end comes from outside."""
+    rng, first = random.Random(writer), 0
+    while True:
+        count = rng.randint(1, longest)
+        buffer.add(**rows.make(writer, first, count), priorities=np.ones(count))
+        first += count
+
+
+class Storm:
+    """One buffer, its writers, and the sampler that is this process."""
+
+    def __init__(self, buffer: Any, rows: CheckedRows, outcome: Outcome, seed: int) -> None:
+        """Begin with a buffer that has rows, and no writers."""
+        self.buffer, self.rows, self.outcome = buffer, rows, outcome
+        self.rng = random.Random(seed)
+        self.context = multiprocessing.get_context("fork")
+        self.writers: list[BaseProcess] = []
+        self.stopped: list[tuple[BaseProcess, int]] = []  # and the index that was next when it was stopped
+        self.born = 0
+
+    def start_writer(self) -> None:
+        """Start one more writer."""
+        self.born += 1
+        arguments = (self.buffer, self.rows, self.born, min(LONGEST_CHUNK, self.outcome.capacity))
+        process = self.context.Process(target=write_for_ever, args=arguments, daemon=True)
+        process.start()
+        self.writers.append(process)
+
+    def sample(self) -> None:
+        """Sample, check every row, update priorities."""
+        start = time.perf_counter()
+        batch = self.buffer.sample(BATCH)
+        self.outcome.worst_sample = max(self.outcome.worst_sample, time.perf_counter() - start)
+        self.outcome.samples += 1
+        faults = self.rows.check(batch)
+        self.outcome.torn += faults.torn
+        self.outcome.never_written += faults.never_written
+        self.buffer.update_priorities(batch["indexes"], np.full(BATCH, self.rng.uniform(0.1, 2.0)))
+
+    def strike(self) -> None:
+        """Kill a writer, stop one, or let one go on that has been lapped."""
+        chance = self.rng.random()
+        if chance < 0.5:
+            process = self.writers.pop(self.rng.randrange(len(self.writers)))
+            self.stopped = [(other, index) for other, index in self.stopped if other is not process]
+            process.kill()
+            process.join()
+            self.outcome.kills += 1
+            if isinstance(self.buffer, WatchedBuffer):
+                self.outcome.kills_inside = (self.outcome.kills_inside or 0) + self.buffer.holds(process.pid)
+            self.start_writer()
+        elif chance < 0.75 and len(self.stopped) < MOST_STOPPED:
+            process = self.rng.choice(self.writers)
+            if process.pid is not None and all(other is not process for other, _ in self.stopped):
+                os.kill(process.pid, signal.SIGSTOP)
+                self.stopped.append((process, self.next_index()))
+                self.outcome.stops += 1
+        else:
+            self.let_go_on(self.outcome.capacity)
+
+    def let_go_on(self, rows_since: int) -> None:
+        """Continue the writers since whose stop at least so many rows have been added."""
+        for process, index in list(self.stopped):
+            if self.next_index() - index >= rows_since and process.pid is not None:
+                self.stopped.remove((process, index))
+                os.kill(process.pid, signal.SIGCONT)
+
+    def next_index(self) -> int:
+        """The index that the next row will get; cpprb tells only its slot, and so nothing about laps."""
+        known = isinstance(self.buffer, WatchedBuffer)
+        return self.buffer.get_next_index() if known else time.monotonic_ns()
+
+    def speed(self) -> float:
+        """Take the samples a second."""
+        start, before = time.perf_counter(), self.outcome.samples
+        while time.perf_counter() - start < SPEED_SECONDS:
+            self.sample()
+        return (self.outcome.samples - before) / (time.perf_counter() - start)
+
+    def lap(self) -> int | None:
+        """Add two buffers full of rows, alone; tell how many slots are still held then."""
+        if not isinstance(self.buffer, WatchedBuffer):
+            return None
+        for chunk in range(2 * self.outcome.capacity):
+            self.buffer.add(**self.rows.make(self.born + 1, chunk, 1))
+        return self.buffer.held()
+
+    def end_writers(self) -> None:
+        """Kill the writers, the stopped ones too."""
+        for process in self.writers:
+            process.kill()
+            process.join()
+        self.writers, self.stopped = [], []
+
+
+def rage(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, news: Any) -> None:
+    """Let a storm rage over a new buffer, in a process group of its own; send the outcome again and again."""
+    lead_group()
+    rows = CheckedRows(outcome.row_bytes)
+    buffer = make(outcome.capacity, rows.env_dict)
+    buffer.add(**rows.make(0, 0, outcome.capacity), priorities=np.ones(outcome.capacity))
+    storm = Storm(buffer, rows, outcome, seed)
+    for _ in range(WRITERS):
+        storm.start_writer()
+    try:
+        storm.sample()
+        outcome.speed_before = [storm.speed() for _ in range(SPEED_ROUNDS)]
+        outcome.worst_sample = 0.0
+        while outcome.kills < kills:
+            for _ in range(storm.rng.randrange(1, 4)):
+                storm.sample()
+            news.send((outcome, False))
+            storm.strike()
+        storm.let_go_on(0)
+        outcome.speed_after = [storm.speed() for _ in range(SPEED_ROUNDS)]
+        storm.end_writers()
+        outcome.held_after_lap = storm.lap()
+        if isinstance(buffer, WatchedBuffer):
+            outcome.rejected = buffer.statistics().rows_rejected
+    except (ArithmeticError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+        outcome.error = f"{type(error).__name__}: {error}"
+    storm.end_writers()
+    news.send((outcome, True))
+
+
+def survive(
+    make: MakeBuffer, capacity: int, row_bytes: int, kills: int, *, patience: float, seed: int
+) -> Outcome:
+    """Run a storm to its end, or until nothing has been heard of it for too long.
+
+    Args:
+        make: Makes the buffer, from its capacity and its fields.
+        capacity: Rows in it.
+        row_bytes: The length of a row.
+        kills: Writers to kill.
+        patience: Seconds without news after which the buffer is said to hang.
+        seed: Of the storm's random moments.
+
+    Returns:
+        What happened; of a storm that hung, until the last news.
+    """
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    outcome = Outcome(capacity, row_bytes)
+    process = context.Process(target=rage, args=(make, outcome, kills, seed, theirs))
+    process.start()
+    theirs.close()  # or the pipe's end would never be seen
+    outcome = last_news(ours, outcome, patience)
+    end_group(process)
+    return outcome
+
+
+def last_news(ours: multiprocessing.connection.Connection, outcome: Outcome, patience: float) -> Outcome:
+    """Wait for the last outcome, or for silence."""
+    finished = False
+    while not finished:
+        try:
+            if not ours.poll(patience):
+                outcome.hung = True
+                break
+            outcome, finished = ours.recv()
+        except EOFError:
+            outcome.error = "the sampler's process ended without a word"
+            break
+    return outcome
+
+
+def lead_group() -> None:
+    """Make this process the leader of a group of its own, which is killed when this process's parent dies."""
+    os.setsid()
+    parent = multiprocessing.parent_process()
+
+    def leave_with_parent() -> None:
+        if parent is not None:
+            multiprocessing.connection.wait([parent.sentinel])
+            os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+
+
+def end_group(process: BaseProcess) -> None:
+    """End a storm's process and all that it started."""
+    try:
+        if process.pid is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        process.kill()
+    process.join()

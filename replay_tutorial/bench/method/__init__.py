@@ -1,0 +1,1 @@
+"""How a figure is taken, and how it is written down."""

@@ -1,0 +1,1 @@
+"""Benchmarks of a buffer in one process."""

@@ -1,0 +1,100 @@
+"""`python -m replay_tutorial bench startup`: how long until the package is of use.
+
+Every figure is taken in fresh processes: the import alone, and beside it that of NumPy and Numba, which it needs; from
+the start of the import to the first prioritized sample, with an empty cache of compiled kernels (cold) and with a full
+one (warm); and from the start of a spawned worker to the moment when its first row is in the shared buffer.
+
+Left out: the start of Python itself.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from replay_tutorial.bench.method.fresh import run_fresh
+from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.bench.method.record import add_outputs, at_least, hand_over, table
+from replay_tutorial.bench.method.report import spread_text
+from replay_tutorial.bench.method.timing import Spread
+
+PROGRAM = "python -m replay_tutorial bench startup"
+IMPORT = """
+import sys
+from importlib import import_module
+from time import perf_counter
+start = perf_counter()
+for name in sys.argv[1:]:
+    import_module(name)
+print(perf_counter() - start)
+"""
+FIRST_SAMPLE = """
+from time import perf_counter
+start = perf_counter()
+from replay_tutorial import PrioritizedReplayBuffer
+buffer = PrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "rew": {}}, seed=0)
+for step in range(64):
+    buffer.add(obs=[step, 0, 0, 0], rew=1.0)
+buffer.sample(32, beta=0.4)
+print(perf_counter() - start)
+"""
+FIRST_ROW = """
+from multiprocessing import get_context
+from time import perf_counter
+from replay_tutorial import MPPrioritizedReplayBuffer
+from replay_tutorial.bench.method.fresh import add_one
+if __name__ == "__main__":
+    buffer = MPPrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "rew": {}})
+    worker = get_context("spawn").Process(target=add_one, args=(buffer,))
+    start = perf_counter()
+    worker.start()
+    assert buffer.wait_for(1, timeout=300.0)
+    print(perf_counter() - start)
+    worker.join()
+"""
+COLD, WARM, WORKER = (
+    "import to first prioritized sample, cold",
+    "the same, warm",
+    "spawned worker to its first row",
+)
+
+
+def seconds_of(cache: str) -> dict[str, float]:
+    """Take each figure once, beginning with an empty cache."""
+    environment = {"NUMBA_CACHE_DIR": cache}
+    return {
+        COLD: run_fresh(FIRST_SAMPLE, environment=environment),
+        WARM: run_fresh(FIRST_SAMPLE, environment=environment),
+        "import replay_tutorial, warm": run_fresh(IMPORT, ["replay_tutorial"], environment=environment),
+        "import numpy and numba": run_fresh(IMPORT, ["numpy", "numba"]),
+        WORKER: run_fresh(FIRST_ROW, environment=environment),
+    }
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the benchmark.
+
+    Args:
+        argv: What follows `bench startup` on the command line.
+
+    Returns:
+        The exit status: 0, or 1 if the table could not be written.
+    """
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Measure starts in fresh processes.")
+    parser.add_argument(
+        "--rounds", type=at_least(1), default=5, help="processes of each kind (default: %(default)s)"
+    )
+    add_outputs(parser, "startup")
+    arguments = parser.parse_args(argv)
+    rounds: list[dict[str, float]] = []
+    for _ in range(arguments.rounds):
+        with TemporaryDirectory() as cache:
+            rounds.append(seconds_of(cache))
+    spreads = {name: Spread.of(np.array([each[name] for each in rounds])) for name in rounds[0]}
+    lines = table(["start", "s"], [[name, spread_text(spread)] for name, spread in spreads.items()])
+    about = f"Medians of {arguments.rounds} fresh processes each, taken in turns, quartiles in brackets."
+    body = {"seconds": {name: asdict(spread) for name, spread in spreads.items()}}
+    provenance = Provenance.of(PROGRAM, argv)
+    return hand_over(arguments, "startup", provenance, body, [*lines, "", about])

@@ -1,0 +1,1 @@
+"""Who is measured: our buffers, other libraries, and the bare NumPy call that nobody can beat."""

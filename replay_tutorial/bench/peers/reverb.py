@@ -1,0 +1,158 @@
+"""DeepMind's Reverb, in a Python of its own: its TensorFlow wants another NumPy than ours.
+
+`make bench-peers` makes that Python in `.venv/reverb`. A helper process there holds a server and its tables, and times
+what it is told to. Reverb has two ways to add and two to sample, so it stands in the table twice: `Client.insert` with
+`Client.sample`, and a writer with a dataset.
+
+Left out: systems other than Linux, for which there is no Reverb; `update`, as it has no importance weights to pair it.
+"""
+
+import json
+import os
+import select
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from replay_tutorial.bench.method.timing import ElsewhereWork, Work
+from replay_tutorial.bench.peers.lineup import Float32Array, Rows
+
+PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
+PATIENCE = 300.0  # seconds without an answer
+MOST_ROWS = 2**16
+KILOBYTES_A_ROW = 6  # of its server's memory: from 0.8 to 2.0 GB between 2^16 and 2^18 rows of 140 bytes
+WAYS = {"Reverb client": ("insert", "sample"), "Reverb dataset": ("writer", "dataset")}
+
+
+def reverb_python() -> Path:
+    """Tell where the Python with Reverb should be."""
+    return Path(os.environ.get(PYTHON_VARIABLE, Path(".venv") / "reverb" / "bin" / "python"))
+
+
+class HelperLost(RuntimeError):
+    """The helper process of a peer is gone, or says nothing; the peer can't be measured any more."""
+
+    def __init__(self, peer: "Reverb", reason: str) -> None:
+        """Keep who lost it."""
+        super().__init__(reason)
+        self.peer = peer
+
+
+class Helper:
+    """The process with the server."""
+
+    def __init__(self, capacity: int, alpha: float) -> None:
+        """Start it and wait until its tables are full.
+
+        Raises:
+            ImportError: If there is no such Python, or no Reverb in it.
+        """
+        if capacity > MOST_ROWS:
+            memory = capacity * KILOBYTES_A_ROW / 2**20
+            raise ImportError(
+                f"left out above {MOST_ROWS:,} rows, as its server takes {KILOBYTES_A_ROW} KB of memory a row, "
+                f"here {memory:.0f} GB, and minutes to fill"
+            )
+        python = reverb_python()
+        if not python.is_file():
+            raise ImportError(
+                f"there is no {python}; `make bench-peers` makes it, or name one in {PYTHON_VARIABLE}"
+            )
+        program = Path(__file__).with_name("reverb_helper.py")
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
+        self.process = subprocess.Popen(
+            [python, "-I", program, str(capacity), str(alpha)],
+            bufsize=0,  # a line that waits in a buffer here would not wake `select`
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.complaints,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+        try:
+            self.version = str(self.answer()["version"])
+        except RuntimeError as error:
+            self.close()
+            raise ImportError(f"{python} could not start Reverb: {error}") from error
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the next line that it writes.
+
+        Raises:
+            RuntimeError: If it ended, or kept silent for too long.
+        """
+        assert self.process.stdout is not None
+        while select.select([self.process.stdout], [], [], PATIENCE)[0]:
+            line = self.process.stdout.readline()
+            if not line.endswith(b"\n"):
+                raise RuntimeError(f"its helper process has ended{self.last_words()}")
+            if line.startswith(b"{"):
+                return json.loads(line)
+        raise RuntimeError(f"its helper process was silent for {PATIENCE:g} s{self.last_words()}")
+
+    def last_words(self) -> str:
+        """Quote the last line that it wrote to its standard error."""
+        self.complaints.seek(0)
+        lines = self.complaints.read().decode(errors="replace").split("\n")
+        return next((f", last saying '{line.strip()}'" for line in reversed(lines) if line.strip()), "")
+
+    def seconds(self, kind: str, table: str, size: int, calls: int) -> float:
+        """Let it do something so many times; what it took there.
+
+        Raises:
+            RuntimeError: As `answer`.
+        """
+        assert self.process.stdin is not None
+        order = {"kind": kind, "table": table, "size": size, "calls": calls}
+        try:
+            self.process.stdin.write(json.dumps(order, allow_nan=False).encode() + b"\n")
+        except BrokenPipeError as error:
+            raise RuntimeError(f"its helper process has ended{self.last_words()}") from error
+        return float(self.answer()["seconds"])
+
+    def close(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+        for file in (self.process.stdin, self.process.stdout, self.complaints):
+            if file is not None:
+                file.close()
+
+
+class Reverb:
+    """One of the two ways to use it; each has a server of its own."""
+
+    def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
+        """Start the helper."""
+        self.name = name
+        self.adds, self.samples = WAYS[name]
+        self.helper = Helper(capacity, alpha)
+        self.version = self.helper.version
+
+    def work(self, kind: str, prioritized: bool, size: int) -> Work:
+        """Make a work of an order to the helper; it raises HelperLost when the helper is."""
+        table = "prioritized" if prioritized else "uniform"
+
+        def timed(calls: int) -> float:
+            try:
+                return self.helper.seconds(kind, table, size, calls)
+            except RuntimeError as error:
+                raise HelperLost(self, str(error)) from error
+
+        return ElsewhereWork(timed)
+
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
+        """Add, as `Peer` says."""
+        return self.work(self.adds, prioritized, 1 if rows["obs"].ndim == 1 else len(rows["obs"]))
+
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
+        """Sample, as `Peer` says."""
+        return self.work(self.samples, prioritized, batch_size)
+
+    def updating(self, batch_size: int) -> Work | None:
+        """Sample and update, as `Peer` says."""
+        return None
+
+    def close(self) -> None:
+        """End the helper."""
+        self.helper.close()

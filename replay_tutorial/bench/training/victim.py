@@ -1,0 +1,133 @@
+"""A training run that something will happen to: the command line in a session of its own, and what is left of it.
+
+In its own session nothing else is hit by what hits the run, and no process of it can hide: all of them are in one group,
+whoever their parent is by now.
+
+Left out: Windows, which has neither groups nor these signals.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from replay_tutorial.shared.processes import birth
+
+PACKAGE = Path(__file__).parents[3]
+ROLES = ("learner", "actor", "evaluator")  # in the order in which a run with one actor starts them
+
+
+def hear_ctrl_c() -> None:
+    """Hear Ctrl-C, and so let the processes that are started hear it from their first instruction on.
+
+    Whoever was started by a script in the background ignores it, and what is ignored stays so in whatever it starts.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Victim:
+    """A command of `python -m replay_tutorial` as a group of processes. A context manager: none of them outlives it.
+
+    Args:
+        folder: Where what it prints goes.
+        arguments: The command and its flags.
+    """
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.printed, self.errors = folder / "printed.txt", folder / "errors.txt"
+        hear_ctrl_c()
+        paths = [str(PACKAGE), os.environ.get("PYTHONPATH", "")]
+        # Files, not pipes: a pipe stays open as long as any process of the group lives.
+        with self.printed.open("w") as printed, self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "replay_tutorial", *arguments],
+                stdout=printed,
+                stderr=errors,
+                start_new_session=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            )
+        self.started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Give itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave nothing behind, whatever happened."""
+        self.signal_all(signal.SIGKILL)
+        self.process.wait()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to all processes, as a terminal does at Ctrl-C."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS forbids it if all are zombies
+            os.killpg(self.process.pid, number)
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something holds, as long as the run lives; tell whether it holds."""
+        return wait_until(lambda: condition() or self.process.poll() is not None, seconds) and condition()
+
+    def end(self, seconds: float) -> int | None:
+        """Wait for its end; give the exit status, or None if it doesn't end in time."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def role(self, name: str) -> int | None:
+        """Give the number of the process that fills a role of a run with one actor; None if not all have been started."""
+        rows = processes()
+        ours = {process: command for process, parent, *_, command in rows if parent == self.process.pid}
+        servers = {process for process, command in ours.items() if "forkserver" in command}
+        children = [process for process, command in ours.items() if "spawn_main" in command]
+        children += [process for process, parent, *_ in rows if parent in servers]
+        # By their birth, because numbers begin again at 1 one day.
+        children.sort(key=lambda process: (birth(process) or 0, process))
+        return children[ROLES.index(name)] if len(children) == len(ROLES) else None
+
+    def left(self, seconds: float) -> int:
+        """Wait until no process of the group is left; count those that still are."""
+        wait_until(lambda: not self._living(), seconds)
+        return self._living()
+
+    def _living(self) -> int:
+        # A zombie is dead; whether init has fetched an orphan yet is not this run's business.
+        return sum(
+            group == self.process.pid and not state.startswith("Z") for _, _, group, state, _ in processes()
+        )
+
+
+def processes() -> list[tuple[int, int, int, str, str]]:
+    """Give number, parent, group, state and command of every process of this machine."""
+    told = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    rows = [line.split(None, 4) for line in told.splitlines()]
+    return [
+        (int(row[0]), int(row[1]), int(row[2]), row[3], row[4] if len(row) > 4 else "")
+        for row in rows
+        if len(row) >= 4
+    ]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Look until something holds or the time is up; tell whether it holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True

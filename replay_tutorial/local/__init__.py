@@ -1,0 +1,1 @@
+"""Ape-X as processes of this machine, which meet in shared memory."""

@@ -1,0 +1,167 @@
+"""Frames in shared memory: an observation is stored once, although several rows of a process show it.
+
+A row holds the indexes of its frames in the place of its observations. Frames are written before the row that names
+them: a writer that is killed in between leaves frames that nobody names, never a row without frames. A row whose
+frames have been replaced before it counts as replaced, and another is drawn.
+
+Left out: how a frame is found again (`frame_ring`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.buffers.archive import ReadInto
+from replay_tutorial.buffers.fields import Batch, Fields, Rows
+from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
+from replay_tutorial.buffers.jit import Flags, Integers, Words
+from replay_tutorial.shared import snapshot
+from replay_tutorial.shared.frame_ring import ROWS_AT_ONCE, FrameRing, frame_specs
+from replay_tutorial.shared.memory import SharedArrays, Specs
+from replay_tutorial.shared.protocol import NEXT_INDEX
+from replay_tutorial.shared.shared_ring import MOST_DRAWS, SharedRing
+from replay_tutorial.shared.snapshot import Snapshot
+
+DrawAgain = Callable[[Integers], Rows]  # gives other rows for positions of a batch
+
+
+def prefixes(layouts: Sequence[FrameLayout]) -> list[str]:
+    """Begin the names of each observation's arrays."""
+    return [f"frames{i}/" for i in range(len(layouts))]
+
+
+def specs_of_frames(layouts: Sequence[FrameLayout], rows: int, frames_per_row: float) -> Specs:
+    """Tell the shared arrays for the frames of so many rows."""
+    specs: Specs = {}
+    for prefix, layout in zip(prefixes(layouts), layouts, strict=True):
+        specs = {**specs, **frame_specs(prefix, layout, rows, frames_per_row)}
+    return specs
+
+
+class SharedFrames:
+    """Puts frame indexes in the place of observations, and back.
+
+    Attributes:
+        stored_fields: The fields of the rows that are stored.
+        rings: The frames, one ring for each observation.
+    """
+
+    def __init__(
+        self, arrays: SharedArrays, fields: Fields, layouts: Sequence[FrameLayout], rows: int
+    ) -> None:
+        """Look into arrays that `specs_of_frames` described."""
+        self.stored_fields = with_numbers(fields, layouts)
+        self.rings = [
+            FrameRing(arrays, prefix, layout, rows)
+            for prefix, layout in zip(prefixes(layouts), layouts, strict=True)
+        ]
+        self._prefixes = prefixes(layouts)
+        self._fields = fields
+        self._rows = rows
+        self._ring_of = {name: frames for frames in self.rings for name in frames.layout.names}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for frames."""
+        return sum(frames.ring.nbytes for frames in self.rings)
+
+    @property
+    def added(self) -> int:
+        """Frames added so far, of the observation that needed most."""
+        return max(int(frames.ring.counters[NEXT_INDEX]) for frames in self.rings)
+
+    def number(self, count: int, columns: Sequence[Any]) -> list[Any]:
+        """Write the frames of rows, and give the rows' columns with indexes in the place of observations.
+
+        Args:
+            count: Number of rows.
+            columns: As `Fields.to_columns` gave them.
+        """
+        skipped = max(0, count - self._rows)  # of more rows than there are slots the last ones are written
+        numbered = dict(zip(self._fields.fields, columns, strict=True))
+        observations: dict[str, Any] = {}
+        for name, frames in self._ring_of.items():
+            field = frames.layout.field
+            observations[name] = np.asarray(numbered[name], field.dtype).reshape(count, *field.shape)
+            numbered[name] = np.zeros((count, frames.layout.stack), np.int64)
+        for first in range(skipped, count, ROWS_AT_ONCE):  # few at a time, so that what they share is young
+            some = slice(first, first + ROWS_AT_ONCE)
+            for name, frames in self._ring_of.items():
+                numbered[name][some] = frames.number(observations[name][some])
+        return list(numbered.values())
+
+    def restore(self, rows: Rows, draw_again: DrawAgain) -> Batch:
+        """Put the observations in the place of their frames' indexes.
+
+        Args:
+            rows: Records with indexes, which may be overwritten.
+            draw_again: Gives other rows for those that lack a frame.
+
+        Raises:
+            RuntimeError: If none can be found that has all its frames.
+        """
+        copies = self._empty_copies(len(rows))
+        positions = np.arange(len(rows))
+        for _ in range(MOST_DRAWS):
+            gone = self._read(rows[positions], positions, copies)
+            positions = np.flatnonzero(gone)
+            if len(positions) == 0:
+                return self._to_batch(rows, copies)
+            rows[positions] = draw_again(positions)
+        raise self.no_frames()
+
+    def restore_those_there(self, rows: Rows) -> Batch:
+        """Put the observations in the place of their frames' indexes, and leave out rows that lack a frame."""
+        copies = self._empty_copies(len(rows))
+        there = ~self._read(rows, np.arange(len(rows)), copies)
+        if there.all():
+            return self._to_batch(rows, copies)
+        return self._to_batch(rows[there], {name: array[there] for name, array in copies.items()})
+
+    def taken_apart(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Give the counters of each ring of frames, and all their arrays by name."""
+        counters: list[dict[str, Any]] = []
+        arrays: dict[str, Any] = {}
+        for prefix, frames in zip(self._prefixes, self.rings, strict=True):
+            counted, parts = snapshot.taken_apart(frames.ring)
+            counters.append(counted)
+            arrays |= {f"{prefix}{name}": part for name, part in parts.items()}
+        return counters, arrays
+
+    def read_snapshots(
+        self, counters: Sequence[Mapping[str, Any]], read_into: ReadInto
+    ) -> list[tuple[SharedRing, Snapshot]]:
+        """Read what an archive has of each ring of frames; changes nothing.
+
+        Raises:
+            ValueError: If the file is damaged.
+        """
+        rings = zip(self._prefixes, self.rings, counters, strict=True)
+        return [
+            (frames.ring, snapshot.read(frames.ring, counted, read_into, prefix))
+            for prefix, frames, counted in rings
+        ]
+
+    def no_frames(self) -> RuntimeError:
+        """Make the error that says that rows are there and their frames are not."""
+        return RuntimeError(
+            "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
+            "frames_per_transition counts on. Enlarge it; statistics() tells frames_added and rows_added."
+        )
+
+    def _empty_copies(self, count: int) -> dict[str, Words]:
+        return {name: frames.empty_copies(count) for name, frames in self._ring_of.items()}
+
+    def _read(self, rows: Rows, places: Integers, copies: dict[str, Words]) -> Flags:
+        """Copy the frames of rows to their places; tells for each place whether a frame of its row is gone."""
+        gone = np.zeros(places[-1] + 1 if len(places) else 0, np.bool_)
+        for name, frames in self._ring_of.items():
+            frames.read(rows[name], places, copies[name], gone)
+        return gone
+
+    def _to_batch(self, rows: Rows, copies: dict[str, Words]) -> Batch:
+        batch = self.stored_fields.to_batch(rows)
+        for name, frames in self._ring_of.items():
+            batch[name] = frames.join(copies[name])
+        return batch

@@ -1,0 +1,293 @@
+"""The shared ring: any number of writers, one sampler, no lock.
+
+Each slot has a stamp: the index of the row in it, and who holds it, if anyone does. A writer reserves indexes with
+one atomic add, and writes its rows as `protocol` says: a row is visible only when it is whole.
+
+Nobody waits for anybody. A slot that another holds is passed over, and the row gets a new index. If its holder is
+dead, the slot is free; if it has only been stopped, it still may write, and so nobody else may. At most one slot is
+held by each thread that writes, and only for the copying of one row.
+
+Left out: freeing the rows that a killed writer had reserved and not yet written; the next lap overwrites their slots.
+
+See docs/design/shared-ring.md for the proof that this is enough.
+"""
+
+import os
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from replay_tutorial.buffers.fields import Rows
+from replay_tutorial.buffers.jit import Floats, Integers, Words
+from replay_tutorial.buffers.ring import below
+from replay_tutorial.shared.memory import SharedArrays, Specs
+from replay_tutorial.shared.owners import Owners
+from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
+from replay_tutorial.shared.protocol import (
+    BORN,
+    CLEARED,
+    COUNTER_WORDS,
+    DROPPED,
+    NEXT_INDEX,
+    NO_INDEX,
+    OWNER_COUNT,
+    PUBLISHED,
+    PUBLISHED_BEFORE_CLEAR,
+    REJECTED,
+    SAMPLED,
+    SAMPLER,
+    STALE,
+    TURN,
+    append_rows,
+    look,
+    read_slots,
+    reserve,
+    swap,
+    write_rows,
+)
+
+MOST_DRAWS = 1000
+MOST_TURNS = 10  # that a row gets, when its slots are held by others again and again
+
+
+class Statistics(NamedTuple):
+    """What has happened in a shared buffer, of all processes together.
+
+    Attributes:
+        rows_added: Rows published.
+        rows_sampled: Rows given out by `sample`.
+        rows_rejected: Rows that were replaced while they were drawn, or whose frames were, and drawn again.
+        rows_dropped: Rows not written, because stopped processes held every slot they were offered.
+        stale_updates: Priorities dropped because their row had been replaced.
+        writers_alive: Living processes that have added or sampled.
+        writers_lost: Processes that have, and are dead.
+        rows_per_second: Rows published a second, since the buffer was made.
+        frames_added: Frames written, of the observation that needed most; 0 if none is kept as frames.
+    """
+
+    rows_added: int
+    rows_sampled: int
+    rows_rejected: int
+    rows_dropped: int
+    stale_updates: int
+    writers_alive: int
+    writers_lost: int
+    rows_per_second: float
+    frames_added: int = 0
+
+
+def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Specs:
+    """Tell the shared arrays that a ring needs, named after a prefix; the record must be a multiple of eight bytes."""
+    integer = np.dtype(np.int64)
+    return {
+        f"{prefix}stamps": ((capacity,), integer),
+        f"{prefix}rows": ((capacity, dtype.itemsize // 8), np.dtype(np.uint64)),
+        f"{prefix}masses": ((capacity,), np.dtype(np.float64)),
+        f"{prefix}counters": ((COUNTER_WORDS,), integer),
+        f"{prefix}owners": ((OWNER_COUNT,), integer),
+    }
+
+
+class SharedRing:
+    """Rows, their masses and stamps in shared memory, and who works on them.
+
+    Attributes:
+        capacity: Number of slots.
+        dtype: The record that a row is.
+        stamps: int64[capacity].
+        rows: uint64[capacity, words].
+        masses: float64[capacity], the mass that a row's writer gave it.
+        owners: The processes that work on it.
+        counters: int64[COUNTER_WORDS]; where which stands, `protocol` says.
+    """
+
+    def __init__(self, arrays: SharedArrays, dtype: np.dtype[np.void], prefix: str = "") -> None:
+        """Look into arrays that `ring_specs` described."""
+        self.stamps = arrays[f"{prefix}stamps"]
+        self.rows = arrays[f"{prefix}rows"]
+        self.counters = arrays[f"{prefix}counters"]
+        self.owners = Owners(arrays[f"{prefix}owners"], self.stamps)
+        self.dtype = dtype
+        self.masses = arrays[f"{prefix}masses"]
+        self.capacity = len(self.stamps)
+        if self.counters[BORN] == 0:
+            self.counters[BORN] = time.time_ns()
+        self._turn = 0  # the sampler's, if this object is the sampler: they are counted
+
+    @property
+    def next_index(self) -> int:
+        """The index that will be reserved next."""
+        return int(self.counters[NEXT_INDEX])
+
+    @property
+    def oldest_index(self) -> int:
+        """The least index that a row may have and not be forgotten by `clear`."""
+        return int(self.counters[CLEARED])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for rows, their stamps and masses."""
+        return self.rows.nbytes + self.stamps.nbytes + self.masses.nbytes
+
+    @property
+    def stored(self) -> int:
+        """Number of rows published since the last `clear`, at most the capacity.
+
+        As counted by the writers: killed ones may have left a few rows uncounted, or reserved a few for nothing.
+        """
+        published = int(self.counters[PUBLISHED] - self.counters[PUBLISHED_BEFORE_CLEAR])
+        return max(0, min(published, self.capacity, self.next_index - self.oldest_index))
+
+    def append(self, new_rows: Words, new_masses: Floats, turns: int = MOST_TURNS) -> int:
+        """Write rows; gives the index of the first.
+
+        Args:
+            new_rows: uint64[n, words], at least one row; of more than `capacity` the last ones are written.
+            new_masses: float64[n].
+            turns: How often a row may be offered a slot.
+        """
+        owner, count = self.owners.mine(), len(new_rows)
+        first_index, i = append_rows(
+            self.counters, self.stamps, self.rows, self.masses, new_rows, new_masses, owner
+        )
+        if i == count:
+            return first_index
+        passed_over: list[int] = []
+        while i < count:
+            if not self.owners.free((first_index + i) % self.capacity):
+                passed_over.append(i)
+                i += 1
+            end = write_rows(self.stamps, self.rows, self.masses, new_rows, new_masses, first_index, i, owner)
+            self.count(PUBLISHED, end - i)
+            i = end
+        if not passed_over:
+            return first_index
+        if turns == 1:
+            self.count(DROPPED, len(passed_over))
+            return first_index
+        index = self.append(new_rows[passed_over], new_masses[passed_over], turns - 1)
+        return index if passed_over[0] == 0 else first_index
+
+    def claim_sampler(self) -> bool:
+        """Become the sampler; tell whether this object was it already.
+
+        Raises:
+            RuntimeError: If another living process is it.
+        """
+        me, sampler = myself(), int(self.counters[SAMPLER])
+        if sampler == me and self._turn == self.counters[TURN]:
+            return True
+        if (sampler not in (0, me) and is_alive(sampler)) or not swap(self.counters, SAMPLER, sampler, me):
+            raise RuntimeError(
+                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only one. "
+                f"Sample there, or end it before process {os.getpid()} takes over."
+            )
+        self._turn = int(reserve(self.counters, TURN, 1)) + 1
+        return False
+
+    def release(self) -> None:
+        """Give up being an owner, and the sampler; no thread of this process may be writing."""
+        if self._turn == self.counters[TURN]:
+            swap(self.counters, SAMPLER, myself(), 0)
+        self.owners.release()
+
+    def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
+        """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
+        self.check_some(batch_size)
+        copies = self.empty_words(batch_size)
+        missing = self.read(self._draw_slots(batch_size, rng), copies)
+        for turn in range(1, MOST_DRAWS):
+            if len(missing) == 0:
+                self.count(SAMPLED, batch_size)
+                return self.as_rows(copies)
+            self.count(REJECTED, len(missing))
+            slots = self._draw_slots(len(missing), rng)
+            if turn % 10 == 0 and len(published := self.published_slots()):
+                slots = rng.choice(
+                    published, len(missing)
+                )  # many may be reserved and few published, for ever
+            part = self.empty_words(len(missing))
+            failed = self.read(slots, part)
+            copies[missing] = part
+            missing = missing[failed]
+        raise self.none_to_draw(batch_size)
+
+    def _draw_slots(self, count: int, rng: np.random.Generator) -> Integers:
+        """Draw slots whose newest rows have been reserved."""
+        newest = self.next_index
+        span = max(1, min(newest - self.oldest_index, self.capacity))
+        return (newest - 1 - below(span, count, rng)) % self.capacity
+
+    def read(self, slots: Integers, copies: Words) -> Integers:
+        """Copy whatever rows slots hold; gives the positions, int64[m], of slots without a whole one."""
+        failed = np.empty(len(slots), np.int64)
+        return failed[: read_slots(self.stamps, self.rows, slots, self.oldest_index, copies, failed)]
+
+    def check_some(self, batch_size: int) -> None:
+        """Refuse to draw before the first row has been reserved."""
+        if self.next_index == self.oldest_index:
+            raise ValueError(
+                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
+            )
+
+    def none_to_draw(self, batch_size: int) -> Exception:
+        """Make the error that says why no row could be drawn."""
+        if len(self.published_slots()) == 0:
+            return ValueError(
+                f"sample({batch_size}): of the rows that have been added, none is stored (yet)."
+            )
+        return RuntimeError(
+            f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
+        )
+
+    def indexes(self, slots: Integers) -> Integers:
+        """Tell the indexes of the rows published in slots, int64[n]; NO_INDEX where there is none."""
+        indexes = np.empty(len(slots), np.int64)
+        look(self.stamps, slots, self.oldest_index, indexes)
+        return indexes
+
+    def published_slots(self) -> Integers:
+        """List the slots whose rows are published, the oldest first; O(capacity)."""
+        indexes = self.indexes(np.arange(min(self.next_index, self.capacity)))
+        slots = np.flatnonzero(indexes != NO_INDEX)
+        return slots[np.argsort(indexes[slots])]
+
+    def all_rows(self) -> Rows:
+        """Copy every published row, the oldest first."""
+        slots = self.published_slots()
+        copies = self.empty_words(len(slots))
+        failed = self.read(slots, copies)
+        return self.as_rows(np.delete(copies, failed, axis=0))
+
+    def empty_words(self, count: int) -> Words:
+        """Make room for the words of `count` rows."""
+        return np.empty((count, self.rows.shape[1]), np.uint64)
+
+    def count(self, counter: int, events: int) -> None:
+        """Count events for the statistics."""
+        if events:
+            reserve(self.counters, counter, events)
+
+    def reject(self, rows: int) -> None:
+        """Count rows that have been drawn as drawn in vain."""
+        self.count(SAMPLED, -rows)
+        self.count(REJECTED, rows)
+
+    def statistics(self) -> Statistics:
+        """Read the counters, and ask who is alive."""
+        added, sampled, rejected, dropped, stale, born = (
+            int(self.counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, BORN)
+        )
+        alive, dead = self.owners.count()
+        rate = added / max(1e-9, (time.time_ns() - born) / 1e9)
+        return Statistics(added, sampled, rejected, dropped, stale, alive, dead, rate)
+
+    def as_rows(self, copies: Words) -> Rows:
+        """Show copied words as records."""
+        return copies.view(self.dtype).reshape(-1)
+
+    def clear(self) -> None:
+        """Forget every row reserved so far."""
+        self.counters[CLEARED] = self.counters[NEXT_INDEX]
+        self.counters[PUBLISHED_BEFORE_CLEAR] = self.counters[PUBLISHED]

@@ -1,0 +1,219 @@
+"""DPG: targets by hand, gradients by finite differences, priorities that both sides agree on, and a problem it solves."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from replay_tutorial.agents.dpg import ActorCritic, DPGAgent, DPGPolicy, policy_gradient, targets
+from replay_tutorial.agents.networks import CriticNetwork, PolicyNetwork, get_weights, set_weights
+from replay_tutorial.agents.td_error import Batch
+
+torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
+
+
+class Times(nn.Module):
+    """π(s) = k s."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(factor))
+
+    def forward(self, observations):
+        return self.factor * observations
+
+
+class Parabola(nn.Module):
+    """Q(s, a) = c s - (a - 1)²."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(factor))
+
+    def forward(self, observations, actions):
+        return (self.factor * observations - (actions - 1.0) ** 2).squeeze(1)
+
+
+def rows_of(obs, act, rew, next_obs, discount):
+    columns = {"obs": obs, "act": act, "next_obs": next_obs}
+    rows = {name: np.array(values, np.float32)[:, None] for name, values in columns.items()}
+    return {**rows, "rew": np.array(rew, np.float32), "discount": np.array(discount, np.float32)}
+
+
+def test_target_networks_choose_and_value_the_next_action():
+    target = ActorCritic(Times(3.0), Parabola(10.0))
+    rows = rows_of(obs=[9, 9], act=[9, 9], rew=[1.5, 1.5], next_obs=[2, 2], discount=[0.5, 0.0])
+    # In state 2 the target policy's action is 6, and the target critic says 10 · 2 - (6 - 1)² = -5; nothing after the end.
+    assert targets(target, Batch.from_rows(rows)).tolist() == [1.5 + 0.5 * -5.0, 1.5]
+
+
+def test_actors_priority_is_the_td_error_of_its_own_networks():
+    policy = DPGPolicy(ActorCritic(Times(3.0), Parabola(10.0)))
+    rows = rows_of(obs=[1, 1], act=[0.0, 2.0], rew=[1.5, -9.0], next_obs=[2, 2], discount=[0.5, 0.0])
+    # Q(1, 0) = Q(1, 2) = 10 - 1 = 9; the targets are -1 and -9.
+    assert policy.priorities(rows).tolist() == [10.0, 18.0]
+
+
+class Product(nn.Module):
+    """Q(s, a) = s a, which grows by s as a does."""
+
+    def forward(self, observations, actions):
+        return (observations * actions).squeeze(1)
+
+
+@pytest.mark.parametrize(
+    ("clip", "expected"), [(100.0, (0.5 * 0.5 + 3.0 * 3.0) / 2), (2.0, (0.5 * 0.5 + 2.0 * 3.0) / 2)]
+)
+def test_direction_of_a_better_action_is_clipped_for_each_row(clip, expected):
+    networks = ActorCritic(Times(0.1), Product())
+    values = policy_gradient(networks, torch.tensor([[0.5], [-3.0]]), clip)
+    # -∂Q/∂k = -∂Q/∂a ∂a/∂k, and both are s
+    assert networks.policy.factor.grad.item() == pytest.approx(-expected)
+    assert values.tolist() == pytest.approx([0.1 * 0.5**2, 0.1 * 3.0**2])
+
+
+def networks_of(seed):
+    torch.manual_seed(seed)
+    return ActorCritic(PolicyNetwork((3,), 2, (8, 8)), CriticNetwork((3,), 2, (8, 8)))
+
+
+def test_policys_gradient_is_that_of_finite_differences():
+    networks = networks_of(0).double()
+    observations = torch.randn(5, 3, dtype=torch.float64)
+    # The project's own eyes make float32 of everything, too coarse for differences.
+    for network in (networks.policy.layers[0], networks.critic.eyes):
+        network.forward = lambda observations: observations
+    policy_gradient(networks, observations, clip=1e9)
+    gradient = np.concatenate([weights.grad.numpy().ravel() for weights in networks.policy.parameters()])
+
+    def loss():
+        with torch.no_grad():
+            return -networks.critic(observations, networks.policy(observations)).mean().item()
+
+    differences, step = [], 1e-6
+    for weights in networks.policy.parameters():
+        for weight in weights.data.view(-1).split(1):
+            weight += step
+            above = loss()
+            weight -= 2 * step
+            below = loss()
+            weight += step
+            differences.append((above - below) / (2 * step))
+    np.testing.assert_allclose(gradient, differences, atol=1e-8)
+    assert np.abs(gradient).max() > 1e-3
+    assert all(weights.grad is None for weights in networks.critic.parameters())
+
+
+def agent_of(networks, **changes):
+    settings = {
+        "critic_learning_rate": 1e-3,
+        "policy_learning_rate": 1e-3,
+        "huber_delta": 1.0,
+        "gradient_norm": 10.0,
+        "action_gradient": 1.0,
+        "target_interval": 2,
+    }
+    return DPGAgent(networks, **(settings | changes))
+
+
+def random_rows(size, generator):
+    return {
+        "obs": generator.normal(size=(size, 3)).astype(np.float32),
+        "act": generator.uniform(-1, 1, size=(size, 2)).astype(np.float32),
+        "rew": generator.normal(size=size).astype(np.float32),
+        "next_obs": generator.normal(size=(size, 3)).astype(np.float32),
+        "discount": generator.random(size).astype(np.float32),
+    }
+
+
+def ones(size):
+    return np.ones(size, np.float32)
+
+
+def test_actors_first_priorities_are_the_learners_for_the_same_weights():
+    rows = random_rows(32, np.random.default_rng(0))
+    agent, policy = agent_of(networks_of(0)), DPGPolicy(networks_of(1))
+    assert not np.allclose(
+        policy.priorities(rows), agent_of(networks_of(0)).update(rows, ones(32)).priorities
+    )
+    policy.set_weights(agent.weights())
+    by_actor = policy.priorities(rows)
+    np.testing.assert_allclose(by_actor, agent.update(rows, ones(32)).priorities, rtol=1e-5)
+    assert by_actor.std() > 0.1  # of random rows: no constant in disguise
+
+
+def test_both_targets_are_copied_every_target_interval_updates_and_stay_otherwise():
+    agent = agent_of(networks_of(0), target_interval=2)
+    rows = random_rows(8, np.random.default_rng(1))
+
+    def distances():
+        return [
+            np.abs(get_weights(getattr(agent.online, part)) - get_weights(getattr(agent.target, part))).max()
+            for part in ("policy", "critic")
+        ]
+
+    assert distances() == [0.0, 0.0]
+    agent.update(rows, ones(8))
+    assert min(distances()) > 0.0
+    agent.update(rows, ones(8))
+    assert distances() == [0.0, 0.0]
+
+
+def test_rows_of_weight_zero_teach_the_critic_nothing():
+    agent = agent_of(networks_of(0))
+    before = get_weights(agent.online.critic)
+    agent.update(random_rows(8, np.random.default_rng(1)), 0 * ones(8))
+    np.testing.assert_array_equal(get_weights(agent.online.critic), before)
+
+
+def test_policy_does_not_move_the_critic():
+    first, second = agent_of(networks_of(0)), agent_of(networks_of(0), policy_learning_rate=0.1)
+    for seed in range(3):
+        rows = random_rows(8, np.random.default_rng(seed))
+        rows["discount"][:] = 0.0  # no way from the policy into the targets
+        first.update(rows, ones(8))
+        second.update(rows, ones(8))
+    np.testing.assert_array_equal(get_weights(first.online.critic), get_weights(second.online.critic))
+    assert not np.array_equal(get_weights(first.online.policy), get_weights(second.online.policy))
+
+
+def test_best_action_of_a_one_step_problem_is_found():
+    generator = np.random.default_rng(0)
+    agent = agent_of(networks_of(0), critic_learning_rate=1e-2, policy_learning_rate=1e-2)
+    for _ in range(500):
+        rows = random_rows(64, generator)
+        best = np.tanh(rows["obs"][:, :2])
+        rows["rew"][:] = -((rows["act"] - best) ** 2).sum(axis=1)
+        rows["discount"][:] = 0.0
+        agent.update(rows, ones(64))
+    policy, fresh = DPGPolicy(networks_of(1)), random_rows(64, generator)["obs"]
+    policy.set_weights(agent.weights())
+    assert np.abs(policy.act_greedily(fresh) - np.tanh(fresh[:, :2])).mean() < 0.1
+
+
+def test_noise_has_the_spread_asked_for_and_stays_within_bounds():
+    policy = DPGPolicy(networks_of(0))
+    set_weights(policy.networks, np.zeros(policy.weight_count, np.float32))
+    observations, generator = np.zeros((3, 3), np.float32), np.random.default_rng(0)
+    actions = np.stack([policy.act(observations, np.array([0.0, 0.1, 5.0]), generator) for _ in range(1000)])
+    assert actions.dtype == np.float32
+    assert (actions[:, 0] == policy.act_greedily(observations)[0]).all()
+    # 2,000 numbers: the spread is known to 1.6 %; five of those
+    assert actions[:, 1].std() == pytest.approx(0.1, rel=0.08)
+    assert abs(actions[:, 1].mean()) < 0.012
+    assert np.abs(actions).max() == 1.0
+
+
+def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
+    agent, other = agent_of(networks_of(0), target_interval=3), agent_of(networks_of(1), target_interval=3)
+    generator = np.random.default_rng(3)
+    first, second = random_rows(8, generator), random_rows(8, generator)
+    for _ in range(4):
+        agent.update(first, ones(8))
+    other.load_state_dict(agent.state_dict())
+    for _ in range(4):  # on the same way even across the next copy into the target networks
+        one, two = agent.update(second, ones(8)), other.update(second, ones(8))
+        np.testing.assert_array_equal(one.priorities, two.priorities)
+        assert one.metrics == two.metrics
+    np.testing.assert_array_equal(agent.weights(), other.weights())
+    assert agent.updates == other.updates == 8

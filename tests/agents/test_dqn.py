@@ -1,0 +1,219 @@
+"""The TD error: hand-computed targets, the loss, the target network, and priorities that both sides agree on."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from replay_tutorial import NStep
+from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_ladder, targets, td_errors
+from replay_tutorial.agents.networks import DuelingNetwork, get_weights, weight_count
+from replay_tutorial.agents.td_error import Batch, priorities_of, weighted_loss
+
+torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
+
+
+class QTable(nn.Module):
+    """Q-values looked up: the observation is the number of the state."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.table = nn.Parameter(torch.tensor(table))
+
+    def forward(self, observations):
+        return self.table[observations.squeeze(1).long()]
+
+
+ONLINE = QTable([[1.0, 2.0], [5.0, 3.0], [0.0, 7.0]])
+TARGET = QTable([[10.0, 20.0], [50.0, 300.0], [40.0, 70.0]])
+
+
+def batch_of(obs, act, rew, next_obs, discount):
+    return Batch(
+        obs=torch.tensor(obs, dtype=torch.float32).unsqueeze(1),
+        act=torch.tensor(act),
+        rew=torch.tensor(rew),
+        next_obs=torch.tensor(next_obs, dtype=torch.float32).unsqueeze(1),
+        discount=torch.tensor(discount),
+    )
+
+
+def test_online_network_chooses_and_target_network_values_the_next_action():
+    # In state 1 the online network likes action 0 (5 > 3), which the target network values at 50, not at its own 300.
+    batch = batch_of(obs=[0], act=[1], rew=[1.5], next_obs=[1], discount=[0.5])
+    assert targets(ONLINE, TARGET, batch).tolist() == [1.5 + 0.5 * 50.0]
+    assert td_errors(ONLINE, TARGET, batch)[0].tolist() == [1.5 + 0.5 * 50.0 - 2.0]
+
+
+def test_terminated_row_has_no_future_and_truncated_row_has_one():
+    steps = {"obs": 1, "act": 0, "rew": 1.0, "next_obs": 2}
+    fields = {
+        "obs": {},
+        "act": {"shape": (), "dtype": np.int64},
+        "rew": {"shape": ()},
+        "next_obs": {},
+        "terminated": {"shape": (), "dtype": np.bool_},
+        "truncated": {"shape": (), "dtype": np.bool_},
+    }
+    n_step = NStep(fields, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
+    terminated = n_step.add(**steps, terminated=True, truncated=False)
+    truncated = n_step.add(**steps, terminated=False, truncated=True)
+    # State 2: the online network chooses action 1, the target network says 70.
+    assert targets(ONLINE, TARGET, Batch.from_rows(terminated)).tolist() == [1.0]
+    assert targets(ONLINE, TARGET, Batch.from_rows(truncated)).tolist() == [1.0 + 0.5 * 70.0]
+
+
+def test_three_rewards_are_summed_and_the_fourth_state_is_valued_once():
+    fields = {
+        "obs": {},
+        "act": {"shape": (), "dtype": np.int64},
+        "rew": {"shape": ()},
+        "next_obs": {},
+        "terminated": {"shape": (), "dtype": np.bool_},
+    }
+    n_step = NStep(fields, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
+    rows = n_step.add(
+        obs=[0, 1, 0],
+        act=np.array([0, 1, 0]),
+        rew=[1.0, 1.0, 1.0],
+        next_obs=[1, 0, 2],
+        terminated=[False, False, False],
+    )
+    # 1 + 1/2 + 1/4, then 1/8 of the worth of state 2
+    assert targets(ONLINE, TARGET, Batch.from_rows(rows)).tolist() == [1.75 + 0.125 * 70.0]
+
+
+def test_gradient_flows_through_the_prediction_only():
+    online = QTable([[1.0, 2.0], [5.0, 3.0]])
+    batch = batch_of(obs=[0], act=[1], rew=[0.0], next_obs=[1], discount=[1.0])
+    td_errors(online, online, batch)[0].sum().backward()
+    assert online.table.grad.tolist() == [[0.0, -1.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize(("delta", "expected"), [(1.0, [0.125, 2.5]), (10.0, [0.125, 4.5])])
+def test_loss_is_hubers_times_the_weights(delta, expected):
+    errors, weights = torch.tensor([-0.5, 3.0]), torch.tensor([1.0, 0.25])
+    loss = weighted_loss(errors, weights, delta)
+    assert loss.item() == pytest.approx((expected[0] + 0.25 * expected[1]) / 2)
+
+
+def random_batch(size, generator):
+    return {
+        "obs": generator.normal(size=(size, 4)).astype(np.float32),
+        "act": generator.integers(2, size=size),
+        "rew": generator.normal(size=size).astype(np.float32),
+        "next_obs": generator.normal(size=(size, 4)).astype(np.float32),
+        "discount": generator.random(size).astype(np.float32),
+    }
+
+
+def agent_of(network, **changes):
+    settings = {"huber_delta": 1.0, "gradient_norm": 10.0, "target_interval": 2}
+    optimizer = torch.optim.Adam(network.parameters(), lr=changes.pop("learning_rate", 1e-3))
+    return DQNAgent(network, optimizer, **(settings | changes))
+
+
+def ones(size):
+    return np.ones(size, np.float32)
+
+
+def test_actors_first_priorities_are_the_learners_for_the_same_weights():
+    torch.manual_seed(0)
+    network = DuelingNetwork((4,), 2, (16,))
+    rows = random_batch(32, np.random.default_rng(0))
+    agent = agent_of(network)
+    policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
+    policy.set_weights(agent.weights())
+    by_actor = policy.priorities(rows)
+    by_learner, _ = agent.update(rows, ones(32))
+    np.testing.assert_allclose(by_actor, by_learner, rtol=1e-6)
+    assert (by_actor >= 0).all()
+    assert by_actor.std() > 0.1  # of random rows: no constant in disguise
+
+
+def test_priorities_are_those_from_before_the_step():
+    torch.manual_seed(0)
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)))
+    rows = random_batch(8, np.random.default_rng(1))
+    batch = Batch.from_rows(rows)
+    before = priorities_of(td_errors(agent.online, agent.target, batch)[0])
+    priorities, _ = agent.update(rows, ones(8))
+    np.testing.assert_array_equal(priorities, before)
+    assert not np.array_equal(priorities_of(td_errors(agent.online, agent.target, batch)[0]), before)
+
+
+def test_target_network_is_copied_every_target_interval_updates_and_stays_otherwise():
+    torch.manual_seed(0)
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)), target_interval=2)
+    rows = random_batch(8, np.random.default_rng(1))
+
+    def distance():
+        return np.abs(get_weights(agent.online) - get_weights(agent.target)).max()
+
+    assert distance() == 0.0
+    agent.update(rows, ones(8))
+    assert distance() > 0.0
+    agent.update(rows, ones(8))
+    assert distance() == 0.0
+
+
+def test_rows_of_weight_zero_teach_nothing():
+    torch.manual_seed(0)
+    agent = agent_of(DuelingNetwork((4,), 2, (16,)))
+    before = get_weights(agent.online)
+    agent.update(random_batch(8, np.random.default_rng(1)), 0 * ones(8))
+    np.testing.assert_array_equal(get_weights(agent.online), before)
+
+
+def test_repeated_updates_on_terminal_rows_learn_their_rewards():
+    torch.manual_seed(0)
+    agent = agent_of(DuelingNetwork((4,), 2, (64,)), learning_rate=1e-2, target_interval=10)
+    rows = random_batch(16, np.random.default_rng(2))
+    rows["discount"][:] = 0.0
+    for _ in range(500):
+        priorities, metrics = agent.update(rows, ones(16))
+    assert priorities.max() < 0.05
+    assert metrics["td_loss"] < 1e-3
+    assert metrics["q_values"] == pytest.approx(rows["rew"].mean(), abs=0.05)
+
+
+def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
+    torch.manual_seed(0)
+    agent, other = (agent_of(DuelingNetwork((4,), 2, (16,)), target_interval=3) for _ in range(2))
+    generator = np.random.default_rng(3)
+    first, second = random_batch(8, generator), random_batch(8, generator)
+    for _ in range(4):
+        agent.update(first, ones(8))
+    other.load_state_dict(agent.state_dict())
+    for _ in range(4):  # on the same way even across the next copy into the target network
+        np.testing.assert_array_equal(
+            agent.update(second, ones(8)).priorities, other.update(second, ones(8)).priorities
+        )
+    np.testing.assert_array_equal(agent.weights(), other.weights())
+    assert agent.updates == other.updates == 8
+
+
+def test_ladder_has_the_papers_rungs():
+    ladder = epsilon_ladder(8)
+    assert ladder[0] == pytest.approx(0.4)
+    assert ladder[1] == pytest.approx(0.4**2)
+    assert ladder[-1] == pytest.approx(0.4**8)
+    assert epsilon_ladder(3).tolist() == pytest.approx([0.4, 0.4**4.5, 0.4**8])
+
+
+def test_ladder_of_one_rung_is_the_base():
+    assert epsilon_ladder(1).tolist() == [0.4]
+    assert epsilon_ladder(1, base=0.3, exponent=5.0).tolist() == [0.3]
+
+
+def test_epsilon_of_one_acts_at_random_and_of_zero_greedily():
+    policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
+    with_bias = np.zeros(weight_count(policy.network), np.float32)
+    with_bias[-1] = 1.0  # the last action is always the best
+    policy.set_weights(with_bias)
+    generator, observations = np.random.default_rng(0), np.zeros((2, 4), np.float32)
+    actions = np.array([policy.act(observations, np.array([0.0, 1.0]), generator) for _ in range(400)])
+    assert set(actions[:, 0].tolist()) == {1}
+    assert policy.act_greedily(observations).tolist() == [1, 1]
+    # Binomial(400, 1/2): six standard deviations to each side
+    assert 140 < actions[:, 1].sum() < 260

@@ -1,0 +1,78 @@
+"""Evaluation: reproducible, the same alone and together, on episodes that are kept apart from those of choosing."""
+
+import numpy as np
+import pytest
+import torch
+
+from replay_tutorial.agents.evaluation import Evaluation, draw_seeds, evaluate
+from replay_tutorial.agents.networks import DuelingNetwork, greedy_actions
+from replay_tutorial.apex.config import Config
+from replay_tutorial.local.shared_context import RunSeeds
+
+
+def policy_of(seed):
+    torch.manual_seed(seed)
+    network = DuelingNetwork((4,), 2, (16,))
+    return lambda observations: greedy_actions(network, observations)
+
+
+def leaning_policy(observations):
+    """Push to the side where the pole leans: 30 to 60 steps."""
+    return (observations[:, -2] > 0).astype(np.int64)
+
+
+def test_same_policy_and_seeds_bring_the_same_returns():
+    first = evaluate(leaning_policy, "CartPole-v1", range(10))
+    second = evaluate(leaning_policy, "CartPole-v1", range(10))
+    np.testing.assert_array_equal(first.returns, second.returns)
+    other = evaluate(leaning_policy, "CartPole-v1", range(10, 20))
+    assert not np.array_equal(first.returns, other.returns)
+
+
+def test_episodes_stepped_together_are_those_stepped_alone():
+    policy = policy_of(3)
+    together = evaluate(policy, "CartPole-v1", range(8)).returns
+    alone = [evaluate(policy, "CartPole-v1", [seed]).returns[0] for seed in range(8)]
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_return_is_the_undiscounted_sum_until_the_episode_ends():
+    evaluation = evaluate(leaning_policy, "test_apex_environments:Counting-v0", [0, 1, 2])
+    np.testing.assert_array_equal(evaluation.returns, [5.0, 5.0, 5.0])
+
+
+def test_summary_of_an_evaluation():
+    evaluation = Evaluation(np.array([1.0, 2.0, 3.0]))
+    assert evaluation.mean == 2.0
+    assert evaluation.standard_error == pytest.approx(1 / np.sqrt(3))
+    assert evaluation.surely == pytest.approx(2.0 - np.sqrt(3))
+    assert str(evaluation).startswith("mean 2.0 ± 0.6 ")
+    assert Evaluation(np.array([500.0])).surely == -np.inf
+
+
+def test_evaluation_without_seeds_is_refused():
+    with pytest.raises(ValueError, match="at least 1 seed"):
+        evaluate(leaning_policy, "CartPole-v1", [])
+
+
+def test_episode_that_does_not_end_is_cut_at_the_step_limit_and_counted():
+    evaluation = evaluate(leaning_policy, "test_apex_environments:Endless-v0", [0, 1], step_limit=30)
+    np.testing.assert_array_equal(evaluation.returns, [30.0, 30.0])
+    assert evaluation.cut == 2
+    assert "2 cut at the step limit" in str(evaluation)
+    whole = evaluate(leaning_policy, "test_apex_environments:Counting-v0", [0, 1], step_limit=5)
+    assert whole.cut == 0
+    assert "cut" not in str(whole)
+
+
+def test_seeds_of_the_final_episodes_played_no_part_in_choosing():
+    for seed in range(20):
+        seeds = RunSeeds(Config(seed=seed))
+        every = [*seeds.evaluation, *seeds.confirmation, *seeds.final]
+        assert (len(seeds.evaluation), len(seeds.confirmation), len(seeds.final)) == (20, 100, 100)
+        assert len(set(every)) == 220
+
+
+def test_seeds_follow_from_one_seed():
+    assert draw_seeds(np.random.SeedSequence(1), 5) == draw_seeds(np.random.SeedSequence(1), 5)
+    assert draw_seeds(np.random.SeedSequence(1), 5) != draw_seeds(np.random.SeedSequence(2), 5)

@@ -1,0 +1,64 @@
+"""Runs of every kind of environment, in one process: what is shown and taken gets through the whole of it."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs.run import train
+
+KINDS = {
+    "Pendulum-v1": "dpg",  # flat observations, a Box of actions
+    "test_apex_environments:FromTen-v0": "dqn",  # actions that aren't counted from 0
+    "test_apex_environments:Nested-v0": "dqn",  # a Dict of observations
+    "test_apex_environments:ColourPictures-v0": "dqn",  # bytes through convolutions
+    "test_apex_environments:Levers-v0": "dpg",  # two numbers of different bounds, no end but the step limit
+}
+SMALL = {
+    "actors": 0,
+    "environments_per_actor": 2,
+    "total_steps": 300,
+    "replay_start": 100,
+    "slack": 20,
+    "batch_size": 16,
+    "capacity": 1_000,
+    "hidden_sizes": (16,),
+    "policy_hidden_sizes": (16,),
+    "evaluation_interval": 20,
+    "evaluation_episodes": 2,
+    "confirmation_episodes": 0,
+    "final_episodes": 3,
+    "evaluation_step_limit": 30,
+    "record_interval": 10,
+    "progress": False,
+}
+
+
+@pytest.mark.parametrize("environment", KINDS)
+def test_environment_is_trained_on_from_the_first_step_to_the_result(environment, tmp_path):
+    config = replace(preset(environment), runs=tmp_path, **SMALL)
+    result = train(config)
+    assert f"__apex_{KINDS[environment]}__0__" in result.folder.name
+    settings = json.loads((result.folder / "config.json").read_text())["config"]
+    assert settings["agent"] == KINDS[environment]
+    assert result.updates >= 10
+    assert np.isfinite(result.evaluation.returns).all()
+    assert len(result.evaluation.returns) == 3
+    endless = environment in ("Pendulum-v1", "test_apex_environments:Levers-v0")
+    assert result.evaluation.cut == (3 if endless else 0)
+
+
+@pytest.mark.parametrize("environment", ["Pendulum-v1", "test_apex_environments:ColourPictures-v0"])
+def test_serial_run_repeats_itself_bit_for_bit(environment, tmp_path):
+    config = replace(preset(environment), runs=tmp_path, **SMALL)
+    first, second = train(config), train(config)
+    assert first.folder != second.folder
+    np.testing.assert_array_equal(first.evaluation.returns, second.evaluation.returns)
+    progress = [(run.folder / "progress.csv").read_text().splitlines() for run in (first, second)]
+    losses = [
+        [line.split(",")[progress[0][0].split(",").index("td_loss")] for line in run] for run in progress
+    ]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) > 3

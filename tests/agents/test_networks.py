@@ -1,0 +1,130 @@
+"""The dueling network, and its weights as one vector."""
+
+import numpy as np
+import pytest
+import torch
+
+from replay_tutorial.agents.networks import (
+    CriticNetwork,
+    DuelingNetwork,
+    Eyes,
+    PolicyNetwork,
+    get_weights,
+    greedy_actions,
+    set_weights,
+    weight_count,
+)
+
+
+def network_of(seed, hidden_sizes=(8, 8)):
+    torch.manual_seed(seed)
+    return DuelingNetwork(observation_shape=(3,), action_count=4, hidden_sizes=hidden_sizes)
+
+
+def test_mean_over_actions_is_the_value():
+    network, observations = network_of(0), torch.randn(16, 3)
+    value = network.value_head(network.trunk(observations)).squeeze(1)
+    torch.testing.assert_close(network(observations).mean(dim=1), value)
+
+
+def test_differences_between_actions_are_those_of_their_advantages():
+    network, observations = network_of(0), torch.randn(16, 3)
+    q_values = network(observations)
+    advantage = network.advantage_head(network.trunk(observations))
+    torch.testing.assert_close(q_values - q_values[:, :1], advantage - advantage[:, :1])
+
+
+def test_adding_a_constant_to_all_advantages_changes_nothing():
+    network, observations = network_of(0), torch.randn(16, 3)
+    before = network(observations)
+    with torch.no_grad():
+        network.advantage_head[-1].bias += 5.0
+    torch.testing.assert_close(network(observations), before)
+
+
+def test_greedy_actions_are_the_best_ones_for_observations_of_any_dtype():
+    network = network_of(0)
+    observations = np.random.default_rng(0).normal(size=(16, 3))  # float64
+    with torch.no_grad():
+        expected = network(torch.from_numpy(observations.astype(np.float32))).numpy().argmax(axis=1)
+    np.testing.assert_array_equal(greedy_actions(network, observations), expected)
+    assert len(set(expected.tolist())) > 1
+
+
+def test_weights_go_from_one_network_to_another():
+    network, other, observations = network_of(0), network_of(1), torch.randn(16, 3)
+    assert not torch.equal(network(observations), other(observations))
+    vector = get_weights(network)
+    assert vector.dtype == np.float32
+    assert vector.shape == (weight_count(network),)
+    set_weights(other, vector)
+    assert torch.equal(network(observations), other(observations))
+
+
+def test_weights_are_copies_on_both_ways():
+    network, other = network_of(0), network_of(1)
+    vector = get_weights(network)
+    kept = vector.copy()
+    with torch.no_grad():
+        for weights in network.parameters():
+            weights.zero_()
+    np.testing.assert_array_equal(vector, kept)
+    set_weights(other, vector)
+    vector[:] = 0.0
+    np.testing.assert_array_equal(get_weights(other), kept)
+
+
+def test_vector_of_another_network_is_refused_and_changes_nothing():
+    network, other = network_of(0), network_of(0, hidden_sizes=(9,))
+    before = get_weights(other)
+    with pytest.raises(ValueError, match="hidden sizes"):
+        set_weights(other, get_weights(network))
+    np.testing.assert_array_equal(get_weights(other), before)
+
+
+PICTURE = (4, 84, 84)
+
+
+def pictures(count):
+    return torch.from_numpy(np.random.default_rng(0).integers(256, size=(count, *PICTURE), dtype=np.uint8))
+
+
+def test_eyes_for_pictures_are_those_of_the_papers():
+    eyes = Eyes(PICTURE)
+    shapes = [tuple(weights.shape) for weights in eyes.parameters() if weights.dim() == 4]
+    assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
+    assert eyes.feature_count == 64 * 7 * 7
+    # Mnih's convolutions, and for each of the two streams 512 hidden units and its output
+    assert weight_count(DuelingNetwork(PICTURE, 6, (512,))) == 77_984 + 2 * (3136 * 512 + 512) + 513 * (6 + 1)
+
+
+def test_bytes_are_scaled_and_other_numbers_are_not():
+    eyes = Eyes(PICTURE)
+    seen = pictures(2)
+    torch.testing.assert_close(eyes(seen), eyes(seen.float() / 255.0))
+    flat = Eyes((3,))
+    assert flat(torch.tensor([[0, 51, 255]], dtype=torch.uint8)).tolist() == [[0.0, pytest.approx(0.2), 1.0]]
+    assert flat(torch.tensor([[0, 51, 255]])).tolist() == [[0.0, 51.0, 255.0]]
+
+
+@pytest.mark.parametrize(("shape", "count"), [((3,), 5), (PICTURE, 2), ((3, 96, 96), 2), ((1, 36, 50), 2)])
+def test_every_network_takes_flat_observations_and_pictures(shape, count):
+    observations = torch.zeros((count, *shape), dtype=torch.uint8 if len(shape) == 3 else torch.float32)
+    assert DuelingNetwork(shape, 6, (8,))(observations).shape == (count, 6)
+    actions = PolicyNetwork(shape, 2, (8,))(observations)
+    assert actions.shape == (count, 2)
+    assert CriticNetwork(shape, 2, (8,))(observations, actions).shape == (count,)
+
+
+def test_actions_of_a_policy_stay_between_minus_one_and_one():
+    network = PolicyNetwork((3,), 2, (8,))
+    actions = network(1e6 * torch.randn(100, 3))
+    assert actions.abs().max() <= 1.0
+    assert actions.std() > 0.1
+
+
+def test_critic_looks_at_observation_and_action():
+    network, observations, actions = CriticNetwork((3,), 2, (16,)), torch.randn(8, 3), torch.randn(8, 2)
+    values = network(observations, actions)
+    assert not torch.allclose(network(observations + 1.0, actions), values)
+    assert not torch.allclose(network(observations, actions + 1.0), values)

@@ -1,0 +1,200 @@
+"""The actor: its ladder of ε, its rows at the ends of episodes, and what it sends."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from replay_tutorial.agents.agent import make_policy
+from replay_tutorial.agents.dqn import epsilon_ladder
+from replay_tutorial.agents.environments import spaces_of
+from replay_tutorial.apex.actor import Actor
+from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.local.shared_context import RunSeeds, make_common
+
+COUNTING = "test_apex_environments:Counting-v0"
+
+
+def common_of(environment=COUNTING, **changes):
+    settings = {
+        "environments_per_actor": 2,
+        "send_interval": 12,
+        "n_step": 3,
+        "gamma": 0.5,
+        "replay_start": 50,
+    }
+    config = replace(preset(environment), **(settings | changes))
+    spaces = spaces_of(environment)
+    weight_count = make_policy(config, spaces).weight_count
+    common = make_common(config, spaces, RunSeeds(config), weight_count)
+    common.mailbox.publish(np.random.default_rng(0).normal(size=weight_count).astype(np.float32))
+    return common
+
+
+def actor_of(environment=COUNTING, number=0, life=0, **changes):
+    common = common_of(environment, **changes)
+    told = []
+    actor = Actor(common, number, RunSeeds(common.config).actor(number, 0, life), told.append)
+    return actor, common, told
+
+
+def test_rungs_are_dealt_out_to_the_actors():
+    first, *_ = actor_of(actors=2, environments_per_actor=4)
+    second, *_ = actor_of(number=1, actors=2, environments_per_actor=4)
+    ladder = epsilon_ladder(8)
+    np.testing.assert_array_equal(first.exploration, ladder[::2])
+    np.testing.assert_array_equal(second.exploration, ladder[1::2])
+
+
+def played_rows(actor, rounds=5):
+    parts = []
+    for _ in range(rounds):
+        actor.play()
+        if (rows := actor.fold()) is not None:
+            parts.append(rows)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def test_no_reset_observation_is_ever_stored_as_next_obs():
+    actor, *_ = actor_of()
+    rows = played_rows(actor)
+    episodes, steps = rows["obs"].T
+    next_episodes, next_steps = rows["next_obs"].T
+    np.testing.assert_array_equal(next_episodes, episodes)
+    # three steps on, or at the episode's last observation, which is number 5
+    np.testing.assert_array_equal(next_steps, np.minimum(steps + 3, 5))
+
+
+def test_returns_and_discounts_at_both_kinds_of_ends():
+    actor, *_ = actor_of()
+    rows = played_rows(actor)
+    episodes, steps = rows["obs"].T
+    rewards_there = np.minimum(3, 5 - steps)
+    np.testing.assert_allclose(rows["rew"], 2.0 - 0.5 ** (rewards_there - 1))
+    at_end = steps + 3 >= 5
+    terminated = at_end & (episodes % 2 == 1)
+    np.testing.assert_allclose(rows["discount"], np.where(terminated, 0.0, 0.5**rewards_there))
+    np.testing.assert_array_equal(rows["terminated"], terminated)
+    np.testing.assert_array_equal(rows["truncated"], at_end & (episodes % 2 == 0))
+
+
+def test_no_step_is_lost_between_two_sends():
+    actor, *_ = actor_of()
+    rows = played_rows(actor, rounds=5)
+    # 60 steps of each of two environments: 12 episodes of 5, all ended, so that no step waits in a window
+    assert len(rows["obs"]) == 2 * 60
+    places, counts = np.unique(rows["obs"], axis=0, return_counts=True)
+    assert len(places) == 60
+    assert set(counts.tolist()) == {2}
+
+
+def test_finished_episodes_are_reported():
+    actor, _, told = actor_of()
+    actor.pull_weights()
+    for _ in range(5):
+        actor.play_and_send()
+    assert [value for message in told for value in message.returns] == [5.0] * 24
+    assert [value for message in told for value in message.lengths] == [5] * 24
+
+
+def test_score_that_an_environment_reports_is_its_own_affair():
+    actor, *_ = actor_of("test_apex_environments:Scoring-v0")
+    episodes = actor.play()  # 12 steps: two whole episodes of each environment
+    assert (episodes.returns, episodes.lengths) == ([5.0] * 4, [5] * 4)
+
+
+def test_age_of_the_weights_is_counted_in_updates():
+    actor, common, _ = actor_of(publish_interval=25)
+    actor.pull_weights()
+    common.count_updates(30)
+    assert actor.play().weights_age == 30
+    common.mailbox.publish(np.zeros(actor.policy.weight_count, np.float32))  # that of update 25
+    actor.pull_weights()
+    assert actor.play().weights_age == 5
+
+
+def test_rows_arrive_in_the_replay_with_the_actors_priorities():
+    actor, common, _ = actor_of()
+    actor.play()
+    rows = actor.fold()
+    actor.send(rows)
+    stored = common.replay.get_all_transitions()
+    for name, values in rows.items():
+        np.testing.assert_array_equal(stored[name], values)
+    assert common.limiter.inserts == len(rows["rew"])
+    assert common.replay.get_max_priority() == pytest.approx(actor.policy.priorities(rows).max())
+
+
+def test_actor_takes_the_newest_weights():
+    actor, common, _ = actor_of()
+    actor.play()
+    rows = actor.fold()
+    other = make_policy(common.config, common.spaces)
+    for version in (1, 2):
+        before = actor.policy.priorities(rows)
+        actor.pull_weights()
+        assert actor.weights_version == version
+        other.set_weights(common.mailbox.pull(0)[1])
+        np.testing.assert_array_equal(actor.policy.priorities(rows), other.priorities(rows))
+        assert not np.array_equal(actor.policy.priorities(rows), before)
+        common.mailbox.publish(np.random.default_rng(1).normal(size=other.weight_count).astype(np.float32))
+
+
+def test_actor_that_is_told_to_stop_does_not_wait_for_the_learner():
+    actor, common, _ = actor_of(replay_start=1, slack=1, samples_per_insert=1.0)
+    common.limiter.inserted(10_000)  # far ahead of the learner
+    common.ask_to_stop()
+    actor.play()
+    actor.send(actor.fold())
+    assert common.replay.get_stored_size() == 0
+    actor.run()  # ends at once
+
+
+def test_every_actor_and_every_life_has_a_stream_of_its_own():
+    seeds = RunSeeds(Config(seed=1))
+    streams = [seeds.actor(*which) for which in [(0, 0, 0), (1, 0, 0), (0, 250, 0), (0, 0, 1)]]
+    streams += [np.random.SeedSequence(1).spawn(1)[0], seeds.replay, RunSeeds(Config(seed=2)).actor(0, 0, 0)]
+    assert len({tuple(stream.generate_state(4).tolist()) for stream in streams}) == len(streams)
+
+
+def played(actor, rounds):
+    """What an actor does from now on, all of it."""
+    for _ in range(rounds):
+        actor.play()
+        rows = actor.fold()
+        yield {name: values.tolist() for name, values in rows.items()}
+
+
+@pytest.mark.parametrize("before", [0, 1, 2, 5])
+def test_restored_actor_goes_on_as_the_one_whose_state_was_copied(before):
+    actor, common, told = actor_of("CartPole-v1", send_interval=7, actors=0)
+    actor.pull_weights()
+    list(played(actor, before))
+    state = actor.state()
+    other = Actor(common, 0, RunSeeds(common.config).actor(0, 0, 9), told.append)
+    other.pull_weights()
+    other.restore(state)
+    assert list(played(other, 4)) == list(played(actor, 4))
+    assert other.state()["seeds"] == actor.state()["seeds"]
+    assert other.state()["returns"] == actor.state()["returns"]
+    assert other.lengths == actor.lengths == [len(actions) for actions in actor.actions]
+    assert told == []
+
+
+def test_actor_beside_others_keeps_no_actions_of_an_episode_without_end():
+    actor, *_ = actor_of("test_apex_environments:Endless-v0", actors=1)
+    list(played(actor, 3))
+    assert (actor.lengths, actor.actions) == ([36, 36], [[], []])
+
+
+def test_environment_that_does_not_repeat_itself_begins_a_new_episode():
+    actor, common, told = actor_of(send_interval=12, actors=0)
+    list(played(actor, 1))  # 2 whole episodes and 2 steps of a third, which knows that it is the third
+    state = actor.state()
+    other = Actor(common, 0, RunSeeds(common.config).actor(0, 0, 9), told.append)
+    other.restore(state)
+    assert ["environment 0" in told[0].text, "environment 1" in told[1].text, len(told)] == [True, True, 2]
+    rows = next(played(other, 1))
+    assert len(rows["obs"]) == 2 * 10  # two whole episodes each: nothing has waited from before
+    assert rows["obs"][0][1] == 0.0
+    assert other.observations[0, 1] == 2.0

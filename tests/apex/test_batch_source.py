@@ -1,0 +1,121 @@
+"""Samples ahead of time: the same rows, in order, and no waiting for a thread that has failed."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from test_apex_checkpoint import parts
+
+from replay_tutorial.agents.td_error import Batch
+from replay_tutorial.apex.batch_source import Prefetcher, Sample, draw, sampling
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.runs.setup import UnusableDevice, check_device, new_setting
+
+
+def numbered(limit):
+    """A drawer of batches that are their own number; none is due after the limit."""
+    drawn = []
+
+    def draw_next():
+        if len(drawn) == limit:
+            time.sleep(0.001)
+            return None
+        drawn.append(len(drawn))
+        number = np.full(2, drawn[-1])
+        return Sample(dict.fromkeys(Batch._fields, number), number.astype(np.float32), number)
+
+    return draw_next, drawn
+
+
+def test_batches_come_in_order_as_tensors_and_none_is_lost():
+    prefetcher = Prefetcher(numbered(20)[0], "cpu", ahead=3)
+    try:
+        came = [prefetcher.next_sample(10.0) for _ in range(20)]
+        assert [int(sample.indexes[0]) for sample in came] == list(range(20))
+        assert all(isinstance(sample.rows["obs"], torch.Tensor) for sample in came)
+        assert [sample.rows["rew"].tolist() for sample in came] == [[n, n] for n in range(20)]
+        assert prefetcher.next_sample(0.01) is None
+    finally:
+        prefetcher.close()
+    assert not prefetcher.thread.is_alive()
+
+
+def test_thread_is_no_further_ahead_than_it_may_be():
+    draw_next, drawn = numbered(100)
+    prefetcher = Prefetcher(draw_next, "cpu", ahead=2)
+    time.sleep(0.3)
+    assert len(drawn) == 3  # two that wait, and one in its hand
+    prefetcher.close()  # also with a full queue
+    assert not prefetcher.thread.is_alive()
+
+
+def test_error_of_the_thread_is_the_learners():
+    def fail():
+        raise ArithmeticError("no rows")
+
+    prefetcher = Prefetcher(fail, "cpu", ahead=2)
+    with pytest.raises(ArithmeticError, match="no rows"):
+        prefetcher.next_sample(10.0)
+    prefetcher.close()
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_agent_learns_from_either_kind_of_sample(prefetch):
+    common, agent = parts()
+    common = replace(common, config=replace(common.config, batch_size=16, prefetch=prefetch))
+    before = agent.weights()
+    with sampling(common) as next_sample:
+        for _ in range(3):
+            sample = next_sample(10.0)
+            update = agent.update(sample.rows, sample.weights)
+            common.replay.update_priorities(sample.indexes, update.priorities)
+    assert agent.updates == 6
+    assert not np.array_equal(agent.weights(), before)
+    assert np.isfinite(agent.weights()).all()
+
+
+def test_limiter_is_asked_and_told():
+    common, _ = parts()
+    samples = common.limiter.samples
+    assert draw(common, timeout=0.0) is not None
+    assert common.limiter.samples == samples + common.config.batch_size
+    common.limiter.sampled(1_000_000)  # far ahead of the actors
+    assert draw(common, timeout=0.01) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "reason"),
+    [
+        ("cuda", 0, "device is cuda, a GPU, but torch finds none"),
+        ("cuda:7", 2, "device is cuda:7, a GPU, but torch finds 2 of them"),
+        ("cuda:2", 2, "counted from 0"),
+        ("cuda:", 2, "it must be cpu"),
+        ("gpu", 2, "device is gpu; it must be cpu, cuda, cuda:1"),
+    ],
+)
+def test_device_that_is_not_there_is_refused_before_anything_is_made(
+    device, gpus, reason, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(UnusableDevice, match=reason):
+        new_setting(Config(device=device, runs=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:1"])
+def test_device_that_is_there_is_taken(device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    check_device(Config(device=device))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_rows_travel_to_the_gpu():
+    prefetcher = Prefetcher(numbered(1)[0], "cuda", ahead=1)
+    sample = prefetcher.next_sample(30.0)
+    prefetcher.close()
+    assert sample.rows["obs"].device.type == "cuda"
+    assert sample.rows["obs"].tolist() == [0, 0]

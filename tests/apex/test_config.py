@@ -1,0 +1,199 @@
+"""The configuration: presets, refusals, flags, and its way into the run's folder and back."""
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import tyro
+
+from replay_tutorial.agents.agent import exploration_ladder, make_optimizer, make_policy
+from replay_tutorial.agents.dqn import epsilon_ladder
+from replay_tutorial.agents.environments import spaces_of
+from replay_tutorial.agents.evaluation import Evaluation
+from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.apex.presets import PRESETS
+from replay_tutorial.apex.runs import run_folder
+from replay_tutorial.apex.runs.run_folder import RunFolder
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"actors": -1}, "actors"),
+        ({"n_step": 0}, "n_step"),
+        ({"seed": -1}, "seed"),
+        ({"gamma": 1.1}, "gamma"),
+        ({"gamma": float("nan")}, "gamma"),
+        ({"alpha": -0.1}, "alpha"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"samples_per_insert": float("inf")}, "samples_per_insert"),
+        ({"hidden_sizes": ()}, "hidden_sizes"),
+        ({"hidden_sizes": (64, 0)}, "hidden_sizes"),
+        ({"policy_hidden_sizes": ()}, "policy_hidden_sizes"),
+        ({"policy_learning_rate": -1.0}, "policy_learning_rate"),
+        ({"noise": -0.1}, "noise"),
+        ({"action_gradient": 0.0}, "action_gradient"),
+        ({"evaluation_step_limit": 0}, "evaluation_step_limit"),
+        ({"replay_start": 60_000}, "replay_start"),
+        ({"final_episodes": 1}, "final_episodes"),
+        ({"prefetch": -1}, "prefetch"),
+        ({"threads": 0}, "threads"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(changes, named):
+    with pytest.raises(ValueError, match=named):
+        Config(**changes)
+
+
+@pytest.mark.parametrize("environment", [*PRESETS, "Somebodys-v7"])
+def test_presets_are_settings_for_their_environment(environment):
+    assert preset(environment).environment == environment
+
+
+def test_presets_of_a_family_are_for_all_its_environments():
+    for game in ("ALE/Pong-v5", "ALE/Breakout-v5"):
+        assert (preset(game).batch_size, preset(game).optimizer) == (512, "rmsprop")
+    assert preset("dm_control/cheetah-run-v0").policy_hidden_sizes == (300, 200)
+    assert preset("Somebodys-v7") == Config(environment="Somebodys-v7")
+
+
+def test_optimizers_are_adam_and_the_papers_centered_rmsprop():
+    network = torch.nn.Linear(1, 1)
+    adam = make_optimizer(Config(learning_rate=0.5), network)
+    assert isinstance(adam, torch.optim.Adam)
+    assert adam.param_groups[0]["lr"] == 0.5
+    papers = make_optimizer(preset("ALE/Pong-v5"), network).param_groups[0]
+    assert (papers["lr"], papers["alpha"], papers["eps"]) == (0.00025 / 4, 0.95, 1.5e-7)
+    assert papers["centered"]
+    assert papers["momentum"] == 0
+
+
+def test_exploration_is_a_ladder_for_dqn_and_the_same_noise_for_dpg():
+    dqn = Config(agent="dqn", actors=2, environments_per_actor=2)
+    assert exploration_ladder(dqn).tolist() == epsilon_ladder(4).tolist()
+    dpg = replace(dqn, agent="dpg", noise=0.2)
+    assert exploration_ladder(dpg).tolist() == [0.2] * 4
+
+
+def test_every_setting_is_a_flag_with_a_sentence(capsys):
+    with pytest.raises(SystemExit) as end:
+        tyro.cli(Config, args=["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    source = Path(__import__("replay_tutorial.apex.config", fromlist=["x"]).__file__).read_text()
+    for field in fields(Config):
+        if field.name != "environment":
+            assert f"--{field.name.replace('_', '-')}" in text
+        after = source.split(f"    {field.name}: ", 1)[1].splitlines()[1]
+        assert after.strip().startswith('"""'), f"{field.name} has no sentence"
+
+
+def test_settings_come_back_from_the_folder(tmp_path):
+    config = replace(
+        preset("Acrobot-v1"), agent="dqn", hidden_sizes=(7, 9), solved_at=-90.0, runs=tmp_path, seed=3
+    )
+    folder = RunFolder.create(config)
+    assert folder.path.parent == tmp_path
+    assert folder.path.name.startswith("Acrobot-v1__apex_dqn__3__")
+    assert RunFolder.open(folder.path).config() == config
+    versions = json.loads((folder.path / "config.json").read_text())["versions"]
+    assert {"python", "numpy", "torch", "gymnasium", "replay_tutorial"} <= versions.keys()
+
+
+def test_new_policy_has_no_evaluation_of_the_policy_before(tmp_path):
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    folder.save_policy(np.zeros(3, np.float32), step=1)
+    proof = folder.save_evaluation(Evaluation(np.ones(2)), step=1, seconds=1.0)
+    folder.save_policy(np.ones(3, np.float32), step=2)
+    assert not proof.exists()
+
+
+def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
+    config = replace(preset("CartPole-v1"), runs=tmp_path)
+    paths = {RunFolder.create(config).path for _ in range(5)}
+    assert len(paths) == 5
+
+
+def test_name_of_a_module_makes_no_folders_of_its_own(tmp_path):
+    config = replace(Config(environment="some.module:Space/Name-v0"), runs=tmp_path)
+    assert RunFolder.create(config).path.parent == tmp_path
+
+
+def policy_of(config, seed):
+    policy = make_policy(config, spaces_of(config.environment))
+    weights = np.random.default_rng(seed).normal(size=policy.weight_count).astype(np.float32)
+    policy.set_weights(weights)
+    return policy, weights
+
+
+def values_of(policy):
+    """What the policy thinks of some rows: numbers that all its weights have a part in."""
+    ones = np.ones((2, 4), np.float32)
+    rows = {"obs": ones, "act": np.arange(2), "rew": ones[:, 0], "next_obs": -ones, "discount": ones[:, 0]}
+    return policy.priorities(rows)
+
+
+def test_policy_comes_back_from_the_folder(tmp_path):
+    config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
+    folder = RunFolder.create(config)
+    policy, weights = policy_of(config, seed=0)
+    folder.save_policy(weights, step=1234)
+    assert {path.name for path in folder.path.iterdir()} == {"config.json", "policy.pt"}  # nothing unfinished
+    loaded, step = RunFolder.open(folder.path).load_policy()
+    assert step == 1234
+    np.testing.assert_array_equal(values_of(loaded), values_of(policy))
+    assert not np.array_equal(values_of(policy_of(config, seed=1)[0]), values_of(policy))
+
+
+def test_missing_policy_and_foreign_folder_are_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match="isn't the folder of a run"):
+        RunFolder.open(tmp_path)
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    with pytest.raises(FileNotFoundError, match="before its first evaluation"):
+        folder.load_policy()
+
+
+class Trap:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+def test_strangers_policy_cannot_run_code(tmp_path):
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    torch.save({"weights": Trap(tmp_path / "sprung"), "step": 1}, folder.path / "policy.pt")
+    with pytest.raises(Exception, match="weights_only"):
+        folder.load_policy()
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
+    config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
+    folder = RunFolder.create(config)
+    policy, weights = policy_of(config, seed=0)
+    folder.save_policy(weights, step=1)
+
+    def half_written(path, contents):
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(run_folder, "write_tensors", half_written)
+    with pytest.raises(OSError, match="disk full"):
+        folder.save_policy(policy_of(config, seed=1)[1], step=2)
+    loaded, step = folder.load_policy()
+    assert step == 1
+    np.testing.assert_array_equal(values_of(loaded), values_of(policy))
+
+
+def test_final_evaluation_is_written(tmp_path):
+    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
+    path = folder.save_evaluation(Evaluation(np.array([400.0, 500.0])), step=7, seconds=1.5)
+    written = json.loads(path.read_text())
+    assert written["mean"] == 450.0
+    assert written["returns"] == [400.0, 500.0]
+    assert written["policy_step"] == 7

@@ -1,0 +1,193 @@
+"""The benchmark measures in turns, compares inside a round, and writes down what a reader needs."""
+
+import ast
+import itertools
+import json
+from collections import Counter
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from places import PACKAGE
+
+from replay_tutorial.bench import command
+from replay_tutorial.bench.method import report, timing
+from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.bench.one_process import buffers
+from replay_tutorial.bench.peers import contenders
+from replay_tutorial.bench.peers import lineup as peers
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+
+def test_spread_is_the_median_and_the_quartiles():
+    assert Spread.of(np.array([5.0, 1.0, 4.0, 2.0, 3.0])) == Spread(lower=2.0, median=3.0, upper=4.0)
+
+
+def test_works_take_turns_and_everybody_comes_after_everybody(monkeypatch):
+    monkeypatch.setattr(timing, "calls_that_fill", lambda work, slot_seconds: 1)
+
+    def order_of(rounds):
+        order: list[str] = []
+        works = {name: (lambda name=name: order.append(name)) for name in "abc"}
+        seconds = timing.measure(works, rounds=rounds)
+        assert {name: times.shape for name, times in seconds.items()} == dict.fromkeys("abc", (rounds,))
+        return ["".join(order[start : start + 3]) for start in range(0, 3 * rounds, 3)]
+
+    order = order_of(40)
+    assert all(set(turn) == set("abc") for turn in order), "each once a round"
+    after = Counter(pair for turn in order for pair in itertools.pairwise(turn))
+    assert len(after) == 6 and min(after.values()) >= 5
+    assert order_of(40) == order, "and the same in every run"
+
+
+def test_warm_up_is_not_measured():
+    calls = []
+    timing.measure({"work": lambda: calls.append(len(calls))}, rounds=1, slot_seconds=1e-9)
+    assert len(calls) > 1
+
+
+def test_slot_is_filled_with_as_many_calls_as_fit():
+    fast = timing.calls_that_fill(lambda: None, 0.002)
+    slow = timing.calls_that_fill(lambda: sum(range(2000)), 0.002)
+    assert fast > 10 * slow >= 10
+
+
+def test_garbage_collection_is_off_while_measuring_and_comes_back():
+    import gc
+
+    seen = []
+    timing.measure({"work": lambda: seen.append(gc.isenabled())}, rounds=2, slot_seconds=1e-9)
+    assert not seen[-1]
+    assert gc.isenabled()
+
+
+def test_no_round_is_refused():
+    with pytest.raises(ValueError, match="at least 1 round, got 0"):
+        timing.measure({}, rounds=0)
+
+
+def test_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_the_medians():
+    ours, theirs = np.array([1.0, 10.0, 2.0]), np.array([3.0, 10.0, 8.0])
+    row = buffers.row_of("add", {"ours": ours, "cpprb": theirs})
+    assert row.ratios["cpprb"].median == 3.0
+    assert np.median(theirs) / np.median(ours) == 4.0
+
+
+def test_cases_pair_what_a_library_may_put_off():
+    operations = [case.operation for case in buffers.all_cases()]
+    assert len(set(operations)) == len(operations)
+    assert "sample 512 + update 512, prioritized" in operations
+    assert "add 101 + sample 512, prioritized, priorities given" in operations
+
+
+@pytest.mark.parametrize("case", buffers.all_cases(), ids=lambda case: case.operation)
+def test_every_case_runs_on_the_ceiling(case):
+    case.prepare(peers.Ceiling(300))()
+
+
+def test_ceiling_moves_the_same_bytes():
+    ceiling = peers.Ceiling(1000)
+    assert ceiling.records.itemsize == 140
+    assert ceiling.sampling(512, prioritized=False)().nbytes == 512 * 140
+    rows = peers.random_rows(np.random.default_rng(0), 101)
+    ceiling.adding(rows, prioritized=False)()
+    assert np.array_equal(ceiling.records["next_obs"][:101], rows["next_obs"])
+
+
+def test_missing_library_is_skipped_by_name(monkeypatch):
+    nobody = contenders.Contender("", "a_package_that_is_not_there", peers.Library)
+    monkeypatch.setitem(contenders.CONTENDERS, "nobody", nobody)
+    company = contenders.gather(8, names=["nobody"])
+    assert list(company.skipped) == ["nobody"]
+    assert "a_package_that_is_not_there" in company.skipped["nobody"]
+    assert [peer.name for peer in company.peers] == ["ceiling"]
+
+
+def test_all_peers_hold_a_full_buffer():
+    company = contenders.gather(1000, names=["ours", "cpprb"])
+    libraries = [peer for peer in company.peers if isinstance(peer, peers.Library)]
+    assert len(libraries) + len(company.skipped) == 2
+    for peer in libraries:
+        assert peer.uniform.get_stored_size() == peer.prioritized.get_stored_size() == 1000
+
+
+def run_small(*arguments):
+    return command.main(["buffers", "--capacity", "600", "--rounds", "2", *arguments])
+
+
+def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(buffers, "BATCH_SIZES", (4, 512))
+    record = tmp_path / "bench.json"
+    assert run_small("--json", str(record)) == 0
+    read = json.loads(record.read_text())
+    printed = capsys.readouterr().out
+    assert read["command"].endswith(f"bench buffers --capacity 600 --rounds 2 --json {record}")
+    assert read["machine"]["cores"] >= 1 and read["machine"]["processor"]
+    assert {"python", "numpy", "numba", "replay_tutorial", "cpprb"} <= set(read["versions"])
+    assert [row["operation"] for row in read["rows"]] == [case.operation for case in buffers.all_cases()]
+    for row in read["rows"]:
+        assert row["operation"] in printed
+        assert {"ours", "ceiling"} <= set(row["microseconds"])
+        ours = row["microseconds"]["ours"]
+        assert 0 < ours["lower"] <= ours["median"] <= ours["upper"]
+    if find_spec("cpprb") is not None:
+        assert all(row["ratios"]["cpprb"]["median"] > 0 for row in read["rows"])
+
+
+def test_table_goes_between_the_marks_and_nowhere_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(buffers, "all_cases", lambda: buffers.add_cases(None)[:1])
+    page = tmp_path / "README.md"
+    page.write_text(f"# Title\n\n{BEGIN}\nold figures\n{END}\n\nThe end.\n")
+    assert run_small("--markdown", str(page)) == 0
+    text = page.read_text()
+    assert text.startswith(f"# Title\n\n{BEGIN}\n| operation | ours, µs |")
+    assert text.endswith(f"{END}\n\nThe end.\n")
+    assert "old figures" not in text
+    assert "| add 1, uniform | " in text
+    assert "capacity 600" in text.lower()
+    assert run_small("--markdown", str(page)) == 0
+    assert page.read_text().count("| add 1, uniform | ") == 1, "writing twice replaces, it does not repeat"
+
+
+@pytest.mark.parametrize(
+    "text", ["no marks\n", f"{END}\n{BEGIN}\n", f"{BEGIN}\n{BEGIN}\n{END}\n", f"{BEGIN}\n"]
+)
+def test_page_without_its_marks_is_refused_and_left_as_it_was(tmp_path, text):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(ValueError, match="bench:begin"):
+        report.write_between_marks(page, "bench", "table\n")
+    assert page.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--rounds", "0"], ["--capacity", "100"], ["--capacity", "x"], ["chess"]]
+)
+def test_wrong_arguments_are_refused_by_name(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command.main(arguments)
+    assert stopped.value.code == 2
+    assert arguments[-1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *[(0.0, "0.0000"), (0.00123, "0.0012"), (0.0623, "0.0623"), (0.2104, "0.210"), (1.0, "1.00")],
+        *[(8.414, "8.41"), (27.04, "27.0"), (613.2, "613"), (12345.6, "12,346"), (-0.5, "-0.500")],
+    ],
+)
+def test_figures_have_three_digits(value, text):
+    assert report.figure(value) == text
+
+
+def test_no_record_may_hold_nan_which_is_no_json():
+    calls = [
+        call
+        for path in (PACKAGE / "bench").rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "json.dumps"
+    ]
+    assert len(calls) > 10
+    assert not [ast.unparse(call) for call in calls if "allow_nan=False" not in ast.unparse(call)]

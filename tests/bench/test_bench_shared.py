@@ -1,0 +1,149 @@
+"""The benchmarks of the shared buffers: small runs of each, and how they deal with what hangs."""
+
+import json
+import math
+import os
+import time
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import shared_rows
+
+from replay_tutorial.bench import command
+from replay_tutorial.bench.many_processes import crash, explorers, shared, storm
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="these benchmarks need fork: Linux or macOS")
+
+impatience = shared_rows.impatience
+CAPACITY = 40_000
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(shared, "WARM_UP", 0.05)
+    monkeypatch.setattr(shared, "EXPLORERS", (1,))
+    monkeypatch.setattr(storm, "SPEED_ROUNDS", 1)
+    monkeypatch.setattr(storm, "SPEED_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("name", list(shared.CONTENDERS))
+def test_every_contender_steps_while_rows_come(name, quick):
+    if name == "cpprb":
+        pytest.importorskip("cpprb")
+    steps, rows = shared.slot(shared.CONTENDERS[name], CAPACITY, 1, 0.3)
+    assert steps > 0 and rows > 0
+
+
+class Stuck(explorers.Shared):
+    def step(self, priorities):
+        time.sleep(60)
+
+
+def test_contender_that_hangs_is_ended_and_counted(quick, monkeypatch):
+    monkeypatch.setattr(shared, "PATIENCE", 1.0)
+    figures = shared.slot(
+        lambda capacity: Stuck(explorers.ours(capacity).buffer), CAPACITY, 1, 0.1, patience=0.5
+    )
+    assert all(math.isnan(figure) for figure in figures)
+
+
+def test_explorers_add_no_faster_than_their_rate(quick):
+    _, rows = shared.slot(explorers.ours, CAPACITY, 1, 1.0, rate=20_000.0)
+    assert 5_000 < rows < 21_000
+
+
+def beget(begun):
+    storm.lead_group()
+    explorers.context.Process(target=time.sleep, args=(60,)).start()
+    begun.send(os.getpid())
+    time.sleep(60)
+
+
+def start_group_and_die(begun):
+    explorers.context.Process(target=beget, args=(begun,)).start()
+    time.sleep(60)
+
+
+def test_a_group_ends_with_the_process_that_started_it():
+    ours, theirs = explorers.context.Pipe(duplex=False)
+    parent = explorers.context.Process(target=start_group_and_die, args=(theirs,))
+    parent.start()
+    leader = ours.recv()
+    os.killpg(leader, 0)
+    parent.kill()
+    parent.join()
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            os.killpg(leader, 0)
+        except ProcessLookupError:
+            break
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_ratios_leave_out_the_rounds_that_hung():
+    assert shared.spread_of(np.array([2.0, np.nan, 4.0])).median == 3.0
+    assert shared.spread_of(np.array([np.nan])) is None
+
+
+def test_contender_that_hangs_in_every_round_has_no_figures(tmp_path, monkeypatch, capsys):
+    def slot(make, capacity, count, seconds, *, rate):
+        return (math.nan, math.nan) if make is explorers.locked else (100.0, 5_000.0)
+
+    monkeypatch.setattr(shared, "slot", slot)
+    monkeypatch.setattr(shared, "EXPLORERS", (1,))
+    record = tmp_path / "shared.json"
+    arguments = ["--capacity", str(CAPACITY), "--rounds", "2", "--json", str(record)]
+    assert command.main(["shared", *arguments]) == 0
+    assert "| 1 | full lock | - | - | - | - | 2 |" in capsys.readouterr().out
+    (row,) = json.loads(record.read_text(), parse_constant=pytest.fail)["rows"]
+    assert row["steps"]["full lock"] is None and row["row_ratios"]["full lock"] is None
+    assert row["steps"]["Queue"]["median"] == 100.0
+
+
+def test_shared_is_measured_and_recorded(tmp_path, capsys, quick):
+    record = tmp_path / "shared.json"
+    arguments = ["--capacity", str(CAPACITY), "--rounds", "1", "--seconds", "0.1", "--json", str(record)]
+    assert command.main(["shared", *arguments]) == 0
+    read = json.loads(record.read_text())
+    printed = capsys.readouterr().out
+    assert [row["explorers"] for row in read["rows"]] == [1]
+    assert {"ours", "full lock", "Queue", "Manager"} <= set(read["rows"][0]["steps"])
+    assert "| 1 | full lock |" in printed
+    assert read["add"]["MPReplayBuffer / ReplayBuffer"]["median"] > 0
+    assert read["machine"]["cores"] >= 1 and "numba" in read["versions"]
+
+
+@pytest.mark.skipif(find_spec("cpprb") is None, reason="cpprb is not installed")
+def test_crash_is_recorded_for_both_and_ours_decides_the_status(tmp_path, capsys, quick, monkeypatch):
+    monkeypatch.setattr(crash, "PEER_PATIENCE", 1.0)
+    monkeypatch.setattr(crash, "ROW_BYTES", (40,))
+    record = tmp_path / "crash.json"
+    assert (
+        command.main(["crash", "--kills", "8", "--capacity", "50", "--peer", "cpprb", "--json", str(record)])
+        == 0
+    )
+    read = json.loads(record.read_text())
+    (ours,) = read["storms"]["ours"]
+    assert (ours["kills"], ours["torn"], ours["never_written"], ours["hung"]) == (8, 0, 0, False)
+    assert len(read["storms"]["cpprb"]) == 1
+    assert "Nothing happened to ours that must not. Shared memory: ours left none" in capsys.readouterr().out
+
+
+def test_damage_makes_the_exit_status_1(capsys, monkeypatch):
+    def torn(make, capacity, row_bytes, kills, *, patience, seed):
+        return storm.Outcome(capacity, row_bytes, kills=kills, torn=1)
+
+    monkeypatch.setattr(crash, "survive", torn)
+    assert crash.main(["--kills", "4"]) == 1
+    assert "DAMAGE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["crash", "shared"])
+def test_benchmark_has_help_of_its_own(name, capsys):
+    with pytest.raises(SystemExit) as end:
+        command.main([name, "--help"])
+    assert not end.value.code
+    assert f"bench {name}" in capsys.readouterr().out

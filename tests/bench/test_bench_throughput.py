@@ -1,0 +1,99 @@
+"""The throughput benchmark: its clocks, its record, and one real run of a second."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from replay_tutorial.__main__ import main
+from replay_tutorial.apex.config import preset
+from replay_tutorial.bench.training import throughput
+from replay_tutorial.bench.training.parts import Clocks, SoloActor, SoloLearner, profile
+from replay_tutorial.bench.training.throughput import Round, record_of, settings_of, table_of
+
+SMALL = replace(
+    preset("CartPole-v1"), capacity=2_000, hidden_sizes=(16,), publish_interval=2, record_interval=2
+)
+
+
+class Sleeper:
+    def sleep(self, seconds):
+        time.sleep(seconds)
+        return seconds
+
+
+def test_clock_measures_one_object_and_changes_no_result():
+    clocks, sleeper, other = Clocks(), Sleeper(), Sleeper()
+    clocks.put_on("sleep", sleeper, "sleep")
+    start = time.perf_counter()
+    assert [sleeper.sleep(0.02), other.sleep(0.01), sleeper.sleep(seconds=0.03)] == [0.02, 0.01, 0.03]
+    shares = clocks.shares_of(time.perf_counter() - start, count=2)
+    assert shares["sleep"] >= 25_000
+    assert shares["rest"] >= 5_000
+    assert clocks.seconds["sleep"] < time.perf_counter() - start - 0.01
+
+
+def test_parts_make_up_the_whole():
+    parts = profile(SMALL, seconds=0.5)
+    assert {"forward pass", "env.step", "fold", "first priorities", "add", "rest"} <= set(parts["actor"])
+    assert {"sample", "update", "priorities", "publish", "rest"} <= set(parts["learner"])
+    for each in parts.values():
+        # Each part was really called, and the clocks saw nearly everything.
+        assert all(microseconds > 0 for part, microseconds in each.items() if part != "rest")
+        assert each["rest"] < 0.5 * sum(each.values())
+
+
+def test_actor_and_learner_alone_wait_for_nobody():
+    actor, learner = SoloActor(SMALL), SoloLearner(SMALL)
+    steps, seconds = actor.play(0.3)
+    assert seconds < 1.0
+    # Ends of windows are held back, and an episode's end gives them free: about as many rows as steps.
+    assert 0.8 * steps <= actor.common.steps <= steps
+    updates, seconds = learner.learn(0.3)
+    assert seconds < 1.0
+    assert updates == learner.common.updates > 5
+
+
+def test_shares_are_taken_inside_their_rounds():
+    rounds = [
+        Round(raw_steps=100.0, solo_updates=10.0, runs={"wide open": (50.0, 9.0)}),
+        Round(raw_steps=1_000.0, solo_updates=100.0, runs={"wide open": (500.0, 90.0)}),
+    ]
+    run = record_of(SMALL, [], rounds, {})["runs"]["wide open"]
+    assert run["share_of_raw_steps"].median == run["share_of_raw_steps"].upper == 0.5
+    assert run["share_of_solo_updates"].lower == pytest.approx(0.9)
+    assert run["steps"].median == 275.0
+    assert run["samples_per_insert"].median == pytest.approx(9.0 * SMALL.batch_size / 50.0)
+
+
+def test_real_runs_are_measured_recorded_and_drawn(tmp_path, monkeypatch, capsys):
+    small = {
+        name: replace(config, hidden_sizes=(16,)) for name, config in settings_of("CartPole-v1", 1).items()
+    }
+    monkeypatch.setattr(throughput, "settings_of", lambda environment, actors: small)
+    page, file, chart = tmp_path / "page.md", tmp_path / "throughput.json", tmp_path / "throughput.svg"
+    page.write_text("<!-- throughput:begin -->\n<!-- throughput:end -->\n")
+    where = ["--json", str(file), "--chart", str(chart), "--markdown", str(page)]
+    assert main(["bench", "throughput", "--rounds", "1", "--seconds", "1", "--warm-up", "0.5", *where]) == 0
+    record = json.loads(file.read_text())
+    assert set(record["runs"]) == {"wide open", "the preset's ratio"}
+    for run in record["runs"].values():
+        assert all(np.isfinite(spread["median"]) for spread in run.values())
+        assert run["updates"]["median"] > 0
+    # The limiter's band is 500 rows wide, a few tenths of a second.
+    assert 1.0 < record["runs"]["the preset's ratio"]["samples_per_insert"]["median"] < 16.0
+    assert "</svg>" in chart.read_text()
+    assert "| the preset's ratio | 1 |" in page.read_text()
+    assert "µs of one step: pull weights" in capsys.readouterr().out
+    assert table_of(record_of(SMALL, [], [Round(1, 1, {})], {}), 1, 1.0)
+
+
+def test_runs_of_both_settings_never_end_by_themselves():
+    both = settings_of("CartPole-v1", None)
+    assert all(config.total_steps > 10**9 and config.solved_at > 500 for config in both.values())
+    assert both["wide open"].slack > 10**8
+    assert both["the preset's ratio"].slack == preset("CartPole-v1").slack
+    assert Path("runs") == both["wide open"].runs

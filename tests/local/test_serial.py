@@ -1,0 +1,210 @@
+"""Runs in one process: the same seed makes the same run, and a resumed run is as if it had never stopped."""
+
+import csv
+import os
+import shutil
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from replay_tutorial.__main__ import main
+from replay_tutorial.agents.environments import spaces_of
+from replay_tutorial.agents.evaluation import evaluate
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs.checkpoint import load_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.recorder import TIMES, Recorder
+from replay_tutorial.apex.runs.run import resume, train
+from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.apex.runs.setup import NothingToDo
+from replay_tutorial.local.shared_context import RunSeeds, make_common
+
+SHORT = {
+    "actors": 0,
+    "total_steps": 2_000,
+    "hidden_sizes": (16,),
+    "capacity": 700,  # so that the ring goes round
+    "replay_start": 300,
+    "batch_size": 16,
+    "publish_interval": 7,  # so that a checkpoint's weights differ from those of the mailbox
+    "evaluation_interval": 40,
+    "evaluation_episodes": 3,
+    "confirmation_episodes": 2,
+    "final_episodes": 3,
+    "record_interval": 10,
+    "progress": False,
+}
+
+
+def short(tmp_path, environment="CartPole-v1", **changes):
+    return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
+
+
+def records(path):
+    """The lines of a CSV file but for the columns of times."""
+    with path.open(newline="") as file:
+        return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
+
+
+def bits(state):
+    """All numbers in a state, in order."""
+    if isinstance(state, dict):
+        return [number for key in state for number in bits(state[key])]
+    if isinstance(state, list | tuple):
+        return [number for part in state for number in bits(part)]
+    if isinstance(state, torch.Tensor):
+        return [state.numpy().tobytes()]
+    if isinstance(state, np.ndarray) and state.dtype.names:
+        return [state[name].tobytes() for name in state.dtype.names]  # without what lies between them
+    return [state.tobytes() if isinstance(state, np.ndarray) else state]
+
+
+def assert_same(one, other):
+    """Two runs left the same behind: records, the best policy, and the last checkpoint."""
+    for name in ("progress.csv", "evaluations.csv"):
+        assert len(records(one / name)) > 5
+        assert records(one / name) == records(other / name), name
+    for load in (lambda run: torch.load(run / "policy.pt", weights_only=True), last_state):
+        assert bits(load(one)) == bits(load(other))
+    assert bits(last_replay(one)) == bits(last_replay(other))
+
+
+def last_replay(run):
+    """All rows of the last checkpoint, and how it goes on drawing."""
+    config = RunFolder.open(run).config()
+    common = make_common(config, spaces_of(config.environment), RunSeeds(config), 1)
+    common.replay.load(whole_checkpoints(run)[-1][1] / "replay.npz")
+    assert len(common.replay) == config.capacity
+    return [common.replay.get_all_transitions(), common.replay.sample(64), common.replay.get_next_index()]
+
+
+def last_state(run):
+    checkpoint = load_checkpoint(whole_checkpoints(run)[-1][1])
+    assert len(bits(checkpoint.agent)) > 20
+    assert len(bits(checkpoint.serial)) > 10
+    return list(checkpoint[1:])  # all but its path
+
+
+def test_same_seed_makes_the_same_run_and_another_one_another(tmp_path):
+    runs = [train(short(tmp_path, seed=seed)) for seed in (3, 3, 4)]
+    assert_same(runs[0].folder, runs[1].folder)
+    assert runs[0].evaluation.returns.tolist() == runs[1].evaluation.returns.tolist()
+    assert records(runs[0].folder / "progress.csv") != records(runs[2].folder / "progress.csv")
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", "Pendulum-v1"])
+def test_resumed_run_is_as_if_it_had_never_stopped(tmp_path, environment):
+    straight = train(short(tmp_path, environment, checkpoint_steps=300))
+    stopped = train(short(tmp_path, environment, total_steps=1_000))
+    assert 1_000 <= stopped.steps < 1_100
+    resumed = resume(stopped.folder, total_steps=2_000, progress=False)
+    assert resumed.folder == stopped.folder
+    assert resumed.steps == straight.steps
+    assert_same(straight.folder, resumed.folder)
+    assert resumed.evaluation.returns.tolist() == straight.evaluation.returns.tolist()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeypatch):
+    straight = train(short(tmp_path))
+    record = Recorder.record
+
+    def interrupted(recorder, message):
+        record(recorder, message)
+        if message.update == 50:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "record", interrupted)
+        stopped = train(short(tmp_path))
+    assert stopped.end == "interrupted"
+    assert stopped.evaluation is None
+    resumed = resume(stopped.folder, progress=False)
+    assert resumed.end == "budget spent"
+    assert_same(straight.folder, resumed.folder)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_final_evaluation_leaves_a_run_that_can_be_evaluated(
+    tmp_path, monkeypatch, capsys, number
+):
+    def interrupted(*arguments):
+        assert [signal.getsignal(caught) for caught in (signal.SIGINT, signal.SIGTERM)] != before
+        signal.raise_signal(number)
+        return evaluate(*arguments)
+
+    before = [signal.getsignal(caught) for caught in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr("replay_tutorial.apex.runs.run.evaluate", interrupted)
+    flags = ["--actors", "0", "--total-steps", "400", "--hidden-sizes", "16", "--replay-start", "300"]
+    status = main(["train", "CartPole-v1", *flags, "--runs", str(tmp_path), "--no-progress"])
+    (folder,) = tmp_path.iterdir()
+    told = capsys.readouterr().out
+    assert status == 130
+    assert "budget spent after" in told
+    assert told.endswith(f"python -m replay_tutorial evaluate {folder}\n")
+    assert (folder / "learning_curve.png").exists()
+    assert not (folder / "evaluation.json").exists()
+    assert main(["evaluate", str(folder), "--episodes", "2"]) == 0
+
+
+def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
+    straight = train(short(tmp_path))
+    record = Recorder.record
+
+    def crash(recorder, message):
+        record(recorder, message)
+        if message.step > 1_500:
+            raise MemoryError("crash")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Recorder, "record", crash)
+        with pytest.raises(MemoryError):
+            train(short(tmp_path, checkpoint_steps=700))
+    (crashed,) = set(tmp_path.iterdir()) - {straight.folder}
+    assert [path.name.split("_")[0] for _, path in whole_checkpoints(crashed)] == ["0001", "0002"]
+    resumed = resume(crashed, progress=False)
+    assert_same(straight.folder, resumed.folder)
+
+
+def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
+    stopped = train(short(tmp_path, total_steps=1_000, checkpoint_replay=False))
+    runs = []
+    for name in ("one", "other"):
+        shutil.copytree(stopped.folder, tmp_path / name)
+        runs.append(resume(tmp_path / name, total_steps=2_000, progress=False))
+    # 300 rows are collected before the first update; from then on each is sampled 4 times, by 16 a batch.
+    owed = (runs[0].steps - stopped.steps - 300) * 4.0 - (runs[0].updates - stopped.updates) * 16
+    assert 0 <= owed < 16
+    assert records(runs[0].folder / "progress.csv") == records(runs[1].folder / "progress.csv")
+
+
+def contents(folder):
+    """All files of a folder, byte by byte."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_spent_budget_is_refused_and_nothing_is_changed(tmp_path):
+    run = train(short(tmp_path, total_steps=400))
+    before = contents(run.folder)
+    # The last look, after the checkpoint, has chosen this policy: the checkpoint knows nothing of it.
+    assert not (whole_checkpoints(run.folder)[-1][1] / "policy.pt").exists()
+    assert run.folder / "policy.pt" in before
+    with pytest.raises(NothingToDo, match="--total-steps"):
+        resume(run.folder, progress=False)
+    assert contents(run.folder) == before
+
+
+def test_solved_run_goes_on_only_with_a_higher_bar(tmp_path):
+    run = train(short(tmp_path, solved_at=1.0))
+    assert run.end == "solved"
+    before = contents(run.folder)
+    for budget in (None, 10**6):
+        with pytest.raises(NothingToDo, match=r"is solved.*above 1 .*--solved-at"):
+            resume(run.folder, budget, progress=False)
+    assert contents(run.folder) == before
+    resumed = resume(run.folder, run.steps + 200, progress=False, solved_at=float("inf"))
+    assert resumed.end == "budget spent"
+    assert RunFolder.open(run.folder).config().solved_at == float("inf")

@@ -1,0 +1,269 @@
+"""The protocol of the shared ring: no order of operations breaks an invariant, and the kernels do what the model does.
+
+`protocol_model` visits every reachable state. That it can find what it looks for is shown by mutations: each takes one
+precaution out of the protocol, and must be caught by the invariant which that precaution serves.
+"""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import protocol_model
+import pytest
+from protocol_model import (
+    DEAD,
+    DONE,
+    JUDGE,
+    LOOK,
+    MUTATIONS,
+    NOTHING,
+    RESERVE,
+    Configuration,
+    Model,
+    State,
+    Writer,
+    explore,
+    held,
+    may_be_read,
+    published,
+)
+
+from replay_tutorial.shared.memory import SharedArrays
+from replay_tutorial.shared.processes import birth, in_one_word
+from replay_tutorial.shared.protocol import (
+    HELD,
+    INDEX_SHIFT,
+    NOBODY,
+    OWNER_COUNT,
+    read_row,
+    read_rows,
+    read_slots,
+    write_rows,
+)
+from replay_tutorial.shared.shared_ring import NEXT_INDEX, SharedRing, ring_specs
+
+CONFIGURATIONS = {
+    "rows one by one": Configuration(2, ((1, 1, 1), (1, 1, 1)), masses=False),
+    "rows in batches": Configuration(2, ((2, 1), (2,))),
+    "both killed": Configuration(2, ((1, 1), (1, 1)), crashes=2),
+    "one killed among many rows": Configuration(2, ((1, 1, 1), (1, 1)), crashes=1, masses=False),
+    "batches and a kill": Configuration(2, ((2,), (2, 1)), crashes=1, masses=False),
+    "a batch longer than the ring": Configuration(2, ((3,), (1, 1)), crashes=1),
+    "three slots": Configuration(3, ((2, 1), (2, 1)), masses=False),
+    "three slots and kills": Configuration(3, ((2,), (1, 1)), crashes=2),
+    "one slot": Configuration(1, ((1, 1), (1, 1)), crashes=2),
+    "a number is inherited": Configuration(2, ((2,), (1, 1)), crashes=1, heirs=1, masses=False),
+    "a number is inherited twice": Configuration(2, ((1, 1), (1,)), crashes=2, heirs=2, masses=False),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_reachable_state_keeps_the_invariants(name):
+    report = explore(Model(CONFIGURATIONS[name]))
+    assert report.violation is None, "\n".join((report.violation, *report.trail))
+    assert report.states > 1000  # it did go somewhere
+
+
+PLAIN = Configuration(2, ((1, 1), (1, 1)), masses=False)
+KILLS = PLAIN._replace(crashes=1)
+HEIRS = Configuration(2, ((1, 1), (1,)), crashes=1, heirs=1, heir_adds=(1, 1), masses=False)
+WITH_MASSES = PLAIN._replace(masses=True)
+
+explore_whole = functools.cache(lambda configuration: explore(Model(configuration)))
+
+CAUGHT = [
+    ("publish without release", PLAIN, "never-written row"),
+    ("publish without release", WITH_MASSES, "wrong mass"),
+    ("publish before the words", PLAIN, "never-written row"),
+    ("publish before the words", WITH_MASSES, "wrong mass"),
+    ("mass after publication", WITH_MASSES, "wrong mass"),
+    ("no fence after the swap", PLAIN, "torn row"),
+    ("no fence after the swap", WITH_MASSES, "wrong mass"),
+    ("first look without acquire", PLAIN, "torn row"),
+    ("no second look", PLAIN, "torn row"),
+    ("no fence before the second look", PLAIN, "torn row"),
+    ("second look before the words", PLAIN, "torn row"),
+    ("take what a living writer holds", PLAIN, "two living writers"),
+    ("held stamp without owner", PLAIN, "two living writers"),
+    ("number inherited without freeing", HEIRS, "lost slot"),
+    ("dead writers' slots are passed over", KILLS, "lost slot"),
+    ("no test for being lapped", PLAIN, "older row over a newer one"),
+    ("free by a store instead of a swap", HEIRS, "two living writers"),
+    ("wait for the holder", PLAIN, "waits for another"),
+]
+
+
+@pytest.mark.parametrize(("mutation", "configuration", "violation"), CAUGHT)
+def test_a_protocol_without_one_precaution_is_caught(mutation, configuration, violation):
+    assert explore_whole(configuration).violation is None
+    report = explore(Model(configuration, mutation))
+    assert violation in (report.violation or "nothing"), report
+    assert report.trail
+
+
+def test_every_mutation_is_tried():
+    assert {mutation for mutation, _, _ in CAUGHT} == set(MUTATIONS)
+    with pytest.raises(ValueError, match="no mutation"):
+        Model(PLAIN, "wrong name")
+
+
+def test_the_way_to_a_violation_is_told():
+    report = explore(Model(PLAIN, "no test for being lapped"))
+    steps = [line.split()[2] for line in report.trail if line.startswith("writer 0")]
+    assert steps[:2] == ["reserve", "look"]  # and then writer 1 does a whole lap
+
+
+# The kernels, beside the model.
+
+CAPACITY, ME, OTHER, KILLED = 2, 1, 2, 3
+INDEX = 4  # of the row to be written, in slot 0
+STAMPS = {
+    "never written": 0,
+    "the row of a lap ago": published(INDEX - CAPACITY),
+    "the row of two laps ago": published(INDEX - 2 * CAPACITY),
+    "held by another": held(INDEX - CAPACITY, OTHER),
+    "held by this process": held(INDEX - CAPACITY, ME),
+    "held by the dead": held(INDEX - CAPACITY, KILLED),
+    "held by nobody": held(INDEX - CAPACITY, NOBODY),
+    "a newer row": published(INDEX + CAPACITY),
+    "a newer row, held by another": held(INDEX + CAPACITY, OTHER),
+    "a newer row, held by nobody": held(INDEX + CAPACITY, NOBODY),
+    "this very index": published(INDEX),
+}
+every_stamp = pytest.mark.parametrize("stamp", STAMPS.values(), ids=STAMPS)
+
+
+def ring_arrays(stamp):
+    """Shared arrays with a stamp in slot 0, and slot 1 published."""
+    dtype = np.dtype([("words", np.uint64, 2)])
+    arrays = SharedArrays(ring_specs(CAPACITY, dtype))
+    arrays["stamps"][:] = stamp, published(INDEX - 1)
+    return arrays, dtype
+
+
+def model_state(stamp, writer):
+    """The same situation in the model."""
+    model = Model(Configuration(CAPACITY, ((1,), (1,), (1,))))
+    words = (NOTHING,) * 3 * CAPACITY
+    stamps = (stamp, published(INDEX - 1))
+    return model, State(
+        INDEX, stamps, words, (writer, Writer(LOOK, (), (INDEX + 1,)), Writer(DEAD)), None, 0, 0
+    )
+
+
+def run_alone(model, state, until):
+    """Let the first writer go on alone until it comes to one of these steps."""
+    while state.writers[0].step not in until:
+        state = next(iter(model.steps(state, 0)))
+    return state
+
+
+def words_in(arrays, slot):
+    """The words and the mass of a slot as the model has them: all are the row's index."""
+    values = [*arrays["rows"][slot].tolist(), arrays["masses"][slot]]
+    return tuple(int(value) - 1 for value in values)  # zero stands for NOTHING
+
+
+@every_stamp
+def test_write_rows_does_what_the_model_does(stamp):
+    arrays, _ = ring_arrays(stamp)
+    new_rows, new_masses = np.full((1, 2), INDEX + 1, np.uint64), np.full(1, INDEX + 1.0)
+    written = write_rows(
+        arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, INDEX, 0, ME
+    )
+    after = run_alone(*model_state(stamp, Writer(LOOK, (), (INDEX,))), (DONE, JUDGE))
+    assert written == (0 if after.writers[0].step == JUDGE else 1)
+    assert tuple(arrays["stamps"]) == after.stamps
+    assert words_in(arrays, 0) + words_in(arrays, 1) == after.words
+
+
+@pytest.fixture(scope="module")
+def dead_process():
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+@every_stamp
+def test_append_does_what_the_model_does(stamp, dead_process):
+    arrays, dtype = ring_arrays(stamp)
+    ring = SharedRing(arrays, dtype)
+    assert ring.owners.mine() == ME
+    parent = in_one_word(os.getppid(), birth(os.getppid()))
+    arrays["owners"][OTHER], arrays["owners"][KILLED] = parent, in_one_word(dead_process, 1)
+    arrays["counters"][NEXT_INDEX] = INDEX
+    model, state = model_state(stamp, Writer(RESERVE, (1,)))
+    after = run_alone(model, state, (DONE,))
+    index = ring.append(np.full((1, 2), INDEX + 1, np.uint64), np.full(1, INDEX + 1.0))
+    assert index == after.next_index - 1  # the row's own: a new one where it was passed over
+    assert arrays["counters"][NEXT_INDEX] == after.next_index
+    assert tuple(arrays["stamps"]) == after.stamps
+    # the model's row is its index; ours keeps its content where it is passed over and gets another
+    whole = [slot for slot in range(CAPACITY) if NOTHING not in after.words[3 * slot : 3 * slot + 3]]
+    assert [slot for slot in range(CAPACITY) if words_in(arrays, slot) == (INDEX,) * 3] == whole
+
+
+@every_stamp
+@pytest.mark.parametrize("oldest_index", [0, INDEX, INDEX + CAPACITY + 1])
+def test_what_may_be_read_is_read(stamp, oldest_index):
+    arrays, _ = ring_arrays(stamp)
+    arrays["rows"][:] = 7
+    index = (stamp >> INDEX_SHIFT) - 1
+    good = may_be_read(stamp) and index >= oldest_index
+    slot, copies, failed = np.zeros(1, np.int64), np.zeros((1, 2), np.uint64), np.empty(1, np.int64)
+    failures = read_slots(arrays["stamps"], arrays["rows"], slot, oldest_index, copies, failed)
+    assert (failures, copies.tolist()) == ((0, [[7, 7]]) if good else (1, [[0, 0]]))
+    for wanted in (INDEX, INDEX - CAPACITY):
+        failures = read_rows(
+            arrays["stamps"], arrays["rows"], slot, np.array([wanted]), oldest_index, copies, failed
+        )
+        assert failures == (0 if good and wanted == index else 1)
+
+
+def test_every_failure_is_listed():
+    arrays, _ = ring_arrays(held(2, OTHER))
+    slots, wanted = np.array([0, 1, 0, 1, 0]), np.full(5, INDEX - 1)
+    copies, failed = np.zeros((5, 2), np.uint64), np.empty(5, np.int64)
+    assert read_slots(arrays["stamps"], arrays["rows"], slots, 0, copies, failed) == 3
+    assert failed[:3].tolist() == [0, 2, 4]
+    failed[:] = 0
+    assert read_rows(arrays["stamps"], arrays["rows"], slots, wanted, 0, copies, failed) == 3
+    assert failed[:3].tolist() == [0, 2, 4]
+
+
+def test_the_parts_of_a_stamp_do_not_overlap():
+    assert protocol_model.OWNER_SHIFT + (OWNER_COUNT - 1).bit_length() == INDEX_SHIFT
+    stamp = held(INDEX, OWNER_COUNT - 1)
+    assert stamp & HELD and protocol_model.owner_of(stamp) == OWNER_COUNT - 1
+    assert (stamp >> INDEX_SHIFT) - 1 == INDEX
+    greatest = 2 ** (63 - INDEX_SHIFT) - 2
+    assert held(greatest, OWNER_COUNT - 1) == np.iinfo(np.int64).max
+    arrays, _ = ring_arrays(published(greatest - CAPACITY))
+    new_rows, new_masses = np.ones((1, 2), np.uint64), np.ones(1)
+    assert write_rows(
+        arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, greatest, 0, OWNER_COUNT - 1
+    )
+    assert arrays["stamps"][greatest % CAPACITY] == published(greatest)
+
+
+def machine_orders(function):
+    """The memory orders in the optimized code of a kernel, without the runtime's own functions."""
+    compiled = numba.njit(function.signatures[0], nogil=True, error_model="numpy")(function.py_func)
+    code = compiled.inspect_llvm(compiled.signatures[0])
+    parts = [part.partition("\n}")[0] for part in code.split("\ndefine ")[1:]]
+    own = [part for part in parts if "@NRT_" not in part.partition("(")[0]]
+    orders = "fence release|fence acquire|load atomic|store atomic|cmpxchg"
+    return re.findall(orders, "\n".join(own))
+
+
+def test_the_orders_of_the_model_are_in_the_machine_code():
+    # x86-64 would forgive their loss, so no run on it could tell
+    assert set(machine_orders(write_rows)) == {"load atomic", "cmpxchg", "fence release", "store atomic"}
+    reading = machine_orders(read_row)
+    assert set(reading) == {"load atomic", "fence acquire"}
+    assert reading.count("load atomic") >= 2

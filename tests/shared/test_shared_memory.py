@@ -1,0 +1,214 @@
+"""Shared memory leaves nothing behind, and a child loads the kernels that its parent has compiled."""
+
+import gc
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shared_rows
+from places import ROOT
+from shared_rows import (
+    PATIENCE,
+    add_rows,
+    assert_whole,
+    every_buffer,
+    every_start_method,
+    in_child,
+    row_fields,
+    rows_of,
+)
+
+from replay_tutorial import MPPrioritizedReplayBuffer
+from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays
+
+impatience = shared_rows.impatience
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def test_arrays_are_zero_apart_and_shaped_as_asked():
+    specs = {"counters": ((3,), np.dtype(np.int64)), "rows": ((5, 7), np.dtype(np.uint8))}
+    arrays = SharedArrays(specs)
+    for name, (shape, dtype) in specs.items():
+        assert arrays[name].shape == shape
+        assert arrays[name].dtype == dtype
+        assert not arrays[name].any()
+    arrays["counters"][:] = -1
+    assert not arrays["rows"].any()
+    starts = [arrays[name].__array_interface__["data"][0] for name in specs]
+    assert all(start % CACHE_LINE == 0 for start in starts)
+
+
+def set_and_tell(arrays, answers):
+    arrays["numbers"][3] = 7
+    answers.put(arrays["numbers"].tolist())
+
+
+@every_start_method
+def test_both_sides_see_what_the_other_wrote(start_method):
+    context = multiprocessing.get_context(start_method)
+    arrays = SharedArrays({"numbers": ((5,), np.dtype(np.int64))})
+    arrays["numbers"][1] = 5
+    assert in_child(context, set_and_tell, arrays) == [0, 5, 0, 7, 0]
+    assert arrays["numbers"].tolist() == [0, 5, 0, 7, 0]
+
+
+def shared_memory_in_use():
+    """The buffers' memory that this process has mapped or open (Linux)."""
+    maps = re.findall(r"memfd:replay_tutorial\S*", Path("/proc/self/maps").read_text())
+    handles = [os.readlink(handle) for handle in Path("/proc/self/fd").iterdir() if handle.is_symlink()]
+    return maps + [name for name in handles if "memfd:replay_tutorial" in name]
+
+
+@linux_only
+@pytest.mark.parametrize("ending", ["close", "forget"])
+@every_start_method
+@every_buffer
+def test_memory_is_given_back_by_closing_or_forgetting_the_buffer(buffer_class, start_method, ending):
+    context = multiprocessing.get_context(start_method)
+    gc.collect()
+    before = len(shared_memory_in_use())
+    buffer = buffer_class(1000, row_fields(), ctx=context)
+    in_child(context, add_rows, buffer, 1, 0, 5)
+    batch = buffer.sample(4)
+    assert len(shared_memory_in_use()) > before
+    if ending == "close":
+        buffer.close()
+    else:
+        del buffer
+        gc.collect()
+    assert len(shared_memory_in_use()) == before
+    assert_whole(batch)
+
+
+@every_buffer
+def test_closed_buffer_says_so(buffer_class):
+    with buffer_class(8, row_fields()) as buffer:
+        buffer.add(**rows_of(1, 0, 8))
+    buffer.close()
+    calls = [
+        lambda: buffer.add(**rows_of(1, 0, 1)),
+        lambda: buffer.sample(1),
+        buffer.get_all_transitions,
+        buffer.get_stored_size,
+        buffer.clear,
+    ]
+    if buffer_class is MPPrioritizedReplayBuffer:
+        calls += [lambda: buffer.update_priorities([0], [1.0]), buffer.get_max_priority]
+    for call in calls:
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def add_and_close(buffer, answers):
+    buffer.add(**rows_of(1, 0, 3))
+    buffer.close()
+    answers.put("closed")
+
+
+@every_start_method
+@every_buffer
+def test_closing_in_a_child_leaves_the_parents_buffer_as_it_is(buffer_class, start_method):
+    context = multiprocessing.get_context(start_method)
+    with buffer_class(8, row_fields(), ctx=context) as buffer:
+        assert in_child(context, add_and_close, buffer) == "closed"
+        assert_whole(buffer.sample(4))
+        assert buffer.add(**rows_of(1, 3, 1)) == 3
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import multiprocessing
+    import os
+    import re
+    import signal
+    import sys
+    from pathlib import Path
+
+    import numba.core.event
+    import numpy as np
+
+    compiled = numba.core.event.RecordingListener()
+    numba.core.event.register("numba:compile", compiled)
+
+    from replay_tutorial import MPPrioritizedReplayBuffer
+
+
+    def use(buffer, answers):
+        buffer.add(obs=np.ones((10, 4)))
+        batch = buffer.sample(4)
+        buffer.update_priorities(batch["indexes"], np.ones(4))
+        answers.put(len(compiled.buffer))
+
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context(sys.argv[1])
+        buffer = MPPrioritizedReplayBuffer(100, {"obs": {"shape": 4}}, ctx=context)
+        answers = context.SimpleQueue()
+        child = context.Process(target=use, args=(buffer, answers))
+        child.start()
+        print(answers.get())
+        child.join()
+        print(*set(re.findall(r"/dev/shm/\\S+", Path("/proc/self/maps").read_text())), flush=True)
+        if sys.argv[2] == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        sys.exit(child.exitcode)
+    """
+)
+
+
+def run_program(folder, start_method, ending, **environment):
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, str(program), start_method, ending],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+def names_left_by(finished):
+    return [name for name in finished.stdout.splitlines()[1].split() if Path(name).exists()]
+
+
+@linux_only
+@every_start_method
+def test_program_ends_without_a_warning_or_a_leak(tmp_path, start_method):
+    finished = run_program(tmp_path, start_method, "normal")
+    assert finished.stderr == ""
+    assert finished.returncode == 0
+    assert names_left_by(finished) == []
+
+
+@linux_only
+def test_killed_program_leaves_nothing_in_shared_memory(tmp_path):
+    finished = run_program(tmp_path, "spawn", "killed")
+    assert finished.returncode < 0
+    until = time.monotonic() + 10
+    while names_left_by(finished) and time.monotonic() < until:
+        time.sleep(0.05)  # multiprocessing's own tracker removes the lock's name
+    assert names_left_by(finished) == []
+
+
+@linux_only
+def test_child_loads_what_its_parent_has_compiled(tmp_path):
+    cache = tmp_path / "cache"
+    cold = run_program(tmp_path, "spawn", "normal", NUMBA_CACHE_DIR=str(cache))
+    assert cold.returncode == 0, cold.stderr
+    assert cold.stdout.splitlines()[0] == "0", "the child compiled"
+    kernels = {file: file.stat().st_mtime_ns for file in cache.rglob("*.nb*")}
+    assert kernels, "the parent left its kernels in the cache"
+    warm = run_program(tmp_path, "spawn", "normal", NUMBA_CACHE_DIR=str(cache))
+    assert warm.stdout.splitlines()[0] == "0", "the child compiled"
+    assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.nb*")} == kernels

@@ -1,0 +1,187 @@
+"""Processes are killed and stopped at random moments: nothing hangs, nothing is torn, nothing is lost for good."""
+
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import shared_rows
+from scipy import stats
+from shared_rows import PATIENCE, SIGNIFICANCE, answer
+
+from replay_tutorial.bench.many_processes import storm
+from replay_tutorial.bench.many_processes.checked_rows import CheckedRows, Faults
+from replay_tutorial.bench.many_processes.crash import memory_left, memory_names
+from replay_tutorial.bench.many_processes.storm import WatchedBuffer, survive, write_for_ever
+from replay_tutorial.shared.protocol import HELD
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="needs fork, SIGKILL and SIGSTOP: Linux or macOS"
+)
+
+impatience = shared_rows.impatience
+
+
+@contextmanager
+def killed_at_the_end(target, *arguments):
+    """Runs a process that never ends by itself."""
+    process = multiprocessing.get_context("fork").Process(target=target, args=arguments, daemon=True)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("row_bytes", [40, 16 * 1024])
+@pytest.mark.parametrize("capacity", [7, 1000])
+def test_buffer_outlives_a_storm(capacity, row_bytes, monkeypatch):
+    monkeypatch.setattr(storm, "SPEED_ROUNDS", 2)
+    before = memory_names()
+    outcome = survive(WatchedBuffer, capacity, row_bytes, 40, patience=30.0, seed=capacity + row_bytes)
+    assert outcome.good, outcome
+    assert outcome.kills == 40 and outcome.stops > 0 and outcome.samples > 40
+    assert (outcome.torn, outcome.never_written, outcome.held_after_lap) == (0, 0, 0)
+    assert outcome.speed_ratio is not None and outcome.speed_ratio > 0.2  # machines are noisy; a leak is not
+    assert memory_left(before) == []
+
+
+def tear(batch):
+    batch["obs"][3, -1] += 1
+
+
+def forget(batch):
+    batch["number"][3] = 0
+
+
+@pytest.mark.parametrize(
+    ("harm", "faults"), [(tear, Faults(torn=1, never_written=0)), (forget, Faults(torn=0, never_written=1))]
+)
+def test_storm_would_see_a_torn_and_a_never_written_row(harm, faults):
+    rows = CheckedRows(row_bytes=40)
+    batch = rows.make(writer=2, first=1000, count=8)
+    assert rows.check(batch) == Faults(0, 0)
+    harm(batch)
+    assert rows.check(batch) == faults
+
+
+class Hanging:
+    def __init__(self, *_):
+        pass
+
+    def add(self, **_):
+        pass
+
+    def sample(self, _):
+        time.sleep(PATIENCE)
+
+
+def test_buffer_that_hangs_is_found_out():
+    outcome = survive(Hanging, 7, 40, 1, patience=0.5, seed=0)
+    assert outcome.hung and not outcome.good
+
+
+def masses_by_index(buffer):
+    """Index → mass, of every row in the sampler's tree."""
+    draw = buffer._draw
+    slots = np.flatnonzero(draw.known >= 0)
+    leaves = draw.tree.leaves
+    return dict(zip(draw.known[slots].tolist(), leaves[slots].tolist(), strict=True))
+
+
+def sample_and_tell(buffer, answers):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        batch = buffer.sample(16)
+        buffer.update_priorities(batch["indexes"], rng.exponential(size=16))
+    answers.put(masses_by_index(buffer))
+    time.sleep(PATIENCE)
+
+
+@pytest.mark.parametrize("capacity", [7, 1000])
+def test_next_sampler_has_the_tree_of_the_one_that_was_killed(capacity):
+    rows = CheckedRows(row_bytes=40)
+    buffer = WatchedBuffer(capacity, rows.env_dict)
+    buffer.add(**rows.make(1, 0, capacity + 3), priorities=np.arange(capacity + 3) + 0.5)
+    answers = multiprocessing.get_context("fork").Queue()
+    with killed_at_the_end(sample_and_tell, buffer, answers) as sampler:
+        told = answer(answers, [sampler])
+        with pytest.raises(RuntimeError, match=f"Process {sampler.pid} is this buffer's sampler"):
+            buffer.sample(4)
+        with pytest.raises(RuntimeError, match="only one"):
+            buffer.update_priorities(np.array([3]), np.array([1.0]))
+    assert rows.check(buffer.sample(16)) == Faults(0, 0)
+    assert set(told) == set(range(3, capacity + 3))
+    assert masses_by_index(buffer) == told
+
+
+def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
+    rows, capacity = CheckedRows(row_bytes=256 * 1024), 7
+    buffer = WatchedBuffer(capacity, rows.env_dict)
+    buffer.add(**rows.make(1, 0, capacity), priorities=np.ones(capacity))
+    with killed_at_the_end(write_for_ever, buffer, rows, 2, 5) as writer:
+
+        def stopped_inside():
+            os.kill(writer.pid, signal.SIGSTOP)
+            os.waitpid(writer.pid, os.WUNTRACED)  # it stands still from here on
+            if buffer.holds(writer.pid):
+                return True
+            os.kill(writer.pid, signal.SIGCONT)
+            return False
+
+        wait_until(stopped_inside)
+        (slot,) = np.flatnonzero(buffer._ring.stamps & HELD)
+        stamp = int(buffer._ring.stamps[slot])
+        for lap in range(5):
+            buffer.add(**rows.make(3, lap * capacity, capacity), priorities=np.ones(capacity))
+            assert rows.check(buffer.sample(32)) == Faults(0, 0)
+        assert buffer.held() == 1 and buffer._ring.stamps[slot] == stamp, "nobody touched what it holds"
+        assert len(set(buffer.sample(200)["indexes"] % capacity)) == capacity - 1
+        os.kill(writer.pid, signal.SIGCONT)
+        wait_until(lambda: buffer._ring.stamps[slot] != stamp)
+        assert writer.is_alive()
+        assert rows.check(buffer.sample(32)) == Faults(0, 0)
+    buffer.add(**rows.make(4, 0, 2 * capacity), priorities=np.ones(2 * capacity))
+    assert buffer.held() == 0
+    assert len(set(buffer.sample(200)["indexes"] % capacity)) == capacity
+
+
+GROUP_PRIORITIES = np.array([1.0, 2.0, 3.0, 5.0, 8.0])
+
+
+def write_groups(buffer, rows, writer):
+    """Adds rows whose priority follows from their number, so that the whole buffer's shares stay the same."""
+    first = 0
+    while True:
+        number = np.arange(first, first + 20) + 1
+        buffer.add(**rows.make(writer, first, 20), priorities=GROUP_PRIORITIES[number % 5])
+        first += 20
+
+
+def test_draws_follow_the_masses_while_writers_replace_the_rows():
+    rows = CheckedRows(row_bytes=40)
+    buffer = WatchedBuffer(2000, rows.env_dict, alpha=1.0, eps=0.0, seed=4)
+    number = np.arange(2000) + 1
+    buffer.add(**rows.make(1, 0, 2000), priorities=GROUP_PRIORITIES[number % 5])
+    with killed_at_the_end(write_groups, buffer, rows, 2), killed_at_the_end(write_groups, buffer, rows, 3):
+        wait_until(lambda: buffer.get_next_index() > 4000)
+        # A batch of one is drawn from the whole total: independent draws, as the test supposes.
+        batches = [buffer.sample(1) for _ in range(10_000)]
+        laps = buffer.get_next_index() // 2000
+    drawn = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    assert rows.check(drawn) == Faults(0, 0)
+    assert laps > 20, "the writers were at work all the time"
+    observed = np.bincount(drawn["number"][:, 0] % 5, minlength=5)
+    expected = GROUP_PRIORITIES / GROUP_PRIORITIES.sum() * len(batches)
+    assert stats.chisquare(observed, expected).pvalue > SIGNIFICANCE

@@ -18,7 +18,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
 BUFFERS = [MPReplayBuffer, MPPrioritizedReplayBuffer]
 WIDTH = 8
-PATIENCE = 120  # seconds; a test that waits longer hangs
+POLL_SECONDS = 120  # seconds; a test that waits longer hangs
 SIGNIFICANCE = 1e-4  # of every chi-square test: one false alarm in ten thousand runs
 
 every_start_method = pytest.mark.parametrize("start_method", START_METHODS)
@@ -68,10 +68,10 @@ def impatience():
         return
 
     def give_up(*_):
-        raise TimeoutError(f"hung for {PATIENCE} seconds")
+        raise TimeoutError(f"hung for {POLL_SECONDS} seconds")
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(PATIENCE)
+    signal.alarm(POLL_SECONDS)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -86,7 +86,7 @@ def running(context, target, arguments):
     try:
         yield processes
         for process in processes:
-            process.join(PATIENCE)
+            process.join(POLL_SECONDS)
         assert [process.exitcode for process in processes] == [0] * len(processes)
     finally:
         for process in processes:
@@ -96,7 +96,7 @@ def running(context, target, arguments):
 
 def answer(answers, processes):
     """The next answer of the processes; if one of them dies instead, that is told at once."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + POLL_SECONDS
     while time.monotonic() < deadline:
         try:
             return answers.get(timeout=0.2)
@@ -104,7 +104,7 @@ def answer(answers, processes):
             assert all(process.exitcode in (None, 0) for process in processes), (
                 "a process died without an answer"
             )
-    raise TimeoutError(f"no answer in {PATIENCE} seconds")
+    raise TimeoutError(f"no answer in {POLL_SECONDS} seconds")
 
 
 def in_child(context, target, *arguments):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from replay_tutorial.agents.dpg import ActorCritic, DPGAgent, DPGPolicy
-from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_ladder
+from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_schedule
 from replay_tutorial.agents.environments import Spaces, UnsupportedEnvironment
 from replay_tutorial.agents.networks import CriticNetwork, DuelingNetwork, PolicyNetwork
 from replay_tutorial.agents.td_error import Rows, Update
@@ -32,8 +32,8 @@ class Agent(Protocol):
         """Learn from sampled rows, as the replay gave them or as tensors, and their importance weights float32[B]."""
         ...
 
-    def weights(self) -> NDArray[np.float32]:
-        """Return a copy of all that a policy needs: float32[weight_count of the policy]."""
+    def parameters(self) -> NDArray[np.float32]:
+        """Return a copy of all that a policy needs: float32[parameter_count of the policy]."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -48,10 +48,10 @@ class Agent(Protocol):
 class Policy(Protocol):
     """The actors' and evaluators' side, always on the processor: a copy of what acts and of what judges."""
 
-    weight_count: int  # the length of the vector of weights
+    parameter_count: int  # the length of the vector of weights
 
-    def set_weights(self, vector: NDArray[np.float32]) -> None:
-        """Take over what `Agent.weights` returned."""
+    def set_parameters(self, vector: NDArray[np.float32]) -> None:
+        """Take over what `Agent.parameters` returned."""
         ...
 
     def act(
@@ -147,7 +147,7 @@ def learner_device(config: Config) -> str:
     return config.device
 
 
-def exploration_ladder(config: Config) -> NDArray[np.float64]:
+def exploration_schedule(config: Config) -> NDArray[np.float64]:
     """Return how curious each environment of all actors is: float64[config.environment_count].
 
     For DQN that is ε, different for each; for DPG the same σ for all, as in the paper: noise is added to the policy's
@@ -155,4 +155,4 @@ def exploration_ladder(config: Config) -> NDArray[np.float64]:
     """
     if config.agent == "dpg":
         return np.full(config.environment_count, config.noise)
-    return epsilon_ladder(config.environment_count, config.epsilon_base, config.epsilon_exponent)
+    return epsilon_schedule(config.environment_count, config.epsilon_base, config.epsilon_exponent)

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from replay_tutorial.agents.networks import get_weights, set_weights, weight_count
+from replay_tutorial.agents.networks import get_parameters, parameter_count, set_parameters
 from replay_tutorial.agents.td_error import Batch, Rows, Update, priorities_of, weighted_loss
 
 
@@ -71,16 +71,16 @@ class DPGPolicy:
     """What an actor or an evaluator has of the agent: a policy that acts, and a critic that judges rows.
 
     Args:
-        networks: Of the shapes of the agent's; their weights come by `set_weights`.
+        networks: Of the shapes of the agent's; their weights come by `set_parameters`.
     """
 
     def __init__(self, networks: ActorCritic) -> None:
         self.networks = networks
-        self.weight_count = weight_count(networks)
+        self.parameter_count = parameter_count(networks)
 
-    def set_weights(self, vector: NDArray[np.float32]) -> None:
+    def set_parameters(self, vector: NDArray[np.float32]) -> None:
         """Take over what `DPGAgent.weights` returned."""
-        set_weights(self.networks, vector)
+        set_parameters(self.networks, vector)
 
     def act(
         self,
@@ -179,9 +179,9 @@ class DPGAgent:
         }
         return Update(priorities_of(errors), metrics)
 
-    def weights(self) -> NDArray[np.float32]:
+    def parameters(self) -> NDArray[np.float32]:
         """Return a copy of the policy's and the critic's weights: all that a `DPGPolicy` needs."""
-        return get_weights(self.online)
+        return get_parameters(self.online)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that decides how learning goes on; the arrays are the agent's own, not copies."""

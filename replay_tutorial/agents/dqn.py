@@ -21,17 +21,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from replay_tutorial.agents.networks import get_weights, greedy_actions, set_weights, weight_count
+from replay_tutorial.agents.networks import get_parameters, greedy_actions, parameter_count, set_parameters
 from replay_tutorial.agents.td_error import Batch, Rows, Update, priorities_of, weighted_loss
 
 
-def epsilon_ladder(count: int, base: float = 0.4, exponent: float = 7.0) -> NDArray[np.float64]:
+def epsilon_schedule(count: int, base: float = 0.4, exponent: float = 7.0) -> NDArray[np.float64]:
     """Return how often each of `count` environments acts at random: float64[count], from curious to greedy.
 
     A ladder of one rung has the first one's ε.
 
     Example:
-        >>> epsilon_ladder(3).round(4).tolist()
+        >>> epsilon_schedule(3).round(4).tolist()
         [0.4, 0.0162, 0.0007]
     """
     rungs = np.arange(count) / max(1, count - 1)  # i / (N - 1), and 0 for N = 1
@@ -69,16 +69,16 @@ class DQNPolicy:
     """What an actor or an evaluator has of the agent: a copy of the online network.
 
     Args:
-        network: Of the shape of the agent's; its weights come by `set_weights`.
+        network: Of the shape of the agent's; its weights come by `set_parameters`.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
-        self.weight_count = weight_count(network)
+        self.parameter_count = parameter_count(network)
 
-    def set_weights(self, vector: NDArray[np.float32]) -> None:
+    def set_parameters(self, vector: NDArray[np.float32]) -> None:
         """Take over what `DQNAgent.weights` returned."""
-        set_weights(self.network, vector)
+        set_parameters(self.network, vector)
 
     def act(
         self,
@@ -159,9 +159,9 @@ class DQNAgent:
         metrics = {"td_loss": loss.item(), "q_values": predicted.detach().mean().item()}
         return Update(priorities_of(errors), metrics)
 
-    def weights(self) -> NDArray[np.float32]:
+    def parameters(self) -> NDArray[np.float32]:
         """Return a copy of the online network's weights: all that a `DQNPolicy` needs."""
-        return get_weights(self.online)
+        return get_parameters(self.online)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that decides how learning goes on; the arrays are the agent's own, not copies."""

@@ -39,7 +39,7 @@ class Evaluation(NamedTuple):
         return float(self.returns.std(ddof=1) / np.sqrt(len(self.returns)))
 
     @property
-    def surely(self) -> float:
+    def lower_bound(self) -> float:
         """The mean less three standard errors: what is left when luck is taken off."""
         return self.mean - 3.0 * self.standard_error
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
-class Eyes(nn.Module):
+class Torso(nn.Module):
     """The first part of every network: from observations to features, numbers around 0.
 
     A flat observation is only converted. A picture goes through the three convolutions that have been usual since
@@ -35,9 +35,9 @@ class Eyes(nn.Module):
 
     def __init__(self, observation_shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.sees_pictures = len(observation_shape) == 3
+        self.is_image = len(observation_shape) == 3
         self.layers = nn.Sequential()
-        if self.sees_pictures:
+        if self.is_image:
             self.layers = nn.Sequential(
                 *(nn.Conv2d(observation_shape[0], 32, kernel_size=8, stride=4), nn.ReLU()),
                 *(nn.Conv2d(32, 64, kernel_size=4, stride=2), nn.ReLU()),
@@ -68,7 +68,7 @@ class DuelingNetwork(nn.Module):
     pictures, as in the paper.
 
     Args:
-        observation_shape: See `Eyes`.
+        observation_shape: See `Torso`.
         action_count: Number of discrete actions.
         hidden_sizes: Width of each hidden layer, at least one.
 
@@ -82,10 +82,10 @@ class DuelingNetwork(nn.Module):
         self, observation_shape: tuple[int, ...], action_count: int, hidden_sizes: Sequence[int]
     ) -> None:
         super().__init__()
-        eyes = Eyes(observation_shape)
-        sizes = [eyes.feature_count, *hidden_sizes]
-        shared, own = (sizes[:1], sizes) if eyes.sees_pictures else (sizes, sizes[-1:])
-        self.trunk = nn.Sequential(eyes, hidden_layers(shared))
+        torso = Torso(observation_shape)
+        sizes = [torso.feature_count, *hidden_sizes]
+        shared, own = (sizes[:1], sizes) if torso.is_image else (sizes, sizes[-1:])
+        self.trunk = nn.Sequential(torso, hidden_layers(shared))
         self.value_head = nn.Sequential(hidden_layers(own), nn.Linear(own[-1], 1))
         self.advantage_head = nn.Sequential(hidden_layers(own), nn.Linear(own[-1], action_count))
 
@@ -103,7 +103,7 @@ class PolicyNetwork(nn.Module):
     """π(s): one action, numbers from -1 to 1.
 
     Args:
-        observation_shape: See `Eyes`.
+        observation_shape: See `Torso`.
         action_size: Numbers in one action.
         hidden_sizes: Width of each hidden layer, at least one.
     """
@@ -112,10 +112,10 @@ class PolicyNetwork(nn.Module):
         self, observation_shape: tuple[int, ...], action_size: int, hidden_sizes: Sequence[int]
     ) -> None:
         super().__init__()
-        eyes = Eyes(observation_shape)
+        torso = Torso(observation_shape)
         self.layers = nn.Sequential(
-            eyes,
-            hidden_layers([eyes.feature_count, *hidden_sizes]),
+            torso,
+            hidden_layers([torso.feature_count, *hidden_sizes]),
             nn.Linear(hidden_sizes[-1], action_size),
             nn.Tanh(),
         )
@@ -129,7 +129,7 @@ class CriticNetwork(nn.Module):
     """Q(s, a) of one action, which is an input beside the observation's features.
 
     Args:
-        observation_shape: See `Eyes`.
+        observation_shape: See `Torso`.
         action_size: Numbers in one action.
         hidden_sizes: Width of each hidden layer, at least one.
     """
@@ -138,15 +138,15 @@ class CriticNetwork(nn.Module):
         self, observation_shape: tuple[int, ...], action_size: int, hidden_sizes: Sequence[int]
     ) -> None:
         super().__init__()
-        self.eyes = Eyes(observation_shape)
+        self.torso = Torso(observation_shape)
         self.layers = nn.Sequential(
-            hidden_layers([self.eyes.feature_count + action_size, *hidden_sizes]),
+            hidden_layers([self.torso.feature_count + action_size, *hidden_sizes]),
             nn.Linear(hidden_sizes[-1], 1),
         )
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Return Q(s, a) for observations [batch, ...] and actions [batch, action_size]: float32[batch]."""
-        return self.layers(torch.cat([self.eyes(observations), actions], dim=1)).squeeze(1)
+        return self.layers(torch.cat([self.torso(observations), actions], dim=1)).squeeze(1)
 
 
 def greedy_actions(network: nn.Module, observations: NDArray[Any]) -> NDArray[np.int64]:
@@ -156,26 +156,26 @@ def greedy_actions(network: nn.Module, observations: NDArray[Any]) -> NDArray[np
         return q_values.argmax(dim=1).numpy()
 
 
-def weight_count(network: nn.Module) -> int:
+def parameter_count(network: nn.Module) -> int:
     """Return how many numbers the network's weights are."""
     return sum(weights.numel() for weights in network.parameters())
 
 
-def get_weights(network: nn.Module) -> NDArray[np.float32]:
-    """Return a copy of all weights, one after the other: float32[weight_count]."""
+def get_parameters(network: nn.Module) -> NDArray[np.float32]:
+    """Return a copy of all weights, one after the other: float32[parameter_count]."""
     # A copy: the vector may be read by another process while this network goes on learning.
     return np.concatenate([weights.detach().cpu().numpy().ravel() for weights in network.parameters()])
 
 
-def set_weights(network: nn.Module, vector: NDArray[np.float32]) -> None:
-    """Copy a vector made by `get_weights` into a network of the same shape.
+def set_parameters(network: nn.Module, vector: NDArray[np.float32]) -> None:
+    """Copy a vector made by `get_parameters` into a network of the same shape.
 
     Raises:
-        ValueError: If the vector's length isn't the network's `weight_count`; nothing is changed.
+        ValueError: If the vector's length isn't the network's `parameter_count`; nothing is changed.
     """
-    if vector.shape != (weight_count(network),):
+    if vector.shape != (parameter_count(network),):
         raise ValueError(
-            f"set_weights got shape {vector.shape}, the network has ({weight_count(network)},). "
+            f"set_parameters got shape {vector.shape}, the network has ({parameter_count(network)},). "
             "Both sides must build it with the same hidden sizes and spaces."
         )
     start = 0

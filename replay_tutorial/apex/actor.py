@@ -2,7 +2,7 @@
 
 It is curious to its own degree, so that all actors together see many kinds of states. It folds its steps into n-step
 rows, gives each row its first priority by its own copy, and sends them by the run, not one by one. So the replay never
-holds a row that nobody has judged, and is rarely disturbed.
+holds a row that nobody has evaluated, and is rarely disturbed.
 
 An open episode can't be copied out of an environment, but it can be lived again: it is its first seed and its actions.
 So every episode begins with a seed of its own, and an actor's state holds both. Only a run in one process has a use for
@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial import fields_from_spaces
-from replay_tutorial.agents.agent import exploration_ladder, make_policy
+from replay_tutorial.agents.agent import exploration_schedule, make_policy
 from replay_tutorial.agents.atari import GAME_OVER, SCORE
 from replay_tutorial.agents.environments import make_environment, playable
 from replay_tutorial.apex.messages import Episodes, Note
-from replay_tutorial.local.shared_context import PATIENCE, Common, Tell, n_step_windows
-from replay_tutorial.local.worker import be_a_process
+from replay_tutorial.local.shared_context import POLL_SECONDS, SharedContext, Tell, n_step_windows
+from replay_tutorial.local.worker import run_worker
 
 
 class Actor:
@@ -43,11 +43,11 @@ class Actor:
         tell: How its messages get to the parent.
     """
 
-    def __init__(self, common: Common, number: int, seed: np.random.SeedSequence, tell: Tell) -> None:
+    def __init__(self, common: SharedContext, number: int, seed: np.random.SeedSequence, tell: Tell) -> None:
         config = common.config
         self.common = common
         self.tell = tell
-        self.exploration = exploration_ladder(config)[
+        self.exploration = exploration_schedule(config)[
             number :: max(1, config.actors)
         ]  # float64[environments]
         self.generator = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ class Actor:
         """Play until the parent says stop."""
         # The learner's first weights also say that the replay has its old rows, if the run is resumed.
         while self.common.mailbox.version == 0 and not self.common.stopped:
-            time.sleep(PATIENCE / 10)
+            time.sleep(POLL_SECONDS / 10)
         while not self.common.stopped:
             self.play_and_send()
 
@@ -102,7 +102,7 @@ class Actor:
         """Copy the newest weights, if there are newer ones than ours."""
         if (news := self.common.mailbox.pull(self.weights_version)) is not None:
             self.weights_version, vector = news
-            self.policy.set_weights(vector)
+            self.policy.set_parameters(vector)
 
     def play(self) -> Episodes:
         """Fill `steps`; report the episodes that ended meanwhile."""
@@ -148,7 +148,7 @@ class Actor:
     def send(self, rows: dict[str, NDArray[Any]]) -> None:
         """Add rows with their first priorities to the replay, as soon as the limiter lets us."""
         priorities = self.policy.priorities(rows)
-        while not self.common.limiter.await_can_insert(len(priorities), timeout=PATIENCE):
+        while not self.common.limiter.await_can_insert(len(priorities), timeout=POLL_SECONDS):
             if self.common.stopped:
                 return
         self.common.replay.add(**rows, priorities=priorities)
@@ -203,7 +203,7 @@ class Actor:
 class ActorTask:
     """What an actor's process is started with."""
 
-    common: Common
+    common: SharedContext
     number: int
     seed: np.random.SeedSequence
     messages: Connection
@@ -215,4 +215,4 @@ def run_actor(task: ActorTask) -> None:
     def play() -> None:
         Actor(task.common, task.number, task.seed, task.messages.send).run()
 
-    be_a_process(play, task.messages, task.common.config.threads)
+    run_worker(play, task.messages, task.common.config.threads)

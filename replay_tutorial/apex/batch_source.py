@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial.agents.agent import learner_device
 from replay_tutorial.agents.td_error import Batch, Rows
-from replay_tutorial.local.shared_context import PATIENCE, Common
+from replay_tutorial.local.shared_context import POLL_SECONDS, SharedContext
 
 PREFETCH_ON_GPU = 4
 
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 NextSample = Callable[[float], Sample | None]  # seconds to wait at most → None if none was due
 
 
-def draw(common: Common, timeout: float) -> Sample | None:
+def draw(common: SharedContext, timeout: float) -> Sample | None:
     """Draw a batch as soon as the limiter lets us; None if it doesn't within `timeout` seconds."""
     size = common.config.batch_size
     if not common.limiter.await_can_sample(size, timeout=timeout):
@@ -54,7 +54,7 @@ def draw(common: Common, timeout: float) -> Sample | None:
 
 
 @contextmanager
-def sampling(common: Common) -> Generator[NextSample]:
+def sampling(common: SharedContext) -> Generator[NextSample]:
     """Give the function that gets the next sample, with a thread ahead of it if the settings say so."""
     device = learner_device(common.config)
     ahead = common.config.prefetch
@@ -63,7 +63,7 @@ def sampling(common: Common) -> Generator[NextSample]:
     if ahead == 0:
         yield lambda timeout: draw(common, timeout)
         return
-    prefetcher = Prefetcher(lambda: draw(common, PATIENCE), device, ahead)
+    prefetcher = Prefetcher(lambda: draw(common, POLL_SECONDS), device, ahead)
     try:
         yield prefetcher.next_sample
     finally:
@@ -97,7 +97,7 @@ class Prefetcher:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                return self.ready.get(timeout=max(0.0, min(PATIENCE, deadline - time.monotonic())))
+                return self.ready.get(timeout=max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
             except queue.Empty:
                 if self.error is not None:
                     raise self.error from None
@@ -121,7 +121,7 @@ class Prefetcher:
     def _hand_over(self, sample: Sample) -> None:
         while not self.closing:
             try:
-                return self.ready.put(sample, timeout=PATIENCE)
+                return self.ready.put(sample, timeout=POLL_SECONDS)
             except queue.Full:
                 continue
 

@@ -27,8 +27,8 @@ from replay_tutorial.agents.td_error import Update
 from replay_tutorial.apex.batch_source import Sample, sampling
 from replay_tutorial.apex.messages import QUANTILES, Progress
 from replay_tutorial.apex.runs.checkpoint import Checkpoint, load_checkpoint, restore_learner, save_checkpoint
-from replay_tutorial.local.shared_context import PATIENCE, Common, Tell
-from replay_tutorial.local.worker import be_a_process
+from replay_tutorial.local.shared_context import POLL_SECONDS, SharedContext, Tell
+from replay_tutorial.local.worker import run_worker
 
 
 class Learner:
@@ -42,13 +42,13 @@ class Learner:
     """
 
     def __init__(
-        self, common: Common, agent: Agent, tell: Tell, published: NDArray[np.float32] | None = None
+        self, common: SharedContext, agent: Agent, tell: Tell, published: NDArray[np.float32] | None = None
     ) -> None:
         self.common = common
         self.agent = agent
         self.tell = tell
         common.count_updates(agent.updates)
-        common.mailbox.publish(agent.weights() if published is None else published)
+        common.mailbox.publish(agent.parameters() if published is None else published)
 
     @property
     def is_due(self) -> bool:
@@ -63,7 +63,7 @@ class Learner:
         self.common.replay.update_priorities(sample.indexes, update.priorities)
         self.common.count_updates(agent.updates)
         if agent.updates % config.publish_interval == 0:
-            self.common.mailbox.publish(agent.weights())
+            self.common.mailbox.publish(agent.parameters())
         if agent.updates % config.record_interval == 0:
             self.tell(self.progress(sample, update))
 
@@ -87,14 +87,14 @@ class Learner:
 class LearnerTask:
     """What the learner's process is started with."""
 
-    common: Common
+    common: SharedContext
     seed: int  # of the first weights
     folder: Path  # of the run
     checkpoint: Path | None  # to go on from
     messages: Connection
 
 
-def make_learner(common: Common, seed: int, checkpoint: Checkpoint | None, tell: Tell) -> Learner:
+def make_learner(common: SharedContext, seed: int, checkpoint: Checkpoint | None, tell: Tell) -> Learner:
     """Return a new learner, or the one that wrote a checkpoint; then the replay has its rows, too."""
     torch.manual_seed(seed)
     agent = make_agent(common.config, common.spaces)
@@ -104,7 +104,7 @@ def make_learner(common: Common, seed: int, checkpoint: Checkpoint | None, tell:
 
 def run_learner(task: LearnerTask) -> None:
     """Be the learner's process: learn until told to stop, or until the parent is gone."""
-    be_a_process(lambda: learn(task), task.messages, task.common.config.threads)
+    run_worker(lambda: learn(task), task.messages, task.common.config.threads)
 
 
 def learn(task: LearnerTask) -> None:
@@ -115,7 +115,7 @@ def learn(task: LearnerTask) -> None:
     with sampling(common) as next_sample:
         next_checkpoint = time.monotonic() + config.checkpoint_seconds
         while not common.stopped:
-            sample = next_sample(PATIENCE)
+            sample = next_sample(POLL_SECONDS)
             if sample is not None:
                 learner.update(sample)
             if time.monotonic() >= next_checkpoint:

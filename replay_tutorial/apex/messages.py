@@ -30,13 +30,13 @@ class Progress(NamedTuple):
     values: dict[str, float]  # by the columns of progress.csv, see `record`
 
 
-class Judgement(NamedTuple):
+class EvaluationReport(NamedTuple):
     """From the evaluator: what a policy brought."""
 
     step: int  # environment steps when its weights were taken
     update: int  # the update that had made them
     evaluation: Evaluation  # of the first round
-    proof: Evaluation | None  # of the second round; None if the policy isn't the best so far
+    confirmation: Evaluation | None  # of the second round; None if the policy isn't the best so far
     solved: bool
 
 
@@ -60,4 +60,4 @@ class Failure:
     traceback: str
 
 
-Message = Episodes | Progress | Judgement | Saved | Note | Failure
+Message = Episodes | Progress | EvaluationReport | Saved | Note | Failure

@@ -22,14 +22,14 @@ class Candidate(NamedTuple):
 
     weights: NDArray[np.float32]  # of its policy
     step: int  # when it was copied, in environment steps
-    proof: Evaluation  # the second round; the first one where there is no second
+    confirmation: Evaluation  # the second round; the first one where there is no second
 
     def solves(self, bar: float | None) -> bool:
         """Tell whether it is surely above a bar, if there is one."""
-        return bar is not None and self.proof.surely >= bar
+        return bar is not None and self.confirmation.lower_bound >= bar
 
 
-class Chooser:
+class PolicySelection:
     """Keeps the weights of the best policy seen.
 
     Args:
@@ -64,12 +64,12 @@ class Chooser:
         Returns:
             What they brought in the first round.
         """
-        self.policy.set_weights(weights)
+        self.policy.set_parameters(weights)
         first = self._play(self.first_seeds)
-        if self.best is None or first.mean >= self.best.proof.mean:
+        if self.best is None or first.mean >= self.best.confirmation.mean:
             proof = self._play(self.more_seeds) if self.more_seeds else first
             # At a tie the later one: it has learned more.
-            if self.best is None or proof.mean >= self.best.proof.mean:
+            if self.best is None or proof.mean >= self.best.confirmation.mean:
                 self.best = Candidate(weights, step, proof)
         return first
 

@@ -12,32 +12,30 @@ from multiprocessing.connection import Connection
 from replay_tutorial.apex.actor import ActorTask, run_actor
 from replay_tutorial.apex.evaluator import EvaluatorTask, run_evaluator
 from replay_tutorial.apex.learner import LearnerTask, run_learner
-from replay_tutorial.apex.messages import Judgement
+from replay_tutorial.apex.messages import EvaluationReport
 from replay_tutorial.apex.runs.recorder import Recorder
-from replay_tutorial.apex.runs.setup import End, Setting
+from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
-from replay_tutorial.local.shared_context import PATIENCE
+from replay_tutorial.local.shared_context import POLL_SECONDS
 from replay_tutorial.local.supervisor import ProcessDied, Role, Supervisor
 
 
-def roles(setting: Setting) -> list[Role]:
+def roles(setup: RunSetup) -> list[Role]:
     """Return who takes part in a run."""
-    common, config = setting.common, setting.common.config
+    common, config = setup.common, setup.common.config
 
     def learner(_: int, messages: Connection) -> tuple[Callable[..., None], object]:
-        checkpoint = None if setting.checkpoint is None else setting.checkpoint.path
-        return run_learner, LearnerTask(
-            common, setting.seeds.network, setting.folder.path, checkpoint, messages
-        )
+        checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
+        return run_learner, LearnerTask(common, setup.seeds.network, setup.folder.path, checkpoint, messages)
 
     def evaluator(_: int, messages: Connection) -> tuple[Callable[..., None], object]:
         task = EvaluatorTask(
-            common, setting.folder, setting.solved_at, setting.best, setting.judged, messages
+            common, setup.folder, setup.solved_at, setup.best, setup.evaluated_update, messages
         )
         return run_evaluator, task
 
     def actor(number: int, life: int, messages: Connection) -> tuple[Callable[..., None], object]:
-        seed = setting.seeds.actor(number, common.first_update, life)
+        seed = setup.seeds.actor(number, common.first_update, life)
         return run_actor, ActorTask(common, number, seed, messages)
 
     actors = [
@@ -47,27 +45,27 @@ def roles(setting: Setting) -> list[Role]:
     return [Role("learner", learner), *actors, Role("evaluator", evaluator)]
 
 
-def run_parallel(setting: Setting, recorder: Recorder, stop: StopRequest) -> End:
+def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     """Run until it is solved, its budget is spent, or somebody asks it to stop.
 
     Raises:
         ProcessDied: If a process ended before its time. The others are gone, too, but the learner, if it is not the
             one, has written a last checkpoint.
     """
-    common = setting.common
-    with Supervisor(roles(setting), common.ask_to_stop) as supervisor:
+    common = setup.common
+    with Supervisor(roles(setup), common.ask_to_stop) as supervisor:
         try:
-            end = watch(setting, supervisor, recorder, stop)
+            end = watch(setup, supervisor, recorder, stop)
         except Exception:
-            see_out(supervisor, recorder, lambda: False)
+            drain(supervisor, recorder, lambda: False)
             raise
         if end == "budget spent":
             common.ask_for_last_look()
-        see_out(supervisor, recorder, lambda: common.last_look and not stop.received)
+        drain(supervisor, recorder, lambda: common.last_look and not stop.received)
     return end
 
 
-def see_out(supervisor: Supervisor, recorder: Recorder, last_look: Callable[[], bool]) -> None:
+def drain(supervisor: Supervisor, recorder: Recorder, last_look: Callable[[], bool]) -> None:
     """Wait for the learner's last checkpoint, and maybe the evaluator's last look, as long as they take.
 
     A second Ctrl-C is an exception that ends the waiting.
@@ -75,19 +73,19 @@ def see_out(supervisor: Supervisor, recorder: Recorder, last_look: Callable[[], 
     supervisor.stop()
     while supervisor.is_working("learner") or (last_look() and supervisor.is_working("evaluator")):
         try:
-            for message in supervisor.hear(PATIENCE):
+            for message in supervisor.hear(POLL_SECONDS):
                 recorder.hear(message)
         except ProcessDied as error:  # the run is over, but it shall not be a secret
             recorder.say(str(error))
 
 
-def watch(setting: Setting, supervisor: Supervisor, recorder: Recorder, stop: StopRequest) -> End:
+def watch(setup: RunSetup, supervisor: Supervisor, recorder: Recorder, stop: StopRequest) -> End:
     """Hear the processes until there is a reason to end."""
-    common = setting.common
+    common = setup.common
     while not stop.received:
-        for message in supervisor.hear(PATIENCE):
+        for message in supervisor.hear(POLL_SECONDS):
             recorder.hear(message)
-            if isinstance(message, Judgement) and message.solved:
+            if isinstance(message, EvaluationReport) and message.solved:
                 return "solved"
         if supervisor.restarts > recorder.restarts:
             recorder.restarts = supervisor.restarts

@@ -15,17 +15,17 @@ from replay_tutorial.apex.evaluator import Evaluator
 from replay_tutorial.apex.learner import Learner, make_learner
 from replay_tutorial.apex.runs.checkpoint import save_checkpoint
 from replay_tutorial.apex.runs.recorder import Recorder
-from replay_tutorial.apex.runs.setup import End, Setting
+from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
 
 
-def run_serial(setting: Setting, recorder: Recorder, stop: StopRequest) -> End:
+def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     """Run until it is solved, its budget is spent, or somebody asks it to stop."""
-    common, config, checkpoint = setting.common, setting.common.config, setting.checkpoint
-    learner = make_learner(common, setting.seeds.network, checkpoint, recorder.hear)
-    actor = Actor(common, 0, setting.seeds.actor(0, 0, 0), recorder.hear)
+    common, config, checkpoint = setup.common, setup.common.config, setup.checkpoint
+    learner = make_learner(common, setup.seeds.network, checkpoint, recorder.hear)
+    actor = Actor(common, 0, setup.seeds.actor(0, 0, 0), recorder.hear)
     evaluator = Evaluator(
-        common, setting.folder, setting.solved_at, setting.best, setting.judged, recorder.hear
+        common, setup.folder, setup.solved_at, setup.best, setup.evaluated_update, recorder.hear
     )
     if checkpoint is not None and checkpoint.serial is not None:
         actor.restore(actor_state(checkpoint.serial))
@@ -34,7 +34,7 @@ def run_serial(setting: Setting, recorder: Recorder, stop: StopRequest) -> End:
 
     def save() -> None:
         parts = serial_state(actor, evaluator, recorder)
-        recorder.hear(save_checkpoint(setting.folder.path, common, learner.agent, parts))
+        recorder.hear(save_checkpoint(setup.folder.path, common, learner.agent, parts))
 
     end: End = "interrupted"
     next_checkpoint = (common.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
@@ -76,7 +76,7 @@ def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict
         arrays |= {f"{name}_{number}": part for number, part in enumerate(state.pop(name))}
     return {
         "actor": state,
-        "judged": evaluator.judged,
+        "judged": evaluator.evaluated_update,
         "recorder": recorder.state(),
         "arrays": arrays,
     }

@@ -23,7 +23,7 @@ from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.messages import Message
 from replay_tutorial.shared.memory import SharedArrays
 
-PATIENCE = 0.1  # seconds that a process waits for another at most, before it looks at the stop flag again
+POLL_SECONDS = 0.1  # seconds that a process waits for another at most, before it looks at the stop flag again
 STOP, LAST, UPDATES = (
     0,
     1,
@@ -54,7 +54,7 @@ class RunSeeds:
 
 
 @dataclass(frozen=True)
-class Common:
+class SharedContext:
     """What every process of a run is given."""
 
     config: Config
@@ -132,21 +132,21 @@ def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) ->
     return MPPrioritizedReplayBuffer(config.capacity, fields, alpha=config.alpha, seed=seed, **frames)
 
 
-def make_common(
+def make_shared_context(
     config: Config,
     spaces: Spaces,
     seeds: RunSeeds,
-    weight_count: int,
+    parameter_count: int,
     first_update: int = 0,
     first_step: int = 0,
-) -> Common:
+) -> SharedContext:
     """Reserve the shared memory of a run.
 
     Args:
         config: The settings.
         spaces: Of the environment.
         seeds: Of the run.
-        weight_count: The length of the vector that the mailbox holds.
+        parameter_count: The length of the vector that the mailbox holds.
         first_update: Updates made before.
         first_step: Steps made before whose rows are gone.
 
@@ -156,7 +156,7 @@ def make_common(
     # One send moves the error by its rows, one update by its batch: the band must be wider than both.
     rows_of_a_send = (config.send_interval + config.n_step) * config.environments_per_actor
     rows = max(config.slack, rows_of_a_send)
-    common = Common(
+    common = SharedContext(
         config=config,
         spaces=spaces,
         replay=make_replay(config, spaces, seeds.replay),
@@ -165,7 +165,7 @@ def make_common(
             min_size=first_step + config.replay_start,
             error_buffer=max(1.0, rows * config.samples_per_insert) + config.batch_size,
         ),
-        mailbox=Mailbox(weight_count),
+        mailbox=Mailbox(parameter_count),
         flags=SharedArrays({"flags": ((16,), np.dtype(np.int64))}),
         first_update=first_update,
     )

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple, Self
 from replay_tutorial.apex.messages import Failure, Message
 from replay_tutorial.apex.runs.signals import signals_deferred
 
-FAREWELL = 5.0  # seconds that a process gets to end by itself, before it is ended
-FIRST_PAUSE = 0.5  # seconds before the first replacement of an actor; twice as long each time
-HEALTHY = 60.0  # seconds: who has lived so long has not died in a row with the one before
+SHUTDOWN_SECONDS = 5.0  # seconds that a process gets to end by itself, before it is ended
+FIRST_PAUSE_SECONDS = 0.5  # seconds before the first replacement of an actor; twice as long each time
+STABLE_SECONDS = 60.0  # seconds: who has lived so long has not died in a row with the one before
 
 
 # What a run's processes import, the most of their start.
-PARTS = ["replay_tutorial.apex.actor", "replay_tutorial.apex.learner", "replay_tutorial.apex.evaluator"]
+PRELOADED = ["replay_tutorial.apex.actor", "replay_tutorial.apex.learner", "replay_tutorial.apex.evaluator"]
 
 
 def start_context() -> Any:
@@ -38,7 +38,7 @@ def start_context() -> Any:
     if sys.platform != "linux":
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload(PARTS)
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 
@@ -97,12 +97,12 @@ class Worker:
         cause = cause_of_death(self.process)
         self.messages.close()
         self.process = self.messages = None
-        if time.monotonic() - self.started >= HEALTHY:
+        if time.monotonic() - self.started >= STABLE_SECONDS:
             self.in_a_row = 0
         if self.in_a_row >= self.role.lives:
             often = f", {self.in_a_row} times in a row" if self.in_a_row > 1 else ""
             raise ProcessDied(f"{self.role.name} {cause}{often}")
-        self.due = time.monotonic() + FIRST_PAUSE * 2 ** max(0, self.in_a_row - 1)
+        self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2 ** max(0, self.in_a_row - 1)
 
 
 class Supervisor:
@@ -130,7 +130,7 @@ class Supervisor:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Ask all processes to stop, and end those that don't; after a second Ctrl-C at once."""
-        self.end_all(0.0 if kind is not None and issubclass(kind, KeyboardInterrupt) else FAREWELL)
+        self.end_all(0.0 if kind is not None and issubclass(kind, KeyboardInterrupt) else SHUTDOWN_SECONDS)
 
     @property
     def restarts(self) -> int:
@@ -183,7 +183,7 @@ class Supervisor:
         """Tell whether the process of a role is still there, or has still something to say."""
         return any(worker.messages is not None for worker in self.workers if worker.role.name == name)
 
-    def end_all(self, seconds: float = FAREWELL) -> None:
+    def end_all(self, seconds: float = SHUTDOWN_SECONDS) -> None:
         """See every process out: ask, wait a little, kill. Afterwards none is left."""
         self.stop()
         deadline = time.monotonic() + seconds
@@ -205,7 +205,7 @@ class Supervisor:
 
 def cause_of_death(process: BaseProcess) -> str:
     """Say how a process ended."""
-    process.join(FAREWELL)
+    process.join(SHUTDOWN_SECONDS)
     code = process.exitcode
     if code is not None and code < 0:
         name = signal.Signals(-code).name

@@ -19,10 +19,10 @@ import torch
 
 from replay_tutorial.apex.messages import Failure
 
-GIVE_WAY = 10  # of the system's `nice`: where a core is short, all others get nine times the share
+NICENESS = 10  # of the system's `nice`: where a core is short, all others get nine times the share
 
 
-def be_a_process(work: Callable[[], None], messages: Connection, threads: int) -> None:
+def run_worker(work: Callable[[], None], messages: Connection, threads: int) -> None:
     """Do the work of a process of its own, to its end or its failure.
 
     Args:
@@ -44,10 +44,10 @@ def be_a_process(work: Callable[[], None], messages: Connection, threads: int) -
         sys.exit(1)
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Let the other processes go first where there are fewer cores than processes; Windows knows no such thing."""
     if sys.platform != "win32":
-        os.nice(GIVE_WAY)
+        os.nice(NICENESS)
 
 
 def exit_with_parent() -> None:

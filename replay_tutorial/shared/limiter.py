@@ -21,7 +21,7 @@ from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.protocol import reserve
 
 INSERTS, SAMPLES = 0, 8  # where the counters stand in int64[16]: on a cache line each
-PATIENCE = 0.001  # seconds between two looks at the counters
+POLL_SECONDS = 0.001  # seconds between two looks at the counters
 
 
 class SamplesPerInsert:
@@ -149,5 +149,5 @@ def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:
     while not condition():
         if time.monotonic() >= deadline:
             return False
-        time.sleep(PATIENCE)
+        time.sleep(POLL_SECONDS)
     return True

@@ -26,7 +26,7 @@ from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, dr
 from replay_tutorial.shared.protocol import STALE
 from replay_tutorial.shared.shared_frames import SharedFrames
 
-PATIENCE = 0.001  # seconds between two draws when no row has all its frames
+POLL_SECONDS = 0.001  # seconds between two draws when no row has all its frames
 
 
 class MPPrioritizedReplayBuffer(MPReplayBuffer):
@@ -181,7 +181,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             try:
                 words, indexes[positions], masses[positions] = draw.draw(len(positions), self._rng)
             except ValueError:  # no row with mass is left; perhaps one is being added
-                time.sleep(PATIENCE)
+                time.sleep(POLL_SECONDS)
                 return rows[positions]
             self._ring.reject(len(positions))
             return self._ring.as_rows(words)

@@ -92,7 +92,7 @@ def test_agent_of_the_papers_preset_learns_from_pictures():
     config = preset("ALE/Pong-v5")
     spaces = spaces_of("ALE/Pong-v5")
     agent, policy = make_agent(config, spaces), make_policy(config, spaces)
-    policy.set_weights(agent.weights())
+    policy.set_parameters(agent.parameters())
     generator = np.random.default_rng(0)
     rows = {
         "obs": generator.integers(256, size=(4, 4, 84, 84), dtype=np.uint8),

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from replay_tutorial.agents.dpg import ActorCritic, DPGAgent, DPGPolicy, policy_gradient, targets
-from replay_tutorial.agents.networks import CriticNetwork, PolicyNetwork, get_weights, set_weights
+from replay_tutorial.agents.networks import CriticNetwork, PolicyNetwork, get_parameters, set_parameters
 from replay_tutorial.agents.td_error import Batch
 
 torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
@@ -80,8 +80,8 @@ def networks_of(seed):
 def test_policys_gradient_is_that_of_finite_differences():
     networks = networks_of(0).double()
     observations = torch.randn(5, 3, dtype=torch.float64)
-    # The project's own eyes make float32 of everything, too coarse for differences.
-    for network in (networks.policy.layers[0], networks.critic.eyes):
+    # The project's own torso make float32 of everything, too coarse for differences.
+    for network in (networks.policy.layers[0], networks.critic.torso):
         network.forward = lambda observations: observations
     policy_gradient(networks, observations, clip=1e9)
     gradient = np.concatenate([weights.grad.numpy().ravel() for weights in networks.policy.parameters()])
@@ -136,7 +136,7 @@ def test_actors_first_priorities_are_the_learners_for_the_same_weights():
     assert not np.allclose(
         policy.priorities(rows), agent_of(networks_of(0)).update(rows, ones(32)).priorities
     )
-    policy.set_weights(agent.weights())
+    policy.set_parameters(agent.parameters())
     by_actor = policy.priorities(rows)
     np.testing.assert_allclose(by_actor, agent.update(rows, ones(32)).priorities, rtol=1e-5)
     assert by_actor.std() > 0.1  # of random rows: no constant in disguise
@@ -148,7 +148,9 @@ def test_both_targets_are_copied_every_target_interval_updates_and_stay_otherwis
 
     def distances():
         return [
-            np.abs(get_weights(getattr(agent.online, part)) - get_weights(getattr(agent.target, part))).max()
+            np.abs(
+                get_parameters(getattr(agent.online, part)) - get_parameters(getattr(agent.target, part))
+            ).max()
             for part in ("policy", "critic")
         ]
 
@@ -161,9 +163,9 @@ def test_both_targets_are_copied_every_target_interval_updates_and_stay_otherwis
 
 def test_rows_of_weight_zero_teach_the_critic_nothing():
     agent = agent_of(networks_of(0))
-    before = get_weights(agent.online.critic)
+    before = get_parameters(agent.online.critic)
     agent.update(random_rows(8, np.random.default_rng(1)), 0 * ones(8))
-    np.testing.assert_array_equal(get_weights(agent.online.critic), before)
+    np.testing.assert_array_equal(get_parameters(agent.online.critic), before)
 
 
 def test_policy_does_not_move_the_critic():
@@ -173,8 +175,8 @@ def test_policy_does_not_move_the_critic():
         rows["discount"][:] = 0.0  # no way from the policy into the targets
         first.update(rows, ones(8))
         second.update(rows, ones(8))
-    np.testing.assert_array_equal(get_weights(first.online.critic), get_weights(second.online.critic))
-    assert not np.array_equal(get_weights(first.online.policy), get_weights(second.online.policy))
+    np.testing.assert_array_equal(get_parameters(first.online.critic), get_parameters(second.online.critic))
+    assert not np.array_equal(get_parameters(first.online.policy), get_parameters(second.online.policy))
 
 
 def test_best_action_of_a_one_step_problem_is_found():
@@ -187,13 +189,13 @@ def test_best_action_of_a_one_step_problem_is_found():
         rows["discount"][:] = 0.0
         agent.update(rows, ones(64))
     policy, fresh = DPGPolicy(networks_of(1)), random_rows(64, generator)["obs"]
-    policy.set_weights(agent.weights())
+    policy.set_parameters(agent.parameters())
     assert np.abs(policy.act_greedily(fresh) - np.tanh(fresh[:, :2])).mean() < 0.1
 
 
 def test_noise_has_the_spread_asked_for_and_stays_within_bounds():
     policy = DPGPolicy(networks_of(0))
-    set_weights(policy.networks, np.zeros(policy.weight_count, np.float32))
+    set_parameters(policy.networks, np.zeros(policy.parameter_count, np.float32))
     observations, generator = np.zeros((3, 3), np.float32), np.random.default_rng(0)
     actions = np.stack([policy.act(observations, np.array([0.0, 0.1, 5.0]), generator) for _ in range(1000)])
     assert actions.dtype == np.float32
@@ -215,5 +217,5 @@ def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
         one, two = agent.update(second, ones(8)), other.update(second, ones(8))
         np.testing.assert_array_equal(one.priorities, two.priorities)
         assert one.metrics == two.metrics
-    np.testing.assert_array_equal(agent.weights(), other.weights())
+    np.testing.assert_array_equal(agent.parameters(), other.weights())
     assert agent.updates == other.updates == 8

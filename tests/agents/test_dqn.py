@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from replay_tutorial import NStep
-from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_ladder, targets, td_errors
-from replay_tutorial.agents.networks import DuelingNetwork, get_weights, weight_count
+from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_schedule, targets, td_errors
+from replay_tutorial.agents.networks import DuelingNetwork, get_parameters, parameter_count
 from replay_tutorial.agents.td_error import Batch, priorities_of, weighted_loss
 
 torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
@@ -123,7 +123,7 @@ def test_actors_first_priorities_are_the_learners_for_the_same_weights():
     rows = random_batch(32, np.random.default_rng(0))
     agent = agent_of(network)
     policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
-    policy.set_weights(agent.weights())
+    policy.set_parameters(agent.parameters())
     by_actor = policy.priorities(rows)
     by_learner, _ = agent.update(rows, ones(32))
     np.testing.assert_allclose(by_actor, by_learner, rtol=1e-6)
@@ -148,7 +148,7 @@ def test_target_network_is_copied_every_target_interval_updates_and_stays_otherw
     rows = random_batch(8, np.random.default_rng(1))
 
     def distance():
-        return np.abs(get_weights(agent.online) - get_weights(agent.target)).max()
+        return np.abs(get_parameters(agent.online) - get_parameters(agent.target)).max()
 
     assert distance() == 0.0
     agent.update(rows, ones(8))
@@ -160,9 +160,9 @@ def test_target_network_is_copied_every_target_interval_updates_and_stays_otherw
 def test_rows_of_weight_zero_teach_nothing():
     torch.manual_seed(0)
     agent = agent_of(DuelingNetwork((4,), 2, (16,)))
-    before = get_weights(agent.online)
+    before = get_parameters(agent.online)
     agent.update(random_batch(8, np.random.default_rng(1)), 0 * ones(8))
-    np.testing.assert_array_equal(get_weights(agent.online), before)
+    np.testing.assert_array_equal(get_parameters(agent.online), before)
 
 
 def test_repeated_updates_on_terminal_rows_learn_their_rewards():
@@ -189,28 +189,28 @@ def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
         np.testing.assert_array_equal(
             agent.update(second, ones(8)).priorities, other.update(second, ones(8)).priorities
         )
-    np.testing.assert_array_equal(agent.weights(), other.weights())
+    np.testing.assert_array_equal(agent.parameters(), other.weights())
     assert agent.updates == other.updates == 8
 
 
 def test_ladder_has_the_papers_rungs():
-    ladder = epsilon_ladder(8)
+    ladder = epsilon_schedule(8)
     assert ladder[0] == pytest.approx(0.4)
     assert ladder[1] == pytest.approx(0.4**2)
     assert ladder[-1] == pytest.approx(0.4**8)
-    assert epsilon_ladder(3).tolist() == pytest.approx([0.4, 0.4**4.5, 0.4**8])
+    assert epsilon_schedule(3).tolist() == pytest.approx([0.4, 0.4**4.5, 0.4**8])
 
 
 def test_ladder_of_one_rung_is_the_base():
-    assert epsilon_ladder(1).tolist() == [0.4]
-    assert epsilon_ladder(1, base=0.3, exponent=5.0).tolist() == [0.3]
+    assert epsilon_schedule(1).tolist() == [0.4]
+    assert epsilon_schedule(1, base=0.3, exponent=5.0).tolist() == [0.3]
 
 
 def test_epsilon_of_one_acts_at_random_and_of_zero_greedily():
     policy = DQNPolicy(DuelingNetwork((4,), 2, (16,)))
-    with_bias = np.zeros(weight_count(policy.network), np.float32)
+    with_bias = np.zeros(parameter_count(policy.network), np.float32)
     with_bias[-1] = 1.0  # the last action is always the best
-    policy.set_weights(with_bias)
+    policy.set_parameters(with_bias)
     generator, observations = np.random.default_rng(0), np.zeros((2, 4), np.float32)
     actions = np.array([policy.act(observations, np.array([0.0, 1.0]), generator) for _ in range(400)])
     assert set(actions[:, 0].tolist()) == {1}

@@ -45,9 +45,9 @@ def test_summary_of_an_evaluation():
     evaluation = Evaluation(np.array([1.0, 2.0, 3.0]))
     assert evaluation.mean == 2.0
     assert evaluation.standard_error == pytest.approx(1 / np.sqrt(3))
-    assert evaluation.surely == pytest.approx(2.0 - np.sqrt(3))
+    assert evaluation.lower_bound == pytest.approx(2.0 - np.sqrt(3))
     assert str(evaluation).startswith("mean 2.0 ± 0.6 ")
-    assert Evaluation(np.array([500.0])).surely == -np.inf
+    assert Evaluation(np.array([500.0])).lower_bound == -np.inf
 
 
 def test_evaluation_without_seeds_is_refused():

@@ -7,12 +7,12 @@ import torch
 from replay_tutorial.agents.networks import (
     CriticNetwork,
     DuelingNetwork,
-    Eyes,
     PolicyNetwork,
-    get_weights,
+    Torso,
+    get_parameters,
     greedy_actions,
-    set_weights,
-    weight_count,
+    parameter_count,
+    set_parameters,
 )
 
 
@@ -54,32 +54,32 @@ def test_greedy_actions_are_the_best_ones_for_observations_of_any_dtype():
 def test_weights_go_from_one_network_to_another():
     network, other, observations = network_of(0), network_of(1), torch.randn(16, 3)
     assert not torch.equal(network(observations), other(observations))
-    vector = get_weights(network)
+    vector = get_parameters(network)
     assert vector.dtype == np.float32
-    assert vector.shape == (weight_count(network),)
-    set_weights(other, vector)
+    assert vector.shape == (parameter_count(network),)
+    set_parameters(other, vector)
     assert torch.equal(network(observations), other(observations))
 
 
 def test_weights_are_copies_on_both_ways():
     network, other = network_of(0), network_of(1)
-    vector = get_weights(network)
+    vector = get_parameters(network)
     kept = vector.copy()
     with torch.no_grad():
         for weights in network.parameters():
             weights.zero_()
     np.testing.assert_array_equal(vector, kept)
-    set_weights(other, vector)
+    set_parameters(other, vector)
     vector[:] = 0.0
-    np.testing.assert_array_equal(get_weights(other), kept)
+    np.testing.assert_array_equal(get_parameters(other), kept)
 
 
 def test_vector_of_another_network_is_refused_and_changes_nothing():
     network, other = network_of(0), network_of(0, hidden_sizes=(9,))
-    before = get_weights(other)
+    before = get_parameters(other)
     with pytest.raises(ValueError, match="hidden sizes"):
-        set_weights(other, get_weights(network))
-    np.testing.assert_array_equal(get_weights(other), before)
+        set_parameters(other, get_parameters(network))
+    np.testing.assert_array_equal(get_parameters(other), before)
 
 
 PICTURE = (4, 84, 84)
@@ -90,19 +90,21 @@ def pictures(count):
 
 
 def test_eyes_for_pictures_are_those_of_the_papers():
-    eyes = Eyes(PICTURE)
-    shapes = [tuple(weights.shape) for weights in eyes.parameters() if weights.dim() == 4]
+    torso = Torso(PICTURE)
+    shapes = [tuple(weights.shape) for weights in torso.parameters() if weights.dim() == 4]
     assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
-    assert eyes.feature_count == 64 * 7 * 7
+    assert torso.feature_count == 64 * 7 * 7
     # Mnih's convolutions, and for each of the two streams 512 hidden units and its output
-    assert weight_count(DuelingNetwork(PICTURE, 6, (512,))) == 77_984 + 2 * (3136 * 512 + 512) + 513 * (6 + 1)
+    assert parameter_count(DuelingNetwork(PICTURE, 6, (512,))) == 77_984 + 2 * (3136 * 512 + 512) + 513 * (
+        6 + 1
+    )
 
 
 def test_bytes_are_scaled_and_other_numbers_are_not():
-    eyes = Eyes(PICTURE)
+    torso = Torso(PICTURE)
     seen = pictures(2)
-    torch.testing.assert_close(eyes(seen), eyes(seen.float() / 255.0))
-    flat = Eyes((3,))
+    torch.testing.assert_close(torso(seen), torso(seen.float() / 255.0))
+    flat = Torso((3,))
     assert flat(torch.tensor([[0, 51, 255]], dtype=torch.uint8)).tolist() == [[0.0, pytest.approx(0.2), 1.0]]
     assert flat(torch.tensor([[0, 51, 255]])).tolist() == [[0.0, 51.0, 255.0]]
 

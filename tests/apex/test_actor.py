@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from replay_tutorial.agents.agent import make_policy
-from replay_tutorial.agents.dqn import epsilon_ladder
+from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.local.shared_context import RunSeeds, make_common
+from replay_tutorial.local.shared_context import RunSeeds, make_shared_context
 
 COUNTING = "test_apex_environments:Counting-v0"
 
@@ -25,9 +25,9 @@ def common_of(environment=COUNTING, **changes):
     }
     config = replace(preset(environment), **(settings | changes))
     spaces = spaces_of(environment)
-    weight_count = make_policy(config, spaces).weight_count
-    common = make_common(config, spaces, RunSeeds(config), weight_count)
-    common.mailbox.publish(np.random.default_rng(0).normal(size=weight_count).astype(np.float32))
+    parameter_count = make_policy(config, spaces).parameter_count
+    common = make_shared_context(config, spaces, RunSeeds(config), parameter_count)
+    common.mailbox.publish(np.random.default_rng(0).normal(size=parameter_count).astype(np.float32))
     return common
 
 
@@ -41,7 +41,7 @@ def actor_of(environment=COUNTING, number=0, life=0, **changes):
 def test_rungs_are_dealt_out_to_the_actors():
     first, *_ = actor_of(actors=2, environments_per_actor=4)
     second, *_ = actor_of(number=1, actors=2, environments_per_actor=4)
-    ladder = epsilon_ladder(8)
+    ladder = epsilon_schedule(8)
     np.testing.assert_array_equal(first.exploration, ladder[::2])
     np.testing.assert_array_equal(second.exploration, ladder[1::2])
 
@@ -108,7 +108,7 @@ def test_age_of_the_weights_is_counted_in_updates():
     actor.pull_weights()
     common.count_updates(30)
     assert actor.play().weights_age == 30
-    common.mailbox.publish(np.zeros(actor.policy.weight_count, np.float32))  # that of update 25
+    common.mailbox.publish(np.zeros(actor.policy.parameter_count, np.float32))  # that of update 25
     actor.pull_weights()
     assert actor.play().weights_age == 5
 
@@ -134,10 +134,10 @@ def test_actor_takes_the_newest_weights():
         before = actor.policy.priorities(rows)
         actor.pull_weights()
         assert actor.weights_version == version
-        other.set_weights(common.mailbox.pull(0)[1])
+        other.set_parameters(common.mailbox.pull(0)[1])
         np.testing.assert_array_equal(actor.policy.priorities(rows), other.priorities(rows))
         assert not np.array_equal(actor.policy.priorities(rows), before)
-        common.mailbox.publish(np.random.default_rng(1).normal(size=other.weight_count).astype(np.float32))
+        common.mailbox.publish(np.random.default_rng(1).normal(size=other.parameter_count).astype(np.float32))
 
 
 def test_actor_that_is_told_to_stop_does_not_wait_for_the_learner():

@@ -11,7 +11,7 @@ from test_apex_checkpoint import parts
 from replay_tutorial.agents.td_error import Batch
 from replay_tutorial.apex.batch_source import Prefetcher, Sample, draw, sampling
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.runs.setup import UnusableDevice, check_device, new_setting
+from replay_tutorial.apex.runs.setup import UnusableDevice, check_device, new_setup
 
 
 def numbered(limit):
@@ -65,15 +65,15 @@ def test_error_of_the_thread_is_the_learners():
 def test_agent_learns_from_either_kind_of_sample(prefetch):
     common, agent = parts()
     common = replace(common, config=replace(common.config, batch_size=16, prefetch=prefetch))
-    before = agent.weights()
+    before = agent.parameters()
     with sampling(common) as next_sample:
         for _ in range(3):
             sample = next_sample(10.0)
             update = agent.update(sample.rows, sample.weights)
             common.replay.update_priorities(sample.indexes, update.priorities)
     assert agent.updates == 6
-    assert not np.array_equal(agent.weights(), before)
-    assert np.isfinite(agent.weights()).all()
+    assert not np.array_equal(agent.parameters(), before)
+    assert np.isfinite(agent.parameters()).all()
 
 
 def test_limiter_is_asked_and_told():
@@ -101,7 +101,7 @@ def test_device_that_is_not_there_is_refused_before_anything_is_made(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     with pytest.raises(UnusableDevice, match=reason):
-        new_setting(Config(device=device, runs=tmp_path))
+        new_setup(Config(device=device, runs=tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 import tyro
 
-from replay_tutorial.agents.agent import exploration_ladder, make_optimizer, make_policy
-from replay_tutorial.agents.dqn import epsilon_ladder
+from replay_tutorial.agents.agent import exploration_schedule, make_optimizer, make_policy
+from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config, preset
@@ -73,9 +73,9 @@ def test_optimizers_are_adam_and_the_papers_centered_rmsprop():
 
 def test_exploration_is_a_ladder_for_dqn_and_the_same_noise_for_dpg():
     dqn = Config(agent="dqn", actors=2, environments_per_actor=2)
-    assert exploration_ladder(dqn).tolist() == epsilon_ladder(4).tolist()
+    assert exploration_schedule(dqn).tolist() == epsilon_schedule(4).tolist()
     dpg = replace(dqn, agent="dpg", noise=0.2)
-    assert exploration_ladder(dpg).tolist() == [0.2] * 4
+    assert exploration_schedule(dpg).tolist() == [0.2] * 4
 
 
 def test_every_setting_is_a_flag_with_a_sentence(capsys):
@@ -124,8 +124,8 @@ def test_name_of_a_module_makes_no_folders_of_its_own(tmp_path):
 
 def policy_of(config, seed):
     policy = make_policy(config, spaces_of(config.environment))
-    weights = np.random.default_rng(seed).normal(size=policy.weight_count).astype(np.float32)
-    policy.set_weights(weights)
+    weights = np.random.default_rng(seed).normal(size=policy.parameter_count).astype(np.float32)
+    policy.set_parameters(weights)
     return policy, weights
 
 

@@ -32,7 +32,7 @@ def publish(evaluator, update):
     """Publish, as the learner does each 25 updates, until the newest weights are those of an update."""
     mailbox = evaluator.common.mailbox
     while evaluator.common.update_of(mailbox.version) < update:
-        mailbox.publish(np.full(evaluator.chooser.policy.weight_count, mailbox.version, np.float32))
+        mailbox.publish(np.full(evaluator.chooser.policy.parameter_count, mailbox.version, np.float32))
 
 
 def test_policy_is_judged_each_so_many_updates_and_the_best_is_kept(evaluator):
@@ -43,11 +43,11 @@ def test_policy_is_judged_each_so_many_updates_and_the_best_is_kept(evaluator):
         evaluator.look()
     assert [message.update for message in told] == [100, 200, 300]
     assert [message.evaluation.mean for message in told] == [10, 5, 20]
-    assert [message.proof and message.proof.mean for message in told] == [10, None, 60]
+    assert [message.confirmation and message.confirmation.mean for message in told] == [10, None, 60]
     assert [message.solved for message in told] == [False, False, True]
     best = evaluator.folder.load_best()
-    assert (best.proof.mean, best.weights[0]) == (60, 300 // 25)
-    assert len(best.proof.returns) == evaluator.common.config.confirmation_episodes
+    assert (best.confirmation.mean, best.weights[0]) == (60, 300 // 25)
+    assert len(best.confirmation.returns) == evaluator.common.config.confirmation_episodes
 
 
 def test_what_was_published_meanwhile_is_skipped_but_for_the_newest(evaluator):
@@ -85,5 +85,5 @@ def test_policy_that_was_the_best_before_a_resumption_still_is(evaluator):
     assert told == []
     publish(resumed, 200)
     resumed.look()
-    assert [message.proof for message in told] == [None]
+    assert [message.confirmation for message in told] == [None]
     assert first.folder.load_best().step == best.step

@@ -5,7 +5,7 @@ import pytest
 
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex import policy_selection as choose
-from replay_tutorial.apex.policy_selection import Chooser
+from replay_tutorial.apex.policy_selection import PolicySelection
 
 FIRST, MORE = [1, 2], [3, 4, 5]
 
@@ -25,7 +25,7 @@ def played(monkeypatch):
 class StillPolicy:
     """Remembers what it plays with."""
 
-    def set_weights(self, vector):
+    def set_parameters(self, vector):
         self.vector = vector
 
     def act_greedily(self, observations):
@@ -37,18 +37,18 @@ def consider(chooser, step):
 
 
 def test_best_of_the_second_round_is_kept(played):
-    chooser = Chooser(StillPolicy(), "CartPole-v1", FIRST, MORE, None)
+    chooser = PolicySelection(StillPolicy(), "CartPole-v1", FIRST, MORE, None)
     played += [10, 10, 20, 30, 29, 40, 5]
     for step in (1, 2, 3, 4):
         consider(chooser, step)
     # Steps 1, 2 and 4 play both rounds; step 3 falls in the first, with 29 to 30.
     assert played == []
     assert chooser.best.step == 2
-    assert chooser.best.proof.returns.tolist() == [30, 30, 30]
+    assert chooser.best.confirmation.returns.tolist() == [30, 30, 30]
 
 
 def test_network_that_is_lucky_in_the_first_round_has_to_prove_it(played):
-    chooser = Chooser(StillPolicy(), "CartPole-v1", FIRST, MORE, None)
+    chooser = PolicySelection(StillPolicy(), "CartPole-v1", FIRST, MORE, None)
     played += [10, 10, 100, 0]
     consider(chooser, 1)
     assert consider(chooser, 2).mean == 100
@@ -56,7 +56,7 @@ def test_network_that_is_lucky_in_the_first_round_has_to_prove_it(played):
 
 
 def test_later_network_wins_a_tie(played):
-    chooser = Chooser(StillPolicy(), "CartPole-v1", FIRST, [], None)
+    chooser = PolicySelection(StillPolicy(), "CartPole-v1", FIRST, [], None)
     played += [10, 10]
     consider(chooser, 1)
     consider(chooser, 2)
@@ -65,7 +65,7 @@ def test_later_network_wins_a_tie(played):
 
 def test_weights_that_are_kept_are_those_that_were_played(played):
     policy = StillPolicy()
-    chooser = Chooser(policy, "CartPole-v1", FIRST, MORE, None)
+    chooser = PolicySelection(policy, "CartPole-v1", FIRST, MORE, None)
     played += [10, 10, 5]
     consider(chooser, 1)
     consider(chooser, 2)
@@ -78,7 +78,7 @@ def test_solved_needs_a_mean_surely_above_the_bar(monkeypatch):
     monkeypatch.setattr(
         choose, "evaluate", lambda p, e, seeds, limit: Evaluation(np.array([returns[s - 1] for s in seeds]))
     )
-    chooser = Chooser(StillPolicy(), "CartPole-v1", FIRST, MORE, 475.0)
+    chooser = PolicySelection(StillPolicy(), "CartPole-v1", FIRST, MORE, 475.0)
     assert not chooser.solved
     consider(chooser, 1)
     assert not chooser.solved

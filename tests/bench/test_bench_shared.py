@@ -41,7 +41,7 @@ class Stuck(explorers.Shared):
 
 
 def test_contender_that_hangs_is_ended_and_counted(quick, monkeypatch):
-    monkeypatch.setattr(shared, "PATIENCE", 1.0)
+    monkeypatch.setattr(shared, "POLL_SECONDS", 1.0)
     figures = shared.slot(
         lambda capacity: Stuck(explorers.ours(capacity).buffer), CAPACITY, 1, 0.1, patience=0.5
     )

@@ -19,7 +19,7 @@ from replay_tutorial.apex.runs.recorder import TIMES, Recorder
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.runs.setup import NothingToDo
-from replay_tutorial.local.shared_context import RunSeeds, make_common
+from replay_tutorial.local.shared_context import RunSeeds, make_shared_context
 
 SHORT = {
     "actors": 0,
@@ -74,7 +74,7 @@ def assert_same(one, other):
 def last_replay(run):
     """All rows of the last checkpoint, and how it goes on drawing."""
     config = RunFolder.open(run).config()
-    common = make_common(config, spaces_of(config.environment), RunSeeds(config), 1)
+    common = make_shared_context(config, spaces_of(config.environment), RunSeeds(config), 1)
     common.replay.load(whole_checkpoints(run)[-1][1] / "replay.npz")
     assert len(common.replay) == config.capacity
     return [common.replay.get_all_transitions(), common.replay.sample(64), common.replay.get_next_index()]

@@ -9,7 +9,7 @@ import pytest
 
 from replay_tutorial.local.supervisor import ProcessDied, Role, Supervisor
 
-PATIENCE = 60  # seconds that a process may take to start on a busy machine
+POLL_SECONDS = 60  # seconds that a process may take to start on a busy machine
 
 
 class Deadly:
@@ -43,7 +43,7 @@ def test_process_that_dies_before_it_has_its_pipe_is_noticed(deadly_role):
         pytest.raises(ProcessDied, match="actor 0 ended with exit code 3"),
         Supervisor([deadly_role], lambda: None) as supervisor,
     ):
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + POLL_SECONDS
         while time.monotonic() < deadline:
             supervisor.hear(0.1)
     assert multiprocessing.active_children() == []
@@ -52,7 +52,7 @@ def test_process_that_dies_before_it_has_its_pipe_is_noticed(deadly_role):
 def test_process_that_dies_so_after_the_stop_is_not_waited_for(deadly_role):
     with Supervisor([deadly_role], lambda: None) as supervisor:
         supervisor.stop()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + POLL_SECONDS
         while supervisor.is_working("actor 0") and time.monotonic() < deadline:
             supervisor.hear(0.1)
         assert not supervisor.is_working("actor 0")

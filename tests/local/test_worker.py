@@ -17,7 +17,7 @@ from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.evaluator import EvaluatorTask, run_evaluator
 from replay_tutorial.apex.learner import LearnerTask, run_learner
 from replay_tutorial.apex.runs import run
-from replay_tutorial.local.worker import GIVE_WAY
+from replay_tutorial.local.worker import NICENESS
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_only_the_evaluator_gives_way(common, monkeypatch):
     run_learner(LearnerTask(common, 0, None, None, messages))
     assert given == []
     run_evaluator(EvaluatorTask(common, None, None, None, 0, messages))
-    assert given == [GIVE_WAY]
+    assert given == [NICENESS]
 
 
 class Enough(Exception):
@@ -75,7 +75,7 @@ def test_run_in_one_process_computes_in_them_too_and_gives_them_back(monkeypatch
         counted.append(torch.get_num_threads())
         raise Enough
 
-    monkeypatch.setattr(run, "new_setting", begin)
+    monkeypatch.setattr(run, "new_setup", begin)
     before = torch.get_num_threads()
     with pytest.raises(Enough):
         run.train(Config(actors=0, threads=before + 1))
@@ -86,10 +86,10 @@ def test_run_in_one_process_computes_in_them_too_and_gives_them_back(monkeypatch
 def test_process_ends_without_a_word_when_nobody_is_left_to_hear_it():
     program = """
 from multiprocessing import Pipe
-from replay_tutorial.local.worker import be_a_process
+from replay_tutorial.local.worker import run_worker
 hear, tell = Pipe(duplex=False)
 hear.close()
-be_a_process(lambda: tell.send("a message"), tell, 1)
+run_worker(lambda: tell.send("a message"), tell, 1)
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60

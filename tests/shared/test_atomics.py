@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from places import ROOT
-from shared_rows import PATIENCE
+from shared_rows import POLL_SECONDS
 
 from replay_tutorial.buffers.jit import kernel
 from replay_tutorial.shared.atomics import (
@@ -134,9 +134,9 @@ def answers_of(start_method, jobs, count):
     for child in children:
         child.start()
     try:
-        told = [answers.get(timeout=PATIENCE) for _ in range(count)]
+        told = [answers.get(timeout=POLL_SECONDS) for _ in range(count)]
         for child in children:
-            child.join(PATIENCE)
+            child.join(POLL_SECONDS)
             assert child.exitcode == 0
     finally:
         for child in children:
@@ -214,7 +214,7 @@ def test_kernels_with_atomics_are_loaded_from_the_disk(tmp_path):
             capture_output=True,
             text=True,
             check=True,
-            timeout=PATIENCE,
+            timeout=POLL_SECONDS,
         ).stdout
         for _ in range(2)
     ]

@@ -11,7 +11,7 @@ import pytest
 from replay_tutorial import SamplesPerInsert
 
 START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
-PATIENCE = 60
+POLL_SECONDS = 60
 
 
 def may_insert(limiter, count=1):
@@ -124,7 +124,7 @@ def test_waiting_ends_at_its_timeout():
 
 
 def count_up(limiter, count, together):
-    together.wait(PATIENCE)
+    together.wait(POLL_SECONDS)
     for _ in range(count):
         limiter.inserted(3)
         limiter.sampled(2)
@@ -140,14 +140,14 @@ def test_no_count_is_lost_between_processes(start_method):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(PATIENCE)
+        process.join(POLL_SECONDS)
     assert [process.exitcode for process in processes] == [0, 0, 0]
     assert (limiter.inserts, limiter.samples) == (90_000, 60_000)
 
 
 def insert_many(limiter, count):
     for _ in range(count):
-        if not limiter.await_can_insert(1, timeout=PATIENCE):
+        if not limiter.await_can_insert(1, timeout=POLL_SECONDS):
             raise TimeoutError("the sampler did not go on")
         limiter.inserted(1)
 
@@ -161,10 +161,10 @@ def test_inserter_and_sampler_in_two_processes_wait_for_each_other(start_method)
     try:
         samples = 0
         for samples in itertools.count():
-            if not limiter.await_can_sample(1, timeout=PATIENCE if samples < 380 else 1):
+            if not limiter.await_can_sample(1, timeout=POLL_SECONDS if samples < 380 else 1):
                 break
             limiter.sampled(1)
-        inserter.join(PATIENCE)
+        inserter.join(POLL_SECONDS)
         assert inserter.exitcode == 0
         # 200 inserts at 2 samples each, and 16 = 2 · 10 - 4 that stay behind
         assert samples == 384

@@ -9,7 +9,7 @@ import pytest
 from replay_tutorial import Mailbox
 
 START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
-PATIENCE = 60
+POLL_SECONDS = 60
 LENGTH = 500_000  # 2 MB: long enough to be caught half written
 
 
@@ -98,7 +98,7 @@ def test_readers_get_whole_vectors_in_order_and_the_last_one(start_method):
     try:
         for version in range(1, 301):
             assert mailbox.publish(np.full(LENGTH, version, np.float32)) == version
-        told = [answers.get(timeout=PATIENCE) for _ in readers]
+        told = [answers.get(timeout=POLL_SECONDS) for _ in readers]
         assert [faults for _, faults in told] == [[], []]
         assert all(1 <= seen <= 300 for seen, _ in told)
     finally:
@@ -116,6 +116,6 @@ def test_child_may_publish_to_its_parent():
     mailbox = Mailbox(3)
     child = context.Process(target=publish_one, args=(mailbox,), daemon=True)
     child.start()
-    child.join(PATIENCE)
+    child.join(POLL_SECONDS)
     assert child.exitcode == 0
     assert mailbox.pull(0)[1].tolist() == [8, 8, 8]

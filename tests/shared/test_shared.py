@@ -8,7 +8,7 @@ import pytest
 import shared_rows
 from scipy import stats
 from shared_rows import (
-    PATIENCE,
+    POLL_SECONDS,
     SIGNIFICANCE,
     START_METHODS,
     WIDTH,
@@ -200,7 +200,7 @@ def test_same_seed_draws_the_same_rows(buffer_class):
 
 def sample_and_hold(buffer, answers, leave):
     answers.put(len(buffer.sample(4)["number"]))
-    leave.wait(PATIENCE)
+    leave.wait(POLL_SECONDS)
 
 
 def try_to_sample(buffer, answers):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import shared_rows
 from histories import Stream
-from shared_rows import PATIENCE, every_buffer, in_child, running
+from shared_rows import POLL_SECONDS, every_buffer, in_child, running
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, NStep, ReplayBuffer
 from replay_tutorial.shared.protocol import HELD
@@ -382,7 +382,7 @@ def test_rows_of_several_actors_arrive_with_their_pictures(buffer_class, context
     buffer = buffer_class(1500, fields_of(12), next_of="obs", stack_compress="obs", seed=1, ctx=context)
     act(buffer, 0, 50, 12)  # what this process remembers of it, a forked child remembers, too
     with running(context, act_in_child, [(buffer, writer, 6000, 12) for writer in (1, 2, 3)]):
-        assert buffer.wait_for(500, timeout=PATIENCE)
+        assert buffer.wait_for(500, timeout=POLL_SECONDS)
         while buffer.get_next_index() < 18_000:
             assert_pictures(buffer.sample(32))
     act(buffer, 0, 50, 12)

@@ -15,7 +15,7 @@ import pytest
 import shared_rows
 from places import ROOT
 from shared_rows import (
-    PATIENCE,
+    POLL_SECONDS,
     add_rows,
     assert_whole,
     every_buffer,
@@ -174,7 +174,7 @@ def run_program(folder, start_method, ending, **environment):
         check=False,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=POLL_SECONDS,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import shared_rows
 from scipy import stats
-from shared_rows import PATIENCE, SIGNIFICANCE, answer
+from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer
 
 from replay_tutorial.bench.many_processes import storm
 from replay_tutorial.bench.many_processes.checked_rows import CheckedRows, Faults
@@ -38,7 +38,7 @@ def killed_at_the_end(target, *arguments):
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + POLL_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.001)
@@ -84,7 +84,7 @@ class Hanging:
         pass
 
     def sample(self, _):
-        time.sleep(PATIENCE)
+        time.sleep(POLL_SECONDS)
 
 
 def test_buffer_that_hangs_is_found_out():
@@ -106,7 +106,7 @@ def sample_and_tell(buffer, answers):
         batch = buffer.sample(16)
         buffer.update_priorities(batch["indexes"], rng.exponential(size=16))
     answers.put(masses_by_index(buffer))
-    time.sleep(PATIENCE)
+    time.sleep(POLL_SECONDS)
 
 
 @pytest.mark.parametrize("capacity", [7, 1000])

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial import MPPrioritizedReplayBuffer
 from replay_tutorial.agents.agent import Agent
-from replay_tutorial.local.shared_context import Common
+from replay_tutorial.local.shared_context import SharedContext
 from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.run_folder import write_tensors
 from replay_tutorial.buffers import archive
@@ -63,7 +63,7 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(
-    folder: Path, common: Common, agent: Agent, serial: dict[str, Any] | None = None
+    folder: Path, common: SharedContext, agent: Agent, serial: dict[str, Any] | None = None
 ) -> Saved:
     """Write a checkpoint into a run's folder, and remove the oldest.
 
@@ -93,7 +93,7 @@ def save_checkpoint(
     return Saved(step, None)
 
 
-def write(place: Path, policy: Path, common: Common, agent: Agent, serial: dict[str, Any] | None) -> None:
+def write(place: Path, policy: Path, common: SharedContext, agent: Agent, serial: dict[str, Any] | None) -> None:
     """Fill a checkpoint's folder."""
     counters = {"step": common.steps, "samples": common.limiter.samples, "update": agent.updates}
     has_replay = common.config.checkpoint_replay

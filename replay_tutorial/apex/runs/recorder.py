@@ -132,8 +132,8 @@ class Recorder:
                 self.ages.append(message.weights_age)
             case messages.Progress():
                 self.record(message)
-            case messages.Judgement():
-                self.record_judgement(message)
+            case messages.EvaluationReport():
+                self.record_evaluation(message)
             case messages.Saved():
                 if message.error is not None:
                     self.say(
@@ -164,9 +164,9 @@ class Recorder:
                 self.tensorboard.add_scalar(COLUMNS[name], value, step)
         self.bar.update(self.task, completed=step, numbers=numbers_text(values))
 
-    def record_judgement(self, message: messages.Judgement) -> None:
+    def record_evaluation(self, message: messages.EvaluationReport) -> None:
         """Write what the evaluator says of a policy."""
-        step, evaluation, proof = message.step, message.evaluation, message.proof
+        step, evaluation, proof = message.step, message.evaluation, message.confirmation
         returns = evaluation.returns
         self._write(
             self.evaluations,

@@ -29,7 +29,7 @@ from replay_tutorial.apex.runs.learning_curve import draw_curves
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.local.serial import run_serial
-from replay_tutorial.apex.runs.setup import End, Setting, new_setting, resumed_setting
+from replay_tutorial.apex.runs.setup import End, RunSetup, new_setup, resumed_setup
 from replay_tutorial.apex.runs.signals import StopRequest, stop_requests
 from replay_tutorial.local.supervisor import ProcessDied
 
@@ -65,9 +65,9 @@ def train(config: Config) -> Result:
             started then.
     """
     with torch_threads(config.threads):
-        setting = new_setting(config)
-        with held(setting.folder.path):
-            return finish(setting)
+        setup = new_setup(config)
+        with held(setup.folder.path):
+            return finish(setup)
 
 
 def resume(
@@ -98,9 +98,9 @@ def resume(
     new = {"total_steps": total_steps, "device": device, "solved_at": solved_at}
     config = replace(config, **{name: value for name, value in new.items() if value is not None})
     with torch_threads(config.threads), held(path):
-        setting = resumed_setting(folder, config)
-        folder.note_resumption(config, setting.common.steps)
-        return finish(setting)
+        setup = resumed_setup(folder, config)
+        folder.note_resumption(config, setup.common.steps)
+        return finish(setup)
 
 
 @contextmanager
@@ -114,25 +114,25 @@ def torch_threads(count: int) -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def finish(setting: Setting) -> Result:
+def finish(setup: RunSetup) -> Result:
     """Train, then draw, then evaluate."""
-    config, common, folder = setting.common.config, setting.common, setting.folder
+    config, common, folder = setup.common.config, setup.common, setup.folder
     run = run_parallel if config.actors else run_serial
     with stop_requests() as stop:
         with Recorder(
             folder.path, config.total_steps, config.progress, common.steps, common.first_update
         ) as recorder:
             try:
-                end = run(setting, recorder, stop)
+                end = run(setup, recorder, stop)
             except ProcessDied as error:
-                raise ProcessDied(f"{error}\n{way_on(folder.path)}") from None
+                raise ProcessDied(f"{error}\n{how_to_resume(folder.path)}") from None
             seconds = recorder.seconds
         # Before the evaluation, which may take long: whoever interrupts that has the curve.
         draw_curves([folder.path], folder.path / "learning_curve.png")
         chosen = folder.load_best()
         evaluation = None
         if chosen is not None and end != "interrupted":
-            evaluation = final_evaluation(setting, chosen, stop)
+            evaluation = final_evaluation(setup, chosen, stop)
             if evaluation is not None:
                 folder.save_evaluation(evaluation, chosen.step, seconds)
     return Result(
@@ -147,7 +147,7 @@ def finish(setting: Setting) -> Result:
     )
 
 
-def way_on(run: Path) -> str:
+def how_to_resume(run: Path) -> str:
     """Say how a run that has ended too early can be resumed."""
     checkpoints = whole_checkpoints(run)
     if not checkpoints:
@@ -159,10 +159,10 @@ class Stopped(Exception):
     """Ends an evaluation from within."""
 
 
-def final_evaluation(setting: Setting, chosen: Candidate, stop: StopRequest) -> Evaluation | None:
+def final_evaluation(setup: RunSetup, chosen: Candidate, stop: StopRequest) -> Evaluation | None:
     """Measure the chosen policy on episodes that played no part in choosing it; None if somebody stops it."""
-    config, policy = setting.common.config, setting.policy
-    policy.set_weights(chosen.weights)
+    config, policy = setup.common.config, setup.policy
+    policy.set_parameters(chosen.weights)
 
     def act(observations: NDArray[Any]) -> NDArray[Any]:
         if stop.received:
@@ -170,6 +170,6 @@ def final_evaluation(setting: Setting, chosen: Candidate, stop: StopRequest) -> 
         return policy.act_greedily(observations)
 
     try:
-        return evaluate(act, config.environment, setting.seeds.final, config.evaluation_step_limit)
+        return evaluate(act, config.environment, setup.seeds.final, config.evaluation_step_limit)
     except Stopped:
         return None

@@ -3,7 +3,7 @@
     runs/CartPole-v1__apex_dqn__0__20250131-235959/
         config.json      every setting, with the versions of what ran
         progress.csv     one line for each record, see `Recorder`
-        evaluations.csv  one line for each policy that was judged
+        evaluations.csv  one line for each policy that was evaluated
         events.out...    both of them for TensorBoard
         policy.pt        the chosen policy's weights
         checkpoints/     all that it takes to go on, see `checkpoint`
@@ -129,7 +129,7 @@ class RunFolder:
             )
         config = self.config()
         policy = make_policy(config, spaces_of(config.environment))
-        policy.set_weights(best.weights)
+        policy.set_parameters(best.weights)
         return policy, best.step
 
     def save_evaluation(self, evaluation: Evaluation, step: int, seconds: float) -> Path:

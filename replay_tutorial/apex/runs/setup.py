@@ -1,4 +1,4 @@
-"""The setting of a run: all that has to be there before its first process starts, made anew or read from a checkpoint."""
+"""The setup of a run: all that has to be there before its first process starts, made anew or read from a checkpoint."""
 
 # pyright: reportUnknownMemberType=false
 # (torch's own annotations are incomplete)
@@ -14,7 +14,7 @@ import torch
 from replay_tutorial.agents.agent import Policy, agent_name, make_policy
 from replay_tutorial.apex.runs.checkpoint import Checkpoint, newest_checkpoint
 from replay_tutorial.apex.policy_selection import Candidate
-from replay_tutorial.local.shared_context import Common, RunSeeds, make_common
+from replay_tutorial.local.shared_context import SharedContext, RunSeeds, make_shared_context
 from replay_tutorial.apex.config import Config
 from replay_tutorial.agents.environments import solved_threshold, spaces_of
 from replay_tutorial.apex.runs.recorder import cut_back
@@ -32,20 +32,20 @@ class NothingToDo(ValueError):
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunSetup:
     """What a run begins with."""
 
     folder: RunFolder
-    common: Common
+    common: SharedContext
     seeds: RunSeeds
     policy: Policy  # for the final evaluation
     solved_at: float | None
     checkpoint: Checkpoint | None  # that it goes on from
     best: Candidate | None  # the best policy by then
-    judged: int  # the last update whose weights were judged by then
+    evaluated_update: int  # the last update whose weights were judged by then
 
 
-def new_setting(config: Config) -> Setting:
+def new_setup(config: Config) -> RunSetup:
     """Prepare a new run.
 
     Raises:
@@ -57,8 +57,8 @@ def new_setting(config: Config) -> Setting:
     spaces = spaces_of(config.environment)
     config = replace(config, agent=agent_name(config, spaces))
     seeds, policy = RunSeeds(config), make_policy(config, spaces)
-    common = make_common(config, spaces, seeds, policy.weight_count)
-    return Setting(
+    common = make_shared_context(config, spaces, seeds, policy.parameter_count)
+    return RunSetup(
         folder=RunFolder.create(config),  # last: what is refused leaves nothing behind
         common=common,
         seeds=seeds,
@@ -66,11 +66,11 @@ def new_setting(config: Config) -> Setting:
         solved_at=bar_of(config),
         checkpoint=None,
         best=None,
-        judged=0,
+        evaluated_update=0,
     )
 
 
-def resumed_setting(folder: RunFolder, config: Config) -> Setting:
+def resumed_setup(folder: RunFolder, config: Config) -> RunSetup:
     """Prepare to go on from a run's newest checkpoint; records that came after it are removed.
 
     Args:
@@ -93,7 +93,7 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
     policy = make_policy(config, spaces)
     # Without its rows nothing is owed: the replay starts anew, and so do the samples that are counted against it.
     gone, samples = (0, checkpoint.samples) if checkpoint.has_replay else (checkpoint.step, 0)
-    common = make_common(config, spaces, seeds, policy.weight_count, checkpoint.update, gone)
+    common = make_shared_context(config, spaces, seeds, policy.parameter_count, checkpoint.update, gone)
     common.limiter.inserted(checkpoint.step)
     common.limiter.sampled(samples)
     # Only from here on is the folder changed: a run that is refused stays as it is.
@@ -103,7 +103,7 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
             shutil.copyfile(checkpoint.path / "policy.pt", folder.path / "policy.pt")
     cut_back(folder.path / "progress.csv", checkpoint.update)
     last = checkpoint.update if checkpoint.serial is None else int(checkpoint.serial["judged"])
-    return Setting(
+    return RunSetup(
         folder=folder,
         common=common,
         seeds=seeds,
@@ -111,7 +111,7 @@ def resumed_setting(folder: RunFolder, config: Config) -> Setting:
         solved_at=bar_of(config),
         checkpoint=checkpoint,
         best=best,
-        judged=cut_back(folder.path / "evaluations.csv", last),
+        evaluated_update=cut_back(folder.path / "evaluations.csv", last),
     )
 
 
@@ -124,7 +124,7 @@ def refuse_if_done(run: Path, config: Config, checkpoint: Checkpoint, best: Cand
     bar = bar_of(config)
     if best is not None and best.solves(bar):
         raise NothingToDo(
-            f"{run} is solved: its policy of step {best.step:,} is surely above {bar:g} ({best.proof}). "
+            f"{run} is solved: its policy of step {best.step:,} is surely above {bar:g} ({best.confirmation}). "
             "To go on, raise that bar: --solved-at (inf: go on until the steps are used up)."
         )
     if checkpoint.step >= config.total_steps:

@@ -24,7 +24,7 @@ from replay_tutorial.bench.peers.lineup import OURS
 
 PROGRAM = "python -m replay_tutorial bench crash"
 CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
-PATIENCE, PEER_PATIENCE = 60.0, 5.0  # seconds; the peer is known to hang
+POLL_SECONDS, PEER_PATIENCE = 60.0, 5.0  # seconds; the peer is known to hang
 SHARED_MEMORY = Path("/dev/shm")
 HEADS = (
     "buffer", "rows", "row bytes", "kills", "inside a row", "stops", "samples", "drawn again", "torn",
@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
     print(*lines, sep="\n")
     for name, make in makers.items():
         outcomes[name] = []
-        patience = PATIENCE if name == OURS else PEER_PATIENCE
+        patience = POLL_SECONDS if name == OURS else PEER_PATIENCE
         for capacity, row_bytes in settings:
             outcome = survive(make, capacity, row_bytes, kills, patience=patience, seed=arguments.seed)
             lines.append(line(cells(name, outcome)))

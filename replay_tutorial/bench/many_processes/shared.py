@@ -45,7 +45,7 @@ CONTENDERS: dict[str, Callable[[int], Contender]] = {
     "Manager": explorers.managed,
 }
 FILLED = 20_000  # rows, before anybody explores: cpprb hangs if it is sampled before its first rows are whole
-WARM_UP, PATIENCE = 0.5, 30.0  # seconds; patience is beyond the slot
+WARM_UP, POLL_SECONDS = 0.5, 30.0  # seconds; patience is beyond the slot
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def slot(
     seconds: float,
     *,
     rate: float = math.inf,
-    patience: float = PATIENCE,
+    patience: float = POLL_SECONDS,
 ) -> tuple[float, float]:
     """Run one slot; gives steps and rows a second, NaN if it hung."""
     ours, theirs = explorers.context.Pipe(duplex=False)

@@ -29,7 +29,7 @@ PANELS = ("add, uniform", "add, prioritized", "sample, uniform", "sample, priori
 
 
 @dataclass(frozen=True)
-class Setting:
+class Workload:
     """One size of buffer and the numbers of rows on its horizontal axes."""
 
     capacity: int
@@ -39,10 +39,10 @@ class Setting:
 
 STEPS = tuple(range(1, 102, 10))
 SETTINGS = (
-    Setting(4096, STEPS, tuple(2**k for k in range(1, 9))),
-    Setting(2**20, STEPS, tuple(2**k for k in range(1, 13))),
+    Workload(4096, STEPS, tuple(2**k for k in range(1, 9))),
+    Workload(2**20, STEPS, tuple(2**k for k in range(1, 13))),
 )
-QUICK = (Setting(256, (1, 11), (2, 8)),)
+QUICK = (Workload(256, (1, 11), (2, 8)),)
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ def seconds_at(
             print(f"{lost.peer.name}: {lost}", flush=True)
 
 
-def points(setting: Setting, company: Company, rounds: int, slot_seconds: float) -> Iterator[Point]:
+def points(workload: Workload, company: Company, rounds: int, slot_seconds: float) -> Iterator[Point]:
     """Measure one point after the other, every peer in every round."""
     # Samples first: adding leaves the same few rows everywhere, and what keeps references finds them in the cache.
     for panel in sorted(PANELS, key=lambda panel: panel.startswith("add")):
-        for count in setting.adds if panel.startswith("add") else setting.batches:
+        for count in workload.adds if panel.startswith("add") else workload.batches:
             seconds = seconds_at(panel, count, company, rounds, slot_seconds)
             yield Point(
-                setting.capacity,
+                workload.capacity,
                 panel,
                 count,
                 {name: Spread.of(values * 1e6) for name, values in seconds.items()},
@@ -196,15 +196,15 @@ def main(argv: Sequence[str]) -> int:
     skipped: dict[int, dict[str, str]] = {}
     versions: dict[str, None] = {}
     elsewhere: dict[str, str] = {}
-    for setting in QUICK if options.quick else SETTINGS:
-        company = contenders.gather(setting.capacity, ARTICLE_ALPHA, names)
-        skipped[setting.capacity] = company.skipped
+    for workload in QUICK if options.quick else SETTINGS:
+        company = contenders.gather(workload.capacity, ARTICLE_ALPHA, names)
+        skipped[workload.capacity] = company.skipped
         versions |= dict.fromkeys(contenders.versions_of(company.peers))
         elsewhere |= contenders.versions_elsewhere(company.peers)
         for name, reason in company.skipped.items():
-            print(f"{setting.capacity:,} rows, {name}: {reason}")
+            print(f"{workload.capacity:,} rows, {name}: {reason}")
         try:
-            for point in points(setting, company, rounds, 0.001 if options.quick else 0.005):
+            for point in points(workload, company, rounds, 0.001 if options.quick else 0.005):
                 print(line_of(point), flush=True)
                 measured.append(point)
         finally:

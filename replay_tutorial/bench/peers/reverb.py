@@ -19,7 +19,7 @@ from replay_tutorial.bench.method.timing import ElsewhereWork, Work
 from replay_tutorial.bench.peers.lineup import Float32Array, Rows
 
 PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
-PATIENCE = 300.0  # seconds without an answer
+POLL_SECONDS = 300.0  # seconds without an answer
 MOST_ROWS = 2**16
 KILOBYTES_A_ROW = 6  # of its server's memory: from 0.8 to 2.0 GB between 2^16 and 2^18 rows of 140 bytes
 WAYS = {"Reverb client": ("insert", "sample"), "Reverb dataset": ("writer", "dataset")}
@@ -82,13 +82,13 @@ class Helper:
             RuntimeError: If it ended, or kept silent for too long.
         """
         assert self.process.stdout is not None
-        while select.select([self.process.stdout], [], [], PATIENCE)[0]:
+        while select.select([self.process.stdout], [], [], POLL_SECONDS)[0]:
             line = self.process.stdout.readline()
             if not line.endswith(b"\n"):
                 raise RuntimeError(f"its helper process has ended{self.last_words()}")
             if line.startswith(b"{"):
                 return json.loads(line)
-        raise RuntimeError(f"its helper process was silent for {PATIENCE:g} s{self.last_words()}")
+        raise RuntimeError(f"its helper process was silent for {POLL_SECONDS:g} s{self.last_words()}")
 
     def last_words(self) -> str:
         """Quote the last line that it wrote to its standard error."""

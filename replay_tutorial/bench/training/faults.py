@@ -29,7 +29,7 @@ from replay_tutorial.bench.training.victim import Victim, wait_until
 
 PROGRAM = "python -m replay_tutorial bench faults"
 FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10}  # how often each happens
-PATIENCE = 120.0  # seconds that anything may take on a busy machine
+POLL_SECONDS = 120.0  # seconds that anything may take on a busy machine
 GONE = 10.0  # seconds that processes may outlive their run
 MORE_STEPS = 1_000  # that a resumed run makes
 INTERRUPTED = 130  # the exit status of `train` after Ctrl-C
@@ -84,7 +84,7 @@ class Trial:
             self.outcome.moment = victim.age
             self._happen(victim)
             start = victim.age
-            self.outcome.status = victim.end(PATIENCE)
+            self.outcome.status = victim.end(POLL_SECONDS)
             self.outcome.seconds = victim.age - start
             self._look(victim)
         if names := memory_left(before):
@@ -94,10 +94,10 @@ class Trial:
 
     def _await_moment(self, victim: Victim, wait: float | None) -> None:
         if wait is None:
-            self._check(victim.wait_for(self._has_learned, PATIENCE), "nothing was learned")
+            self._check(victim.wait_for(self._has_learned, POLL_SECONDS), "nothing was learned")
             return
         if self.outcome.fault in ("actor", "learner"):
-            all_there = victim.wait_for(lambda: victim.role("evaluator") is not None, PATIENCE)
+            all_there = victim.wait_for(lambda: victim.role("evaluator") is not None, POLL_SECONDS)
             self._check(all_there, "not all processes were started")
         wait_until(lambda: False, wait)
 
@@ -113,7 +113,7 @@ class Trial:
                 if process is not None:
                     os.kill(process, signal.SIGKILL)
                 if role == "actor":
-                    replaced = victim.wait_for(self._has_replaced, PATIENCE)
+                    replaced = victim.wait_for(self._has_replaced, POLL_SECONDS)
                     self._check(replaced, "the run did not go on with another actor")
                     victim.signal_all(signal.SIGINT)
 
@@ -142,7 +142,7 @@ class Trial:
         budget = self.outcome.saved_step + MORE_STEPS
         flags = ("resume", str(runs[0]), "--total-steps", str(budget), "--no-progress")
         with Victim(self.folder, *flags) as victim:
-            status = victim.end(PATIENCE)
+            status = victim.end(POLL_SECONDS)
             self._check(
                 status == 0, f"resume ended with {status}: {victim.errors.read_text().strip()[-500:]}"
             )

@@ -19,7 +19,7 @@ from replay_tutorial.apex.batch_source import Sample
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.learner import Learner, make_learner
 from replay_tutorial.apex.messages import Message
-from replay_tutorial.local.shared_context import Common, RunSeeds, make_common
+from replay_tutorial.local.shared_context import RunSeeds, SharedContext, make_shared_context
 
 WIDE_OPEN = 10**9  # rows by which one side may be ahead of the other: more than any benchmark makes
 FILLED = 20_000  # rows that the learner draws from
@@ -63,11 +63,11 @@ def hear_nothing(_: Message) -> None:
     """Be the parent that nobody talks to."""
 
 
-def common_of(config: Config) -> Common:
+def common_of(config: Config) -> SharedContext:
     """Reserve what the parts of a run share, with the limiter wide open."""
     spaces, seeds = spaces_of(config.environment), RunSeeds(config)
-    weight_count = make_policy(config, spaces).weight_count
-    return make_common(replace(config, slack=WIDE_OPEN), spaces, seeds, weight_count)
+    parameter_count = make_policy(config, spaces).parameter_count
+    return make_shared_context(replace(config, slack=WIDE_OPEN), spaces, seeds, parameter_count)
 
 
 class RawEnvironment:

@@ -21,7 +21,7 @@ import numpy as np
 
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.runs.run import torch_threads
-from replay_tutorial.apex.runs.setup import new_setting
+from replay_tutorial.apex.runs.setup import new_setup
 from replay_tutorial.bench.many_processes.crash import line
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.record import add_outputs, at_least, new_file
@@ -33,7 +33,7 @@ from replay_tutorial.local.parallel import roles
 from replay_tutorial.local.supervisor import Supervisor
 
 PROGRAM = "python -m replay_tutorial bench throughput"
-PATIENCE = 120.0  # seconds until the first update, on a busy machine
+POLL_SECONDS = 120.0  # seconds until the first update, on a busy machine
 HEADS = ("limiter", "actors", "steps/s", "of env.step", "updates/s", "of the learner alone", "samples/insert")
 
 
@@ -61,19 +61,19 @@ def speed_of(config: Config, warm_up: float, seconds: float) -> tuple[float, flo
         RuntimeError: If the learner doesn't begin.
     """
     with tempfile.TemporaryDirectory() as folder:
-        setting = new_setting(replace(config, runs=Path(folder)))
-        common = setting.common
-        with Supervisor(roles(setting), common.ask_to_stop) as supervisor:
+        setup = new_setup(replace(config, runs=Path(folder)))
+        common = setup.common
+        with Supervisor(roles(setup), common.ask_to_stop) as supervisor:
 
             def work(until: float) -> tuple[float, int, int]:
                 while (now := time.monotonic()) < until:
                     supervisor.hear(min(0.05, until - now))
                 return time.monotonic(), common.steps, common.updates
 
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + POLL_SECONDS
             while common.updates == 0:
                 if time.monotonic() >= deadline:
-                    raise RuntimeError(f"the learner has made no update in {PATIENCE:g} s")
+                    raise RuntimeError(f"the learner has made no update in {POLL_SECONDS:g} s")
                 supervisor.hear(0.05)
             start, steps, updates = work(time.monotonic() + warm_up)
             end, more_steps, more_updates = work(start + seconds)

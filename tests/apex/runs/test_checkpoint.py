@@ -20,7 +20,7 @@ from replay_tutorial.apex.runs.checkpoint import (
     save_checkpoint,
     whole_checkpoints,
 )
-from replay_tutorial.local.shared_context import RunSeeds, make_common
+from replay_tutorial.local.shared_context import RunSeeds, make_shared_context
 from replay_tutorial.apex.config import preset
 from replay_tutorial.agents.environments import spaces_of
 
@@ -29,7 +29,7 @@ def parts(seed=0):
     """A learner's side of a run, with some rows and some updates behind it."""
     config = replace(preset("CartPole-v1"), hidden_sizes=(8,), capacity=100, replay_start=10, seed=seed)
     spaces = spaces_of(config.environment)
-    common = make_common(config, spaces, RunSeeds(config), make_policy(config, spaces).weight_count)
+    common = make_shared_context(config, spaces, RunSeeds(config), make_policy(config, spaces).parameter_count)
     torch.manual_seed(seed)
     agent = make_agent(config, spaces)
     generator = np.random.default_rng(seed)
@@ -38,7 +38,7 @@ def parts(seed=0):
     ends = {"act": np.arange(50) % 2, "terminated": np.zeros(50), "truncated": np.zeros(50)}
     common.replay.add(**numbers, **ends, priorities=generator.random(50))
     common.limiter.inserted(50)
-    common.mailbox.publish(agent.weights())
+    common.mailbox.publish(agent.parameters())
     learn(common, agent)
     return common, agent
 
@@ -51,7 +51,7 @@ def learn(common, agent, updates=3):
         update = agent.update(rows, rows["weights"])
         common.replay.update_priorities(rows["indexes"], update.priorities)
         common.limiter.sampled(16)
-        came += [update.priorities.tolist(), rows["indexes"].tolist(), agent.weights().tolist()]
+        came += [update.priorities.tolist(), rows["indexes"].tolist(), agent.parameters().tolist()]
     return came
 
 
@@ -67,7 +67,7 @@ def test_learner_goes_on_from_a_checkpoint_as_if_nothing_had_happened(tmp_path):
     checkpoint = newest_checkpoint(tmp_path)
     assert (checkpoint.step, checkpoint.samples, checkpoint.update) == (50, 48, 3)
     config, spaces = common.config, common.spaces
-    fresh = make_common(config, spaces, RunSeeds(replace(config, seed=9)), len(published))
+    fresh = make_shared_context(config, spaces, RunSeeds(replace(config, seed=9)), len(published))
     other = make_agent(config, spaces)
     np.testing.assert_array_equal(restore_learner(checkpoint, other, fresh.replay), published)
     assert learn(fresh, other) == learn(common, agent)
@@ -169,11 +169,11 @@ def test_rows_can_be_left_out(tmp_path):
     checkpoint = newest_checkpoint(tmp_path)
     assert sorted(path.name for path in checkpoint.path.iterdir()) == ["agent.pt", "state.json"]
     config, spaces = common.config, common.spaces
-    fresh = make_common(config, spaces, RunSeeds(config), 3)
+    fresh = make_shared_context(config, spaces, RunSeeds(config), 3)
     other = make_agent(config, spaces)
     restore_learner(checkpoint, other, fresh.replay)
     assert len(fresh.replay) == 0
-    np.testing.assert_array_equal(other.weights(), agent.weights())
+    np.testing.assert_array_equal(other.weights(), agent.parameters())
 
 
 def test_damaged_rows_are_told(tmp_path):
@@ -184,7 +184,7 @@ def test_damaged_rows_are_told(tmp_path):
     whole = bytearray(file.read_bytes())
     whole[len(whole) // 2] ^= 1  # among the rows
     file.write_bytes(whole)
-    fresh = make_common(common.config, common.spaces, RunSeeds(common.config), 3)
+    fresh = make_shared_context(common.config, common.spaces, RunSeeds(common.config), 3)
     with pytest.raises(DamagedCheckpoint, match=r"0001_step_50 can't be used.*CRC.*\nRemove that folder"):
         restore_learner(checkpoint, agent, fresh.replay)
 

@@ -13,7 +13,7 @@ from replay_tutorial.apex.runs.gif import play
 
 def policy_of(environment):
     policy = make_policy(preset(environment), spaces_of(environment))
-    policy.set_weights(np.random.default_rng(0).normal(size=policy.weight_count).astype(np.float32))
+    policy.set_parameters(np.random.default_rng(0).normal(size=policy.parameter_count).astype(np.float32))
     return policy
 
 

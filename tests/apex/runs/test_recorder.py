@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from replay_tutorial.agents.evaluation import Evaluation
-from replay_tutorial.apex.messages import Episodes, Judgement, Note, Progress
+from replay_tutorial.apex.messages import Episodes, EvaluationReport, Note, Progress
 from replay_tutorial.apex.runs.recorder import Recorder, cut_back, last_seconds
 
 
@@ -35,8 +35,8 @@ def test_record_joins_what_learner_and_actors_say(tmp_path):
 def test_judgement_has_a_file_of_its_own(tmp_path, capsys):
     first, proof = Evaluation(np.array([1.0, 3.0])), Evaluation(np.array([5.0, 5.0, 8.0]))
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
-        recorder.hear(Judgement(100, 5, first, proof, solved=False))
-        recorder.hear(Judgement(200, 9, first, None, solved=False))
+        recorder.hear(EvaluationReport(100, 5, first, proof, solved=False))
+        recorder.hear(EvaluationReport(200, 9, first, None, solved=False))
         recorder.hear(Note("by the way"))
     told = [(row["update"], row["mean"], row["lowest"], row["highest"], row["proof"]) for row in
             rows(tmp_path / "evaluations.csv")]  # fmt: skip
@@ -97,7 +97,7 @@ def test_full_disk_is_an_error_that_says_so(tmp_path):
             recorder.files.append(full)
             recorder.evaluations = csv.writer(full)
             with pytest.raises(OSError, match=no_space):
-                recorder.hear(Judgement(100, 5, first, None, solved=False))
+                recorder.hear(EvaluationReport(100, 5, first, None, solved=False))
         recorder.files.remove(full)
     (tmp_path / "evaluations.csv").unlink()
     (tmp_path / "evaluations.csv").symlink_to("/dev/full")

@@ -38,7 +38,7 @@ SHORT = {
     "final_episodes": 20,
     "progress": False,
 }
-PATIENCE = 60  # seconds that anything may take on a busy machine
+POLL_SECONDS = 60  # seconds that anything may take on a busy machine
 
 
 def short(environment, tmp_path, **changes):
@@ -74,8 +74,8 @@ def test_short_run_leaves_its_files_and_no_process(tmp_path):
     assert all(0 <= float(row["weights_age"]) < 1_000 for row in rows)
     assert all(float(row["restarts"]) == 0 for row in rows)
 
-    judged = [int(row["update"]) for row in records(result.folder / "evaluations.csv")]
-    assert judged == sorted(set(judged))
+    evaluated_update = [int(row["update"]) for row in records(result.folder / "evaluations.csv")]
+    assert evaluated_update == sorted(set(evaluated_update))
     # Each at least 50 updates after the last, but for the look at the end.
     assert all(later - earlier >= 50 for earlier, later in pairwise(judged[:-1]))
     assert judged[-1] > result.updates - 25 - 1  # what had been published last
@@ -129,7 +129,7 @@ def kill(monkeypatch):
 
         monkeypatch.setattr(supervisor.Supervisor, "hear", hear_and_kill)
 
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", 0.01)
     return kill_at
 
 
@@ -187,7 +187,7 @@ def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
 
 @posix_only
 def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_path, kill):
-    kill("evaluator", messages.Judgement)
+    kill("evaluator", messages.EvaluationReport)
     with pytest.raises(ProcessDied, match=r"evaluator was killed by SIGKILL(?s:.*)resume"):
         train(short("CartPole-v1", tmp_path, actors=1, total_steps=10**9))
     assert multiprocessing.active_children() == []
@@ -197,7 +197,7 @@ def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_p
 
 @posix_only
 def test_actor_that_is_killed_too_often_in_a_row_ends_the_run_with_the_signal(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", 0.01)
     config = short("test_apex_environments:Dying-v0", tmp_path, actors=1, restart_limit=2)
     with pytest.raises(ProcessDied, match=r"actor 0 was killed by SIGKILL .*, 2 times in a row"):
         train(config)
@@ -230,7 +230,7 @@ class Program:
 
     def wait_for_updates(self, tmp_path):
         """Wait until the actors have played and the learner has learned."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + POLL_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             curves = list(tmp_path.glob("*/progress.csv"))
             if curves and len(curves[0].read_text().splitlines()) > 1:
@@ -253,7 +253,7 @@ class Program:
 @posix_only
 def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
     with Program(tmp_path, "test_apex_environments:Crashing-v0") as program:
-        _, errors = program.process.communicate(timeout=PATIENCE)
+        _, errors = program.process.communicate(timeout=POLL_SECONDS)
         assert program.process.returncode == 1
         assert errors.count("ArithmeticError: the pole is broken") == 1
         assert "leaked" not in errors
@@ -266,7 +266,7 @@ def test_first_signal_to_all_processes_ends_the_run_in_good_order(tmp_path, numb
     with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
         program.wait_for_updates(tmp_path)
         os.killpg(program.process.pid, number)
-        output, errors = program.process.communicate(timeout=PATIENCE)
+        output, errors = program.process.communicate(timeout=POLL_SECONDS)
         assert program.process.returncode == 130
         assert errors == ""
         assert "interrupted after" in output
@@ -284,7 +284,7 @@ def test_second_signal_ends_the_run_at_once(tmp_path):
         for _ in range(2):
             os.kill(program.process.pid, signal.SIGINT)
             time.sleep(0.02)
-        assert program.process.wait(PATIENCE) == 130
+        assert program.process.wait(POLL_SECONDS) == 130
         assert program.is_gone(5)
 
 
@@ -293,7 +293,7 @@ def test_killed_parent_takes_its_actors_along(tmp_path):
     with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
         program.wait_for_updates(tmp_path)
         program.process.kill()
-        program.process.wait(PATIENCE)
+        program.process.wait(POLL_SECONDS)
         assert program.is_gone(10)
 
 
@@ -301,7 +301,7 @@ def test_killed_parent_takes_its_actors_along(tmp_path):
 def test_running_run_is_not_resumed_until_it_is_killed(tmp_path):
     flags = ("--actors", "0", "--hidden-sizes", "16", "--checkpoint-steps", "500", "--solved-at", "1000")
     with Program(tmp_path, "CartPole-v1", *flags, "--final-episodes", "2") as program:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + POLL_SECONDS
         while not whole_checkpoints(next(tmp_path.iterdir(), tmp_path)) and time.monotonic() < deadline:
             time.sleep(0.05)
         (folder,) = tmp_path.iterdir()
@@ -309,7 +309,7 @@ def test_running_run_is_not_resumed_until_it_is_killed(tmp_path):
             resume(folder, progress=False)
         assert program.process.poll() is None
         program.process.kill()
-        program.process.wait(PATIENCE)
+        program.process.wait(POLL_SECONDS)
         step = newest_checkpoint(folder).step
         result = resume(folder, step + 100, progress=False)
         assert result.end == "budget spent"
@@ -319,7 +319,7 @@ def test_running_run_is_not_resumed_until_it_is_killed(tmp_path):
 @posix_only
 def test_unknown_environment_is_refused_before_anything_is_made(tmp_path):
     with Program(tmp_path, "NoSuchThing-v0") as program:
-        _, errors = program.process.communicate(timeout=PATIENCE)
+        _, errors = program.process.communicate(timeout=POLL_SECONDS)
         assert program.process.returncode == 1
         assert "NoSuchThing" in errors
         assert "Traceback" not in errors

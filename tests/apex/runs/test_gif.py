@@ -57,7 +57,7 @@ def test_ending_may_be_in_capitals(tmp_path):
 
 
 def test_environment_without_pictures_is_refused(tmp_path):
-    name = "test_apex_environments:Counting-v0"
+    name = "small_environments:Counting-v0"
     with pytest.raises(ValueError, match="draws no pictures"):
         play(policy_of(name), name, 0, tmp_path / "play.gif")
     assert list(tmp_path.iterdir()) == []

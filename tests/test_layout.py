@@ -5,6 +5,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -178,25 +179,34 @@ def test_a_library_does_not_print(path: Path) -> None:
         assert not (isinstance(node, ast.Call) and getattr(node.func, "id", None) == "print"), node.lineno
 
 
+@cache
+def documented_in_protocols() -> dict[str, set[str]]:
+    """The methods that each protocol of the package explains, so that its implementations need not."""
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and "Protocol" in {getattr(b, "id", "") for b in node.bases}:
+                methods = [method for method in node.body if isinstance(method, ast.FunctionDef)]
+                found[node.name] = {method.name for method in methods if ast.get_docstring(method)}
+    return found
+
+
 @each_module
 def test_everything_public_has_a_docstring(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), "a module opens by saying what it is"
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    protocols = [node for node in classes if "Protocol" in {getattr(base, "id", None) for base in node.bases}]
-    promised = {
-        method.name
-        for protocol in protocols
-        for method in protocol.body
-        if isinstance(method, ast.FunctionDef)
-    }
     for owner in [tree, *classes]:
+        # What a class implements, it says by its bases, or there is a protocol beside it.
+        known = [] if owner is tree else [*owner.bases, *(ast.Name(other.name) for other in classes)]
+        names = [getattr(name, "id", "") for name in known]
+        promised = {method for name in names for method in documented_in_protocols().get(name, ())}
         for node in owner.body:
             if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
                 continue
             if any(getattr(decorator, "attr", "") == "setter" for decorator in node.decorator_list):
                 continue  # the property above it says what it is
-            documented = ast.get_docstring(node) or (owner is not tree and node.name in promised)
+            documented = ast.get_docstring(node) or node.name in promised
             assert documented, f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
 
 

@@ -130,15 +130,30 @@ class Context(Protocol):
     """What every role of a run is given."""
 
     @property
-    def config(self) -> Config: ...
+    def config(self) -> Config:
+        """The settings."""
+        ...
+
     @property
-    def spaces(self) -> Spaces: ...
+    def spaces(self) -> Spaces:
+        """Of the environment."""
+        ...
+
     @property
-    def replay(self) -> Replay: ...
+    def replay(self) -> Replay:
+        """Where the rows go, and come from."""
+        ...
+
     @property
-    def parameters(self) -> Parameters: ...
+    def parameters(self) -> Parameters:
+        """The newest policy."""
+        ...
+
     @property
-    def pace(self) -> Pace: ...
+    def pace(self) -> Pace:
+        """How far the roles are."""
+        ...
+
     @property
     def tell(self) -> Tell:
         """How a message gets to the parent."""

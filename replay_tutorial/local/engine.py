@@ -3,6 +3,7 @@
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters
+from replay_tutorial.apex.runs.engine import Engine
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
@@ -11,16 +12,14 @@ from replay_tutorial.local.serial import run_serial
 from replay_tutorial.local.shared_context import make_shared_context
 
 
-class LocalEngine:
-    """Runs the roles on this machine; see `apex.runs.engine.Engine`."""
+class LocalEngine(Engine):
+    """Runs the roles on this machine."""
 
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
     ) -> Context:
-        """Reserve the shared memory of a run."""
         return make_shared_context(config, spaces, parameter_count, counters)
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-        """Run with as many actors as the settings say; with none in this process alone."""
         run = run_parallel if setup.context.config.actors else run_serial
         return run(setup, recorder, stop)

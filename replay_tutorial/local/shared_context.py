@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Counters, Published, Sample, Tell
+from replay_tutorial.apex.context import Counters, Pace, Parameters, Published, Replay, Sample, Tell
 from replay_tutorial.apex.messages import Message
 from replay_tutorial.apex.replay import make_replay
 from replay_tutorial.apex.seeds import RunSeeds
@@ -26,7 +26,7 @@ STOP, LAST_EVALUATION, UPDATES = 0, 1, 8
 
 
 @dataclass(frozen=True)
-class SharedReplay:
+class SharedReplay(Replay):
     """The buffer, and the limiter that decides when it may be used."""
 
     buffer: MPPrioritizedReplayBuffer
@@ -34,16 +34,13 @@ class SharedReplay:
 
     @property
     def next_index(self) -> int:
-        """The index that the next row will get."""
         return self.buffer.get_next_index()
 
     @property
     def stale_updates(self) -> int:
-        """Priorities dropped because their row had been replaced."""
         return self.buffer.stale_updates
 
     def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
-        """Insert rows as soon as the limiter allows; return False if it doesn't within `timeout` seconds."""
         if not self.limiter.await_can_insert(len(priorities), timeout):
             return False
         self.buffer.add(**rows, priorities=priorities)
@@ -51,7 +48,6 @@ class SharedReplay:
         return True
 
     def sample(self, batch_size: int, beta: float, timeout: float) -> Sample | None:
-        """Sample a batch as soon as the limiter allows; return None if it doesn't within `timeout` seconds."""
         if not self.limiter.await_can_sample(batch_size, timeout):
             return None
         rows = self.buffer.sample(batch_size, beta)
@@ -59,19 +55,16 @@ class SharedReplay:
         return Sample(rows, rows["weights"], rows["indexes"])
 
     def update_priorities(self, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
-        """Give sampled rows new priorities."""
         self.buffer.update_priorities(indexes, priorities)
 
     def save(self, path: Path) -> None:
-        """Write all rows into a file."""
         self.buffer.save(path)
 
     def load(self, path: Path) -> None:
-        """Read the rows of a file into a new buffer."""
         self.buffer.load(path)
 
 
-class SharedParameters:
+class SharedParameters(Parameters):
     """A mailbox of one record: the parameters and the update that made them, always of the same moment."""
 
     def __init__(self, count: int) -> None:
@@ -79,13 +72,11 @@ class SharedParameters:
         self._mailbox = Mailbox(1, self._record)
 
     def publish(self, parameters: NDArray[np.float32], update: int) -> None:
-        """Publish parameters, and the number of the update that made them."""
         record = np.empty(1, self._record)
         record["update"], record["parameters"] = update, parameters
         self._mailbox.publish(record)
 
     def pull(self, known_version: int = 0) -> Published | None:
-        """Return the newest parameters; None if there are none, or the caller knows them."""
         pulled = self._mailbox.pull(known_version)
         if pulled is None:
             return None
@@ -94,7 +85,7 @@ class SharedParameters:
 
 
 @dataclass(frozen=True)
-class SharedPace:
+class SharedPace(Pace):
     """The limiter's counters, and the learner's."""
 
     limiter: SamplesPerInsert
@@ -102,25 +93,20 @@ class SharedPace:
 
     @property
     def steps(self) -> int:
-        """Environment steps of all actors, counted as rows when they enter the replay."""
         return self.limiter.inserts
 
     @property
     def samples(self) -> int:
-        """Rows sampled."""
         return self.limiter.samples
 
     @property
     def updates(self) -> int:
-        """Updates of the learner."""
         return int(self.flags["flags"][UPDATES])
 
     def count_updates(self, updates: int) -> None:
-        """Let all know how many updates the learner has made."""
         self.flags["flags"][UPDATES] = updates
 
     def is_update_due(self, batch_size: int) -> bool:
-        """Return whether the inserted rows are owed a batch: the middle of the limiter's band."""
         return self.limiter.inserts >= self.limiter.min_size and self.limiter.error >= batch_size
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from replay_tutorial.apex.messages import Failure, Message
 from replay_tutorial.apex.runs.signals import signals_deferred
-from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 
 SHUTDOWN_SECONDS = 5.0  # that a process gets to end by itself, before it is killed
 FIRST_PAUSE_SECONDS = 0.5  # before the first replacement of an actor; twice as long each time
@@ -100,7 +100,7 @@ class Worker:
         self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2 ** max(0, self.deaths_in_a_row - 1)
 
 
-class Supervisor:
+class Supervisor(Workers):
     """The processes of a run. A context manager: they are gone when it is left, whatever happened.
 
     Args:
@@ -129,15 +129,10 @@ class Supervisor:
 
     @property
     def restarts(self) -> int:
-        """How many processes have been replaced."""
         return sum(max(0, worker.life - 1) for worker in self.workers)
 
     def receive(self, timeout: float) -> list[Message]:
-        """Return the messages that have come, after at most `timeout` seconds; start the replacements that are due.
-
-        Raises:
-            ProcessDied: If a process has failed, or died once too often; with its traceback, exit code or signal.
-        """
+        """Return the messages that have come, after at most `timeout` seconds; start the replacements that are due."""
         wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
         received: list[Message] = []
         for worker in self.workers:
@@ -170,12 +165,10 @@ class Supervisor:
         return received
 
     def stop(self, last_evaluation: bool = False) -> None:
-        """Ask all processes to end. From now on their ends are no deaths; `receive` returns their last messages."""
         self.stopping = True
         self.ask_to_stop(last_evaluation)
 
     def is_working(self, role: str) -> bool:
-        """Return whether the process of a role is still there, or its last messages are."""
         return any(worker.messages is not None for worker in self.workers if worker.role.name == role)
 
     def end_all(self, seconds: float = SHUTDOWN_SECONDS) -> None:

@@ -33,7 +33,6 @@ from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.run_folder import write_tensors
 from replay_tutorial.buffers import archive
 
-
 FORMAT = "replay_tutorial checkpoint 1"
 KEPT = 2  # the newest, and one more in case that it is damaged
 NAME = re.compile(r"(\d+)_step_\d+")

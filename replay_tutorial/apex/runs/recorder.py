@@ -45,7 +45,17 @@ COLUMNS = {
 }
 TIMES = ("seconds", "SPS", "UPS")  # the columns in which two runs with the same seed differ
 HEADER = ("step", "update", "seconds", *COLUMNS)
-EVALUATIONS = ("step", "update", "seconds", "mean", "standard_error", "min", "max", "episodes", "confirmation")
+EVALUATIONS = (
+    "step",
+    "update",
+    "seconds",
+    "mean",
+    "standard_error",
+    "min",
+    "max",
+    "episodes",
+    "confirmation",
+)
 LAST_EPISODES = 50  # that the means of the actors are taken over
 
 

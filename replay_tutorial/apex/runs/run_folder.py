@@ -28,15 +28,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from replay_tutorial.agents.agent import Policy, make_policy
-from replay_tutorial.apex.policy_selection import Candidate
-from replay_tutorial.apex.config import Config
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.policy_selection import Candidate
 
 
 class RunFolder:

@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 from replay_tutorial.agents.agent import make_policy
-from replay_tutorial.apex.config import preset
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import evaluate
+from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.gif import play
 
 

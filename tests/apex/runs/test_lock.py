@@ -1,12 +1,11 @@
 """The lock of a run's folder: one process at a time, and a killed one lets go of it."""
 
-from places import ROOT
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from replay_tutorial.apex.runs.lock import RunInUse, lock_run
 

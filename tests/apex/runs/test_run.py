@@ -1,6 +1,5 @@
 """Whole runs with real processes: what they leave behind, and that they leave nothing else, however they end."""
 
-from places import ROOT
 import contextlib
 import csv
 import json
@@ -12,22 +11,21 @@ import sys
 import time
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from replay_tutorial.apex import messages
-
-from replay_tutorial.local import supervisor
-from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.lock import RunInUse
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.setup import NothingToDo
 from replay_tutorial.apex.runs.signals import signals_deferred, stop_requests
 from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.local import supervisor
 
 SHORT = {
     "total_steps": 4_000,

@@ -29,7 +29,7 @@ HEIGHT = {
 }
 AT_THE_SIDE = {"bench", "steps", "teaching", "__main__"}  # may import any storey; only __main__ imports them
 # The one name that points up: it is looked up when a run begins and no other engine was handed in.
-LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.engine")}
+LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.local_engine")}
 
 MAY_PRINT = {"apex", "bench", "teaching", "__main__"}
 DEPENDENCIES = {  # storey → extras that its imports may come from, beside the package's own dependencies

@@ -14,7 +14,7 @@ from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
 
-THIS_MACHINE = "replay_tutorial.local.engine"
+THIS_MACHINE = "replay_tutorial.local.local_engine"
 
 
 class Engine(Protocol):

@@ -25,7 +25,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from replay_tutorial.apex import messages
 from replay_tutorial.apex.messages import Message
-from replay_tutorial.apex.runs.run_folder import replace_file
+from replay_tutorial.buffers.whole_file import replace_file
 
 COLUMNS = {  # of progress.csv → in TensorBoard
     "episodic_return": "charts/episodic_return",  # mean of the actors' last episodes, all of them together

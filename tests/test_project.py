@@ -1,4 +1,4 @@
-"""The house rules that a program can check: storeys, sizes, docstrings, dependencies, start-up time, the README."""
+"""What users rely on beside the code itself: names, docstrings, examples, start-up time, pins, README, make."""
 
 import ast
 import doctest
@@ -18,6 +18,7 @@ from types import FunctionType
 import numpy as np
 import pytest
 from places import PACKAGE, ROOT
+from test_layout import names_in
 
 from replay_tutorial.bench.one_process.startup import FIRST_SAMPLE
 
@@ -33,83 +34,7 @@ PUBLIC_NAMES = [
     "fields_from_spaces",
 ]
 
-# Imports only go down. The package's own __init__ gathers the names of the two lower storeys.
-HEIGHT = {"buffers": 0, "shared": 1, "__init__": 2, "apex": 3, "tables": 3, "cluster": 4}
-AT_THE_SIDE = {"bench", "teaching", "__main__"}  # may import any storey; nothing imports them but __main__
-MAY_PRINT = {"apex", "bench", "teaching", "__main__"}
-DEPENDENCIES = {  # storey → extras that its imports may come from, beside the package's own dependencies
-    "buffers": [],
-    "shared": [],
-    "__init__": [],
-    "apex": ["train", "atari", "box2d"],
-    "bench": ["bench", "train"],
-    "__main__": ["train"],
-    "teaching": ["notebooks", "train"],
-}
-# imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has gymnasium
-WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}}
-
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-
-
-def storey_of(path: Path) -> str:
-    """The storey a file belongs to: its folder, or its own name at the top of the package."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return parts[0]
-
-
-def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
-    """Line number and absolute name of each module that a file imports, wherever in the file it does."""
-    package = ["replay_tutorial", *path.relative_to(PACKAGE).parent.parts]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            # `from replay_tutorial import bench` imports a folder, `... import ReplayBuffer` the package itself
-            for alias in node.names:
-                folder = (PACKAGE / alias.name).is_dir() or (PACKAGE / f"{alias.name}.py").is_file()
-                yield (
-                    node.lineno,
-                    f"{module}.{alias.name}" if module == "replay_tutorial" and folder else module,
-                )
-
-
-@each_module
-def test_imports_only_go_down(path: Path) -> None:
-    here = storey_of(path)
-    for line, module in imported_modules(path):
-        top, *rest = module.split(".")
-        if top != "replay_tutorial":
-            continue
-        there = rest[0] if rest else "__init__"
-        where = f"{path.relative_to(ROOT)}:{line} imports {module}"
-        if there in AT_THE_SIDE:
-            assert here in (there, "__main__"), f"{where}: nothing imports what stands at the side"
-        elif here not in AT_THE_SIDE:
-            assert HEIGHT[there] <= HEIGHT[here], f"{where}: an arrow that goes up"
-
-
-@each_module
-def test_imports_are_declared_as_dependencies(path: Path) -> None:
-    declared = {
-        name.replace("-", "_") for extra in ["", *DEPENDENCIES[storey_of(path)]] for name in names_in(extra)
-    }
-    declared |= WHEN_CALLED.get(path.relative_to(PACKAGE).as_posix(), set())
-    declared |= {"PIL"} if "pillow" in declared else set()
-    declared |= {"llvmlite"} if "numba" in declared else set()  # numba is built on it and requires it
-    for line, module in imported_modules(path):
-        top = module.split(".")[0]
-        if top != "replay_tutorial" and top not in sys.stdlib_module_names:
-            assert top in declared, f"{path.relative_to(ROOT)}:{line} imports {module}: no extra names it"
-
-
-def names_in(extra: str) -> list[str]:
-    """The distributions of one extra of pyproject.toml, or of the package itself for an empty name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    requirements = project["optional-dependencies"][extra] if extra else project["dependencies"]
-    return [re.match(r"[\w-]+", requirement).group().lower() for requirement in requirements]
 
 
 def test_constraints_pin_every_dependency_to_one_version() -> None:
@@ -122,45 +47,6 @@ def test_constraints_pin_every_dependency_to_one_version() -> None:
         assert set(names_in(extra)) <= set(pinned), extra
     assert "torch==2.13.0" in pins
     assert not [name for name in pinned if name.startswith(("nvidia", "triton", "cuda"))]
-
-
-@each_module
-def test_a_file_is_short_and_so_are_its_functions(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= 300, "one idea a file"
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno - node.lineno < 60, f"{path.name}:{node.lineno} {node.name}"
-
-
-@each_module
-def test_a_library_does_not_print(path: Path) -> None:
-    if storey_of(path) in MAY_PRINT:
-        return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        assert not (isinstance(node, ast.Call) and getattr(node.func, "id", None) == "print"), node.lineno
-
-
-@each_module
-def test_everything_public_has_a_docstring(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    assert ast.get_docstring(tree), "a module opens by saying what it is"
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
-    protocols = [node for node in classes if "Protocol" in {getattr(base, "id", None) for base in node.bases}]
-    promised = {
-        method.name
-        for protocol in protocols
-        for method in protocol.body
-        if isinstance(method, ast.FunctionDef)
-    }
-    for owner in [tree, *classes]:
-        for node in owner.body:
-            if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
-                continue
-            if any(getattr(decorator, "attr", "") == "setter" for decorator in node.decorator_list):
-                continue  # the property above it says what it is
-            documented = ast.get_docstring(node) or (owner is not tree and node.name in promised)
-            assert documented, f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
 
 
 def test_the_public_names_are_these() -> None:
@@ -222,14 +108,6 @@ def test_the_examples_in_docstrings_are_true(path: Path) -> None:
             importlib.import_module(name), extraglobs={"np": np}, optionflags=doctest.ELLIPSIS
         )
         assert results.failed == 0
-
-
-def test_the_reading_order_names_every_module() -> None:
-    text = (ROOT / "docs" / "reading_order.md").read_text(encoding="utf-8")
-    named = {match for match in re.findall(r"`([\w/]+\.py)`", text)}
-    modules = {path.relative_to(PACKAGE).as_posix() for path in MODULES if path.name != "__init__.py"}
-    assert modules <= named, f"not named: {sorted(modules - named)}"
-    assert named <= modules | {"__init__.py"}, f"not there: {sorted(named - modules)}"
 
 
 def python(code: str, **environment: str) -> str:

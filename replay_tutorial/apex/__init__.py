@@ -1,6 +1,23 @@
-"""Ape-X on one machine: actors in processes of their own, one learner, one prioritized replay between them.
+"""Ape-X: actors, a learner and an evaluator around one prioritized replay, whichever engine runs them.
 
 Needs the extra `train`: `pip install "replay_tutorial[train]"`.
 
 Paper: Horgan et al. 2018, "Distributed Prioritized Experience Replay".
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replay_tutorial.apex.config import Config, preset
+    from replay_tutorial.apex.runs.run import Result, resume, train
+
+__all__ = ["Config", "Result", "preset", "resume", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for, because most of them load torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "config" if name in ("Config", "preset") else "runs.run"
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,69 +1,48 @@
-"""Samples for the learner: drawn when it asks, or by a thread that is a few batches ahead.
+"""Batches for the learner: sampled when it asks, or by a thread that is a few batches ahead.
 
-A GPU would idle while the processor gathers the next rows and sends them over. So a thread does that meanwhile: it draws
-rows, lays them into pinned memory, from where they travel while the processor does something else, and keeps a few
-batches ready. They were drawn before the last priorities came in; the paper's learner is as many as 16 batches ahead.
-
-On the processor there is nothing to gain: both would want the same cores.
+A GPU would idle while the processor gathers the next rows and sends them over. So a thread does that meanwhile: it
+samples rows, lays them into pinned memory, from where they travel while the processor does something else, and keeps a
+few batches ready. They were sampled before the last priorities came in; the paper's learner is as many as 16 batches
+ahead. On the processor there is nothing to gain: both would want the same cores.
 
 Left out: more than one thread.
 
 Paper: Horgan et al. 2018, appendix F.
 """
 
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
-
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from replay_tutorial.agents.agent import learner_device
-from replay_tutorial.agents.td_error import Batch, Rows
-from replay_tutorial.local.shared_context import POLL_SECONDS, SharedContext
+from replay_tutorial.agents.td_error import Batch
+from replay_tutorial.apex.context import POLL_SECONDS, Context, Sample
 
 PREFETCH_ON_GPU = 4
-
-
-class Sample(NamedTuple):
-    """A batch as the agent takes it."""
-
-    rows: Rows  # NumPy arrays, or tensors on the agent's device
-    weights: NDArray[np.float32]  # float32[B]
-    indexes: NDArray[np.int64]  # int64[B], for the priorities
-
 
 NextSample = Callable[[float], Sample | None]  # seconds to wait at most → None if none was due
 
 
-def draw(common: SharedContext, timeout: float) -> Sample | None:
-    """Draw a batch as soon as the limiter lets us; None if it doesn't within `timeout` seconds."""
-    size = common.config.batch_size
-    if not common.limiter.await_can_sample(size, timeout=timeout):
-        return None
-    rows = common.replay.sample(size, beta=common.config.beta)
-    common.limiter.sampled(size)
-    return Sample(rows, rows["weights"], rows["indexes"])
-
-
 @contextmanager
-def sampling(common: SharedContext) -> Generator[NextSample]:
-    """Give the function that gets the next sample, with a thread ahead of it if the settings say so."""
-    device = learner_device(common.config)
-    ahead = common.config.prefetch
+def batch_source(context: Context) -> Generator[NextSample]:
+    """Return the function that gets the next sample, with a thread ahead of it if the settings say so."""
+    config, device = context.config, learner_device(context.config)
+
+    def sample(timeout: float) -> Sample | None:
+        return context.replay.sample(config.batch_size, config.beta, timeout)
+
+    ahead = config.prefetch
     if ahead is None:
         ahead = PREFETCH_ON_GPU if device.startswith("cuda") else 0
     if ahead == 0:
-        yield lambda timeout: draw(common, timeout)
+        yield sample
         return
-    prefetcher = Prefetcher(lambda: draw(common, POLL_SECONDS), device, ahead)
+    prefetcher = Prefetcher(lambda: sample(POLL_SECONDS), device, ahead)
     try:
         yield prefetcher.next_sample
     finally:
@@ -74,13 +53,13 @@ class Prefetcher:
     """A thread that keeps batches ready on a device.
 
     Args:
-        draw: Draws a batch, or None if none is due.
+        sample: Returns a batch, or None if none is due.
         device: Where to.
         ahead: Batches that wait at most; the thread holds one more.
     """
 
-    def __init__(self, draw: Callable[[], Sample | None], device: str, ahead: int) -> None:
-        self.draw = draw
+    def __init__(self, sample: Callable[[], Sample | None], device: str, ahead: int) -> None:
+        self.sample = sample
         self.device = torch.device(device)
         self.ready: queue.Queue[Sample] = queue.Queue(ahead)
         self.error: BaseException | None = None
@@ -112,10 +91,10 @@ class Prefetcher:
     def _work(self) -> None:
         try:
             while not self.closing:
-                sample = self.draw()
+                sample = self.sample()
                 if sample is not None:
-                    self._hand_over(Sample(self._on_device(sample.rows), sample.weights, sample.indexes))
-        except BaseException as error:  # noqa: BLE001 - the learner shall fail with it, not wait for ever
+                    self._hand_over(sample._replace(rows=self._on_device(sample.rows)))
+        except BaseException as error:  # noqa: BLE001 - the learner shall fail with it, not wait forever
             self.error = error
 
     def _hand_over(self, sample: Sample) -> None:
@@ -125,7 +104,7 @@ class Prefetcher:
             except queue.Full:
                 continue
 
-    def _on_device(self, rows: Rows) -> dict[str, Any]:
+    def _on_device(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         moved: dict[str, Any] = {}
         for name in Batch._fields:
             tensor = torch.as_tensor(rows[name])

@@ -1,121 +1,87 @@
-"""The evaluator: takes the newest policy from the mailbox, lets the chooser judge it, and keeps the best on the disk.
+"""The evaluator: takes the newest policy, lets `policy_selection` evaluate it, and keeps the best one.
 
-It works beside the learner, which goes on meanwhile, and it is never behind: what has been published while it was busy
-is skipped but for the newest. The best policy is written at once, so that it survives whatever happens to the run.
+It works beside the learner, which goes on meanwhile, and never falls behind: of what was published while it was busy,
+it takes the newest. The best policy is kept at once, so that it survives whatever happens to the run.
 
 Left out: several evaluators.
 """
 
-import os
-import threading
 import time
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 
 from replay_tutorial.agents.agent import make_policy
+from replay_tutorial.apex.context import POLL_SECONDS, Context, Published
 from replay_tutorial.apex.messages import EvaluationReport
 from replay_tutorial.apex.policy_selection import Candidate, PolicySelection
-from replay_tutorial.apex.runs.run_folder import RunFolder
-from replay_tutorial.local.shared_context import POLL_SECONDS, RunSeeds, SharedContext, Tell
-from replay_tutorial.local.worker import lower_priority, run_worker
+from replay_tutorial.apex.seeds import RunSeeds
 
 
 class Evaluator:
-    """A chooser and its ends of the mailbox and the run's folder.
+    """A policy selection, and its ends of the run.
 
     Args:
-        common: What it shares with the others.
-        folder: Where the best policy goes.
-        solved_at: As for the chooser.
+        context: Its ends of the run.
+        keep: Keeps a candidate that is the best so far.
+        solved_at: As for the selection.
         best: The best policy so far, of a run that is resumed.
-        evaluated_update: The update that had made the weights that were judged last.
-        tell: How its messages get to the parent.
+        evaluated_update: The update whose parameters were evaluated last.
     """
 
     def __init__(
         self,
-        common: SharedContext,
-        folder: RunFolder,
+        context: Context,
+        keep: Callable[[Candidate], object],
         solved_at: float | None,
         best: Candidate | None,
         evaluated_update: int,
-        tell: Tell,
     ) -> None:
-        self.common = common
-        self.folder = folder
+        self.context = context
+        self.keep = keep
         self.evaluated_update = evaluated_update
-        self.tell = tell
-        config, seeds = common.config, RunSeeds(common.config)
-        policy = make_policy(config, common.spaces)
-        self.chooser = PolicySelection(
-            policy,
+        self.newest: Published | None = None
+        config, seeds = context.config, RunSeeds(context.config)
+        self.selection = PolicySelection(
+            make_policy(config, context.spaces),
             config.environment,
             seeds.evaluation,
             seeds.confirmation,
             solved_at,
             config.evaluation_step_limit,
         )
-        self.chooser.best = best
+        self.selection.best = best
 
     def look(self, last: bool = False) -> None:
-        """Judge the newest policy if it is due: so many updates after the last one that was evaluated.
+        """Evaluate the newest policy if it is due: `evaluation_interval` updates after the last one.
 
         Args:
-            last: Judge it even if it isn't due, unless it has been judged already.
+            last: Evaluate it even if it isn't due, unless it has been evaluated already.
         """
-        update = self.common.update_of(self.common.mailbox.version)
-        is_new = update > self.evaluated_update or self.chooser.best is None
-        if update < self.evaluated_update + self.common.config.evaluation_interval and not (last and is_new):
+        known = 0 if self.newest is None else self.newest.version
+        self.newest = self.context.parameters.pull(known) or self.newest
+        if self.newest is None:  # the learner has not begun
             return
-        pulled = self.common.mailbox.pull(0)
-        if pulled is None:  # the learner has not begun
+        update, before = self.newest.update, self.selection.best
+        is_new = update > self.evaluated_update or before is None
+        is_due = update >= self.evaluated_update + self.context.config.evaluation_interval
+        if not (is_due or (last and is_new)):
             return
-        version, weights = pulled
-        step, before = self.common.steps, self.chooser.best
-        evaluation = self.chooser.consider(weights, step)
-        self.evaluated_update = self.common.update_of(version)
-        best = self.chooser.best
+        step = self.context.pace.steps
+        evaluation = self.selection.consider(self.newest.parameters, step)
+        self.evaluated_update = update
+        best = self.selection.best
+        confirmation = None
         if best is not None and best is not before:
-            self.folder.save_policy(best.weights, best.step, best.confirmation.returns)
-        proof = None if best is None or best is before else best.confirmation
-        self.tell(EvaluationReport(step, self.evaluated_update, evaluation, proof, self.chooser.solved))
+            self.keep(best)
+            confirmation = best.confirmation
+        solved = self.selection.solved
+        self.context.tell(EvaluationReport(step, update, evaluation, confirmation, solved))
 
 
-@dataclass(frozen=True)
-class EvaluatorTask:
-    """What the evaluator's process is started with."""
-
-    common: SharedContext
-    folder: RunFolder
-    solved_at: float | None
-    best: Candidate | None
-    evaluated_update: int
-    messages: Connection
-
-
-def run_evaluator(task: EvaluatorTask) -> None:
-    """Be the evaluator's process: judge until told to stop, or until the parent is gone."""
-    lower_priority()  # learner and actors don't wait for a judgement
-    run_worker(lambda: judge(task), task.messages, task.common.config.threads)
-
-
-def judge(task: EvaluatorTask) -> None:
-    """Judge policies until told to stop, and once more if told so."""
-    common = task.common
-    evaluator = Evaluator(
-        common, task.folder, task.solved_at, task.best, task.evaluated_update, task.messages.send
-    )
-    threading.Thread(target=leave_when_stopped, args=(common,), daemon=True).start()
-    while not common.stopped:
+def evaluate_policies(evaluator: Evaluator) -> None:
+    """Evaluate policies until told to stop, and once more if asked to."""
+    context = evaluator.context
+    while not context.stopped:
         evaluator.look()
         time.sleep(POLL_SECONDS / 2)
-    if common.last_look:
+    if context.last_evaluation:
         evaluator.look(last=True)
-
-
-def leave_when_stopped(common: SharedContext) -> None:
-    """End this process as soon as nobody wants its judgement any more, in the midst of an episode, too."""
-    while not common.stopped:
-        time.sleep(POLL_SECONDS)
-    if not common.last_look:
-        os._exit(0)

@@ -1,10 +1,8 @@
-"""Messages: all that the processes of a run tell the parent.
+"""Messages: all that the roles of a run tell the parent.
 
-Each goes through a pipe of its own process, or, in a run without other processes, straight to the recorder. They hold
-numbers and text only: rows and weights go through shared memory.
+They hold numbers and text only: rows and parameters have ways of their own.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from replay_tutorial.agents.evaluation import Evaluation
@@ -13,28 +11,27 @@ QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}  # of priorities, weights and a
 
 
 class Episodes(NamedTuple):
-    """From an actor: the episodes that have ended since it last said so."""
+    """From an actor: the episodes that ended since its last message."""
 
     returns: list[float]
     lengths: list[int]
-    weights_age: (
-        int  # updates that the learner has made since it published the weights that the actor plays with
-    )
+    # updates that the learner has made since those that the actor plays with
+    parameters_age: int
 
 
 class Progress(NamedTuple):
-    """From the learner, every so many updates: how learning goes."""
+    """From the learner, every `record_interval` updates: how learning goes."""
 
     step: int  # environment steps of all actors
     update: int
-    values: dict[str, float]  # by the columns of progress.csv, see `record`
+    values: dict[str, float]  # by the columns of progress.csv, see `recorder`
 
 
 class EvaluationReport(NamedTuple):
-    """From the evaluator: what a policy brought."""
+    """From the evaluator: what a policy's episodes returned."""
 
-    step: int  # environment steps when its weights were taken
-    update: int  # the update that had made them
+    step: int  # environment steps when it was evaluated
+    update: int  # that made its parameters
     evaluation: Evaluation  # of the first round
     confirmation: Evaluation | None  # of the second round; None if the policy isn't the best so far
     solved: bool
@@ -48,14 +45,13 @@ class Saved(NamedTuple):
 
 
 class Note(NamedTuple):
-    """From anybody: a line for the reader."""
+    """From any role: a line for the reader."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The last words of a process whose Python code failed."""
+class Failure(NamedTuple):
+    """The last message of a process whose Python code failed."""
 
     traceback: str
 

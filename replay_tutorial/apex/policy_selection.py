@@ -20,7 +20,7 @@ from replay_tutorial.agents.evaluation import Evaluation, evaluate
 class Candidate(NamedTuple):
     """An agent as it was at one moment, and how it did."""
 
-    weights: NDArray[np.float32]  # of its policy
+    parameters: NDArray[np.float32]  # of its policy
     step: int  # when it was copied, in environment steps
     confirmation: Evaluation  # the second round; the first one where there is no second
 
@@ -67,10 +67,10 @@ class PolicySelection:
         self.policy.set_parameters(weights)
         first = self._play(self.first_seeds)
         if self.best is None or first.mean >= self.best.confirmation.mean:
-            proof = self._play(self.more_seeds) if self.more_seeds else first
+            confirmation = self._play(self.more_seeds) if self.more_seeds else first
             # At a tie the later one: it has learned more.
-            if self.best is None or proof.mean >= self.best.confirmation.mean:
-                self.best = Candidate(weights, step, proof)
+            if self.best is None or confirmation.mean >= self.best.confirmation.mean:
+                self.best = Candidate(weights, step, confirmation)
         return first
 
     @property

@@ -1,8 +1,8 @@
-"""A run in one process: the same parts, taking turns in a fixed order, so that the same seed makes the same run.
+"""A run in one process: the same roles, taking turns in a fixed order, so that the same seed makes the same run.
 
 Nothing here depends on time. The actor plays a few steps; the learner makes the updates that these rows are owed; the
-evaluator looks whether a policy is due. A checkpoint holds all three, with the episodes that are open, so a run that is
-resumed goes on bit for bit as if it had never stopped. To find a fault in a run, this is the place.
+evaluator looks whether an evaluation is due. A checkpoint holds all three, with the episodes that are open, so a run that
+is resumed goes on bit for bit as if it had never stopped. To find a fault in a run, this is the place.
 """
 
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from replay_tutorial.apex.actor import Actor
-from replay_tutorial.apex.batch_source import draw
 from replay_tutorial.apex.evaluator import Evaluator
 from replay_tutorial.apex.learner import Learner, make_learner
 from replay_tutorial.apex.runs.checkpoint import save_checkpoint
@@ -21,62 +20,61 @@ from replay_tutorial.apex.runs.signals import StopRequest
 
 def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     """Run until it is solved, its budget is spent, or somebody asks it to stop."""
-    common, config, checkpoint = setup.common, setup.common.config, setup.checkpoint
-    learner = make_learner(common, setup.seeds.network, checkpoint, recorder.hear)
-    actor = Actor(common, 0, setup.seeds.actor(0, 0, 0), recorder.hear)
-    evaluator = Evaluator(
-        common, setup.folder, setup.solved_at, setup.best, setup.evaluated_update, recorder.hear
-    )
+    context, checkpoint, folder = setup.context.telling(recorder.receive), setup.checkpoint, setup.folder
+    config, pace = context.config, context.pace
+    learner = make_learner(context, setup.seeds.network, checkpoint)
+    actor = Actor(context, 0, setup.seeds.actor(0, 0, 0))
+    evaluator = Evaluator(context, folder.save_policy, setup.solved_at, setup.best, setup.evaluated_update)
     if checkpoint is not None and checkpoint.serial is not None:
         actor.restore(actor_state(checkpoint.serial))
         recorder.restore(checkpoint.serial["recorder"])
-        torch.set_rng_state(checkpoint.random)  # last: building the parts has drawn from it
+        torch.set_rng_state(checkpoint.random)  # last: building the roles has drawn from it
 
     def save() -> None:
         parts = serial_state(actor, evaluator, recorder)
-        recorder.hear(save_checkpoint(setup.folder.path, common, learner.agent, parts))
+        context.tell(save_checkpoint(folder.path, context, learner.agent, parts))
 
     end: End = "interrupted"
-    next_checkpoint = (common.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
+    next_checkpoint = (pace.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
     while not stop.received:
         take_turns(actor, learner, evaluator)
-        recorder.show(common.steps)
-        if evaluator.chooser.solved:
+        recorder.show(pace.steps)
+        if evaluator.selection.solved:
             end = "solved"
             break
-        if common.steps >= config.total_steps:
+        if pace.steps >= config.total_steps:
             end = "budget spent"
             break
-        if common.steps >= next_checkpoint:
+        if pace.steps >= next_checkpoint:
             save()
             next_checkpoint += config.checkpoint_steps
     save()
     if end == "budget spent":
-        evaluator.look(
-            last=True
-        )  # after the checkpoint: a run with a greater budget would not have looked here
+        # After the checkpoint: a run with a greater budget would not have looked here.
+        evaluator.look(last=True)
     return end
 
 
 def take_turns(actor: Actor, learner: Learner, evaluator: Evaluator) -> None:
-    """Play some steps, then make the updates that are due, and judge the policies that are due."""
+    """Play some steps, then make the updates and the evaluations that are due."""
     actor.play_and_send()
-    while learner.is_due:
-        sample = draw(learner.common, timeout=0.0)
+    context, config = learner.context, learner.context.config
+    while context.pace.is_update_due(config.batch_size):
+        sample = context.replay.sample(config.batch_size, config.beta, timeout=0.0)
         assert sample is not None
         learner.update(sample)
         evaluator.look()
 
 
 def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict[str, Any]:
-    """Return what a checkpoint has to hold of the parts beside the learner: JSON, and "arrays"."""
+    """Return what a checkpoint has to hold of the roles beside the learner: JSON, and "arrays"."""
     state = actor.state()
     arrays = {"observations": state.pop("observations")}
     for name in ("actions", "windows"):
         arrays |= {f"{name}_{number}": part for number, part in enumerate(state.pop(name))}
     return {
         "actor": state,
-        "judged": evaluator.evaluated_update,
+        "judged": evaluator.evaluated_update,  # the name that it has on the disk
         "recorder": recorder.state(),
         "arrays": arrays,
     }

@@ -1,56 +1,117 @@
-"""What all processes of a run have in common: settings, seeds, and the shared memory through which they meet.
-
-    actors ──── rows, priorities ───▶ replay ──── samples ────▶ learner
-       ▲                                ▲ ◀──── priorities ──────┘  │
-       └──────────────── mailbox ◀─────────────── weights ──────────┤
-                            └───────────▶ evaluator                 │
-    all of them ──── messages ───▶ parent ◀──── messages ───────────┘
+"""The context of a run in the shared memory of one machine.
 
 Each process gets the same object with the arguments it is started with. Nobody here can make another wait: replay and
 mailbox have no locks, the limiter is asked again and again, and the flags are one number each.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, NStep, SamplesPerInsert, fields_from_spaces
+from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 from replay_tutorial.agents.environments import Spaces
-from replay_tutorial.agents.evaluation import draw_seeds
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.context import Counters, Pace, Parameters, Published, Replay, Sample, Tell
 from replay_tutorial.apex.messages import Message
+from replay_tutorial.apex.replay import make_replay
+from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.shared.memory import SharedArrays
 
-POLL_SECONDS = 0.1  # seconds that a process waits for another at most, before it looks at the stop flag again
-STOP, LAST, UPDATES = (
-    0,
-    1,
-    8,
-)  # where the flags stand in int64[16]: the learner's count on a cache line of its own
-
-Tell = Callable[[Message], None]  # how a message gets to the parent
+# Where the flags stand in int64[16]: the learner's count is on a cache line of its own.
+STOP, LAST_EVALUATION, UPDATES = 0, 1, 8
 
 
-class RunSeeds:
-    """All random numbers of a run, grown from one seed so that no two parts share a stream."""
+@dataclass(frozen=True)
+class SharedReplay(Replay):
+    """The buffer, and the limiter that decides when it may be used."""
 
-    def __init__(self, config: Config) -> None:
-        self.entropy = config.seed
-        network, replay, episodes = np.random.SeedSequence(config.seed).spawn(3)
-        self.network = int(network.generate_state(1)[0])
-        self.replay = replay
-        # All different: the final episodes played no part in choosing.
-        counts = (config.evaluation_episodes, config.confirmation_episodes, config.final_episodes)
-        seeds = draw_seeds(episodes, sum(counts))
-        self.evaluation = seeds[: counts[0]]
-        self.confirmation = seeds[counts[0] : counts[0] + counts[1]]
-        self.final = seeds[counts[0] + counts[1] :]
+    buffer: MPPrioritizedReplayBuffer
+    limiter: SamplesPerInsert
 
-    def actor(self, number: int, first_update: int, life: int) -> np.random.SeedSequence:
-        """Return the seed of an actor: another one for each number, after each resumption, and for each life."""
-        return np.random.SeedSequence(self.entropy, spawn_key=(3, number, first_update, life))
+    @property
+    def next_index(self) -> int:
+        return self.buffer.get_next_index()
+
+    @property
+    def stale_updates(self) -> int:
+        return self.buffer.stale_updates
+
+    def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
+        if not self.limiter.await_can_insert(len(priorities), timeout):
+            return False
+        self.buffer.add(**rows, priorities=priorities)
+        self.limiter.inserted(len(priorities))
+        return True
+
+    def sample(self, batch_size: int, beta: float, timeout: float) -> Sample | None:
+        if not self.limiter.await_can_sample(batch_size, timeout):
+            return None
+        rows = self.buffer.sample(batch_size, beta)
+        self.limiter.sampled(batch_size)
+        return Sample(rows, rows["weights"], rows["indexes"])
+
+    def update_priorities(self, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
+        self.buffer.update_priorities(indexes, priorities)
+
+    def save(self, path: Path) -> None:
+        self.buffer.save(path)
+
+    def load(self, path: Path) -> None:
+        self.buffer.load(path)
+
+
+class SharedParameters(Parameters):
+    """A mailbox of one record: the parameters and the update that made them, always of the same moment."""
+
+    def __init__(self, count: int) -> None:
+        self._record = np.dtype([("update", np.int64), ("parameters", np.float32, (count,))])
+        self._mailbox = Mailbox(1, self._record)
+
+    def publish(self, parameters: NDArray[np.float32], update: int) -> None:
+        record = np.empty(1, self._record)
+        record["update"], record["parameters"] = update, parameters
+        self._mailbox.publish(record)
+
+    def pull(self, known_version: int = 0) -> Published | None:
+        pulled = self._mailbox.pull(known_version)
+        if pulled is None:
+            return None
+        version, record = pulled
+        return Published(version, int(record["update"][0]), record["parameters"][0])
+
+
+@dataclass(frozen=True)
+class SharedPace(Pace):
+    """The limiter's counters, and the learner's."""
+
+    limiter: SamplesPerInsert
+    flags: SharedArrays
+
+    @property
+    def steps(self) -> int:
+        return self.limiter.inserts
+
+    @property
+    def samples(self) -> int:
+        return self.limiter.samples
+
+    @property
+    def updates(self) -> int:
+        return int(self.flags["flags"][UPDATES])
+
+    def count_updates(self, updates: int) -> None:
+        self.flags["flags"][UPDATES] = updates
+
+    def is_update_due(self, batch_size: int) -> bool:
+        return self.limiter.inserts >= self.limiter.min_size and self.limiter.error >= batch_size
+
+
+def tell_nobody(_: Message) -> None:
+    """Drop a message: the context of the parent itself has nobody to tell."""
 
 
 @dataclass(frozen=True)
@@ -59,96 +120,43 @@ class SharedContext:
 
     config: Config
     spaces: Spaces
-    replay: MPPrioritizedReplayBuffer
-    limiter: SamplesPerInsert
-    mailbox: Mailbox
+    replay: SharedReplay
+    parameters: SharedParameters
+    pace: SharedPace
     flags: SharedArrays  # "flags": int64[16]
-    first_update: int  # updates that had been made when this run was begun, or resumed
-
-    @property
-    def steps(self) -> int:
-        """Environment steps of all actors, counted as rows when they enter the replay."""
-        return self.limiter.inserts
+    tell: Tell = tell_nobody
 
     @property
     def stopped(self) -> bool:
-        """Whether the parent has asked all processes to end."""
+        """Whether all processes are asked to end."""
         return bool(self.flags["flags"][STOP])
 
     @property
-    def last_look(self) -> bool:
-        """Whether the evaluator is to look at the newest policy once more before it ends."""
-        return bool(self.flags["flags"][LAST])
+    def last_evaluation(self) -> bool:
+        """Whether the evaluator is to evaluate the newest policy before it ends."""
+        return bool(self.flags["flags"][LAST_EVALUATION])
 
-    def ask_to_stop(self) -> None:
-        """Ask all processes to end."""
+    def ask_to_stop(self, last_evaluation: bool = False) -> None:
+        """Ask all processes to end, the evaluator perhaps only after a last evaluation."""
+        if last_evaluation:
+            self.flags["flags"][LAST_EVALUATION] = 1
         self.flags["flags"][STOP] = 1
 
-    def ask_for_last_look(self) -> None:
-        """Ask the evaluator for a last look; only before `ask_to_stop`."""
-        self.flags["flags"][LAST] = 1
-
-    @property
-    def updates(self) -> int:
-        """Updates that the learner has made."""
-        return int(self.flags["flags"][UPDATES])
-
-    def count_updates(self, updates: int) -> None:
-        """Tell all how many updates the learner has made."""
-        self.flags["flags"][UPDATES] = updates
-
-    def update_of(self, version: int) -> int:
-        """Tell which update made the weights that the mailbox holds under a version."""
-        # The learner publishes when its count is a multiple of the interval, and once when it begins.
-        interval = self.config.publish_interval
-        return (self.first_update // interval + version - 1) * interval
-
-
-def n_step_windows(config: Config, spaces: Spaces) -> NStep:
-    """Return one empty window for each environment of an actor; its `env_dict` is that of the replay."""
-    return NStep(
-        fields_from_spaces(spaces.observation, spaces.action),
-        {"size": config.n_step, "gamma": config.gamma, "rew": "rew", "next": "next_obs"},
-        environments=config.environments_per_actor,
-    )
-
-
-def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) -> MPPrioritizedReplayBuffer:
-    """Reserve the replay; pictures are stored as frames, each of them once.
-
-    Raises:
-        MemoryError: If there is less room than it may come to need.
-    """
-    fields = dict(n_step_windows(config, spaces).env_dict)
-    frames: dict[str, Any] = {}
-    if len(spaces.observation_shape) == 3:
-        # The observation n steps later is that of another row.
-        del fields["next_obs"]
-        frames = {"next_of": "obs"}
-        if spaces.stacked:
-            # A stack has most of its pictures from the one before. Colours taken apart would be three new frames a
-            # step, where there is room for one and a quarter.
-            frames["stack_compress"] = {"obs": 0}
-    return MPPrioritizedReplayBuffer(config.capacity, fields, alpha=config.alpha, seed=seed, **frames)
+    def telling(self, tell: Tell) -> Self:
+        """Return the same context with another way for messages."""
+        return replace(self, tell=tell)
 
 
 def make_shared_context(
-    config: Config,
-    spaces: Spaces,
-    seeds: RunSeeds,
-    parameter_count: int,
-    first_update: int = 0,
-    first_step: int = 0,
+    config: Config, spaces: Spaces, parameter_count: int, counters: Counters
 ) -> SharedContext:
     """Reserve the shared memory of a run.
 
     Args:
         config: The settings.
         spaces: Of the environment.
-        seeds: Of the run.
-        parameter_count: The length of the vector that the mailbox holds.
-        first_update: Updates made before.
-        first_step: Steps made before whose rows are gone.
+        parameter_count: Length of the vector of parameters.
+        counters: To begin with.
 
     Raises:
         MemoryError: If there is less room than the replay may come to need.
@@ -156,18 +164,15 @@ def make_shared_context(
     # One send moves the error by its rows, one update by its batch: the band must be wider than both.
     rows_of_a_send = (config.send_interval + config.n_step) * config.environments_per_actor
     rows = max(config.slack, rows_of_a_send)
-    common = SharedContext(
-        config=config,
-        spaces=spaces,
-        replay=make_replay(config, spaces, seeds.replay),
-        limiter=SamplesPerInsert(
-            config.samples_per_insert,
-            min_size=first_step + config.replay_start,
-            error_buffer=max(1.0, rows * config.samples_per_insert) + config.batch_size,
-        ),
-        mailbox=Mailbox(parameter_count),
-        flags=SharedArrays({"flags": ((16,), np.dtype(np.int64))}),
-        first_update=first_update,
+    limiter = SamplesPerInsert(
+        config.samples_per_insert,
+        min_size=counters.lost_steps + config.replay_start,
+        error_buffer=max(1.0, rows * config.samples_per_insert) + config.batch_size,
     )
-    common.count_updates(first_update)
-    return common
+    limiter.inserted(counters.steps)
+    limiter.sampled(counters.samples)
+    replay = SharedReplay(make_replay(config, spaces, RunSeeds(config).replay), limiter)
+    flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
+    pace = SharedPace(limiter, flags)
+    pace.count_updates(counters.update)
+    return SharedContext(config, spaces, replay, SharedParameters(parameter_count), pace, flags)

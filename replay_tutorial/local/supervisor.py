@@ -1,9 +1,9 @@
-"""The supervisor: starts the processes of a run, hears them, replaces fallen actors, and sees all of them out.
+"""The supervisor: starts the processes of a run, receives their messages, replaces killed actors, and ends them all.
 
-Nothing here waits for a process that can die: messages come through one pipe for each process, which ends when the
-process does, and the stop flag is one number of shared memory without a lock. An actor that is killed costs the run its
-open episodes and no more, so another takes its place, after a pause that doubles each time, until it has died too often
-in a row. What else ends before its time ends the run with the reason, in the parent, where the reader is.
+Nothing here waits for a process that can die: messages come through one pipe per process, which ends when the process
+does, and the stop flag is one number of shared memory without a lock. An actor that is killed costs the run its open
+episodes and no more, so another takes its place, after a pause that doubles each time, until it has died too often in a
+row. Any other process that ends before its time ends the run with the reason, in the parent, where the reader is.
 
 Left out: replacing the learner or the evaluator (a run is resumed from its checkpoint instead).
 """
@@ -19,41 +19,34 @@ from typing import Any, NamedTuple, Self
 
 from replay_tutorial.apex.messages import Failure, Message
 from replay_tutorial.apex.runs.signals import signals_deferred
+from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 
-SHUTDOWN_SECONDS = 5.0  # seconds that a process gets to end by itself, before it is ended
-FIRST_PAUSE_SECONDS = 0.5  # seconds before the first replacement of an actor; twice as long each time
-STABLE_SECONDS = 60.0  # seconds: who has lived so long has not died in a row with the one before
+SHUTDOWN_SECONDS = 5.0  # that a process gets to end by itself, before it is killed
+FIRST_PAUSE_SECONDS = 0.5  # before the first replacement of an actor; twice as long each time
+STABLE_SECONDS = 60.0  # an actor that has lived so long has not died in a row with the one before
 
-
-# What a run's processes import, the most of their start.
-PRELOADED = ["replay_tutorial.apex.actor", "replay_tutorial.apex.learner", "replay_tutorial.apex.evaluator"]
+Start = tuple[Callable[..., None], tuple[object, ...]]  # a process's function, and its arguments
 
 
 def start_context() -> Any:
     """Return how processes are started: never as a copy of this one, whose threads' locks (OpenMP, CUDA) may be held.
 
     On Linux they are copies of a server that has imported what they need, and done nothing else: five processes that
-    each import torch take seconds on two cores. Other systems' libraries do not stand a copy.
+    each import torch take seconds on two cores. Other systems' libraries do not survive being copied.
     """
     if sys.platform != "linux":
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context.set_forkserver_preload(["replay_tutorial.local.workers"])
     return context
-
-
-class ProcessDied(RuntimeError):
-    """A process of the run ended though nobody had asked it to; the message says why."""
 
 
 class Role(NamedTuple):
     """What is needed to start a process, and to start it again."""
 
     name: str
-    start: Callable[
-        [int, Connection], tuple[Callable[..., None], object]
-    ]  # life, pipe → function, its argument
-    lives: int = 1  # how often it may be started in a row
+    start: Callable[[int, Connection], Start]  # life and pipe → what the process calls
+    max_restarts: int | None = None  # in a row; None if it is never replaced
 
 
 class Worker:
@@ -62,7 +55,7 @@ class Worker:
     def __init__(self, role: Role) -> None:
         self.role = role
         self.life = 0  # processes started so far
-        self.in_a_row = 0  # of them, those since the last healthy one
+        self.deaths_in_a_row = 0
         self.process: BaseProcess | None = None
         self.messages: Connection | None = None
         self.started = 0.0  # time.monotonic()
@@ -72,8 +65,8 @@ class Worker:
         """Start a process; it begins to work in a few seconds, when its imports are done."""
         context = start_context()
         messages, other_end = context.Pipe(duplex=False)
-        function, argument = self.role.start(self.life, other_end)
-        process = context.Process(target=function, args=(argument,), name=self.role.name, daemon=True)
+        function, arguments = self.role.start(self.life, other_end)
+        process = context.Process(target=function, args=arguments, name=self.role.name, daemon=True)
         with signals_deferred():
             try:
                 process.start()
@@ -81,39 +74,41 @@ class Worker:
                 messages.close()
                 raise
             finally:
-                other_end.close()  # the process has its own copy; with ours closed, its death closes the pipe
+                # The process has its own copy; with ours closed, its death closes the pipe.
+                other_end.close()
         self.process, self.messages = process, messages
         self.started, self.due = time.monotonic(), None
         self.life += 1
-        self.in_a_row += 1
 
     def died(self) -> None:
         """Arrange a replacement.
 
         Raises:
-            ProcessDied: If the role has no life left, with the way in which its last process ended.
+            ProcessDied: If the role is not replaced, or too often by now; with the way in which its process ended.
         """
         assert self.process is not None and self.messages is not None
         cause = cause_of_death(self.process)
         self.messages.close()
         self.process = self.messages = None
-        if time.monotonic() - self.started >= STABLE_SECONDS:
-            self.in_a_row = 0
-        if self.in_a_row >= self.role.lives:
-            often = f", {self.in_a_row} times in a row" if self.in_a_row > 1 else ""
+        if time.monotonic() - self.started < STABLE_SECONDS:
+            self.deaths_in_a_row += 1
+        else:
+            self.deaths_in_a_row = 0
+        if self.role.max_restarts is None or self.deaths_in_a_row > self.role.max_restarts:
+            often = f", {self.deaths_in_a_row} times in a row" if self.deaths_in_a_row > 1 else ""
             raise ProcessDied(f"{self.role.name} {cause}{often}")
-        self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2 ** max(0, self.in_a_row - 1)
+        self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2 ** max(0, self.deaths_in_a_row - 1)
 
 
-class Supervisor:
+class Supervisor(Workers):
     """The processes of a run. A context manager: they are gone when it is left, whatever happened.
 
     Args:
         roles: Who is to be started, in this order.
-        ask_to_stop: Tells all of them to end.
+        ask_to_stop: Asks all of them to end, the evaluator perhaps after a last evaluation.
     """
 
-    def __init__(self, roles: Sequence[Role], ask_to_stop: Callable[[], None]) -> None:
+    def __init__(self, roles: Sequence[Role], ask_to_stop: Callable[[bool], None]) -> None:
         self.workers = [Worker(role) for role in roles]
         self.ask_to_stop = ask_to_stop
         self.stopping = False
@@ -134,36 +129,31 @@ class Supervisor:
 
     @property
     def restarts(self) -> int:
-        """How many processes have been replaced."""
         return sum(max(0, worker.life - 1) for worker in self.workers)
 
-    def hear(self, timeout: float) -> list[Message]:
-        """Return the messages that have come, after at most `timeout` seconds; start the replacements that are due.
-
-        Raises:
-            ProcessDied: If a process has failed, or died once too often; with its traceback, exit code or signal.
-        """
+    def receive(self, timeout: float) -> list[Message]:
+        """Return the messages that have come, after at most `timeout` seconds; start the replacements that are due."""
         wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
-        heard: list[Message] = []
+        received: list[Message] = []
         for worker in self.workers:
-            heard += self._hear(worker)
+            received += self._receive(worker)
             if worker.due is not None and time.monotonic() >= worker.due and not self.stopping:
                 worker.start()
-        return heard
+        return received
 
-    def _hear(self, worker: Worker) -> list[Message]:
-        heard: list[Message] = []
+    def _receive(self, worker: Worker) -> list[Message]:
+        received: list[Message] = []
         if worker.process is None or worker.messages is None:
-            return heard
+            return received
         # On Windows a pipe outlives a process that dies before it has unpickled its end: we hold another one until
-        # then. Asked before the pipe is read: what it said last is heard.
+        # then. Asked before the pipe is read, so that its last message is received.
         gone = not worker.process.is_alive()
         try:
             while worker.messages.poll():
                 message = worker.messages.recv()
                 if isinstance(message, Failure):
                     raise ProcessDied(f"{worker.role.name} failed:\n\n{message.traceback}")
-                heard.append(message)
+                received.append(message)
             if gone:
                 raise EOFError
         except (EOFError, OSError):
@@ -172,25 +162,23 @@ class Supervisor:
                 worker.messages = None
             else:
                 worker.died()
-        return heard
+        return received
 
-    def stop(self) -> None:
-        """Ask all processes to end. From now on their ends are no deaths; `hear` tells what they still have to say."""
+    def stop(self, last_evaluation: bool = False) -> None:
         self.stopping = True
-        self.ask_to_stop()
+        self.ask_to_stop(last_evaluation)
 
-    def is_working(self, name: str) -> bool:
-        """Tell whether the process of a role is still there, or has still something to say."""
-        return any(worker.messages is not None for worker in self.workers if worker.role.name == name)
+    def is_working(self, role: str) -> bool:
+        return any(worker.messages is not None for worker in self.workers if worker.role.name == role)
 
     def end_all(self, seconds: float = SHUTDOWN_SECONDS) -> None:
-        """See every process out: ask, wait a little, kill. Afterwards none is left."""
+        """End every process: ask, wait a little, kill. Afterwards none is left."""
         self.stop()
         deadline = time.monotonic() + seconds
-        # A full pipe would keep a process from its end: hear them out.
+        # A full pipe would keep a process from its end: empty it.
         while (left := deadline - time.monotonic()) > 0 and any(w.messages is not None for w in self.workers):
             try:
-                self.hear(min(left, 0.1))
+                self.receive(min(left, 0.1))
             except ProcessDied:
                 continue  # there is another error on its way, or the run has its result
         for worker in self.workers:
@@ -211,4 +199,4 @@ def cause_of_death(process: BaseProcess) -> str:
         name = signal.Signals(-code).name
         hint = "; perhaps memory ran out" if name == "SIGKILL" else ""
         return f"was killed by {name} (exit code {code}{hint})"
-    return f"ended with exit code {code}; what it printed stands above"
+    return f"ended with exit code {code}; see the output above"

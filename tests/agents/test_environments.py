@@ -1,19 +1,12 @@
-"""Environments that can't be learned are refused; and a few environments for the other tests, some of them evil.
+"""Environments that can't be learned are refused, the others come in one of two forms."""
 
-Other tests name them as `test_apex_environments:Counting-v0`, which works in spawned processes, too.
-"""
-
-import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Sequence, Tuple
-from gymnasium.wrappers import FrameStackObservation, TransformObservation
+import small_environments  # noqa: F401 - registers them
+from gymnasium.spaces import Box, Discrete
 
 from replay_tutorial.agents.agent import agent_name
 from replay_tutorial.agents.environments import (
@@ -24,158 +17,6 @@ from replay_tutorial.agents.environments import (
     spaces_of,
 )
 from replay_tutorial.apex.config import Config
-
-EPISODE_LENGTH = 5
-
-
-class Counting(gym.Env):
-    """Shows the number of the episode and of the step; even episodes are truncated, odd ones terminate."""
-
-    observation_space = Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = Discrete(2)
-    episode = -1
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.episode += 1
-        self.step_number = 0
-        return self.observation(), {}
-
-    def step(self, action):
-        self.step_number += 1
-        over = self.step_number == EPISODE_LENGTH
-        odd = bool(self.episode % 2)
-        return self.observation(), 1.0, over and odd, over and not odd, {}
-
-    def observation(self):
-        return np.array([self.episode, self.step_number], np.float32)
-
-
-class Crashing(Counting):
-    """Fails in the middle of its ninth episode, but only in a process of its own."""
-
-    def step(self, action):
-        if self.episode == 8 and multiprocessing.parent_process() is not None:
-            self.fall()
-        return super().step(action)
-
-    def fall(self):
-        raise ArithmeticError("the pole is broken")
-
-
-class Dying(Crashing):
-    """As `Crashing`, but the whole process is killed."""
-
-    def fall(self):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Scoring(Counting):
-    """Reports its score so far, and a game that goes on, in words that others use, too."""
-
-    def step(self, action):
-        *step, _ = super().step(action)
-        return *step, {"score": 10.0 * self.step_number, "game_over": False}
-
-
-class FromTen(Counting):
-    """Its actions are 10 and 11."""
-
-    action_space = Discrete(2, start=10)
-
-    def step(self, action):
-        if not self.action_space.contains(np.int64(action)):
-            raise ValueError(action)
-        return super().step(action)
-
-
-class Endless(Counting):
-    """Never ends, and has no time limit."""
-
-    def step(self, action):
-        observation, reward, *_ = super().step(action)
-        return observation, reward, False, False, {}
-
-
-class Showing(Counting):
-    """Shows whatever `observation_space` has at first."""
-
-    def observation(self):
-        self.observation_space.seed(self.step_number)
-        return self.observation_space.sample()
-
-
-class SmallPictures(Showing):
-    observation_space = Box(0, 255, (4, 4), np.uint8)
-
-
-class GreyPictures(Showing):
-    observation_space = Box(0, 255, (40, 60), np.uint8)
-
-
-class ColourPictures(Showing):
-    observation_space = Box(0, 255, (40, 60, 3), np.uint8)
-
-
-class StackedPictures(Showing):
-    observation_space = Box(0, 255, (4, 40, 60), np.uint8)
-
-
-def last_pictures():
-    """As `StackedPictures`, but by the wrapper that says so; the picture comes into it and out of it as a negative."""
-    negative = (lambda seen: 255 - seen, None)
-    stack = FrameStackObservation(TransformObservation(GreyPictures(), *negative), 4)
-    return TransformObservation(stack, *negative)
-
-
-if "LastPictures-v0" not in gym.registry:
-    gym.register("LastPictures-v0", entry_point=f"{__name__}:last_pictures")
-
-
-class Grid(Showing):
-    observation_space = Box(-1, 1, (2, 3), np.float64)
-
-
-class Rooms(Showing):
-    observation_space = Discrete(5)
-
-
-class Nested(Showing):
-    observation_space = Dict({"goal": Tuple((Discrete(3), Box(0, 1, (2,)))), "bits": MultiBinary(4)})
-
-
-class Sentences(Showing):
-    observation_space = Sequence(Discrete(5))
-
-
-class Buttons(Counting):
-    action_space = MultiBinary(3)
-
-
-class Boundless(Counting):
-    action_space = Box(-np.inf, np.inf, (2,))
-
-
-class Levers(Counting):
-    """Tells what it was given, and refuses what lies outside."""
-
-    action_space = Box(np.float16([[0.0], [-10.0]]), np.float16([[1.0], [30.0]]), dtype=np.float16)
-
-    def step(self, action):
-        if not self.action_space.contains(action):
-            raise ValueError(action)
-        return self.observation(), 0.0, False, False, {"given": action.ravel().tolist()}
-
-
-class NeedsBox2D(Counting):
-    def __init__(self):
-        raise gym.error.DependencyNotInstalled("Box2D is not installed")
-
-
-for made in [Counting, *Counting.__subclasses__(), *Crashing.__subclasses__(), *Showing.__subclasses__()]:
-    name = f"{made.__name__}-v0"
-    if name not in gym.registry:
-        gym.register(name, entry_point=f"{__name__}:{made.__name__}")
 
 
 def test_spaces_of_cart_pole():
@@ -210,7 +51,7 @@ def test_actions_are_counted_from_zero_whatever_the_environment_counts_from():
 
 def test_threshold_is_gymnasiums():
     assert solved_threshold("CartPole-v1") == 475.0
-    assert solved_threshold("test_apex_environments:Counting-v0") is None
+    assert solved_threshold("small_environments:Counting-v0") is None
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_episodes_stepped_together_are_those_stepped_alone():
 
 
 def test_return_is_the_undiscounted_sum_until_the_episode_ends():
-    evaluation = evaluate(leaning_policy, "test_apex_environments:Counting-v0", [0, 1, 2])
+    evaluation = evaluate(leaning_policy, "small_environments:Counting-v0", [0, 1, 2])
     np.testing.assert_array_equal(evaluation.returns, [5.0, 5.0, 5.0])
 
 
@@ -56,11 +56,11 @@ def test_evaluation_without_seeds_is_refused():
 
 
 def test_episode_that_does_not_end_is_cut_at_the_step_limit_and_counted():
-    evaluation = evaluate(leaning_policy, "test_apex_environments:Endless-v0", [0, 1], step_limit=30)
+    evaluation = evaluate(leaning_policy, "small_environments:Endless-v0", [0, 1], step_limit=30)
     np.testing.assert_array_equal(evaluation.returns, [30.0, 30.0])
     assert evaluation.cut == 2
     assert "2 cut at the step limit" in str(evaluation)
-    whole = evaluate(leaning_policy, "test_apex_environments:Counting-v0", [0, 1], step_limit=5)
+    whole = evaluate(leaning_policy, "small_environments:Counting-v0", [0, 1], step_limit=5)
     assert whole.cut == 0
     assert "cut" not in str(whole)
 

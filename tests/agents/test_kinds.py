@@ -11,10 +11,10 @@ from replay_tutorial.apex.runs.run import train
 
 KINDS = {
     "Pendulum-v1": "dpg",  # flat observations, a Box of actions
-    "test_apex_environments:FromTen-v0": "dqn",  # actions that aren't counted from 0
-    "test_apex_environments:Nested-v0": "dqn",  # a Dict of observations
-    "test_apex_environments:ColourPictures-v0": "dqn",  # bytes through convolutions
-    "test_apex_environments:Levers-v0": "dpg",  # two numbers of different bounds, no end but the step limit
+    "small_environments:FromTen-v0": "dqn",  # actions that aren't counted from 0
+    "small_environments:Nested-v0": "dqn",  # a Dict of observations
+    "small_environments:ColourPictures-v0": "dqn",  # bytes through convolutions
+    "small_environments:Levers-v0": "dpg",  # two numbers of different bounds, no end but the step limit
 }
 SMALL = {
     "actors": 0,
@@ -46,11 +46,11 @@ def test_environment_is_trained_on_from_the_first_step_to_the_result(environment
     assert result.updates >= 10
     assert np.isfinite(result.evaluation.returns).all()
     assert len(result.evaluation.returns) == 3
-    endless = environment in ("Pendulum-v1", "test_apex_environments:Levers-v0")
+    endless = environment in ("Pendulum-v1", "small_environments:Levers-v0")
     assert result.evaluation.cut == (3 if endless else 0)
 
 
-@pytest.mark.parametrize("environment", ["Pendulum-v1", "test_apex_environments:ColourPictures-v0"])
+@pytest.mark.parametrize("environment", ["Pendulum-v1", "small_environments:ColourPictures-v0"])
 def test_serial_run_repeats_itself_bit_for_bit(environment, tmp_path):
     config = replace(preset(environment), runs=tmp_path, **SMALL)
     first, second = train(config), train(config)

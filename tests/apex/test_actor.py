@@ -1,4 +1,4 @@
-"""The actor: its ladder of ε, its rows at the ends of episodes, and what it sends."""
+"""The actor: its ε, its rows at the ends of episodes, and what it sends."""
 
 from dataclasses import replace
 
@@ -10,12 +10,14 @@ from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.local.shared_context import RunSeeds, make_shared_context
+from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.seeds import RunSeeds
+from replay_tutorial.local.shared_context import make_shared_context
 
-COUNTING = "test_apex_environments:Counting-v0"
+COUNTING = "small_environments:Counting-v0"
 
 
-def common_of(environment=COUNTING, **changes):
+def context_of(environment=COUNTING, **changes):
     settings = {
         "environments_per_actor": 2,
         "send_interval": 12,
@@ -26,24 +28,24 @@ def common_of(environment=COUNTING, **changes):
     config = replace(preset(environment), **(settings | changes))
     spaces = spaces_of(environment)
     parameter_count = make_policy(config, spaces).parameter_count
-    common = make_shared_context(config, spaces, RunSeeds(config), parameter_count)
-    common.mailbox.publish(np.random.default_rng(0).normal(size=parameter_count).astype(np.float32))
-    return common
+    context = make_shared_context(config, spaces, parameter_count, Counters())
+    context.parameters.publish(np.random.default_rng(0).normal(size=parameter_count).astype(np.float32), 0)
+    return context
 
 
 def actor_of(environment=COUNTING, number=0, life=0, **changes):
-    common = common_of(environment, **changes)
     told = []
-    actor = Actor(common, number, RunSeeds(common.config).actor(number, 0, life), told.append)
-    return actor, common, told
+    context = context_of(environment, **changes).telling(told.append)
+    actor = Actor(context, number, RunSeeds(context.config).actor(number, 0, life))
+    return actor, context, told
 
 
-def test_rungs_are_dealt_out_to_the_actors():
+def test_schedule_is_dealt_out_to_the_actors():
     first, *_ = actor_of(actors=2, environments_per_actor=4)
     second, *_ = actor_of(number=1, actors=2, environments_per_actor=4)
-    ladder = epsilon_schedule(8)
-    np.testing.assert_array_equal(first.exploration, ladder[::2])
-    np.testing.assert_array_equal(second.exploration, ladder[1::2])
+    schedule = epsilon_schedule(8)
+    np.testing.assert_array_equal(first.exploration, schedule[::2])
+    np.testing.assert_array_equal(second.exploration, schedule[1::2])
 
 
 def played_rows(actor, rounds=5):
@@ -90,7 +92,7 @@ def test_no_step_is_lost_between_two_sends():
 
 def test_finished_episodes_are_reported():
     actor, _, told = actor_of()
-    actor.pull_weights()
+    actor.pull_parameters()
     for _ in range(5):
         actor.play_and_send()
     assert [value for message in told for value in message.returns] == [5.0] * 24
@@ -98,55 +100,58 @@ def test_finished_episodes_are_reported():
 
 
 def test_score_that_an_environment_reports_is_its_own_affair():
-    actor, *_ = actor_of("test_apex_environments:Scoring-v0")
+    actor, *_ = actor_of("small_environments:Scoring-v0")
     episodes = actor.play()  # 12 steps: two whole episodes of each environment
     assert (episodes.returns, episodes.lengths) == ([5.0] * 4, [5] * 4)
 
 
-def test_age_of_the_weights_is_counted_in_updates():
-    actor, common, _ = actor_of(publish_interval=25)
-    actor.pull_weights()
-    common.count_updates(30)
-    assert actor.play().weights_age == 30
-    common.mailbox.publish(np.zeros(actor.policy.parameter_count, np.float32))  # that of update 25
-    actor.pull_weights()
-    assert actor.play().weights_age == 5
+def test_age_of_the_parameters_is_counted_in_updates():
+    actor, context, _ = actor_of(publish_interval=25)
+    assert actor.pull_parameters()
+    assert not actor.pull_parameters()
+    context.pace.count_updates(30)
+    assert actor.play().parameters_age == 30
+    context.parameters.publish(np.zeros(actor.policy.parameter_count, np.float32), 25)
+    assert actor.pull_parameters()
+    assert actor.play().parameters_age == 5
 
 
 def test_rows_arrive_in_the_replay_with_the_actors_priorities():
-    actor, common, _ = actor_of()
+    actor, context, _ = actor_of()
     actor.play()
     rows = actor.fold()
     actor.send(rows)
-    stored = common.replay.get_all_transitions()
+    buffer = context.replay.buffer
+    stored = buffer.get_all_transitions()
     for name, values in rows.items():
         np.testing.assert_array_equal(stored[name], values)
-    assert common.limiter.inserts == len(rows["rew"])
-    assert common.replay.get_max_priority() == pytest.approx(actor.policy.priorities(rows).max())
+    assert context.pace.steps == len(rows["rew"])
+    assert buffer.get_max_priority() == pytest.approx(actor.policy.priorities(rows).max())
 
 
-def test_actor_takes_the_newest_weights():
-    actor, common, _ = actor_of()
+def test_actor_takes_the_newest_parameters():
+    actor, context, _ = actor_of()
     actor.play()
     rows = actor.fold()
-    other = make_policy(common.config, common.spaces)
+    other = make_policy(context.config, context.spaces)
     for version in (1, 2):
         before = actor.policy.priorities(rows)
-        actor.pull_weights()
-        assert actor.weights_version == version
-        other.set_parameters(common.mailbox.pull(0)[1])
+        actor.pull_parameters()
+        assert actor.version == version
+        other.set_parameters(context.parameters.pull().parameters)
         np.testing.assert_array_equal(actor.policy.priorities(rows), other.priorities(rows))
         assert not np.array_equal(actor.policy.priorities(rows), before)
-        common.mailbox.publish(np.random.default_rng(1).normal(size=other.parameter_count).astype(np.float32))
+        newer = np.random.default_rng(1).normal(size=other.parameter_count).astype(np.float32)
+        context.parameters.publish(newer, version)
 
 
 def test_actor_that_is_told_to_stop_does_not_wait_for_the_learner():
-    actor, common, _ = actor_of(replay_start=1, slack=1, samples_per_insert=1.0)
-    common.limiter.inserted(10_000)  # far ahead of the learner
-    common.ask_to_stop()
+    actor, context, _ = actor_of(replay_start=1, slack=1, samples_per_insert=1.0)
+    context.replay.limiter.inserted(10_000)  # far ahead of the learner
+    context.ask_to_stop()
     actor.play()
     actor.send(actor.fold())
-    assert common.replay.get_stored_size() == 0
+    assert context.replay.buffer.get_stored_size() == 0
     actor.run()  # ends at once
 
 
@@ -167,12 +172,12 @@ def played(actor, rounds):
 
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 def test_restored_actor_goes_on_as_the_one_whose_state_was_copied(before):
-    actor, common, told = actor_of("CartPole-v1", send_interval=7, actors=0)
-    actor.pull_weights()
+    actor, context, told = actor_of("CartPole-v1", send_interval=7, actors=0)
+    actor.pull_parameters()
     list(played(actor, before))
     state = actor.state()
-    other = Actor(common, 0, RunSeeds(common.config).actor(0, 0, 9), told.append)
-    other.pull_weights()
+    other = Actor(context, 0, RunSeeds(context.config).actor(0, 0, 9))
+    other.pull_parameters()
     other.restore(state)
     assert list(played(other, 4)) == list(played(actor, 4))
     assert other.state()["seeds"] == actor.state()["seeds"]
@@ -182,16 +187,16 @@ def test_restored_actor_goes_on_as_the_one_whose_state_was_copied(before):
 
 
 def test_actor_beside_others_keeps_no_actions_of_an_episode_without_end():
-    actor, *_ = actor_of("test_apex_environments:Endless-v0", actors=1)
+    actor, *_ = actor_of("small_environments:Endless-v0", actors=1)
     list(played(actor, 3))
     assert (actor.lengths, actor.actions) == ([36, 36], [[], []])
 
 
 def test_environment_that_does_not_repeat_itself_begins_a_new_episode():
-    actor, common, told = actor_of(send_interval=12, actors=0)
+    actor, context, told = actor_of(send_interval=12, actors=0)
     list(played(actor, 1))  # 2 whole episodes and 2 steps of a third, which knows that it is the third
     state = actor.state()
-    other = Actor(common, 0, RunSeeds(common.config).actor(0, 0, 9), told.append)
+    other = Actor(context, 0, RunSeeds(context.config).actor(0, 0, 9))
     other.restore(state)
     assert ["environment 0" in told[0].text, "environment 1" in told[1].text, len(told)] == [True, True, 2]
     rows = next(played(other, 1))

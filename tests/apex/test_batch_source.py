@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from test_apex_checkpoint import parts
+from run_parts import parts
 
 from replay_tutorial.agents.td_error import Batch
-from replay_tutorial.apex.batch_source import Prefetcher, Sample, draw, sampling
+from replay_tutorial.apex.batch_source import Prefetcher, batch_source
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.context import Sample
 from replay_tutorial.apex.runs.setup import UnusableDevice, check_device, new_setup
+from replay_tutorial.local.shared_context import make_shared_context
 
 
 def numbered(limit):
@@ -63,26 +65,17 @@ def test_error_of_the_thread_is_the_learners():
 
 @pytest.mark.parametrize("prefetch", [0, 3])
 def test_agent_learns_from_either_kind_of_sample(prefetch):
-    common, agent = parts()
-    common = replace(common, config=replace(common.config, batch_size=16, prefetch=prefetch))
+    context, agent = parts()
+    context = replace(context, config=replace(context.config, batch_size=16, prefetch=prefetch))
     before = agent.parameters()
-    with sampling(common) as next_sample:
+    with batch_source(context) as next_sample:
         for _ in range(3):
             sample = next_sample(10.0)
             update = agent.update(sample.rows, sample.weights)
-            common.replay.update_priorities(sample.indexes, update.priorities)
+            context.replay.update_priorities(sample.indexes, update.priorities)
     assert agent.updates == 6
     assert not np.array_equal(agent.parameters(), before)
     assert np.isfinite(agent.parameters()).all()
-
-
-def test_limiter_is_asked_and_told():
-    common, _ = parts()
-    samples = common.limiter.samples
-    assert draw(common, timeout=0.0) is not None
-    assert common.limiter.samples == samples + common.config.batch_size
-    common.limiter.sampled(1_000_000)  # far ahead of the actors
-    assert draw(common, timeout=0.01) is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +94,7 @@ def test_device_that_is_not_there_is_refused_before_anything_is_made(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     with pytest.raises(UnusableDevice, match=reason):
-        new_setup(Config(device=device, runs=tmp_path))
+        new_setup(Config(device=device, runs=tmp_path), make_shared_context)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,6 +14,7 @@ from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.presets import PRESETS
 from replay_tutorial.apex.runs import run_folder
 from replay_tutorial.apex.runs.run_folder import RunFolder
@@ -105,9 +106,9 @@ def test_settings_come_back_from_the_folder(tmp_path):
 
 def test_new_policy_has_no_evaluation_of_the_policy_before(tmp_path):
     folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
-    folder.save_policy(np.zeros(3, np.float32), step=1)
+    folder.save_policy(Candidate(np.zeros(3, np.float32), 1, Evaluation(np.zeros(0))))
     proof = folder.save_evaluation(Evaluation(np.ones(2)), step=1, seconds=1.0)
-    folder.save_policy(np.ones(3, np.float32), step=2)
+    folder.save_policy(Candidate(np.ones(3, np.float32), 2, Evaluation(np.zeros(0))))
     assert not proof.exists()
 
 
@@ -140,7 +141,7 @@ def test_policy_comes_back_from_the_folder(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
     folder = RunFolder.create(config)
     policy, weights = policy_of(config, seed=0)
-    folder.save_policy(weights, step=1234)
+    folder.save_policy(Candidate(weights, 1234, Evaluation(np.zeros(0))))
     assert {path.name for path in folder.path.iterdir()} == {"config.json", "policy.pt"}  # nothing unfinished
     loaded, step = RunFolder.open(folder.path).load_policy()
     assert step == 1234
@@ -176,7 +177,7 @@ def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
     config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
     folder = RunFolder.create(config)
     policy, weights = policy_of(config, seed=0)
-    folder.save_policy(weights, step=1)
+    folder.save_policy(Candidate(weights, 1, Evaluation(np.zeros(0))))
 
     def half_written(path, contents):
         path.write_bytes(b"half")
@@ -184,7 +185,7 @@ def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_folder, "write_tensors", half_written)
     with pytest.raises(OSError, match="disk full"):
-        folder.save_policy(policy_of(config, seed=1)[1], step=2)
+        folder.save_policy(Candidate(policy_of(config, seed=1)[1], 2, Evaluation(np.zeros(0))))
     loaded, step = folder.load_policy()
     assert step == 1
     np.testing.assert_array_equal(values_of(loaded), values_of(policy))

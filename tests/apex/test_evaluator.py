@@ -4,39 +4,39 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_apex_checkpoint import parts
+from run_parts import parts
 
 from replay_tutorial.agents.evaluation import Evaluation
-from replay_tutorial.apex import policy_selection as choose
+from replay_tutorial.apex import policy_selection
 from replay_tutorial.apex.evaluator import Evaluator
 from replay_tutorial.apex.runs.run_folder import RunFolder
 
 
 @pytest.fixture
 def evaluator(tmp_path, monkeypatch):
-    """One whose judgements are scripted, and the lists of script and messages."""
-    common, _ = parts()
-    config = replace(common.config, evaluation_interval=100, publish_interval=25, runs=tmp_path)
-    common = replace(common, config=config)
+    """One whose evaluations are scripted, the lists of script and messages, and the folder."""
     script, told = [], []
+    context, _ = parts()
+    config = replace(context.config, evaluation_interval=100, publish_interval=25, runs=tmp_path)
+    context = replace(context, config=config).telling(told.append)
 
     def evaluate(act, environment, seeds, step_limit):
         return Evaluation(np.full(len(seeds), float(script.pop(0))))
 
-    monkeypatch.setattr(choose, "evaluate", evaluate)
+    monkeypatch.setattr(policy_selection, "evaluate", evaluate)
     folder = RunFolder.create(config)
-    return Evaluator(common, folder, 50.0, None, 0, told.append), script, told
+    return Evaluator(context, folder.save_policy, 50.0, None, 0), script, told, folder
 
 
 def publish(evaluator, update):
-    """Publish, as the learner does each 25 updates, until the newest weights are those of an update."""
-    mailbox = evaluator.common.mailbox
-    while evaluator.common.update_of(mailbox.version) < update:
-        mailbox.publish(np.full(evaluator.chooser.policy.parameter_count, mailbox.version, np.float32))
+    """Publish, as the learner does every 25 updates, parameters that are the number of the update that made them."""
+    parameters, count = evaluator.context.parameters, evaluator.selection.policy.parameter_count
+    for made in range(parameters.pull().update, update + 1, 25):
+        parameters.publish(np.full(count, made, np.float32), made)
 
 
-def test_policy_is_judged_each_so_many_updates_and_the_best_is_kept(evaluator):
-    evaluator, script, told = evaluator
+def test_policy_is_evaluated_every_so_many_updates_and_the_best_is_kept(evaluator):
+    evaluator, script, told, folder = evaluator
     script += [10, 10, 5, 20, 60]
     for update in range(0, 351, 25):
         publish(evaluator, update)
@@ -45,13 +45,13 @@ def test_policy_is_judged_each_so_many_updates_and_the_best_is_kept(evaluator):
     assert [message.evaluation.mean for message in told] == [10, 5, 20]
     assert [message.confirmation and message.confirmation.mean for message in told] == [10, None, 60]
     assert [message.solved for message in told] == [False, False, True]
-    best = evaluator.folder.load_best()
-    assert (best.confirmation.mean, best.weights[0]) == (60, 300 // 25)
-    assert len(best.confirmation.returns) == evaluator.common.config.confirmation_episodes
+    best = folder.load_best()
+    assert (best.confirmation.mean, best.parameters[0]) == (60, 300)
+    assert len(best.confirmation.returns) == evaluator.context.config.confirmation_episodes
 
 
-def test_what_was_published_meanwhile_is_skipped_but_for_the_newest(evaluator):
-    evaluator, script, told = evaluator
+def test_what_was_published_meanwhile_is_skipped_except_the_newest(evaluator):
+    evaluator, script, told, _ = evaluator
     script += [1, 1, 1, 1]
     publish(evaluator, 475)
     evaluator.look()
@@ -61,8 +61,8 @@ def test_what_was_published_meanwhile_is_skipped_but_for_the_newest(evaluator):
     assert [message.update for message in told] == [475, 575]
 
 
-def test_last_look_judges_what_is_new_only(evaluator):
-    evaluator, script, told = evaluator
+def test_last_look_evaluates_only_what_is_new(evaluator):
+    evaluator, script, told, _ = evaluator
     script += [1, 1, 2, 2]
     evaluator.look(last=True)  # a run that was too short for any
     assert [message.update for message in told] == [0]
@@ -74,16 +74,16 @@ def test_last_look_judges_what_is_new_only(evaluator):
 
 
 def test_policy_that_was_the_best_before_a_resumption_still_is(evaluator):
-    first, script, _ = evaluator
+    first, script, _, folder = evaluator
     script += [40, 40, 30]
     publish(first, 100)
     first.look()
-    best, told = first.folder.load_best(), []
-    resumed = Evaluator(first.common, first.folder, 50.0, best, 100, told.append)
+    best, told = folder.load_best(), []
+    resumed = Evaluator(first.context.telling(told.append), folder.save_policy, 50.0, best, 100)
     publish(resumed, 175)
     resumed.look()
     assert told == []
     publish(resumed, 200)
     resumed.look()
     assert [message.confirmation for message in told] == [None]
-    assert first.folder.load_best().step == best.step
+    assert folder.load_best().step == best.step

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from run_parts import context_of
 
 from replay_tutorial.__main__ import main
-from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import evaluate
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, whole_checkpoints
@@ -19,7 +19,6 @@ from replay_tutorial.apex.runs.recorder import TIMES, Recorder
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.runs.setup import NothingToDo
-from replay_tutorial.local.shared_context import RunSeeds, make_shared_context
 
 SHORT = {
     "actors": 0,
@@ -28,7 +27,7 @@ SHORT = {
     "capacity": 700,  # so that the ring goes round
     "replay_start": 300,
     "batch_size": 16,
-    "publish_interval": 7,  # so that a checkpoint's weights differ from those of the mailbox
+    "publish_interval": 7,  # so that a checkpoint's parameters differ from the published ones
     "evaluation_interval": 40,
     "evaluation_episodes": 3,
     "confirmation_episodes": 2,
@@ -43,7 +42,7 @@ def short(tmp_path, environment="CartPole-v1", **changes):
 
 
 def records(path):
-    """The lines of a CSV file but for the columns of times."""
+    """The lines of a CSV file except the columns of times."""
     with path.open(newline="") as file:
         return [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
 
@@ -74,10 +73,10 @@ def assert_same(one, other):
 def last_replay(run):
     """All rows of the last checkpoint, and how it goes on drawing."""
     config = RunFolder.open(run).config()
-    common = make_shared_context(config, spaces_of(config.environment), RunSeeds(config), 1)
-    common.replay.load(whole_checkpoints(run)[-1][1] / "replay.npz")
-    assert len(common.replay) == config.capacity
-    return [common.replay.get_all_transitions(), common.replay.sample(64), common.replay.get_next_index()]
+    buffer = context_of(config).replay.buffer
+    buffer.load(whole_checkpoints(run)[-1][1] / "replay.npz")
+    assert len(buffer) == config.capacity
+    return [buffer.get_all_transitions(), buffer.sample(64), buffer.get_next_index()]
 
 
 def last_state(run):
@@ -197,7 +196,7 @@ def test_spent_budget_is_refused_and_nothing_is_changed(tmp_path):
     assert contents(run.folder) == before
 
 
-def test_solved_run_goes_on_only_with_a_higher_bar(tmp_path):
+def test_solved_run_goes_on_only_with_a_higher_target(tmp_path):
     run = train(short(tmp_path, solved_at=1.0))
     assert run.end == "solved"
     before = contents(run.folder)

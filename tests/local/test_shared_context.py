@@ -1,14 +1,17 @@
-"""What a run has in common: the replay holds as many rows of pictures as it says, whatever the pictures are."""
+"""The context in shared memory: its replay holds as many images as it says, its ends do what roles rely on."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from run_parts import context_of, parts
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.local.shared_context import make_replay, n_step_windows
+from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.replay import make_replay, n_step_windows
+from replay_tutorial.local.shared_context import make_shared_context
 
 STACK, SIDE, EPISODE = 3, 36, 50  # pictures in an observation, pixels, steps
 
@@ -35,3 +38,45 @@ def test_replay_of_pictures_keeps_all_its_rows_when_it_has_gone_round(stacked):
         memory.add(**rows, priorities=np.ones(EPISODE))
     assert len(memory.get_all_transitions()["rew"]) == config.capacity
     np.testing.assert_array_equal(memory.get_all_transitions()["next_obs"][-1], seen[-1])
+
+
+def test_replay_inserts_and_samples_only_as_the_ratio_allows():
+    context, _ = parts()
+    size, samples = context.config.batch_size, context.pace.samples
+    assert context.replay.sample(size, 0.4, timeout=0.0) is not None
+    assert context.pace.samples == samples + size
+    context.replay.limiter.sampled(1_000_000)  # far ahead of the actors
+    assert context.replay.sample(size, 0.4, timeout=0.01) is None
+    context.replay.limiter.inserted(1_000_000)  # and now far behind them
+    rows, steps = context.replay.buffer.get_all_transitions(), context.pace.steps
+    assert not context.replay.insert(rows, np.ones(50, np.float32), timeout=0.01)
+    assert context.pace.steps == steps
+
+
+def test_parameters_come_with_the_update_that_made_them():
+    parameters = context_of(Config()).parameters
+    count = parameters._record["parameters"].shape[0]
+    assert parameters.pull() is None
+    for version, update in enumerate((0, 25, 50), start=1):
+        parameters.publish(np.full(count, update, np.float32), update)
+        published = parameters.pull(version - 1)
+        assert published[:2] == (version, update)
+        assert set(published.parameters.tolist()) == {update}
+        assert parameters.pull(version) is None
+
+
+def test_counters_of_a_resumed_run_go_on():
+    config, spaces = Config(), Spaces(Box(-1, 1, (4,)), Discrete(2))
+    context = make_shared_context(config, spaces, 3, Counters(update=7, steps=2_000, samples=500))
+    assert (context.pace.updates, context.pace.steps, context.pace.samples) == (7, 2_000, 500)
+    assert context.pace.is_update_due(config.batch_size)
+    lost = Counters(update=7, steps=2_000, lost_steps=2_000)
+    assert not make_shared_context(config, spaces, 3, lost).pace.is_update_due(1)
+
+
+def test_stop_is_heard_by_all_and_a_last_evaluation_is_not_taken_back():
+    context = context_of(Config())
+    assert (context.stopped, context.last_evaluation) == (False, False)
+    context.ask_to_stop(last_evaluation=True)
+    context.ask_to_stop()
+    assert (context.stopped, context.last_evaluation) == (True, True)

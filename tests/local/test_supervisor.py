@@ -7,7 +7,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from replay_tutorial.local.supervisor import ProcessDied, Role, Supervisor
+from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.local import supervisor as supervisor_module
+from replay_tutorial.local.supervisor import Role, Supervisor
 
 POLL_SECONDS = 60  # seconds that a process may take to start on a busy machine
 
@@ -31,7 +33,7 @@ def deadly_role():
     def start(life, messages):
         if os.name == "posix":  # on Windows we hold another end anyway until the process takes it over
             held.append(Connection(os.dup(messages.fileno()), readable=False))
-        return work, (Deadly(), messages)
+        return work, ((Deadly(), messages),)
 
     yield Role("actor 0", start)
     for end in held:
@@ -41,18 +43,42 @@ def deadly_role():
 def test_process_that_dies_before_it_has_its_pipe_is_noticed(deadly_role):
     with (
         pytest.raises(ProcessDied, match="actor 0 ended with exit code 3"),
-        Supervisor([deadly_role], lambda: None) as supervisor,
+        Supervisor([deadly_role], lambda _: None) as supervisor,
     ):
         deadline = time.monotonic() + POLL_SECONDS
         while time.monotonic() < deadline:
-            supervisor.hear(0.1)
+            supervisor.receive(0.1)
     assert multiprocessing.active_children() == []
 
 
 def test_process_that_dies_so_after_the_stop_is_not_waited_for(deadly_role):
-    with Supervisor([deadly_role], lambda: None) as supervisor:
+    with Supervisor([deadly_role], lambda _: None) as supervisor:
         supervisor.stop()
         deadline = time.monotonic() + POLL_SECONDS
         while supervisor.is_working("actor 0") and time.monotonic() < deadline:
-            supervisor.hear(0.1)
+            supervisor.receive(0.1)
         assert not supervisor.is_working("actor 0")
+
+
+def end_after(seconds, _):
+    """Die, after a while."""
+    time.sleep(seconds)
+    os._exit(3)
+
+
+@pytest.mark.parametrize(("max_restarts", "starts"), [(None, 1), (0, None), (2, None)])
+def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_restarts, starts):
+    """Every process here counts as stable at once, as one does that has lived for a minute."""
+    monkeypatch.setattr(supervisor_module, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor_module, "FIRST_PAUSE_SECONDS", 0.01)
+    role = Role("learner", lambda life, messages: (end_after, (0.0, messages)), max_restarts)
+    with Supervisor([role], lambda _: None) as supervisor:
+        (worker,) = supervisor.workers
+        if starts is None:
+            while worker.life < 4:
+                supervisor.receive(0.1)
+        else:
+            with pytest.raises(ProcessDied, match="learner ended with exit code 3"):
+                while worker.life < 4:
+                    supervisor.receive(0.1)
+            assert worker.life == starts

@@ -2,19 +2,16 @@
 
     checkpoints/0007_step_60000/
         state.json   counters, random states, and what the parts of a run in one process know
-        agent.pt     networks, targets, optimizers; the weights that the mailbox held
+        agent.pt     networks, targets, optimizers; the parameters that were published last
         replay.npz   every row with its priority; not with --no-checkpoint-replay
         actor.npz    open episodes and waiting steps; only of a run in one process
         policy.pt    the best policy by then
 
-A checkpoint is written beside its place and moved there when it is whole, so a crash leaves the ones before. It is read
-without pickle: a stranger's checkpoint can't run code. The newest two stay.
+A checkpoint is written beside its place and moved there when it is complete, so a crash leaves the ones before. It is
+read without pickle: a stranger's checkpoint can't run code. The newest two stay.
 
 Left out: shards, compression, other machines' paths.
 """
-
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
 
 import json
 import math
@@ -30,9 +27,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from replay_tutorial import MPPrioritizedReplayBuffer
 from replay_tutorial.agents.agent import Agent
-from replay_tutorial.local.shared_context import SharedContext
+from replay_tutorial.apex.context import Context, Published, Replay
 from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.run_folder import write_tensors
 from replay_tutorial.buffers import archive
@@ -40,7 +36,7 @@ from replay_tutorial.buffers import archive
 FORMAT = "replay_tutorial checkpoint 1"
 KEPT = 2  # the newest, and one more in case that it is damaged
 NAME = re.compile(r"(\d+)_step_\d+")
-# what reading a damaged file may raise
+# What reading a damaged file may raise:
 DAMAGE = (*archive.DAMAGE, ValueError, TypeError, pickle.UnpicklingError)
 
 
@@ -49,7 +45,7 @@ class DamagedCheckpoint(ValueError):
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that was read, but for the replay's rows."""
+    """A checkpoint that was read, except the replay's rows."""
 
     path: Path
     has_replay: bool
@@ -58,31 +54,31 @@ class Checkpoint(NamedTuple):
     update: int
     serial: dict[str, Any] | None  # the other parts of a run in one process
     agent: dict[str, Any]
-    published: NDArray[np.float32]
+    published: Published
     random: torch.Tensor  # torch's global state
 
 
 def save_checkpoint(
-    folder: Path, common: SharedContext, agent: Agent, serial: dict[str, Any] | None = None
+    folder: Path, context: Context, agent: Agent, serial: dict[str, Any] | None = None
 ) -> Saved:
     """Write a checkpoint into a run's folder, and remove the oldest.
 
     Args:
         folder: Of the run.
-        common: Of the run; this process is the replay's sampler.
+        context: Of the run; this process is the replay's sampler.
         agent: What learns.
-        serial: State of the other parts: JSON, but for "arrays".
+        serial: State of the other parts: JSON, except "arrays".
 
     Returns:
         When it was, or why the system couldn't write it; then the last one stays.
     """
-    step = common.steps
+    step = context.pace.steps
     checkpoints = folder / "checkpoints"
     unfinished = checkpoints / "unfinished"
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        write(unfinished, folder / "policy.pt", common, agent, serial)
+        write(unfinished, folder / "policy.pt", context, agent, serial)
         numbers = [number for number, _ in whole_checkpoints(folder)]
         os.replace(unfinished, checkpoints / f"{max(numbers, default=0) + 1:04d}_step_{step}")
         sync(checkpoints)
@@ -93,27 +89,28 @@ def save_checkpoint(
     return Saved(step, None)
 
 
-def write(place: Path, policy: Path, common: SharedContext, agent: Agent, serial: dict[str, Any] | None) -> None:
+def write(place: Path, policy: Path, context: Context, agent: Agent, serial: dict[str, Any] | None) -> None:
     """Fill a checkpoint's folder."""
-    counters = {"step": common.steps, "samples": common.limiter.samples, "update": agent.updates}
-    has_replay = common.config.checkpoint_replay
+    pace, has_replay = context.pace, context.config.checkpoint_replay
+    counters = {"step": pace.steps, "samples": pace.samples, "update": agent.updates}
     arrays: dict[str, NDArray[Any]] = {} if serial is None else serial["arrays"]
     told = None if serial is None else {name: part for name, part in serial.items() if name != "arrays"}
-    # The limiter's counters come first: rows that actors add meanwhile are then sampled once more, not once less.
+    # The counters come first: rows that actors add meanwhile are then sampled once more, not once less.
     state = {"format": FORMAT, **counters, "has_replay": has_replay, "serial": told}
     (place / "state.json").write_text(json.dumps(state))
     if arrays:
         np.savez(place / "actor.npz", allow_pickle=False, **arrays)
-    pulled = common.mailbox.pull(0)
-    assert pulled is not None
+    published = context.parameters.pull()
+    assert published is not None
     contents = {
         "agent": agent.state_dict(),
-        "published": torch.from_numpy(pulled[1]),
+        "published": torch.from_numpy(published.parameters),
+        "published_update": published.update,
         "random": torch.get_rng_state(),
     }
     write_tensors(place / "agent.pt", contents)
     if has_replay:
-        common.replay.save(place / "replay.npz")
+        context.replay.save(place / "replay.npz")
     if policy.is_file():
         shutil.copyfile(policy, place / "policy.pt")
     for path in [*place.iterdir(), place]:
@@ -147,7 +144,7 @@ def remove_old(folder: Path) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint, but for the rows of the replay.
+    """Read a checkpoint, except the rows of the replay.
 
     Raises:
         DamagedCheckpoint: If a part is missing or can't be read.
@@ -172,11 +169,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
             update=int(state["update"]),
             serial=serial,
             agent=contents["agent"],
-            published=contents["published"].numpy(),
+            published=published_in(contents, int(state["update"])),
             random=contents["random"],
         )
     except DAMAGE as error:
         raise DamagedCheckpoint(f"{path} can't be read: {error}") from error
+
+
+def published_in(contents: dict[str, Any], update: int) -> Published:
+    """Return the parameters that were published last; older checkpoints don't say of which update."""
+    return Published(0, int(contents.get("published_update", update)), contents["published"].numpy())
 
 
 def check_replay(path: Path) -> None:
@@ -188,9 +190,8 @@ def check_replay(path: Path) -> None:
     Raises:
         ValueError: If it isn't whole; or another one of DAMAGE.
     """
-    with zipfile.ZipFile(
-        path
-    ) as file:  # its directory stands at its end, so that a file that was cut has none
+    # A zip's directory stands at its end, so that a file that was cut has none.
+    with zipfile.ZipFile(path) as file:
         json.loads(file.read("state.json"))
         for name in ("masses.npy", "seen.npy", "indexes.npy"):
             file.getinfo(name)
@@ -222,10 +223,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
     raise FileNotFoundError(f"{folder} has no checkpoint to go on from.")
 
 
-def restore_learner(
-    checkpoint: Checkpoint, agent: Agent, replay: MPPrioritizedReplayBuffer
-) -> NDArray[np.float32]:
-    """Give the agent, and the replay if it was kept, the state of a checkpoint; return the weights of the mailbox.
+def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Published:
+    """Give the agent, and the replay if it was kept, the state of a checkpoint; return what was published last.
 
     Raises:
         DamagedCheckpoint: If a part doesn't fit, or its checksum is wrong.
@@ -236,6 +235,7 @@ def restore_learner(
             replay.load(checkpoint.path / "replay.npz")
     except DAMAGE as error:
         raise DamagedCheckpoint(
-            f"{checkpoint.path} can't be used: {error}\nRemove that folder to go on from the checkpoint before it."
+            f"{checkpoint.path} can't be used: {error}\n"
+            "Remove that folder to go on from the checkpoint before it."
         ) from error
     return checkpoint.published

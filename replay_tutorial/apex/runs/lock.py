@@ -17,7 +17,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-NAME = "run.lock"  # an empty file, which stays: who removed it could let two in at once
+NAME = "run.lock"  # an empty file, which stays: whoever removed it could let two in at once
 
 
 class RunInUse(ValueError):
@@ -25,22 +25,23 @@ class RunInUse(ValueError):
 
 
 @contextmanager
-def held(run: Path) -> Generator[None]:
+def lock_run(run: Path) -> Generator[None]:
     """Keep a run's folder to this process while the context lasts.
 
     Raises:
         RunInUse: If another process has it.
     """
     with (run / NAME).open("a") as file:
-        if not taken(file.fileno()):
+        if not try_lock(file.fileno()):
             raise RunInUse(
-                f"{run} is being trained by another process. Wait for its end, or end it by Ctrl-C there; then resume it."
+                f"{run} is being trained by another process. Wait for its end, or end it by Ctrl-C there; "
+                "then resume it."
             )
         yield
 
 
-def taken(handle: int) -> bool:
-    """Take the lock on an open file; return False if somebody else has it. It is given back when the file is closed."""
+def try_lock(handle: int) -> bool:
+    """Lock an open file until it is closed; return False if somebody else has the lock."""
     try:
         if sys.platform == "win32":
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)

@@ -1,13 +1,10 @@
 """Records: how the run is going, for the eye while it runs and for the curves afterwards.
 
-The learner sends its numbers every so many updates; the recorder adds what it has heard from the actors, and writes one
-line of `progress.csv`, points in TensorBoard under the names that CleanRL's users know, and the progress bar. What the
-evaluator says goes to `evaluations.csv` in the same way. Everything is counted in environment steps, the one measure
+The learner sends its numbers every `record_interval` updates; the recorder adds what the actors have told it, and writes
+one line of `progress.csv`, points in TensorBoard under the names that CleanRL's users know, and the progress bar. The
+evaluator's reports go to `evaluations.csv` in the same way. Everything is counted in environment steps, the one measure
 that doesn't depend on the machine: seconds stand in columns of their own.
 """
-
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
 
 import csv
 import time
@@ -27,14 +24,15 @@ from replay_tutorial.apex import messages
 from replay_tutorial.apex.messages import Message
 from replay_tutorial.buffers.whole_file import replace_file
 
-COLUMNS = {  # of progress.csv → in TensorBoard
-    "episodic_return": "charts/episodic_return",  # mean of the actors' last episodes, all of them together
+# Columns of progress.csv → their names in TensorBoard.
+COLUMNS = {
+    "episodic_return": "charts/episodic_return",  # mean of the last episodes of all actors
     "episodic_length": "charts/episodic_length",
     "SPS": "charts/SPS",  # environment steps a second
     "UPS": "charts/UPS",  # updates a second
     "replay_ratio": "charts/replay_ratio",  # rows sampled for each row inserted
-    "weights_age": "charts/weights_age",  # updates between the actors' weights and the learner's, mean
-    "restarts": "charts/restarts",  # actors that were replaced
+    "parameters_age": "charts/parameters_age",  # updates by which the actors are behind the learner, mean
+    "restarts": "charts/restarts",  # of actors that were killed
     "td_loss": "losses/td_loss",
     "policy_loss": "losses/policy_loss",  # empty where there is no policy network
     "q_values": "losses/q_values",
@@ -45,7 +43,7 @@ COLUMNS = {  # of progress.csv → in TensorBoard
         for p in messages.QUANTILES
     },
 }
-TIMES = ("seconds", "SPS", "UPS")  # the columns that another run with the same seed has others in
+TIMES = ("seconds", "SPS", "UPS")  # the columns in which two runs with the same seed differ
 HEADER = ("step", "update", "seconds", *COLUMNS)
 EVALUATIONS = (
     "step",
@@ -53,10 +51,10 @@ EVALUATIONS = (
     "seconds",
     "mean",
     "standard_error",
-    "lowest",
-    "highest",
+    "min",
+    "max",
     "episodes",
-    "proof",
+    "confirmation",
 )
 LAST_EPISODES = 50  # that the means of the actors are taken over
 
@@ -92,9 +90,8 @@ class Recorder:
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
             BarColumn(bar_width=10),
             TimeElapsedColumn(),
-            TextColumn(
-                "{task.fields[numbers]}", table_column=Column()
-            ),  # wrapped where the terminal is narrow
+            # In a column of its own, so that it is wrapped where the terminal is narrow.
+            TextColumn("{task.fields[numbers]}", table_column=Column()),
             console=Console(),
             disable=not progress,
         )
@@ -123,13 +120,13 @@ class Recorder:
         """Seconds since the beginning, those before a resumption included."""
         return time.monotonic() - self.started
 
-    def hear(self, message: Message) -> None:
-        """Take in what a process says."""
+    def receive(self, message: Message) -> None:
+        """Record what a role says."""
         match message:
             case messages.Episodes():
                 self.returns.extend(message.returns)
                 self.lengths.extend(message.lengths)
-                self.ages.append(message.weights_age)
+                self.ages.append(message.parameters_age)
             case messages.Progress():
                 self.record(message)
             case messages.EvaluationReport():
@@ -148,15 +145,15 @@ class Recorder:
         """Write a record."""
         step, update, now = message.step, message.update, time.monotonic()
         seconds = max(now - self.last_time, 1e-9)
-        heard = {
+        told = {
             "episodic_return": mean(self.returns),
             "episodic_length": mean(self.lengths),
             "SPS": (step - self.last_step) / seconds,
             "UPS": (update - self.last_update) / seconds,
-            "weights_age": mean(self.ages),
+            "parameters_age": mean(self.ages),
             "restarts": float(self.restarts),
         }
-        values = {name: (heard | message.values).get(name) for name in COLUMNS}
+        values = {name: (told | message.values).get(name) for name in COLUMNS}
         self.last_time, self.last_step, self.last_update = now, step, update
         self._write(self.progress, [step, update, f"{self.seconds:.2f}", *values.values()])
         for name, value in values.items():
@@ -165,19 +162,15 @@ class Recorder:
         self.bar.update(self.task, completed=step, numbers=numbers_text(values))
 
     def record_evaluation(self, message: messages.EvaluationReport) -> None:
-        """Write what the evaluator says of a policy."""
-        step, evaluation, proof = message.step, message.evaluation, message.confirmation
+        """Write down what the evaluator reports."""
+        step, evaluation, confirmation = message.step, message.evaluation, message.confirmation
         returns = evaluation.returns
-        self._write(
-            self.evaluations,
-            [
-                *(step, message.update, f"{self.seconds:.2f}", evaluation.mean, evaluation.standard_error),
-                *(returns.min(), returns.max(), len(returns), None if proof is None else proof.mean),
-            ],
-        )
+        cells = [step, message.update, f"{self.seconds:.2f}", evaluation.mean, evaluation.standard_error]
+        cells += [returns.min(), returns.max(), len(returns)]
+        self._write(self.evaluations, [*cells, None if confirmation is None else confirmation.mean])
         self.tensorboard.add_scalar("evaluation/mean_return", evaluation.mean, step)
-        if proof is not None:
-            self.say(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {proof}")
+        if confirmation is not None:
+            self.say(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {confirmation}")
 
     def show(self, step: int) -> None:
         """Move the progress bar."""
@@ -188,7 +181,7 @@ class Recorder:
         self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def state(self) -> dict[str, Any]:
-        """Copy what the next records depend on, but for the times."""
+        """Copy what the next records depend on, except the times."""
         return {"returns": list(self.returns), "lengths": list(self.lengths), "ages": list(self.ages)}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -254,5 +247,5 @@ def numbers_text(values: dict[str, float | None]) -> str:
     return (
         f"return {shown('episodic_return', '.1f')} · {shown('SPS', ',.0f')} steps/s · "
         f"{shown('UPS', ',.0f')} updates/s · ratio {shown('replay_ratio', '.2f')} · "
-        f"weights {shown('weights_age', '.0f')} updates old"
+        f"parameters {shown('parameters_age', '.0f')} updates old"
     )

@@ -1,14 +1,10 @@
 """A run: from the settings to the policy that was chosen, measured once more on episodes of its own.
 
-How the parts meet stands in `common`; who starts them, and in which order they end, in `parallel` and `serial`. The
-policy that is reported is the best of the evaluations, but its number comes from other episodes, because the best of
-many is partly the luckiest.
+An engine runs the roles (`engine`); everything here is the same for each of them. The policy that is reported is the best
+of the evaluations, but its number comes from other episodes, because the best of many is partly the luckiest.
 
 Paper: Horgan et al. 2018, figure 1.
 """
-
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -19,19 +15,18 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
-from replay_tutorial.apex.policy_selection import Candidate
-from replay_tutorial.apex.config import Config
 from replay_tutorial.agents.evaluation import Evaluation, evaluate
-from replay_tutorial.apex.runs.lock import held
-from replay_tutorial.local.parallel import run_parallel
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
+from replay_tutorial.apex.runs.engine import Engine, this_machine
 from replay_tutorial.apex.runs.learning_curve import draw_curves
+from replay_tutorial.apex.runs.lock import lock_run
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.run_folder import RunFolder
-from replay_tutorial.local.serial import run_serial
 from replay_tutorial.apex.runs.setup import End, RunSetup, new_setup, resumed_setup
 from replay_tutorial.apex.runs.signals import StopRequest, stop_requests
-from replay_tutorial.local.supervisor import ProcessDied
+from replay_tutorial.apex.runs.watch import ProcessDied
 
 
 @dataclass(frozen=True)
@@ -48,26 +43,32 @@ class Result:
     seconds: float  # from the start of the processes to the end of learning
 
 
-def train(config: Config) -> Result:
+def train(config: Config, engine: Engine | None = None) -> Result:
     """Train an agent, choose its best policy, and measure that on fresh episodes.
 
-    The processes import the script that calls this, so it does so under `if __name__ == "__main__":`. The first Ctrl-C
-    or SIGTERM ends the run in good order, the second at once. With `actors=0` there is one process only, and the same
-    seed makes the same run.
+    The processes import the script that calls this, so call it under `if __name__ == "__main__":`. The first Ctrl-C or
+    SIGTERM ends the run cleanly, the second at once. With `actors=0` there is one process only, and the same seed makes
+    the same run.
 
     Args:
-        config: The settings; `preset(environment)` gives good ones.
+        config: The settings; `preset(environment)` returns good ones.
+        engine: Who runs actors, learner and evaluator; None for processes of this machine.
+
+    Returns:
+        How it ended, with the final evaluation and the run's folder.
 
     Raises:
         MemoryError: If the replay doesn't fit into memory.
         ProcessDied: If a process ended before its time, with the reason. The others are gone, too.
         UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported. No process has been
             started then.
+        UnusableDevice: If there is no such device for the learner.
     """
+    engine = engine or this_machine()
     with torch_threads(config.threads):
-        setup = new_setup(config)
-        with held(setup.folder.path):
-            return finish(setup)
+        setup = new_setup(config, engine.make_context)
+        with lock_run(setup.folder.path):
+            return finish(setup, engine)
 
 
 def resume(
@@ -76,6 +77,7 @@ def resume(
     progress: bool = True,
     device: str | None = None,
     solved_at: float | None = None,
+    engine: Engine | None = None,
 ) -> Result:
     """Go on with a run from its newest checkpoint, in the same folder.
 
@@ -84,7 +86,11 @@ def resume(
         total_steps: A new budget, those steps included that have been made; None keeps the old one.
         progress: Show a progress bar.
         device: Another one for the learner; None keeps the old one.
-        solved_at: A new bar; infinity is never reached. None keeps the old one.
+        solved_at: A new target for the mean return; infinity is never reached. None keeps the old one.
+        engine: As for `train`.
+
+    Returns:
+        As `train` does.
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
@@ -93,19 +99,20 @@ def resume(
         NothingToDo: If it is solved, or the budget is spent.
         RunInUse: If another process trains it.
     """
+    engine = engine or this_machine()
     folder = RunFolder.open(path)
     config = replace(folder.config(), progress=progress)
     new = {"total_steps": total_steps, "device": device, "solved_at": solved_at}
     config = replace(config, **{name: value for name, value in new.items() if value is not None})
-    with torch_threads(config.threads), held(path):
-        setup = resumed_setup(folder, config)
-        folder.note_resumption(config, setup.common.steps)
-        return finish(setup)
+    with torch_threads(config.threads), lock_run(path):
+        setup = resumed_setup(folder, config, engine.make_context)
+        folder.note_resumption(config, setup.counters.steps)
+        return finish(setup, engine)
 
 
 @contextmanager
 def torch_threads(count: int) -> Generator[None]:
-    """Let torch compute in so many threads here; in one, small networks are faster, and actors have the other cores."""
+    """Let torch compute in `count` threads here; small networks are faster in one, and actors have the other cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -114,16 +121,16 @@ def torch_threads(count: int) -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def finish(setup: RunSetup) -> Result:
+def finish(setup: RunSetup, engine: Engine) -> Result:
     """Train, then draw, then evaluate."""
-    config, common, folder = setup.common.config, setup.common, setup.folder
-    run = run_parallel if config.actors else run_serial
+    config, pace, folder = setup.context.config, setup.context.pace, setup.folder
+    counters = setup.counters
     with stop_requests() as stop:
         with Recorder(
-            folder.path, config.total_steps, config.progress, common.steps, common.first_update
+            folder.path, config.total_steps, config.progress, counters.steps, counters.update
         ) as recorder:
             try:
-                end = run(setup, recorder, stop)
+                end = engine.run(setup, recorder, stop)
             except ProcessDied as error:
                 raise ProcessDied(f"{error}\n{how_to_resume(folder.path)}") from None
             seconds = recorder.seconds
@@ -141,8 +148,8 @@ def finish(setup: RunSetup) -> Result:
         evaluation=evaluation,
         interrupted=end == "interrupted" or (chosen is not None and evaluation is None),
         policy_step=0 if chosen is None else chosen.step,
-        steps=common.steps,
-        updates=common.updates,
+        steps=pace.steps,
+        updates=pace.updates,
         seconds=seconds,
     )
 
@@ -161,8 +168,8 @@ class Stopped(Exception):
 
 def final_evaluation(setup: RunSetup, chosen: Candidate, stop: StopRequest) -> Evaluation | None:
     """Measure the chosen policy on episodes that played no part in choosing it; None if somebody stops it."""
-    config, policy = setup.common.config, setup.policy
-    policy.set_parameters(chosen.weights)
+    config, policy = setup.context.config, setup.policy
+    policy.set_parameters(chosen.parameters)
 
     def act(observations: NDArray[Any]) -> NDArray[Any]:
         if stop.received:

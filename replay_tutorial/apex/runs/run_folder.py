@@ -2,21 +2,18 @@
 
     runs/CartPole-v1__apex_dqn__0__20250131-235959/
         config.json      every setting, with the versions of what ran
-        progress.csv     one line for each record, see `Recorder`
-        evaluations.csv  one line for each policy that was evaluated
+        progress.csv     one line for each record, see `recorder`
+        evaluations.csv  one line for each evaluation
         events.out...    both of them for TensorBoard
-        policy.pt        the chosen policy's weights
+        policy.pt        the chosen policy's parameters
         checkpoints/     all that it takes to go on, see `checkpoint`
-        evaluation.json  what it brought in the final evaluation
+        evaluation.json  its final evaluation
         learning_curve.png
         run.lock         held by the process that trains, see `lock`
 
 A file is written beside its place and then moved there, so that a crash leaves the old one or the new one, never half of
 one. A policy is loaded without pickle, so that a stranger's file can't run code.
 """
-
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
 
 import dataclasses
 import io
@@ -25,16 +22,14 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from replay_tutorial.agents.agent import Policy, make_policy
-from replay_tutorial.apex.policy_selection import Candidate
-from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.runs.provenance import provenance_of_run
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.runs.provenance import provenance_of_run
 from replay_tutorial.buffers.whole_file import replace_file
 
 
@@ -91,15 +86,16 @@ class RunFolder:
         contents.setdefault("resumed", []).append({"step": step, **provenance_of_run()})
         self.write_json("config.json", contents)
 
-    def save_policy(
-        self, weights: NDArray[np.float32], step: int, returns: NDArray[np.float64] | None = None
-    ) -> Path:
-        """Write a policy's weights, the environment step of the choice, and the returns that it was chosen for."""
-        # What an earlier policy brought in a final evaluation is not said of this one.
+    def save_policy(self, candidate: Candidate) -> Path:
+        """Write a policy: its parameters, the environment step of the choice, and the returns that it was chosen for."""
+        # What an earlier policy returned in a final evaluation is not said of this one.
         (self.path / "evaluation.json").unlink(missing_ok=True)
         path = self.path / "policy.pt"
-        proof = np.zeros(0) if returns is None else returns
-        contents = {"weights": torch.from_numpy(weights), "step": step, "returns": torch.from_numpy(proof)}
+        contents = {
+            "parameters": torch.from_numpy(candidate.parameters),
+            "step": candidate.step,
+            "returns": torch.from_numpy(candidate.confirmation.returns),
+        }
         replace_file(path, lambda unfinished: write_tensors(unfinished, contents))
         return path
 
@@ -109,8 +105,9 @@ class RunFolder:
         if not path.is_file():
             return None
         contents = torch.load(path, weights_only=True, map_location="cpu")
-        proof = Evaluation(contents["returns"].numpy())
-        return Candidate(contents["weights"].numpy(), int(contents["step"]), proof)
+        # Runs of the first days called them weights.
+        parameters = contents["parameters" if "parameters" in contents else "weights"]
+        return Candidate(parameters.numpy(), int(contents["step"]), Evaluation(contents["returns"].numpy()))
 
     def load_policy(self) -> tuple[Policy, int]:
         """Read the policy, ready to play, and its step.
@@ -125,11 +122,11 @@ class RunFolder:
             )
         config = self.config()
         policy = make_policy(config, spaces_of(config.environment))
-        policy.set_parameters(best.weights)
+        policy.set_parameters(best.parameters)
         return policy, best.step
 
     def save_evaluation(self, evaluation: Evaluation, step: int, seconds: float) -> Path:
-        """Write what the chosen policy brought in the end, and how long the run took."""
+        """Write the final evaluation of the chosen policy, and how long the run took."""
         contents = {
             "mean": evaluation.mean,
             "standard_error": evaluation.standard_error,

@@ -1,24 +1,21 @@
-"""The setup of a run: all that has to be there before its first process starts, made anew or read from a checkpoint."""
-
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
+"""Setting up a run: all that has to be there before its first process starts, made anew or read from a checkpoint."""
 
 import re
 import shutil
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 import torch
 
 from replay_tutorial.agents.agent import Policy, agent_name, make_policy
-from replay_tutorial.apex.runs.checkpoint import Checkpoint, newest_checkpoint
-from replay_tutorial.apex.policy_selection import Candidate
-from replay_tutorial.local.shared_context import SharedContext, RunSeeds, make_shared_context
-from replay_tutorial.apex.config import Config
 from replay_tutorial.agents.environments import solved_threshold, spaces_of
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.context import Context, Counters, MakeContext
+from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.runs.checkpoint import Checkpoint, newest_checkpoint
 from replay_tutorial.apex.runs.recorder import cut_back
 from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.apex.seeds import RunSeeds
 
 End = Literal["solved", "budget spent", "interrupted"]
 
@@ -36,16 +33,17 @@ class RunSetup:
     """What a run begins with."""
 
     folder: RunFolder
-    common: SharedContext
+    context: Context
+    counters: Counters
     seeds: RunSeeds
     policy: Policy  # for the final evaluation
     solved_at: float | None
-    checkpoint: Checkpoint | None  # that it goes on from
-    best: Candidate | None  # the best policy by then
-    evaluated_update: int  # the last update whose weights were judged by then
+    checkpoint: Checkpoint | None = None  # that it goes on from
+    best: Candidate | None = None  # the best policy by then
+    evaluated_update: int = 0  # the last update whose parameters were evaluated by then
 
 
-def new_setup(config: Config) -> RunSetup:
+def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
     """Prepare a new run.
 
     Raises:
@@ -56,26 +54,20 @@ def new_setup(config: Config) -> RunSetup:
     check_device(config)
     spaces = spaces_of(config.environment)
     config = replace(config, agent=agent_name(config, spaces))
-    seeds, policy = RunSeeds(config), make_policy(config, spaces)
-    common = make_shared_context(config, spaces, seeds, policy.parameter_count)
-    return RunSetup(
-        folder=RunFolder.create(config),  # last: what is refused leaves nothing behind
-        common=common,
-        seeds=seeds,
-        policy=policy,
-        solved_at=bar_of(config),
-        checkpoint=None,
-        best=None,
-        evaluated_update=0,
-    )
+    policy = make_policy(config, spaces)
+    context = make_context(config, spaces, policy.parameter_count, Counters())
+    # The folder comes last: what is refused leaves nothing behind.
+    folder = RunFolder.create(config)
+    return RunSetup(folder, context, Counters(), RunSeeds(config), policy, target_return(config))
 
 
-def resumed_setup(folder: RunFolder, config: Config) -> RunSetup:
+def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
     """Prepare to go on from a run's newest checkpoint; records that came after it are removed.
 
     Args:
         folder: Of the run.
-        config: Its settings, perhaps with a greater budget, or a higher bar.
+        config: Its settings, perhaps with a greater budget, or a higher target.
+        make_context: Of the engine.
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
@@ -88,44 +80,39 @@ def resumed_setup(folder: RunFolder, config: Config) -> RunSetup:
     # With other processes the best policy may well be newer than the checkpoint, and stays.
     is_newer = checkpoint.serial is None and (folder.path / "policy.pt").exists()
     best = (folder if is_newer else RunFolder(checkpoint.path)).load_best()
-    refuse_if_done(folder.path, config, checkpoint, best)
-    spaces, seeds = spaces_of(config.environment), RunSeeds(config)
+    refuse_if_done(folder, config, checkpoint, best)
+    spaces = spaces_of(config.environment)
     policy = make_policy(config, spaces)
-    # Without its rows nothing is owed: the replay starts anew, and so do the samples that are counted against it.
-    gone, samples = (0, checkpoint.samples) if checkpoint.has_replay else (checkpoint.step, 0)
-    common = make_shared_context(config, spaces, seeds, policy.parameter_count, checkpoint.update, gone)
-    common.limiter.inserted(checkpoint.step)
-    common.limiter.sampled(samples)
+    counters = Counters(checkpoint.update, checkpoint.step, checkpoint.samples)
+    if not checkpoint.has_replay:
+        # Without its rows nothing is owed: the replay starts anew, and so do the samples counted against it.
+        counters = Counters(checkpoint.update, checkpoint.step, samples=0, lost_steps=checkpoint.step)
+    context = make_context(config, spaces, policy.parameter_count, counters)
     # Only from here on is the folder changed: a run that is refused stays as it is.
     if not is_newer:
         (folder.path / "policy.pt").unlink(missing_ok=True)
         if best is not None:
             shutil.copyfile(checkpoint.path / "policy.pt", folder.path / "policy.pt")
     cut_back(folder.path / "progress.csv", checkpoint.update)
-    last = checkpoint.update if checkpoint.serial is None else int(checkpoint.serial["judged"])
-    return RunSetup(
-        folder=folder,
-        common=common,
-        seeds=seeds,
-        policy=policy,
-        solved_at=bar_of(config),
-        checkpoint=checkpoint,
-        best=best,
-        evaluated_update=cut_back(folder.path / "evaluations.csv", last),
-    )
+    serial = checkpoint.serial
+    last = checkpoint.update if serial is None else int(serial["judged"])
+    evaluated_update = cut_back(folder.path / "evaluations.csv", last)
+    target, seeds = target_return(config), RunSeeds(config)
+    return RunSetup(folder, context, counters, seeds, policy, target, checkpoint, best, evaluated_update)
 
 
-def refuse_if_done(run: Path, config: Config, checkpoint: Checkpoint, best: Candidate | None) -> None:
+def refuse_if_done(folder: RunFolder, config: Config, checkpoint: Checkpoint, best: Candidate | None) -> None:
     """Refuse to go on with a run that would end at once.
 
     Raises:
         NothingToDo: If it is solved, or the budget is spent.
     """
-    bar = bar_of(config)
-    if best is not None and best.solves(bar):
+    target, run = target_return(config), folder.path
+    if best is not None and target is not None and best.solves(target):
         raise NothingToDo(
-            f"{run} is solved: its policy of step {best.step:,} is surely above {bar:g} ({best.confirmation}). "
-            "To go on, raise that bar: --solved-at (inf: go on until the steps are used up)."
+            f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by more than "
+            f"three standard errors ({best.confirmation}). To go on, raise the target: --solved-at (inf: go on "
+            "until the steps are used up)."
         )
     if checkpoint.step >= config.total_steps:
         raise NothingToDo(
@@ -149,6 +136,6 @@ def check_device(config: Config) -> None:
         )
 
 
-def bar_of(config: Config) -> float | None:
+def target_return(config: Config) -> float | None:
     """Return the mean return at which a run is solved, if there is one."""
     return config.solved_at if config.solved_at is not None else solved_threshold(config.environment)

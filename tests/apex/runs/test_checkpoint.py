@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from run_parts import context_of, learn, parts
 
+from replay_tutorial.agents.agent import make_agent
 from replay_tutorial.apex.runs import checkpoint as checkpoint_module
-from replay_tutorial.agents.agent import make_agent, make_policy
 from replay_tutorial.apex.runs.checkpoint import (
     DamagedCheckpoint,
     load_checkpoint,
@@ -20,39 +21,6 @@ from replay_tutorial.apex.runs.checkpoint import (
     save_checkpoint,
     whole_checkpoints,
 )
-from replay_tutorial.local.shared_context import RunSeeds, make_shared_context
-from replay_tutorial.apex.config import preset
-from replay_tutorial.agents.environments import spaces_of
-
-
-def parts(seed=0):
-    """A learner's side of a run, with some rows and some updates behind it."""
-    config = replace(preset("CartPole-v1"), hidden_sizes=(8,), capacity=100, replay_start=10, seed=seed)
-    spaces = spaces_of(config.environment)
-    common = make_shared_context(config, spaces, RunSeeds(config), make_policy(config, spaces).parameter_count)
-    torch.manual_seed(seed)
-    agent = make_agent(config, spaces)
-    generator = np.random.default_rng(seed)
-    numbers = {"obs": generator.random((50, 4)), "next_obs": generator.random((50, 4))}
-    numbers |= {name: generator.random(50) for name in ("rew", "discount")}
-    ends = {"act": np.arange(50) % 2, "terminated": np.zeros(50), "truncated": np.zeros(50)}
-    common.replay.add(**numbers, **ends, priorities=generator.random(50))
-    common.limiter.inserted(50)
-    common.mailbox.publish(agent.parameters())
-    learn(common, agent)
-    return common, agent
-
-
-def learn(common, agent, updates=3):
-    """Make some updates; return what they came to."""
-    came = []
-    for _ in range(updates):
-        rows = common.replay.sample(16)
-        update = agent.update(rows, rows["weights"])
-        common.replay.update_priorities(rows["indexes"], update.priorities)
-        common.limiter.sampled(16)
-        came += [update.priorities.tolist(), rows["indexes"].tolist(), agent.parameters().tolist()]
-    return came
 
 
 def names(tmp_path):
@@ -60,25 +28,27 @@ def names(tmp_path):
 
 
 def test_learner_goes_on_from_a_checkpoint_as_if_nothing_had_happened(tmp_path):
-    common, agent = parts()
-    published = common.mailbox.pull(0)[1]
-    saved = save_checkpoint(tmp_path, common, agent)
+    context, agent = parts()
+    published = context.parameters.pull()
+    saved = save_checkpoint(tmp_path, context, agent)
     assert (saved.step, saved.error) == (50, None)
     checkpoint = newest_checkpoint(tmp_path)
     assert (checkpoint.step, checkpoint.samples, checkpoint.update) == (50, 48, 3)
-    config, spaces = common.config, common.spaces
-    fresh = make_shared_context(config, spaces, RunSeeds(replace(config, seed=9)), len(published))
-    other = make_agent(config, spaces)
-    np.testing.assert_array_equal(restore_learner(checkpoint, other, fresh.replay), published)
-    assert learn(fresh, other) == learn(common, agent)
+    fresh = context_of(replace(context.config, seed=9))
+    other = make_agent(context.config, context.spaces)
+    restored = restore_learner(checkpoint, other, fresh.replay)
+    np.testing.assert_array_equal(restored.parameters, published.parameters)
+    assert restored.update == published.update == 0
+    fresh.replay.limiter.inserted(50)
+    assert learn(fresh, other) == learn(context, agent)
 
 
 def test_newest_two_stay_and_nothing_unfinished(tmp_path):
-    common, agent = parts()
+    context, agent = parts()
     (tmp_path / "policy.pt").write_bytes(b"best")
     for _ in range(4):
-        save_checkpoint(tmp_path, common, agent)
-        common.limiter.inserted(10)
+        save_checkpoint(tmp_path, context, agent)
+        context.replay.limiter.inserted(10)
     assert names(tmp_path) == ["0003_step_70", "0004_step_80"]
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == set(names(tmp_path))
     newest = newest_checkpoint(tmp_path).path
@@ -88,8 +58,8 @@ def test_newest_two_stay_and_nothing_unfinished(tmp_path):
 
 @pytest.mark.parametrize("moment", ["torch.save", "replay", "os.replace", "sync"])
 def test_crash_in_the_midst_leaves_the_checkpoint_before(tmp_path, monkeypatch, moment):
-    common, agent = parts()
-    save_checkpoint(tmp_path, common, agent)
+    context, agent = parts()
+    save_checkpoint(tmp_path, context, agent)
 
     class Crash(BaseException):
         """As if the process had ended here."""
@@ -100,25 +70,25 @@ def test_crash_in_the_midst_leaves_the_checkpoint_before(tmp_path, monkeypatch, 
     with monkeypatch.context() as patch:
         target = {
             "torch.save": (torch, "save"),
-            "replay": (type(common.replay), "save"),
+            "replay": (type(context.replay), "save"),
             "os.replace": (os, "replace"),
             "sync": (checkpoint_module, "sync"),
         }[moment]
         patch.setattr(*target, crash)
         with pytest.raises(Crash):
-            save_checkpoint(tmp_path, common, agent)
+            save_checkpoint(tmp_path, context, agent)
     assert names(tmp_path) == ["0001_step_50"]
     assert newest_checkpoint(tmp_path).update == 3
-    save_checkpoint(tmp_path, common, agent)  # what lies about is no hindrance
+    save_checkpoint(tmp_path, context, agent)  # what lies about is no hindrance
     assert names(tmp_path) == ["0001_step_50", "0002_step_50"]
 
 
 @pytest.mark.parametrize("part", ["state.json", "agent.pt", "replay.npz"])
 def test_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, part):
-    common, agent = parts()
+    context, agent = parts()
     for _ in range(2):
-        save_checkpoint(tmp_path, common, agent)
-        common.limiter.inserted(10)
+        save_checkpoint(tmp_path, context, agent)
+        context.replay.limiter.inserted(10)
     (tmp_path / "checkpoints" / "0002_step_60" / part).unlink()
     assert newest_checkpoint(tmp_path).step == 50
     (tmp_path / "checkpoints" / "0001_step_50" / part).write_bytes(b"half of i")
@@ -155,36 +125,37 @@ def rewritten(change):
     ids=["cut", "a part is missing", "a part is short", "no state"],
 )
 def test_rows_that_are_not_whole_give_way_to_the_checkpoint_before(tmp_path, damage):
-    common, agent = parts()
+    context, agent = parts()
     for _ in range(2):
-        save_checkpoint(tmp_path, common, agent)
-        common.limiter.inserted(10)
+        save_checkpoint(tmp_path, context, agent)
+        context.replay.limiter.inserted(10)
     damage(tmp_path / "checkpoints" / "0002_step_60" / "replay.npz")
     assert newest_checkpoint(tmp_path).step == 50
 
 
 def test_rows_can_be_left_out(tmp_path):
-    common, agent = parts()
-    save_checkpoint(tmp_path, replace(common, config=replace(common.config, checkpoint_replay=False)), agent)
+    context, agent = parts()
+    save_checkpoint(
+        tmp_path, replace(context, config=replace(context.config, checkpoint_replay=False)), agent
+    )
     checkpoint = newest_checkpoint(tmp_path)
     assert sorted(path.name for path in checkpoint.path.iterdir()) == ["agent.pt", "state.json"]
-    config, spaces = common.config, common.spaces
-    fresh = make_shared_context(config, spaces, RunSeeds(config), 3)
-    other = make_agent(config, spaces)
+    fresh = context_of(context.config)
+    other = make_agent(context.config, context.spaces)
     restore_learner(checkpoint, other, fresh.replay)
-    assert len(fresh.replay) == 0
-    np.testing.assert_array_equal(other.weights(), agent.parameters())
+    assert fresh.replay.next_index == 0
+    np.testing.assert_array_equal(other.parameters(), agent.parameters())
 
 
 def test_damaged_rows_are_told(tmp_path):
-    common, agent = parts()
-    save_checkpoint(tmp_path, common, agent)
+    context, agent = parts()
+    save_checkpoint(tmp_path, context, agent)
     checkpoint = newest_checkpoint(tmp_path)  # reads the beginnings: of rows so few, all of them
     file = checkpoint.path / "replay.npz"
     whole = bytearray(file.read_bytes())
     whole[len(whole) // 2] ^= 1  # among the rows
     file.write_bytes(whole)
-    fresh = make_shared_context(common.config, common.spaces, RunSeeds(common.config), 3)
+    fresh = context_of(context.config)
     with pytest.raises(DamagedCheckpoint, match=r"0001_step_50 can't be used.*CRC.*\nRemove that folder"):
         restore_learner(checkpoint, agent, fresh.replay)
 
@@ -204,8 +175,8 @@ class Evil:
 @pytest.mark.parametrize("part", ["agent.pt", "actor.npz", "state.json"])
 def test_strangers_checkpoint_cannot_run_code(tmp_path, monkeypatch, part):
     monkeypatch.setenv("EVIL_PLACE", str(tmp_path / "evil"))
-    common, agent = parts()
-    save_checkpoint(tmp_path, common, agent, {"arrays": {"observations": np.zeros(3)}})
+    context, agent = parts()
+    save_checkpoint(tmp_path, context, agent, {"arrays": {"observations": np.zeros(3)}})
     path = newest_checkpoint(tmp_path).path
     if part == "actor.npz":
         np.savez(path / part, observations=np.array([Evil()], dtype=object))
@@ -219,8 +190,8 @@ def test_strangers_checkpoint_cannot_run_code(tmp_path, monkeypatch, part):
 
 
 def test_checkpoint_of_another_format_is_refused(tmp_path):
-    common, agent = parts()
-    save_checkpoint(tmp_path, common, agent)
+    context, agent = parts()
+    save_checkpoint(tmp_path, context, agent)
     path = newest_checkpoint(tmp_path).path
     state = json.loads((path / "state.json").read_text())
     (path / "state.json").write_text(json.dumps(state | {"format": "replay_tutorial checkpoint 99"}))
@@ -231,15 +202,25 @@ def test_checkpoint_of_another_format_is_refused(tmp_path):
 def test_disk_that_is_full_is_told_and_the_checkpoint_before_stays(tmp_path):
     """With a limit on the size of files, which is as near to a full disk as one comes without being root."""
     resource = pytest.importorskip("resource", reason="limits of POSIX")
-    common, agent = parts()
-    save_checkpoint(tmp_path, common, agent)
+    context, agent = parts()
+    save_checkpoint(tmp_path, context, agent)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
     try:
-        saved = save_checkpoint(tmp_path, common, agent)
+        saved = save_checkpoint(tmp_path, context, agent)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert saved.error is not None and "too large" in saved.error
     assert names(tmp_path) == ["0001_step_50"]
     assert newest_checkpoint(tmp_path).update == 3
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # what was begun makes room again
+
+
+def test_checkpoint_of_before_goes_on_although_it_does_not_say_which_update_was_published(tmp_path):
+    context, agent = parts()
+    save_checkpoint(tmp_path, context, agent)
+    path = newest_checkpoint(tmp_path).path / "agent.pt"
+    contents = torch.load(path, weights_only=True)
+    del contents["published_update"]
+    torch.save(contents, path)
+    assert newest_checkpoint(tmp_path).published.update == agent.updates == 3

@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 from replay_tutorial.agents.agent import make_policy
-from replay_tutorial.apex.config import preset
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import evaluate
+from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.gif import play
 
 
@@ -57,7 +57,7 @@ def test_ending_may_be_in_capitals(tmp_path):
 
 
 def test_environment_without_pictures_is_refused(tmp_path):
-    name = "test_apex_environments:Counting-v0"
+    name = "small_environments:Counting-v0"
     with pytest.raises(ValueError, match="draws no pictures"):
         play(policy_of(name), name, 0, tmp_path / "play.gif")
     assert list(tmp_path.iterdir()) == []

@@ -1,19 +1,18 @@
 """The lock of a run's folder: one process at a time, and a killed one lets go of it."""
 
-from places import ROOT
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from places import ROOT
 
-from replay_tutorial.apex.runs.lock import RunInUse, held
+from replay_tutorial.apex.runs.lock import RunInUse, lock_run
 
 HOLDER = """
 import multiprocessing, sys, time
 from pathlib import Path
-from replay_tutorial.apex.runs.lock import held
+from replay_tutorial.apex.runs.lock import lock_run
 
 def outlive_the_parent(ready):
     ready.send(True)
@@ -22,11 +21,11 @@ def outlive_the_parent(ready):
 
 if __name__ == "__main__":
     from replay_tutorial.local.supervisor import start_context
-    with held(Path(sys.argv[1])):
+    with lock_run(Path(sys.argv[1])):
         mine, theirs = start_context().Pipe()
         start_context().Process(target=outlive_the_parent, args=(theirs,), daemon=True).start()
         mine.recv()
-        print("held", flush=True)
+        print("locked", flush=True)
         time.sleep(60)
 """
 
@@ -38,22 +37,22 @@ def test_second_process_is_refused_until_the_first_is_killed(tmp_path):
     command = [sys.executable, script, tmp_path]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(RunInUse, match="another process"), held(tmp_path):
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(RunInUse, match="another process"), lock_run(tmp_path):
             pass
     finally:
         holder.kill()
         holder.wait()
         holder.stdout.close()
     # A process that it has started lives on for a while.
-    with held(tmp_path):
+    with lock_run(tmp_path):
         pass
 
 
 def test_lock_ends_with_its_context(tmp_path):
-    with held(tmp_path), pytest.raises(RunInUse), held(tmp_path):
+    with lock_run(tmp_path), pytest.raises(RunInUse), lock_run(tmp_path):
         pass
-    with pytest.raises(ArithmeticError), held(tmp_path):
+    with pytest.raises(ArithmeticError), lock_run(tmp_path):
         raise ArithmeticError
-    with held(tmp_path):
+    with lock_run(tmp_path):
         pass

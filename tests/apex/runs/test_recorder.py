@@ -21,24 +21,24 @@ def rows(path):
 
 def test_record_joins_what_learner_and_actors_say(tmp_path):
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
-        recorder.hear(Episodes([10.0, 20.0], [1, 3], weights_age=7))
-        recorder.hear(Episodes([60.0], [5], weights_age=8))
+        recorder.receive(Episodes([10.0, 20.0], [1, 3], parameters_age=7))
+        recorder.receive(Episodes([60.0], [5], parameters_age=8))
         recorder.restarts = 2
-        recorder.hear(Progress(100, 5, {"td_loss": 0.25, "q_values": -3.0, "row_age_p50": 12.0}))
+        recorder.receive(Progress(100, 5, {"td_loss": 0.25, "q_values": -3.0, "row_age_p50": 12.0}))
     (row,) = rows(tmp_path / "progress.csv")
     told = {"step": "100", "update": "5", "td_loss": "0.25", "q_values": "-3", "row_age_p50": "12"}
-    means = {"episodic_return": "30", "episodic_length": "3", "weights_age": "7.5", "restarts": "2"}
+    means = {"episodic_return": "30", "episodic_length": "3", "parameters_age": "7.5", "restarts": "2"}
     assert row | told | means == row
     assert row["policy_loss"] == ""
 
 
 def test_judgement_has_a_file_of_its_own(tmp_path, capsys):
-    first, proof = Evaluation(np.array([1.0, 3.0])), Evaluation(np.array([5.0, 5.0, 8.0]))
+    first, confirmation = Evaluation(np.array([1.0, 3.0])), Evaluation(np.array([5.0, 5.0, 8.0]))
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
-        recorder.hear(EvaluationReport(100, 5, first, proof, solved=False))
-        recorder.hear(EvaluationReport(200, 9, first, None, solved=False))
-        recorder.hear(Note("by the way"))
-    told = [(row["update"], row["mean"], row["lowest"], row["highest"], row["proof"]) for row in
+        recorder.receive(EvaluationReport(100, 5, first, confirmation, solved=False))
+        recorder.receive(EvaluationReport(200, 9, first, None, solved=False))
+        recorder.receive(Note("by the way"))
+    told = [(row["update"], row["mean"], row["min"], row["max"], row["confirmation"]) for row in
             rows(tmp_path / "evaluations.csv")]  # fmt: skip
     assert told == [("5", "2", "1", "3", "6"), ("9", "2", "1", "3", "")]
     said = capsys.readouterr().out
@@ -50,13 +50,13 @@ def test_resumed_record_goes_on_where_it_was_cut(tmp_path):
     path = tmp_path / "progress.csv"
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
         for update in (10, 20, 30):
-            recorder.hear(Progress(update * 10, update, {}))
+            recorder.receive(Progress(update * 10, update, {}))
     assert cut_back(path, 20) == 20
     assert cut_back(tmp_path / "none.csv", 20) == 0
     seconds = last_seconds(path)
     with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
         assert recorder.seconds >= seconds
-        recorder.hear(Progress(250, 25, {}))
+        recorder.receive(Progress(250, 25, {}))
     assert [row["update"] for row in rows(path)] == ["10", "20", "25"]
     assert cut_back(path, 5) == 0
     assert rows(path) == []
@@ -71,7 +71,7 @@ def test_file_has_its_header_at_once_and_one_that_was_left_empty_gets_it(tmp_pat
         assert path.read_text().startswith("step,update,seconds,")  # though nothing has been recorded
         assert (tmp_path / "evaluations.csv").read_text().startswith("step,update,seconds,")
         assert cut_back(tmp_path / "evaluations.csv", 20) == 0
-        recorder.hear(Progress(10, 1, {}))
+        recorder.receive(Progress(10, 1, {}))
     (row,) = rows(path)
     assert row["update"] == "1"
 
@@ -81,7 +81,7 @@ def test_first_rates_after_a_resumption_count_only_what_was_made_since(tmp_path,
     monkeypatch.setattr("replay_tutorial.apex.runs.recorder.time", SimpleNamespace(monotonic=lambda: now[0]))
     with Recorder(tmp_path, 10**6, progress=False, first_step=200_000, first_update=9_000) as recorder:
         now[0] += 2.0
-        recorder.hear(Progress(200_500, 9_030, {}))
+        recorder.receive(Progress(200_500, 9_030, {}))
     (row,) = rows(tmp_path / "progress.csv")
     assert (row["SPS"], row["UPS"]) == ("250", "15")
 
@@ -97,7 +97,7 @@ def test_full_disk_is_an_error_that_says_so(tmp_path):
             recorder.files.append(full)
             recorder.evaluations = csv.writer(full)
             with pytest.raises(OSError, match=no_space):
-                recorder.hear(EvaluationReport(100, 5, first, None, solved=False))
+                recorder.receive(EvaluationReport(100, 5, first, None, solved=False))
         recorder.files.remove(full)
     (tmp_path / "evaluations.csv").unlink()
     (tmp_path / "evaluations.csv").symlink_to("/dev/full")
@@ -108,8 +108,8 @@ def test_full_disk_is_an_error_that_says_so(tmp_path):
 @pytest.mark.parametrize("width", [80, 160])
 def test_progress_is_told_in_full_however_narrow_the_terminal_is(tmp_path, width):
     with Recorder(tmp_path, 400_000, progress=False) as recorder:
-        recorder.hear(Episodes([329.0], [329], weights_age=20))
-        recorder.hear(Progress(67_760, 4_150, {"td_loss": 0.25, "replay_ratio": 3.91}))
+        recorder.receive(Episodes([329.0], [329], parameters_age=20))
+        recorder.receive(Progress(67_760, 4_150, {"td_loss": 0.25, "replay_ratio": 3.91}))
         recorder.show(67_760)
         console = Console(width=width, file=io.StringIO())
         console.print(recorder.bar.get_renderable())
@@ -120,6 +120,6 @@ def test_progress_is_told_in_full_however_narrow_the_terminal_is(tmp_path, width
         "steps/s",
         "updates/s",
         "ratio 3.91",
-        "weights 20",
+        "parameters 20",
     ):
         assert part in shown

@@ -1,6 +1,5 @@
 """Whole runs with real processes: what they leave behind, and that they leave nothing else, however they end."""
 
-from places import ROOT
 import contextlib
 import csv
 import json
@@ -12,22 +11,21 @@ import sys
 import time
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
+from places import ROOT
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from replay_tutorial.apex import messages
-
-from replay_tutorial.local import supervisor
-from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.lock import RunInUse
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.setup import NothingToDo
 from replay_tutorial.apex.runs.signals import signals_deferred, stop_requests
-from replay_tutorial.local.supervisor import ProcessDied
+from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.local import supervisor
 
 SHORT = {
     "total_steps": 4_000,
@@ -71,14 +69,14 @@ def test_short_run_leaves_its_files_and_no_process(tmp_path):
     for name in ("td_loss", "q_values", "replay_ratio", "priority_p50", "weight_p10", "row_age_p90", "SPS"):
         assert all(np.isfinite(float(row[name])) for row in rows), name
     assert all(5 < float(row["episodic_return"]) <= 500 for row in rows)
-    assert all(0 <= float(row["weights_age"]) < 1_000 for row in rows)
+    assert all(0 <= float(row["parameters_age"]) < 1_000 for row in rows)
     assert all(float(row["restarts"]) == 0 for row in rows)
 
-    evaluated_update = [int(row["update"]) for row in records(result.folder / "evaluations.csv")]
-    assert evaluated_update == sorted(set(evaluated_update))
-    # Each at least 50 updates after the last, but for the look at the end.
-    assert all(later - earlier >= 50 for earlier, later in pairwise(judged[:-1]))
-    assert judged[-1] > result.updates - 25 - 1  # what had been published last
+    evaluated = [int(row["update"]) for row in records(result.folder / "evaluations.csv")]
+    assert evaluated == sorted(set(evaluated))
+    # Each at least 50 updates after the last, except the look at the end.
+    assert all(later - earlier >= 50 for earlier, later in pairwise(evaluated[:-1]))
+    assert evaluated[-1] > result.updates - 25 - 1  # what had been published last
 
     accumulator = EventAccumulator(str(result.folder))
     accumulator.Reload()
@@ -114,20 +112,20 @@ posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals
 
 @pytest.fixture
 def kill(monkeypatch):
-    """Kill the process of a role as soon as the parent hears a message of some kind, once."""
+    """Kill the process of a role as soon as the parent receives a message of some kind, once."""
 
     def kill_at(role, kind):
-        hear, killed = supervisor.Supervisor.hear, []
+        receive, killed = supervisor.Supervisor.receive, []
 
-        def hear_and_kill(self, timeout):
-            heard = hear(self, timeout)
-            if not killed and any(isinstance(message, kind) for message in heard):
+        def receive_and_kill(self, timeout):
+            received = receive(self, timeout)
+            if not killed and any(isinstance(message, kind) for message in received):
                 (worker,) = [worker for worker in self.workers if worker.role.name == role]
                 killed.append(worker.process.pid)
                 os.kill(worker.process.pid, signal.SIGKILL)
-            return heard
+            return received
 
-        monkeypatch.setattr(supervisor.Supervisor, "hear", hear_and_kill)
+        monkeypatch.setattr(supervisor.Supervisor, "receive", receive_and_kill)
 
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", 0.01)
     return kill_at
@@ -198,7 +196,7 @@ def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_p
 @posix_only
 def test_actor_that_is_killed_too_often_in_a_row_ends_the_run_with_the_signal(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", 0.01)
-    config = short("test_apex_environments:Dying-v0", tmp_path, actors=1, restart_limit=2)
+    config = short("small_environments:Dying-v0", tmp_path, actors=1, restart_limit=2)
     with pytest.raises(ProcessDied, match=r"actor 0 was killed by SIGKILL .*, 2 times in a row"):
         train(config)
     assert multiprocessing.active_children() == []
@@ -208,7 +206,7 @@ class Program:
     """The command line in a session of its own, so that nothing else is hit and nothing can hide."""
 
     def __init__(self, tmp_path, environment, *flags):
-        paths = [str(Path(__file__).parent), str(ROOT)]
+        paths = [str(ROOT / "tests"), str(ROOT)]
         command = [sys.executable, "-m", "replay_tutorial", "train", environment, "--runs", str(tmp_path)]
         self.process = subprocess.Popen(
             [*command, "--no-progress", *flags],
@@ -252,7 +250,7 @@ class Program:
 
 @posix_only
 def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
-    with Program(tmp_path, "test_apex_environments:Crashing-v0") as program:
+    with Program(tmp_path, "small_environments:Crashing-v0") as program:
         _, errors = program.process.communicate(timeout=POLL_SECONDS)
         assert program.process.returncode == 1
         assert errors.count("ArithmeticError: the pole is broken") == 1
@@ -262,7 +260,7 @@ def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
 
 @posix_only
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_first_signal_to_all_processes_ends_the_run_in_good_order(tmp_path, number):
+def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path, number):
     with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
         program.wait_for_updates(tmp_path)
         os.killpg(program.process.pid, number)

@@ -1,0 +1,182 @@
+"""What a role of Ape-X is given: its ends of everything through which the roles meet.
+
+    actors ───── rows, priorities ────▶ replay ───── batches ─────▶ learner
+       ▲                                  ▲ ◀───── priorities ───────┘ │
+       └──────────── parameters ◀─────────┼────────────────────────────┤
+                         └──▶ evaluator   └── pace: samples per insert │
+    all of them ───── messages ─────▶ parent ◀───── messages ──────────┘
+
+Actor, learner and evaluator know these protocols and nothing else of the others, nor of the place where they run. An
+engine implements them: `local` in the shared memory of one machine. Inserting and sampling are one call each, and no
+call waits longer than it is told to, so that an end may as well lie on another machine.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_tutorial.agents.environments import Spaces
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.messages import Message
+
+POLL_SECONDS = 0.1  # that a role waits for another at most before it looks at the stop flag again
+
+Tell = Callable[[Message], None]
+
+
+class Sample(NamedTuple):
+    """A batch for the agent."""
+
+    # field → NumPy array, or tensor on the agent's device, [B, ...]
+    rows: Mapping[str, Any]
+    weights: NDArray[np.float32]  # float32[B]
+    indexes: NDArray[np.int64]  # int64[B], for the new priorities
+
+
+class Published(NamedTuple):
+    """Parameters that the learner has published."""
+
+    version: int  # counted from 1 in each run
+    update: int  # that made them
+    parameters: NDArray[np.float32]  # float32[parameter_count of the policy]
+
+
+class Counters(NamedTuple):
+    """How far a run is when it begins: zeros, or those of the checkpoint that it goes on from."""
+
+    update: int = 0  # of the learner
+    steps: int = 0  # of all environments
+    samples: int = 0  # rows sampled
+    lost_steps: int = 0  # of the steps, those whose rows the checkpoint has not kept
+
+
+class Replay(Protocol):
+    """The rows, and the limiter that keeps the ratio of samples to inserts."""
+
+    @property
+    def next_index(self) -> int:
+        """The index that the next row will get."""
+        ...
+
+    @property
+    def stale_updates(self) -> int:
+        """Priorities dropped because their row had been replaced."""
+        ...
+
+    def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
+        """Insert n-step rows as soon as the ratio allows; return False if it doesn't within `timeout` seconds."""
+        ...
+
+    def sample(self, batch_size: int, beta: float, timeout: float) -> Sample | None:
+        """Sample a batch as soon as the ratio allows; return None if it doesn't within `timeout` seconds."""
+        ...
+
+    def update_priorities(self, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
+        """Give sampled rows new priorities."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write all rows into a file."""
+        ...
+
+    def load(self, path: Path) -> None:
+        """Read the rows of a file into a new replay."""
+        ...
+
+
+class Parameters(Protocol):
+    """The newest parameters of the policy, for actors and evaluator."""
+
+    def publish(self, parameters: NDArray[np.float32], update: int) -> None:
+        """Publish parameters, and the number of the update that made them."""
+        ...
+
+    def pull(self, known_version: int = 0) -> Published | None:
+        """Return the newest; None if there are none, or the caller knows them."""
+        ...
+
+
+class Pace(Protocol):
+    """How far the roles are: three counters, and the ratio between them."""
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of all actors, counted as rows when they enter the replay."""
+        ...
+
+    @property
+    def samples(self) -> int:
+        """Rows sampled."""
+        ...
+
+    @property
+    def updates(self) -> int:
+        """Updates of the learner."""
+        ...
+
+    def count_updates(self, updates: int) -> None:
+        """Let all know how many updates the learner has made."""
+        ...
+
+    def is_update_due(self, batch_size: int) -> bool:
+        """Return whether the inserted rows are owed a batch: the middle of the limiter's band."""
+        ...
+
+
+class Context(Protocol):
+    """What every role of a run is given."""
+
+    @property
+    def config(self) -> Config:
+        """The settings."""
+        ...
+
+    @property
+    def spaces(self) -> Spaces:
+        """Of the environment."""
+        ...
+
+    @property
+    def replay(self) -> Replay:
+        """Where the rows go, and come from."""
+        ...
+
+    @property
+    def parameters(self) -> Parameters:
+        """The newest policy."""
+        ...
+
+    @property
+    def pace(self) -> Pace:
+        """How far the roles are."""
+        ...
+
+    @property
+    def tell(self) -> Tell:
+        """How a message gets to the parent."""
+        ...
+
+    @property
+    def stopped(self) -> bool:
+        """Whether all roles are asked to end."""
+        ...
+
+    @property
+    def last_evaluation(self) -> bool:
+        """Whether the evaluator is to evaluate the newest policy before it ends."""
+        ...
+
+    def ask_to_stop(self, last_evaluation: bool = False) -> None:
+        """Ask all roles to end, the evaluator perhaps only after a last evaluation."""
+        ...
+
+    def telling(self, tell: Tell) -> Self:
+        """Return the same context with another way for messages."""
+        ...
+
+
+# Settings, spaces, length of the parameters, counters to begin with → context
+MakeContext = Callable[[Config, Spaces, int, Counters], Context]

@@ -1,0 +1,99 @@
+"""What each process of a run does: its role's work, and around it what every process needs.
+
+A process is quiet at Ctrl-C, fails aloud, and never outlives its parent. The parent learns of a failure through the
+process's pipe, and of a sudden death by the end of that pipe, or by asking whether the process is still there. A process
+learns of its parent's death by `parent_process().sentinel`, which the system signals however the parent ended.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from replay_tutorial.apex.actor import Actor
+from replay_tutorial.apex.context import POLL_SECONDS, Context
+from replay_tutorial.apex.evaluator import Evaluator, evaluate_policies
+from replay_tutorial.apex.learner import learn, make_learner
+from replay_tutorial.apex.messages import Failure
+from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.runs.checkpoint import load_checkpoint, save_checkpoint
+from replay_tutorial.apex.runs.run_folder import RunFolder
+
+NICENESS = 10  # of the system's `nice`: where a core is short, all others get nine times the share
+
+
+def act(context: Context, number: int, seed: np.random.SeedSequence) -> None:
+    """Do an actor's work."""
+    Actor(context, number, seed).run()
+
+
+def learn_and_save(context: Context, seed: int, folder: Path, checkpoint: Path | None) -> None:
+    """Do the learner's work, from a checkpoint on if there is one."""
+    learner = make_learner(context, seed, None if checkpoint is None else load_checkpoint(checkpoint))
+    learn(learner, partial(save_checkpoint, folder, context, learner.agent))
+
+
+def evaluate(
+    context: Context, folder: RunFolder, solved_at: float | None, best: Candidate | None, update: int
+) -> None:
+    """Do the evaluator's work; learner and actors don't wait for it."""
+    lower_priority()
+    evaluator = Evaluator(context, folder.save_policy, solved_at, best, update)
+    threading.Thread(target=exit_when_stopped, args=(context,), daemon=True).start()
+    evaluate_policies(evaluator)
+
+
+def run_worker(messages: Connection, context: Context, work: Callable[..., None], *arguments: object) -> None:
+    """Do the work of a process of its own, to its end or its failure.
+
+    Args:
+        messages: The way to the parent.
+        context: Of the run.
+        work: `act`, `learn_and_save` or `evaluate`; returns when the run is over.
+        *arguments: What it takes beside the context.
+    """
+    # Ctrl-C and a batch system's SIGTERM reach every process; the parent gets them, too, and asks us to stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    # By default torch takes as many threads as there are cores, in each process: they would be in each other's way.
+    torch.set_num_threads(context.config.threads)
+    try:
+        work(context.telling(messages.send), *arguments)
+    except Exception:  # noqa: BLE001 - whatever it was, the parent must learn of it
+        with contextlib.suppress(ConnectionError):  # the parent is gone
+            messages.send(Failure(traceback.format_exc()))
+        sys.exit(1)
+
+
+def lower_priority() -> None:
+    """Let the other processes go first where there are fewer cores than processes; not on Windows."""
+    if sys.platform != "win32":
+        os.nice(NICENESS)
+
+
+def exit_with_parent() -> None:
+    """Wait for the parent's end, then end this process at once, whatever it is waiting for."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def exit_when_stopped(context: Context) -> None:
+    """End this process as soon as nobody wants its evaluation any more, even in the middle of an episode."""
+    while not context.stopped:
+        time.sleep(POLL_SECONDS)
+    if not context.last_evaluation:
+        os._exit(0)

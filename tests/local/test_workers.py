@@ -1,0 +1,121 @@
+"""What a run's processes have around their work: as many of torch's threads as they were told."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from places import ROOT
+from run_parts import parts
+
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.runs import run
+from replay_tutorial.local import workers
+from replay_tutorial.local.workers import NICENESS, act, evaluate, learn_and_save, run_worker
+
+
+@pytest.fixture
+def context(monkeypatch):
+    """Of a run with three threads; nobody's signals and priority are changed."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(os, "nice", lambda _: None, raising=False)
+    context, _ = parts()
+    return replace(context, config=replace(context.config, threads=3))
+
+
+@pytest.fixture
+def pipe():
+    """The ends of a pipe, for the parent and the process."""
+    return multiprocessing.Pipe(duplex=False)
+
+
+def test_all_processes_compute_in_the_threads_that_the_settings_name(context, pipe, monkeypatch):
+    counted = []
+
+    def count(*_):
+        counted.append(torch.get_num_threads())
+
+    monkeypatch.setattr(workers, "learn", count)
+    monkeypatch.setattr(workers, "evaluate_policies", count)
+    monkeypatch.setattr(workers, "exit_when_stopped", lambda _: None)
+    monkeypatch.setattr(workers.Actor, "run", count)
+    folder = SimpleNamespace(path=None, save_policy=None)
+    with run.torch_threads(1):
+        for work, *arguments in [
+            (learn_and_save, 0, None, None),
+            (evaluate, folder, None, None, 0),
+            (act, 0, np.random.SeedSequence(0)),
+        ]:
+            torch.set_num_threads(1)
+            run_worker(pipe[1], context, work, *arguments)
+    assert counted == [3, 3, 3]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="priorities of POSIX")
+def test_only_the_evaluator_gives_way(context, pipe, monkeypatch):
+    given = []
+    monkeypatch.setattr(os, "nice", given.append)
+    monkeypatch.setattr(workers, "learn", lambda *_: None)
+    monkeypatch.setattr(workers, "evaluate_policies", lambda _: None)
+    monkeypatch.setattr(workers, "exit_when_stopped", lambda _: None)
+    run_worker(pipe[1], context, learn_and_save, 0, None, None)
+    assert given == []
+    run_worker(pipe[1], context, evaluate, SimpleNamespace(save_policy=None), None, None, 0)
+    assert given == [NICENESS]
+
+
+def test_messages_go_to_the_parent_and_so_does_a_failure(context, pipe):
+    def fail(context, word):
+        context.tell(word)
+        raise ArithmeticError("the pole is broken")
+
+    with pytest.raises(SystemExit) as end:
+        run_worker(pipe[1], context, fail, "a message")
+    assert end.value.code == 1
+    assert pipe[0].recv() == "a message"
+    assert "ArithmeticError: the pole is broken" in pipe[0].recv().traceback
+
+
+class Enough(Exception):
+    """Ends a run that has just begun."""
+
+
+def test_run_in_one_process_computes_in_them_too_and_gives_them_back(monkeypatch):
+    counted = []
+
+    def begin(config, make_context):
+        counted.append(torch.get_num_threads())
+        raise Enough
+
+    monkeypatch.setattr(run, "new_setup", begin)
+    before = torch.get_num_threads()
+    with pytest.raises(Enough):
+        run.train(Config(actors=0, threads=before + 1))
+    assert counted == [before + 1]
+    assert torch.get_num_threads() == before
+
+
+def test_process_ends_without_a_word_when_nobody_is_left_to_hear_it():
+    program = """
+from multiprocessing import Pipe
+from run_parts import parts
+from replay_tutorial.local.workers import run_worker
+ours, theirs = Pipe(duplex=False)
+ours.close()
+run_worker(theirs, parts()[0], lambda context: context.tell("a message"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
+    )
+    assert (done.returncode, done.stderr) == (1, "")

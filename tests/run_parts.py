@@ -1,0 +1,45 @@
+"""A learner's side of a run with something behind it, for the tests of all that stands around it."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from replay_tutorial.agents.agent import make_agent, make_policy
+from replay_tutorial.agents.environments import spaces_of
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.context import Counters
+from replay_tutorial.local.shared_context import make_shared_context
+
+
+def parts(seed=0):
+    """Context and agent, with some rows and some updates behind them."""
+    config = replace(preset("CartPole-v1"), hidden_sizes=(8,), capacity=100, replay_start=10, seed=seed)
+    context = context_of(config)
+    torch.manual_seed(seed)
+    agent = make_agent(config, context.spaces)
+    generator = np.random.default_rng(seed)
+    numbers = {"obs": generator.random((50, 4)), "next_obs": generator.random((50, 4))}
+    numbers |= {name: generator.random(50) for name in ("rew", "discount")}
+    ends = {"act": np.arange(50) % 2, "terminated": np.zeros(50), "truncated": np.zeros(50)}
+    assert context.replay.insert(numbers | ends, generator.random(50), timeout=0.0)
+    context.parameters.publish(agent.parameters(), agent.updates)
+    learn(context, agent)
+    return context, agent
+
+
+def context_of(config):
+    """An empty context in shared memory."""
+    spaces = spaces_of(config.environment)
+    return make_shared_context(config, spaces, make_policy(config, spaces).parameter_count, Counters())
+
+
+def learn(context, agent, updates=3):
+    """Make some updates; return what they came to."""
+    results = []
+    for _ in range(updates):
+        rows, weights, indexes = context.replay.sample(16, beta=0.4, timeout=10.0)
+        update = agent.update(rows, weights)
+        context.replay.update_priorities(indexes, update.priorities)
+        results += [update.priorities.tolist(), indexes.tolist(), agent.parameters().tolist()]
+    return results

@@ -1,0 +1,219 @@
+"""The layout of the package: arrows only go down, no circle in any folder, short files, and nothing undeclared."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+from places import PACKAGE, ROOT
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+FOLDERS = sorted({path.parent for path in MODULES})
+
+# A storey may import those below it, and itself. Two of the same height stand side by side: neither imports the other.
+# The package's own __init__ gathers the names of the two lowest.
+HEIGHT = {
+    "buffers": 0,
+    "shared": 1,
+    "__init__": 2,
+    "agents": 3,
+    "tables": 3,
+    "apex": 4,
+    "local": 5,
+    "cluster": 5,
+}
+AT_THE_SIDE = {"bench", "steps", "teaching", "__main__"}  # may import any storey; only __main__ imports them
+# The one name that points up: it is looked up when a run begins and no other engine was handed in.
+LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.local_engine")}
+
+MAY_PRINT = {"apex", "bench", "teaching", "__main__"}
+DEPENDENCIES = {  # storey → extras that its imports may come from, beside the package's own dependencies
+    "buffers": [],
+    "shared": [],
+    "__init__": [],
+    "agents": ["train", "atari", "box2d"],
+    "apex": ["train"],
+    "local": ["train"],
+    "bench": ["bench", "train"],
+    "__main__": ["train"],
+    "teaching": ["notebooks", "train"],
+}
+# Imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has gymnasium.
+WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}}
+
+each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+
+def storey_of(path: Path) -> str:
+    """The storey a file belongs to: its folder, or its own name at the top of the package."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    """Line number and absolute name of each module that a file imports, wherever in the file it does.
+
+    The name of a module of ours in a string counts, too: somebody will import it.
+    """
+    package = ["replay_tutorial", *path.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            # `from replay_tutorial.buffers import archive` imports a file, `... import ReplayBuffer` a name of the folder.
+            for alias in node.names:
+                whole = f"{module}.{alias.name}"
+                yield node.lineno, whole if place_of(whole) else module
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"replay_tutorial(\.\w+)+", str(node.value)):
+            yield node.lineno, node.value
+
+
+def place_of(module: str) -> Path | None:
+    """The file or folder of a module of ours; None if there is none."""
+    top, *rest = module.split(".")
+    place = PACKAGE.joinpath(*rest)
+    if top != "replay_tutorial":
+        return None
+    return (
+        place if place.is_dir() else place.with_suffix(".py") if place.with_suffix(".py").is_file() else None
+    )
+
+
+def arrows(path: Path) -> Iterator[tuple[int, Path]]:
+    """Line number and place of each import of the package's own, except those that are looked up."""
+    for line, module in imported_modules(path):
+        place = place_of(module)
+        if place is not None and (path.relative_to(PACKAGE).as_posix(), module) not in LOOKED_UP:
+            yield line, place / "__init__.py" if place.is_dir() else place
+
+
+@each_module
+def test_imports_only_go_down(path: Path) -> None:
+    here = storey_of(path)
+    for line, place in arrows(path):
+        there = storey_of(place)
+        where = f"{path.relative_to(ROOT)}:{line} imports {place.relative_to(ROOT)}"
+        if there in AT_THE_SIDE:
+            assert here in (there, "__main__"), f"{where}: nothing imports what stands at the side"
+        elif here not in AT_THE_SIDE and there != here:
+            assert HEIGHT[there] < HEIGHT[here], f"{where}: an arrow that goes up, or between neighbours"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_circle_in_a_folder(folder: Path) -> None:
+    """Between what lies in it: files, and folders as one. Its __init__ is its door and may name them all."""
+    graph: dict[str, set[str]] = {}
+    for path in folder.rglob("*.py"):
+        here = path.relative_to(folder).parts[0]
+        for _, place in arrows(path):
+            if place.is_relative_to(folder) and "__init__.py" not in (
+                here,
+                there := place.relative_to(folder).parts[0],
+            ):
+                graph.setdefault(here, set()).update({there} - {here})
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" ← ".join(error.args[1]))
+
+
+def test_the_names_that_are_looked_up_are_there() -> None:
+    for path, module in LOOKED_UP:
+        assert module in (PACKAGE / path).read_text(encoding="utf-8")
+        assert place_of(module)
+
+
+@each_module
+def test_imports_are_declared_as_dependencies(path: Path) -> None:
+    declared = {
+        name.replace("-", "_") for extra in ["", *DEPENDENCIES[storey_of(path)]] for name in names_in(extra)
+    }
+    declared |= WHEN_CALLED.get(path.relative_to(PACKAGE).as_posix(), set())
+    declared |= {"PIL"} if "pillow" in declared else set()
+    declared |= {"llvmlite"} if "numba" in declared else set()  # numba is built on it and requires it
+    for line, module in imported_modules(path):
+        top = module.split(".")[0]
+        if top != "replay_tutorial" and top not in sys.stdlib_module_names:
+            assert top in declared, f"{path.relative_to(ROOT)}:{line} imports {module}: no extra names it"
+
+
+def names_in(extra: str) -> list[str]:
+    """The distributions of one extra of pyproject.toml, or of the package itself for an empty name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    return [re.match(r"[\w-]+", requirement).group().lower() for requirement in requirements]
+
+
+def test_only_one_file_imports_numba() -> None:
+    users = [
+        path for path in MODULES for _, name in imported_modules(path) if name.startswith(("numba", "llvm"))
+    ]
+    assert {path.relative_to(PACKAGE).as_posix() for path in users} == {"buffers/jit.py"}
+
+
+def test_no_two_files_have_one_name() -> None:
+    names = [path.name for path in MODULES if path.name != "__init__.py"]
+    assert sorted(names) == sorted(set(names)), "a tab or a traceback shows the file's name alone"
+
+
+@each_module
+def test_a_file_is_short_and_so_are_its_functions(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= 300, "one idea a file"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno - node.lineno < 60, f"{path.name}:{node.lineno} {node.name}"
+
+
+@each_module
+def test_a_library_does_not_print(path: Path) -> None:
+    if storey_of(path) in MAY_PRINT:
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        assert not (isinstance(node, ast.Call) and getattr(node.func, "id", None) == "print"), node.lineno
+
+
+@cache
+def documented_in_protocols() -> dict[str, set[str]]:
+    """The methods that each protocol of the package explains, so that its implementations need not."""
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and "Protocol" in {getattr(b, "id", "") for b in node.bases}:
+                methods = [method for method in node.body if isinstance(method, ast.FunctionDef)]
+                found[node.name] = {method.name for method in methods if ast.get_docstring(method)}
+    return found
+
+
+@each_module
+def test_everything_public_has_a_docstring(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "a module opens by saying what it is"
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    for owner in [tree, *classes]:
+        # What a class implements, it says by its bases, or there is a protocol beside it.
+        known = [] if owner is tree else [*owner.bases, *(ast.Name(other.name) for other in classes)]
+        names = [getattr(name, "id", "") for name in known]
+        promised = {method for name in names for method in documented_in_protocols().get(name, ())}
+        for node in owner.body:
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("_"):
+                continue
+            if any(getattr(decorator, "attr", "") == "setter" for decorator in node.decorator_list):
+                continue  # the property above it says what it is
+            documented = ast.get_docstring(node) or node.name in promised
+            assert documented, f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+
+
+def test_the_reading_order_names_every_module() -> None:
+    pages = [ROOT / "docs" / name for name in ("reading_order.md", "measurements/how.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    named = {match for match in re.findall(r"`([\w/]+\.py)`", text)}
+    modules = {path.relative_to(PACKAGE).as_posix() for path in MODULES if path.name != "__init__.py"}
+    assert modules <= named, f"not named: {sorted(modules - named)}"
+    assert named <= modules | {"__init__.py"}, f"not there: {sorted(named - modules)}"

@@ -9,14 +9,22 @@ import argparse
 import importlib
 from collections.abc import Sequence
 
-ROOMS = {
-    "one_process": ("buffers", "article", "ceiling", "scale", "memory", "startup"),
-    "many_processes": ("shared", "crash"),
-    "training": ("cliffwalk", "ablations", "faults", "learning", "throughput"),
-}
 # name → module
-BENCHMARKS = {name: f"{room}.{name}" for room, names in ROOMS.items() for name in names} | {
-    "report": "run_all"
+BENCHMARKS = {
+    "buffers": "one_process.buffers",
+    "article": "one_process.article",
+    "ceiling": "one_process.ceiling",
+    "scale": "one_process.scale",
+    "memory": "one_process.memory_use",
+    "startup": "one_process.startup",
+    "shared": "many_processes.shared",
+    "crash": "many_processes.crash",
+    "cliffwalk": "training.cliffwalk",
+    "ablations": "training.ablations",
+    "faults": "training.faults",
+    "learning": "training.learning",
+    "throughput": "training.throughput",
+    "report": "run_all",
 }
 
 

@@ -13,7 +13,7 @@ from places import ROOT
 from replay_tutorial.bench import command, run_all
 from replay_tutorial.bench.method import fresh, markdown, system_memory, timing
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.one_process import ceiling, memory, memory_layouts, scale, startup
+from replay_tutorial.bench.one_process import ceiling, memory_layouts, memory_use, scale, startup
 
 
 def marks(*names):
@@ -124,7 +124,7 @@ def test_capacity_that_does_not_fit_is_left_out_by_name(monkeypatch, capsys):
 
 @pytest.mark.skipif(not system_memory.peak_memory(), reason="needs a system that tells a process's memory")
 def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "LAYOUTS", memory_layouts.LAYOUTS[:4])
+    monkeypatch.setattr(memory_use, "LAYOUTS", memory_layouts.LAYOUTS[:4])
     status, whole, _ = run("memory", tmp_path, "--rows", "1000", "--libraries", "ours")
     assert status == 0
     least = {"plain": 8, "next_of and stack_compress": 1}  # pictures
@@ -158,8 +158,8 @@ def test_stacks_slide_by_one_picture_and_begin_anew_with_an_episode(monkeypatch)
 
 def test_layout_that_does_not_fit_gets_a_tenth_of_the_rows():
     plain = memory_layouts.LAYOUTS[0]
-    assert memory.rows_that_fit(plain, 1_000_000, 10 * 2**30) == 100_000
-    assert memory.rows_that_fit(plain, 1_000_000, None) == 1_000_000
+    assert memory_use.rows_that_fit(plain, 1_000_000, 10 * 2**30) == 100_000
+    assert memory_use.rows_that_fit(plain, 1_000_000, None) == 1_000_000
 
 
 def test_startup_takes_every_figure(tmp_path, monkeypatch):

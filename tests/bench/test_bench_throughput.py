@@ -11,7 +11,7 @@ import pytest
 from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
 from replay_tutorial.bench.training import throughput
-from replay_tutorial.bench.training.parts import Clocks, SoloActor, SoloLearner, profile
+from replay_tutorial.bench.training.part_times import Clocks, SoloActor, SoloLearner, profile
 from replay_tutorial.bench.training.throughput import Round, body_of, lines_of, settings_of
 
 SMALL = replace(
@@ -51,10 +51,10 @@ def test_actor_and_learner_alone_wait_for_nobody():
     steps, seconds = actor.play(0.3)
     assert seconds < 1.0
     # Ends of windows are held back, and an episode's end gives them free: about as many rows as steps.
-    assert 0.8 * steps <= actor.common.steps <= steps
+    assert 0.8 * steps <= actor.context.pace.steps <= steps
     updates, seconds = learner.learn(0.3)
     assert seconds < 1.0
-    assert updates == learner.common.updates > 5
+    assert updates == learner.context.pace.updates > 5
 
 
 def test_shares_are_taken_inside_their_rounds():

@@ -29,7 +29,7 @@ from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.policy_selection import Candidate
-from replay_tutorial.apex.runs.provenance import provenance_of_run
+from replay_tutorial.apex.runs.run_provenance import provenance_of_run
 from replay_tutorial.buffers.whole_file import replace_file
 
 

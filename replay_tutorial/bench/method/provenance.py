@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from replay_tutorial.apex.runs.provenance import describe_machine, versions_of
+from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
 
 PACKAGE = Path(__file__).parents[2]
 

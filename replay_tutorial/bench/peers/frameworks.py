@@ -61,7 +61,6 @@ class StableBaselines3(Peer):
         self.buffer.full = True
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        """Return an `add`, as `Peer` says."""
         obs, act, next_obs, rew, done = (batched(rows)[field] for field in FIELDS)
         # `extend` adds one after the other; each is a step of one environment, with a batch axis of 1.
         steps = tuple(values[:, np.newaxis] for values in (obs, next_obs, act))
@@ -70,11 +69,10 @@ class StableBaselines3(Peer):
         return None if prioritized else lambda: extend(*steps, rew, done, infos)
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        """Return a `sample`, as `Peer` says."""
         return None if prioritized else lambda: self.buffer.sample(batch_size)
 
 
-class Tianshou:
+class Tianshou(Peer):
     """`ReplayBuffer` and `PrioritizedReplayBuffer` of tianshou; a new row gets the maximum priority."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
@@ -104,7 +102,6 @@ class Tianshou:
             yield {**step, "terminated": done[0] < DONE, "truncated": False}
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        """Return an `add`, as `Peer` says."""
         buffer, make = self.prioritized if prioritized else self.uniform, self.batch
         steps = list(self.steps(batched(rows)))
 
@@ -115,12 +112,10 @@ class Tianshou:
         return add if priorities is None else None
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        """Return a `sample`, as `Peer` says."""
         buffer = self.prioritized if prioritized else self.uniform
         return lambda: buffer.sample(batch_size)
 
     def updating(self, batch_size: int) -> Workload | None:
-        """Return both, as `Peer` says."""
         priorities = endless_priorities(np.random.default_rng(1), batch_size)
 
         def sample_and_update() -> None:
@@ -130,7 +125,7 @@ class Tianshou:
         return sample_and_update
 
 
-class TorchRL:
+class TorchRL(Peer):
     """`TensorDictReplayBuffer` of TorchRL over a `LazyTensorStorage`.
 
     Its sum tree is compiled for one version of PyTorch. With another one there is no prioritized buffer, and
@@ -156,7 +151,6 @@ class TorchRL:
                     buffer.extend(self.tensordict(rows, batch_size=[len(rows["obs"])]))
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        """Return an `add`, as `Peer` says."""
         buffer = self.prioritized if prioritized else self.uniform
         rows = batched(rows)
         count, make = len(rows["obs"]), self.tensordict
@@ -165,12 +159,10 @@ class TorchRL:
         return lambda: buffer.extend(make(rows, batch_size=[count]))
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        """Return a `sample`, as `Peer` says."""
         buffer = self.prioritized if prioritized else self.uniform
         return None if buffer is None else lambda: buffer.sample(batch_size)
 
     def updating(self, batch_size: int) -> Workload | None:
-        """Return both, as `Peer` says."""
         buffer = self.prioritized
         priorities = endless_priorities(np.random.default_rng(1), batch_size)
 
@@ -182,7 +174,7 @@ class TorchRL:
         return None if buffer is None else sample_and_update
 
 
-class Flashbax:
+class Flashbax(Peer):
     """The item buffers of flashbax, compiled by JAX; every call waits until its result is there."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
@@ -222,7 +214,6 @@ class Flashbax:
         return self.jax.jit(sample)
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        """Return an `add`, as `Peer` says."""
         rows, add, states = batched(rows), self.jit_add(prioritized), self.states
 
         def add_and_wait() -> None:
@@ -231,7 +222,6 @@ class Flashbax:
         return add_and_wait if priorities is None else None
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        """Return a `sample`, as `Peer` says."""
         sample = self.jit_sample(self.buffer(batch_size, prioritized))
 
         def sample_and_wait() -> Any:
@@ -241,7 +231,6 @@ class Flashbax:
         return sample_and_wait
 
     def updating(self, batch_size: int) -> Workload | None:
-        """Return both, as `Peer` says."""
         buffer = self.buffer(batch_size, True)
         sample, update = self.jit_sample(buffer), self.jax.jit(buffer.set_priorities, donate_argnums=0)
         priorities = endless_priorities(np.random.default_rng(1), batch_size)

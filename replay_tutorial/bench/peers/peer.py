@@ -58,7 +58,7 @@ def endless_priorities(rng: np.random.Generator, batch_size: int) -> Iterator[Fl
     return itertools.cycle(list(rng.exponential(size=(256, batch_size)).astype(np.float32)))
 
 
-class Library:
+class Library(Peer):
     """A library with cpprb's calls: ours, or cpprb itself. Only the imported module differs."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float = ALPHA) -> None:
@@ -98,7 +98,7 @@ class Library:
         return sample_and_update
 
 
-class Ceiling:
+class Ceiling(Peer):
     """What the machine allows: the same bytes by the barest NumPy call, from one array of records."""
 
     name = CEILING
@@ -113,7 +113,7 @@ class Ceiling:
             self.records[field] = values
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload:
-        """Return the bare write of the rows, one assignment per field (of one transition: one for all)."""
+        # Of a batch one assignment per field, of one transition one for all fields.
         records = self.records
         obs, act, next_obs, rew, done = (rows[field] for field in FIELDS)
         if obs.ndim == 1:
@@ -135,7 +135,6 @@ class Ceiling:
         return write_batch
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Workload:
-        """Return the bare `take` of random rows; the slots were drawn beforehand."""
         # Twice as many slots as rows before they repeat: a short list would be answered from the cache.
         batches = max(1, 2 * self.capacity // batch_size)
         drawn: list[npt.NDArray[np.int64]] = list(self.rng.integers(0, self.capacity, (batches, batch_size)))

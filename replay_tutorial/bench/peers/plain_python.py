@@ -50,7 +50,6 @@ class Deque(Peer):
         self.memory = deque(transitions_of(capacity), maxlen=capacity)
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        """Return an `add`, as `Peer` says."""
         transitions, append = apart(rows), self.memory.append
 
         def add() -> None:
@@ -60,7 +59,6 @@ class Deque(Peer):
         return None if prioritized else add
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        """Return a `sample`, as `Peer` says."""
         return None if prioritized else lambda: together(random.sample(self.memory, batch_size))
 
 
@@ -108,7 +106,7 @@ class PythonSumTree:
         return node, self.tree[node], self.data[node - self.capacity + 1]
 
 
-class TreeMemory:
+class TreeMemory(Peer):
     """rlcode's `Memory` around its tree, prioritized only: stratified draws, weights over their maximum."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
@@ -131,7 +129,6 @@ class TreeMemory:
         return together(transitions), list(nodes), weights / weights.max()
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        """Return an `add`, as `Peer` says."""
         transitions = apart(rows)
         errors = [1.0] * len(transitions) if priorities is None else priorities.tolist()
 
@@ -142,11 +139,9 @@ class TreeMemory:
         return add if prioritized else None
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        """Return a `sample`, as `Peer` says."""
         return (lambda: self.sample(batch_size)) if prioritized else None
 
     def updating(self, batch_size: int) -> Workload | None:
-        """Return both, as `Peer` says."""
         errors = np.random.default_rng(1).exponential(size=batch_size).tolist()
 
         def sample_and_update() -> None:

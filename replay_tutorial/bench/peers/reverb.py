@@ -144,11 +144,9 @@ class Reverb(Peer):
         return RemoteWorkload(timed)
 
     def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        """Return an `add`, as `Peer` says."""
         return self.workload(self.adds, prioritized, 1 if rows["obs"].ndim == 1 else len(rows["obs"]))
 
     def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        """Return a `sample`, as `Peer` says."""
         return self.workload(self.samples, prioritized, batch_size)
 
     def close(self) -> None:

@@ -27,9 +27,16 @@ from replay_tutorial.bench.method.markdown import spread_text, table
 from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.training.parts import WIDE_OPEN, RawEnvironment, SoloLearner, for_seconds, profile
+from replay_tutorial.bench.training.part_times import (
+    WIDE_OPEN,
+    RawEnvironment,
+    SoloLearner,
+    for_seconds,
+    profile,
+)
 from replay_tutorial.bench.training.throughput_chart import draw
 from replay_tutorial.local.parallel import roles
+from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 
 PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
@@ -60,20 +67,20 @@ def speed_of(config: Config, warm_up: float, seconds: float) -> tuple[float, flo
         RuntimeError: If the learner doesn't begin.
     """
     with tempfile.TemporaryDirectory() as folder:
-        setup = new_setup(replace(config, runs=Path(folder)))
-        common = setup.common
-        with Supervisor(roles(setup), common.ask_to_stop) as supervisor:
+        setup = new_setup(replace(config, runs=Path(folder)), make_shared_context)
+        pace = setup.context.pace
+        with Supervisor(roles(setup), setup.context.ask_to_stop) as supervisor:
 
             def work(until: float) -> tuple[float, int, int]:
                 while (now := time.monotonic()) < until:
-                    supervisor.hear(min(0.05, until - now))
-                return time.monotonic(), common.steps, common.updates
+                    supervisor.receive(min(0.05, until - now))
+                return time.monotonic(), pace.steps, pace.updates
 
             deadline = time.monotonic() + PATIENCE_SECONDS
-            while common.updates == 0:
+            while pace.updates == 0:
                 if time.monotonic() >= deadline:
                     raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
-                supervisor.hear(0.05)
+                supervisor.receive(0.05)
             start, steps, updates = work(time.monotonic() + warm_up)
             end, more_steps, more_updates = work(start + seconds)
     return (more_steps - steps) / (end - start), (more_updates - updates) / (end - start)

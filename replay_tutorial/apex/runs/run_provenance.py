@@ -1,6 +1,7 @@
 """Where a result comes from: the machine, the versions, the sources.
 
-Without them nobody can check a result, so they stand in every run's `config.json` and every benchmark's record.
+Without them nobody can check a result, so they stand in every run's `config.json` and every benchmark's
+record.
 
 Left out: how busy the machine was.
 """

@@ -16,15 +16,15 @@ from typing import Any
 from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.agents.environments import make_environment, spaces_of
 from replay_tutorial.apex.actor import Actor
-from replay_tutorial.apex.batch_source import Sample
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.learner import Learner, make_learner
-from replay_tutorial.apex.messages import Message
+from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.learner import make_learner
+from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.bench.method.timing import Workload
-from replay_tutorial.local.shared_context import RunSeeds, SharedContext, make_shared_context
+from replay_tutorial.local.shared_context import SharedContext, make_shared_context
 
 WIDE_OPEN = 10**9  # rows by which one side may be ahead of the other: more than any run makes
-FILLED = 20_000  # rows that the learner draws from
+FILLED = 20_000  # rows that the learner samples from
 
 
 class Clocks:
@@ -61,15 +61,11 @@ def for_seconds(workload: Workload, seconds: float) -> tuple[int, float]:
     return calls, spent
 
 
-def ignore(_: Message) -> None:
-    """Drop a message: there is no parent that wants it."""
-
-
-def common_of(config: Config) -> SharedContext:
-    """Make what the parts of a run share, with the limiter wide open."""
-    spaces, seeds = spaces_of(config.environment), RunSeeds(config)
-    parameter_count = make_policy(config, spaces).parameter_count
-    return make_shared_context(replace(config, slack=WIDE_OPEN), spaces, seeds, parameter_count)
+def context_of(config: Config) -> SharedContext:
+    """Return the context of a run, with the limiter wide open."""
+    config = replace(config, slack=WIDE_OPEN, replay_start=min(FILLED, config.replay_start))
+    spaces = spaces_of(config.environment)
+    return make_shared_context(config, spaces, make_policy(config, spaces).parameter_count, Counters())
 
 
 class RawEnvironment:
@@ -91,22 +87,22 @@ class SoloActor:
     """One actor with a replay that nobody samples."""
 
     def __init__(self, config: Config) -> None:
-        self.common = common_of(config)
-        self.actor = Actor(self.common, 0, RunSeeds(config).actor(0, 0, 0), ignore)
+        self.context = context_of(config)
+        self.actor = Actor(self.context, 0, RunSeeds(config).actor(0, 0, 0))
         self.clocks = Clocks()
         self.steps_per_send = config.send_interval * len(self.actor.environments)
 
     def start_clocks(self) -> None:
         """Put a clock on each part."""
         actor, clocks = self.actor, self.clocks
-        clocks.put_on("pull parameters", actor, "pull_weights")
+        clocks.put_on("pull parameters", actor, "pull_parameters")
         clocks.put_on("forward pass", actor.policy, "act")
         for environment in actor.environments:
             clocks.put_on("env.step", environment, "step")
         clocks.put_on("new episode", actor, "begin_episode")
         clocks.put_on("fold", actor, "fold")
         clocks.put_on("first priorities", actor.policy, "priorities")
-        clocks.put_on("add", self.common.replay, "add")
+        clocks.put_on("add", self.context.replay.buffer, "add")
 
     def play(self, seconds: float) -> tuple[int, float]:
         """Play; return the steps of all environments, and the seconds that they took."""
@@ -115,32 +111,33 @@ class SoloActor:
 
 
 class SoloLearner:
-    """The learner with a replay that is full of what an actor has played, and nobody who adds."""
+    """The learner with a replay that an actor has filled, and nobody who adds."""
 
     def __init__(self, config: Config) -> None:
         solo = SoloActor(config)
-        self.common, self.clocks = solo.common, Clocks()
-        while self.common.steps < min(FILLED, config.capacity):
+        self.context, self.clocks = solo.context, Clocks()
+        while self.context.pace.steps < min(FILLED, config.capacity):
             solo.actor.play_and_send()
-        self.learner: Learner = make_learner(self.common, RunSeeds(config).network, None, ignore)
+        self.learner = make_learner(self.context, RunSeeds(config).network, None)
 
     def start_clocks(self) -> None:
         """Put a clock on each part."""
-        learner, clocks = self.learner, self.clocks
-        clocks.put_on("sample", self.common.replay, "sample")
+        learner, clocks, buffer = self.learner, self.clocks, self.context.replay.buffer
+        clocks.put_on("sample", buffer, "sample")
         clocks.put_on("update", learner.agent, "update")
-        clocks.put_on("priorities", self.common.replay, "update_priorities")
-        clocks.put_on("read parameters", learner.agent, "weights")
-        clocks.put_on("publish", self.common.mailbox, "publish")
+        clocks.put_on("priorities", buffer, "update_priorities")
+        clocks.put_on("read parameters", learner.agent, "parameters")
+        clocks.put_on("publish", self.context.parameters, "publish")
         clocks.put_on("record", learner, "progress")
 
     def learn(self, seconds: float) -> tuple[int, float]:
         """Learn; return the updates, and the seconds that they took."""
-        config = self.common.config
+        config, replay = self.context.config, self.context.replay
 
         def once() -> None:
-            rows = self.common.replay.sample(config.batch_size, beta=config.beta)
-            self.learner.update(Sample(rows, rows["weights"], rows["indexes"]))
+            sample = replay.sample(config.batch_size, config.beta, timeout=0.0)
+            assert sample is not None, "the limiter is wide open"
+            self.learner.update(sample)
 
         return for_seconds(once, seconds)
 

@@ -1,8 +1,6 @@
-"""Measures the buffers beside other libraries, in one run and with a ceiling.
+"""The benchmarks: the buffers beside other libraries, what they cost, and what whole training runs reach.
 
-Reading order: `timing` (how a figure is taken), `peers` (who is measured), `buffers` (what is measured),
-`report` (how it is written down), `command` (the command line). Beside other libraries: `plain_python`, `frameworks`,
-`reverb`, `contenders`, `article`, `charts`. Of the shared buffers: `explorers` and `shared` (how fast they are),
-`checked_rows`, `storm` and `crash` (whether they outlive those who write to them). What it costs: `ceiling`, `scale`,
-`memory`, `startup`. All of it: `report_all`.
+`method/` is how a figure is measured and written down, `peers/` who is measured beside us. The benchmarks
+themselves are in `one_process/`, `many_processes/` and `training/`, which use those two and never each
+other. `command` is the command line, and `run_all` runs the benchmarks one after the other.
 """

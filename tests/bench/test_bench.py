@@ -11,11 +11,10 @@ import pytest
 from places import PACKAGE
 
 from replay_tutorial.bench import command
-from replay_tutorial.bench.method import report, timing
+from replay_tutorial.bench.method import markdown, timing
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.one_process import buffers
-from replay_tutorial.bench.peers import contenders
-from replay_tutorial.bench.peers import lineup as peers
+from replay_tutorial.bench.one_process import operations
+from replay_tutorial.bench.peers import lineup, peer
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -29,8 +28,8 @@ def test_works_take_turns_and_everybody_comes_after_everybody(monkeypatch):
 
     def order_of(rounds):
         order: list[str] = []
-        works = {name: (lambda name=name: order.append(name)) for name in "abc"}
-        seconds = timing.measure(works, rounds=rounds)
+        workloads = {name: (lambda name=name: order.append(name)) for name in "abc"}
+        seconds = timing.measure(workloads, rounds=rounds)
         assert {name: times.shape for name, times in seconds.items()} == dict.fromkeys("abc", (rounds,))
         return ["".join(order[start : start + 3]) for start in range(0, 3 * rounds, 3)]
 
@@ -69,47 +68,47 @@ def test_no_round_is_refused():
 
 def test_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_the_medians():
     ours, theirs = np.array([1.0, 10.0, 2.0]), np.array([3.0, 10.0, 8.0])
-    row = buffers.row_of("add", {"ours": ours, "cpprb": theirs})
+    row = operations.row_of("add", {"ours": ours, "cpprb": theirs})
     assert row.ratios["cpprb"].median == 3.0
     assert np.median(theirs) / np.median(ours) == 4.0
 
 
 def test_cases_pair_what_a_library_may_put_off():
-    operations = [case.operation for case in buffers.all_cases()]
-    assert len(set(operations)) == len(operations)
-    assert "sample 512 + update 512, prioritized" in operations
-    assert "add 101 + sample 512, prioritized, priorities given" in operations
+    names = [case.operation for case in operations.all_cases()]
+    assert len(set(names)) == len(names)
+    assert "sample 512 + update 512, prioritized" in names
+    assert "add 101 + sample 512, prioritized, priorities given" in names
 
 
-@pytest.mark.parametrize("case", buffers.all_cases(), ids=lambda case: case.operation)
+@pytest.mark.parametrize("case", operations.all_cases(), ids=lambda case: case.operation)
 def test_every_case_runs_on_the_ceiling(case):
-    case.prepare(peers.Ceiling(300))()
+    case.prepare(peer.Ceiling(300))()
 
 
 def test_ceiling_moves_the_same_bytes():
-    ceiling = peers.Ceiling(1000)
+    ceiling = peer.Ceiling(1000)
     assert ceiling.records.itemsize == 140
     assert ceiling.sampling(512, prioritized=False)().nbytes == 512 * 140
-    rows = peers.random_rows(np.random.default_rng(0), 101)
+    rows = peer.random_rows(np.random.default_rng(0), 101)
     ceiling.adding(rows, prioritized=False)()
     assert np.array_equal(ceiling.records["next_obs"][:101], rows["next_obs"])
 
 
 def test_missing_library_is_skipped_by_name(monkeypatch):
-    nobody = contenders.Contender("", "a_package_that_is_not_there", peers.Library)
-    monkeypatch.setitem(contenders.CONTENDERS, "nobody", nobody)
-    company = contenders.gather(8, names=["nobody"])
-    assert list(company.skipped) == ["nobody"]
-    assert "a_package_that_is_not_there" in company.skipped["nobody"]
-    assert [peer.name for peer in company.peers] == ["ceiling"]
+    nobody = lineup.Entry("", "a_package_that_is_not_there", peer.Library)
+    monkeypatch.setitem(lineup.PEERS, "nobody", nobody)
+    gathered = lineup.gather(8, names=["nobody"])
+    assert list(gathered.skipped) == ["nobody"]
+    assert "a_package_that_is_not_there" in gathered.skipped["nobody"]
+    assert gathered.names == ["ceiling"]
 
 
 def test_all_peers_hold_a_full_buffer():
-    company = contenders.gather(1000, names=["ours", "cpprb"])
-    libraries = [peer for peer in company.peers if isinstance(peer, peers.Library)]
-    assert len(libraries) + len(company.skipped) == 2
-    for peer in libraries:
-        assert peer.uniform.get_stored_size() == peer.prioritized.get_stored_size() == 1000
+    gathered = lineup.gather(1000, names=["ours", "cpprb"])
+    libraries = [each for each in gathered.peers if isinstance(each, peer.Library)]
+    assert len(libraries) + len(gathered.skipped) == 2
+    for each in libraries:
+        assert each.uniform.get_stored_size() == each.prioritized.get_stored_size() == 1000
 
 
 def run_small(*arguments):
@@ -117,7 +116,7 @@ def run_small(*arguments):
 
 
 def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(buffers, "BATCH_SIZES", (4, 512))
+    monkeypatch.setattr(operations, "BATCH_SIZES", (4, 512))
     record = tmp_path / "bench.json"
     assert run_small("--json", str(record)) == 0
     read = json.loads(record.read_text())
@@ -125,7 +124,7 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
     assert read["command"].endswith(f"bench buffers --capacity 600 --rounds 2 --json {record}")
     assert read["machine"]["cores"] >= 1 and read["machine"]["processor"]
     assert {"python", "numpy", "numba", "replay_tutorial", "cpprb"} <= set(read["versions"])
-    assert [row["operation"] for row in read["rows"]] == [case.operation for case in buffers.all_cases()]
+    assert [row["operation"] for row in read["rows"]] == [case.operation for case in operations.all_cases()]
     for row in read["rows"]:
         assert row["operation"] in printed
         assert {"ours", "ceiling"} <= set(row["microseconds"])
@@ -136,7 +135,7 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
 
 
 def test_table_goes_between_the_marks_and_nowhere_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(buffers, "all_cases", lambda: buffers.add_cases(None)[:1])
+    monkeypatch.setattr(operations, "all_cases", lambda: operations.add_cases(None)[:1])
     page = tmp_path / "README.md"
     page.write_text(f"# Title\n\n{BEGIN}\nold figures\n{END}\n\nThe end.\n")
     assert run_small("--markdown", str(page)) == 0
@@ -157,7 +156,7 @@ def test_page_without_its_marks_is_refused_and_left_as_it_was(tmp_path, text):
     page = tmp_path / "page.md"
     page.write_text(text)
     with pytest.raises(ValueError, match="bench:begin"):
-        report.write_between_marks(page, "bench", "table\n")
+        markdown.write_between_marks(page, "bench", "table\n")
     assert page.read_text() == text
 
 
@@ -179,15 +178,33 @@ def test_wrong_arguments_are_refused_by_name(arguments, capsys):
     ],
 )
 def test_figures_have_three_digits(value, text):
-    assert report.figure(value) == text
+    assert markdown.figure(value) == text
 
 
 def test_no_record_may_hold_nan_which_is_no_json():
-    calls = [
-        call
+    calls = {
+        path.relative_to(PACKAGE / "bench").as_posix(): ast.unparse(call)
         for path in (PACKAGE / "bench").rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "json.dumps"
-    ]
-    assert len(calls) > 10
-    assert not [ast.unparse(call) for call in calls if "allow_nan=False" not in ast.unparse(call)]
+    }
+    # Records have one writer; the others speak with processes of their own.
+    speakers = {"one_process/memory_layouts.py", "peers/reverb.py", "peers/reverb_helper.py"}
+    assert set(calls) == {"method/output.py", *speakers}
+    assert not [call for call in calls.values() if "allow_nan=False" not in call]
+
+
+def test_wrong_name_is_answered_with_the_names_of_all_benchmarks(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command.main(["nothing"])
+    assert stopped.value.code == 2
+    answer = capsys.readouterr().err
+    assert all(name in answer for name in command.BENCHMARKS) and len(command.BENCHMARKS) == 14
+
+
+@pytest.mark.parametrize("name", command.BENCHMARKS)
+def test_every_benchmark_has_help_of_its_own(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command.main([name, "--help"])
+    assert not stopped.value.code
+    assert f"bench {name}" in capsys.readouterr().out

@@ -20,7 +20,7 @@ def curve_of(level, final=0.0, seed=0):
 def test_first_variant_is_the_preset_and_each_other_changes_one_thing(contrast, environment):
     usual = preset(environment)
     first, *others = [config_of(environment, 1, 0, changes) for changes in CONTRASTS[contrast].values()]
-    name = {"priorities": "alpha", "n-step": "n_step", "weights": "publish_interval", "actors": "actors"}[
+    name = {"priorities": "alpha", "n-step": "n_step", "parameters": "publish_interval", "actors": "actors"}[
         contrast
     ]
     assert getattr(first, name) == getattr(usual, name)

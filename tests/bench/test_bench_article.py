@@ -1,4 +1,4 @@
-"""Every contender does what it is measured for, and the article's charts come from one record."""
+"""Every peer does what it is measured for, and the article's charts come from one record."""
 
 import importlib.util
 import json
@@ -10,43 +10,43 @@ import numpy as np
 import pytest
 
 from replay_tutorial.bench import command
-from replay_tutorial.bench.method.timing import ElsewhereWork, Spread, seconds_for
-from replay_tutorial.bench.one_process import article, scale
-from replay_tutorial.bench.peers import contenders, frameworks, plain_python, reverb, reverb_helper
-from replay_tutorial.bench.peers import lineup as peers
+from replay_tutorial.bench.method.timing import RemoteWorkload, Spread, seconds_for
+from replay_tutorial.bench.one_process import article_table, scale
+from replay_tutorial.bench.peers import frameworks, lineup, plain_python, reverb, reverb_helper
+from replay_tutorial.bench.peers.peer import FIELDS, random_rows
 
 ROWS = 64
-IN_PYTHON = [name for name in contenders.CONTENDERS if name not in reverb.WAYS]
+IN_PYTHON = [name for name in lineup.PEERS if name not in reverb.WAYS]
 FAST = ["cpprb", "deque", "Python sum tree", "Reverb client"]
 
 
-def gathered(name):
-    package = contenders.CONTENDERS[name].package
+def peer_named(name):
+    package = lineup.PEERS[name].package
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     with warnings.catch_warnings():  # others may warn of what they like, while the tests make errors of it
         warnings.simplefilter("ignore")
-        company = contenders.gather(ROWS, 0.4, [name])
-    assert company.peers[0].name == name, company.skipped
-    return company.peers[0]
+        gathered = lineup.gather(ROWS, 0.4, [name])
+    assert gathered.peers[0].name == name, gathered.skipped
+    return gathered.peers[0]
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)
-def test_contender_does_what_it_says_it_can(name):
-    peer = gathered(name)
-    works = {
+def test_peer_does_what_it_says_it_can(name):
+    peer = peer_named(name)
+    workloads = {
         prioritized: (
-            peer.adding(peers.random_rows(np.random.default_rng(0), 11), prioritized=prioritized),
+            peer.adding(random_rows(np.random.default_rng(0), 11), prioritized=prioritized),
             peer.sampling(8, prioritized=prioritized),
         )
         for prioritized in (False, True)
     }
-    assert any(all(pair) for pair in works.values()), "uniform or prioritized"
-    for pair in works.values():
+    assert any(all(pair) for pair in workloads.values()), "uniform or prioritized"
+    for pair in workloads.values():
         assert (pair[0] is None) == (pair[1] is None), "whoever adds samples"
         for work in filter(None, pair):
             work()
-    one = peer.adding(peers.random_rows(np.random.default_rng(0), None), prioritized=works[False][0] is None)
+    one = peer.adding(random_rows(np.random.default_rng(0), None), prioritized=workloads[False][0] is None)
     assert one is not None
     one()
     if (update := peer.updating(8)) is not None:
@@ -54,8 +54,8 @@ def test_contender_does_what_it_says_it_can(name):
 
 
 def test_stable_baselines3_adds_each_row_of_a_call():
-    peer = gathered("Stable-Baselines3")
-    rows = peers.random_rows(np.random.default_rng(3), 11)
+    peer = peer_named("Stable-Baselines3")
+    rows = random_rows(np.random.default_rng(3), 11)
     peer.adding(rows, prioritized=False)()
     assert peer.buffer.pos == 11
     assert np.array_equal(peer.buffer.observations[:11, 0], rows["obs"])
@@ -68,7 +68,7 @@ def test_stable_baselines3_adds_each_row_of_a_call():
 )
 def test_every_column_of_a_buffer_that_is_filled_by_hand_is_filled(name, kinds, monkeypatch):
     monkeypatch.setattr(frameworks, "DONE", 0.5)  # of 64 rows
-    peer = gathered(name)
+    peer = peer_named(name)
     for buffer in (getattr(peer, kind) for kind in kinds):
         rewards, done = (
             (buffer.rewards, buffer.dones) if name == "Stable-Baselines3" else (buffer.rew, buffer.done)
@@ -78,8 +78,8 @@ def test_every_column_of_a_buffer_that_is_filled_by_hand_is_filled(name, kinds, 
 
 
 def test_tianshou_adds_the_rows_of_a_call():
-    peer = gathered("tianshou")
-    rows = peers.random_rows(np.random.default_rng(3), 11)
+    peer = peer_named("tianshou")
+    rows = random_rows(np.random.default_rng(3), 11)
     peer.adding(rows, prioritized=False)()
     assert np.array_equal(peer.uniform.obs_next[1:12], rows["next_obs"]), (
         "after the one that made the columns"
@@ -88,13 +88,13 @@ def test_tianshou_adds_the_rows_of_a_call():
 
 
 def test_flashbax_draws_by_another_key_each_time():
-    sample = gathered("flashbax").sampling(8, prioritized=True)
+    sample = peer_named("flashbax").sampling(8, prioritized=True)
     assert sample().indices.tolist() != sample().indices.tolist()
 
 
 def test_deque_holds_the_rows_and_drops_the_oldest():
     deque = plain_python.Deque("deque", None, ROWS, 0.4)
-    rows = peers.random_rows(np.random.default_rng(3), 11)
+    rows = random_rows(np.random.default_rng(3), 11)
     deque.adding(rows, prioritized=False)()
     assert len(deque.memory) == ROWS
     tuples = {id(transition) for transition in deque.memory}
@@ -102,14 +102,14 @@ def test_deque_holds_the_rows_and_drops_the_oldest():
     assert tuples.isdisjoint(map(id, list(deque.memory)[-11:])), "a tuple is made for each row"
     assert np.array_equal(deque.memory[-1][0], rows["obs"][10])
     assert [field.shape for field in deque.sampling(5, prioritized=False)()] == [
-        (5, shape) for shape in peers.FIELDS.values()
+        (5, shape) for shape in FIELDS.values()
     ]
 
 
 @pytest.mark.parametrize("capacity", [2, 7, 64])
 def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
     memory = plain_python.TreeMemory("tree", None, capacity, 1.0)
-    memory.adding(peers.random_rows(np.random.default_rng(0), 3), prioritized=True)()
+    memory.adding(random_rows(np.random.default_rng(0), 3), prioritized=True)()
     tree = memory.tree
     leaves = tree.tree[capacity - 1 :]
     assert tree.tree[0] == pytest.approx(leaves.sum())
@@ -120,10 +120,10 @@ def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
 
 def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(tmp_path / "python"))
-    company = contenders.gather(ROWS, 0.4, list(reverb.WAYS))
-    assert set(company.skipped) == set(reverb.WAYS)
-    assert all("make bench-peers" in reason for reason in company.skipped.values())
-    reason = contenders.gather(2**20, 0.4, ["Reverb client"]).skipped["Reverb client"]
+    gathered = lineup.gather(ROWS, 0.4, list(reverb.WAYS))
+    assert set(gathered.skipped) == set(reverb.WAYS)
+    assert all("make bench-peers" in reason for reason in gathered.skipped.values())
+    reason = lineup.gather(2**20, 0.4, ["Reverb client"]).skipped["Reverb client"]
     assert "left out above 65,536 rows, as its server takes 6 KB of memory a row, here 6 GB" in reason
 
 
@@ -152,20 +152,20 @@ def test_peer_whose_process_is_lost_is_dropped_and_the_others_go_on(end, tmp_pat
 def test_reverb_adds_and_samples_in_its_own_python(name):
     if not reverb.reverb_python().is_file():
         pytest.skip("no Python with Reverb; `make bench-peers` makes it")
-    company = contenders.gather(ROWS, 0.4, [name])
+    gathered = lineup.gather(ROWS, 0.4, [name])
     try:
-        peer = company.peers[0]
-        rows = peers.random_rows(np.random.default_rng(0), 3)
+        peer = gathered.peers[0]
+        rows = random_rows(np.random.default_rng(0), 3)
         for prioritized in (False, True):
             assert seconds_for(peer.adding(rows, prioritized=prioritized), 2) > 0
             assert seconds_for(peer.sampling(4, prioritized=prioritized), 2) > 0
     finally:
-        contenders.close(company.peers)
+        gathered.close()
     assert peer.helper.process.returncode is not None
 
 
 def test_work_of_another_process_brings_its_own_seconds():
-    assert seconds_for(ElsewhereWork(lambda calls: 10.0 * calls), 3) == 30.0
+    assert seconds_for(RemoteWorkload(lambda calls: 10.0 * calls), 3) == 30.0
 
 
 @pytest.mark.parametrize(("calls", "queued", "done"), [(5, False, 5), (5, True, 30), (50, True, 60)])
@@ -177,7 +177,7 @@ def test_queue_of_a_dataset_is_emptied_before_the_clock_runs(calls, queued, done
 
 
 def test_reverb_is_given_the_same_rows():
-    assert reverb_helper.FIELDS == peers.FIELDS
+    assert reverb_helper.FIELDS == FIELDS
 
 
 def point(ours, theirs, rows=2):
@@ -186,16 +186,16 @@ def point(ours, theirs, rows=2):
         for name, value in (("ours", ours), ("deque", theirs), ("ceiling", 0.5))
     }
     ratios = {name: Spread(*[each.median / ours] * 3) for name, each in times.items() if name != "ours"}
-    return article.Point(8, "add, uniform", rows, times, ratios)
+    return article_table.Point(8, "add, uniform", rows, times, ratios)
 
 
 def test_verdict_names_who_was_faster_and_where():
     measured = [point(1.0, 2.0), point(2.0, 1.0, rows=11)]
-    assert article.verdict(measured) == (
+    assert article_table.verdict(measured) == (
         "Ours is the fastest library at 1 of 2 points. Faster than ours: deque (add, uniform) at 11 rows."
     )
-    assert "| 11 | 2.00 | **1.00** | 0.500 | 25% |" in article.table(measured)
-    assert "| 2 | 1.00 | 2.00 | 0.500 | 50% |" in article.table(measured)
+    assert "| 11 | 2.00 | **1.00** | 0.500 | 25% |" in article_table.tables_of(measured)
+    assert "| 2 | 1.00 | 2.00 | 0.500 | 50% |" in article_table.tables_of(measured)
 
 
 def test_article_measures_every_point_and_writes_record_chart_and_tables(tmp_path, monkeypatch):
@@ -208,7 +208,10 @@ def test_article_measures_every_point_and_writes_record_chart_and_tables(tmp_pat
     record = json.loads((tmp_path / "figures" / "article.json").read_text())
     assert [(p["panel"], p["rows"]) for p in record["points"]] == [
         (panel, count)
-        for panel in (*article.PANELS[2:], *article.PANELS[:2])  # adding leaves a few rows many times
+        for panel in (
+            *article_table.PANELS[2:],
+            *article_table.PANELS[:2],
+        )  # adding leaves a few rows many times
         for count in ((1, 11) if "add" in panel else (2, 8))
     ]
     for measured in record["points"]:
@@ -239,7 +242,7 @@ def test_missing_matplotlib_is_noticed_before_anything_is_measured(benchmark, op
         pytest.fail("it measures")
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(contenders, "gather", fail)
+    monkeypatch.setattr(lineup, "gather", fail)
     monkeypatch.setattr(scale, "against_capacity", fail)
     with pytest.raises(ImportError, match="matplotlib"):
         command.main([benchmark, option, str(tmp_path / "out")])
@@ -247,7 +250,7 @@ def test_missing_matplotlib_is_noticed_before_anything_is_measured(benchmark, op
 
 def test_record_and_tables_are_there_when_drawing_fails(tmp_path, monkeypatch):
     charts = pytest.importorskip(
-        "replay_tutorial.bench.one_process.charts", reason="the charts need the extra `train`"
+        "replay_tutorial.bench.one_process.article_chart", reason="the charts need the extra `train`"
     )
     page = tmp_path / "buffers.md"
     page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")

@@ -1,4 +1,4 @@
-"""Blind Cliffwalk: the memory is that of all walks, and prioritized replay learns it from far fewer updates."""
+"""Blind Cliffwalk: the memory holds all walks, and prioritized replay needs far fewer updates."""
 
 import json
 from collections import Counter
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from replay_tutorial.__main__ import main
-from replay_tutorial.bench.training.cliffwalk import contest, memory_of, true_values, updates_needed
+from replay_tutorial.bench.training.cliffwalk import compare, memory_of, true_values, updates_needed
 
 
 def walked(actions):
@@ -40,17 +40,15 @@ def test_true_values_solve_bellmans_equation():
 
 
 def test_prioritized_replay_needs_a_fraction_of_the_updates_and_alpha_0_is_uniform():
-    uniform, flat, usual, full = contest(
-        10, runs=10, contestants=["uniform", "alpha 0", "alpha 0.6", "alpha 1"]
-    )
+    uniform, flat, usual, full = compare(10, runs=10, samplers=["uniform", "alpha 0", "alpha 0.6", "alpha 1"])
     assert uniform.median >= 4 * usual.median
     assert uniform.median >= 7 * full.median
     assert min(uniform.updates) > max(usual.updates) > min(usual.updates) > max(full.updates)
-    # The medians of 10 runs, whose spread is about a fifth of it: 0.6 to 1.7 is some four standard deviations.
+    # The medians of 10 runs, whose spread is about a fifth of it: 0.6 to 1.7 is four standard deviations.
     assert 0.6 < flat.median / uniform.median < 1.7
 
 
-def test_contest_without_an_end_is_given_up():
+def test_walk_without_an_end_is_given_up():
     with pytest.raises(RuntimeError, match="100 updates"):
         updates_needed(8, alpha=None, seed=0, limit=100)
 
@@ -59,7 +57,7 @@ def test_record_is_written(tmp_path, capsys):
     file = tmp_path / "cliffwalk.json"
     assert main(["bench", "cliffwalk", "--states", "3", "--runs", "2", "--json", str(file)]) == 0
     record = json.loads(file.read_text())
-    assert [outcome["contestant"] for outcome in record["outcomes"]] == [
+    assert [outcome["sampler"] for outcome in record["outcomes"]] == [
         "uniform",
         "alpha 0",
         "alpha 0.6",

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from replay_tutorial.bench import command, report_all
-from replay_tutorial.bench.method import fresh, record, timing
+from replay_tutorial.bench import command, run_all
+from replay_tutorial.bench.method import fresh, markdown, system_memory, timing
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.one_process import ceiling, memory, memory_layouts, scale, startup
+from replay_tutorial.bench.one_process import ceiling, memory_layouts, memory_use, scale, startup
 
 
 def marks(*names):
@@ -21,7 +21,7 @@ def marks(*names):
 
 
 def run(name, folder, *arguments):
-    """Runs a benchmark; gives its exit status, its record and its page."""
+    """Run a benchmark; return its exit status, its record and its page."""
     page, whole = folder / "page.md", folder / "record.json"
     page.write_text(marks(name))
     status = command.main([name, *arguments, "--json", str(whole), "--markdown", str(page)])
@@ -38,31 +38,31 @@ def test_table_needs_its_marks(tmp_path, capsys):
 def test_ceiling_tells_each_share(tmp_path):
     status, whole, page = run("ceiling", tmp_path, "--capacity", "2000", "--rounds", "2")
     assert status == 0
-    assert len(whole["shares"]) == len(ceiling.PROMISES)
+    assert len(whole["shares"]) == len(ceiling.TARGETS)
     assert all(share["times"]["median"] > 0 for share in whole["shares"])
-    assert {share["kept"] for share in whole["shares"]} <= {"yes", "no", ""}
+    assert {share["met"] for share in whole["shares"]} <= {"yes", "no", ""}
     assert page.count("| add 1, uniform |") == 2 and "\nold\n" not in page
 
 
 def test_share_is_taken_against_the_sum_of_the_bare_works_of_the_same_round():
-    works = {name for promise in ceiling.PROMISES for name in (promise.operation, *promise.bare)}
-    seconds = {name: np.array([1.0, 10.0, 100.0]) for name in works}
+    workloads = {name for target in ceiling.TARGETS for name in (target.operation, *target.bare)}
+    seconds = {name: np.array([1.0, 10.0, 100.0]) for name in workloads}
     seconds[ceiling.PAIR] = 3 * seconds[ceiling.PAIR]
     seconds[ceiling.FIND_TAKE_SET] = 1.5 * seconds[ceiling.FIND_TAKE_SET]
-    shares = {share.promise: share for share in ceiling.shares_of(seconds)}
-    pair, whole, apart = (promise for promise in ceiling.PROMISES if promise.operation == ceiling.PAIR)
-    assert shares[pair].times == Spread(3.0, 3.0, 3.0) and shares[pair].verdict == "no"
-    assert shares[whole].times.median == 2.0 and shares[whole].verdict == ""
+    shares = {share.target: share for share in ceiling.shares_of(seconds)}
+    pair, whole, apart = (target for target in ceiling.TARGETS if target.operation == ceiling.PAIR)
+    assert shares[pair].times == Spread(3.0, 3.0, 3.0) and shares[pair].met == "no"
+    assert shares[whole].times.median == 2.0 and shares[whole].met == ""
     assert shares[apart].times.median == 1.5 and len(apart.bare) == 2
-    uniform = next(promise for promise in ceiling.PROMISES if promise.operation == ceiling.UNIFORM)
-    assert shares[uniform].times.median == 1.0 and shares[uniform].verdict == "yes"
+    uniform = next(target for target in ceiling.TARGETS if target.operation == ceiling.UNIFORM)
+    assert shares[uniform].times.median == 1.0 and shares[uniform].met == "yes"
 
 
 def test_bare_walk_finds_leaves_all_over_the_tree_each_time():
-    works = ceiling.kernel_works(2000, np.random.default_rng(0))
+    workloads = ceiling.kernel_workloads(2000, np.random.default_rng(0))
     for _ in range(30):  # more often than there are batches: the queries must not be used up
-        works[ceiling.SETTING]()  # nor must they miss the tree when its total changes
-        found = works[ceiling.DESCENT]()
+        workloads[ceiling.SETTING]()  # nor must they miss the tree when its total changes
+        found = workloads[ceiling.DESCENT]()
         assert len(np.unique(found)) > 300 and found[0] < 20 and found[-1] > 1980
 
 
@@ -94,8 +94,8 @@ def test_linear_part_and_that_of_a_square_root_are_noticed(times):
     assert growths(times)["call"].verdict == "no"
 
 
-def test_slope_is_the_time_of_a_doubling():
-    assert growths([7 + 1.5 * np.log2(n) for n in CAPACITIES])["call"].a_doubling == pytest.approx(1.5)
+def test_slope_is_the_time_of_per_doubling():
+    assert growths([7 + 1.5 * np.log2(n) for n in CAPACITIES])["call"].per_doubling == pytest.approx(1.5)
 
 
 def test_scale_measures_every_capacity_and_batch(tmp_path, monkeypatch):
@@ -122,15 +122,15 @@ def test_capacity_that_does_not_fit_is_left_out_by_name(monkeypatch, capsys):
     assert "capacity 16,384 needs" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not fresh.peak_memory(), reason="needs a system that tells a process's memory")
+@pytest.mark.skipif(not system_memory.peak_memory(), reason="needs a system that tells a process's memory")
 def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "LAYOUTS", memory_layouts.LAYOUTS[:4])
+    monkeypatch.setattr(memory_use, "LAYOUTS", memory_layouts.LAYOUTS[:4])
     status, whole, _ = run("memory", tmp_path, "--rows", "1000", "--libraries", "ours")
     assert status == 0
     least = {"plain": 8, "next_of and stack_compress": 1}  # pictures
     taken = {each["layout"]: each for each in whole["taken"]}
     for layout, count in least.items():
-        pictures = taken[layout]["bytes_a_row"] / memory_layouts.PICTURE
+        pictures = taken[layout]["bytes_per_row"] / memory_layouts.PICTURE
         assert count < pictures < 1.1 * count + 0.2
     assert taken["plain"]["peak"] - taken["next_of and stack_compress"]["peak"] > 6 * 7_056_000
 
@@ -158,12 +158,12 @@ def test_stacks_slide_by_one_picture_and_begin_anew_with_an_episode(monkeypatch)
 
 def test_layout_that_does_not_fit_gets_a_tenth_of_the_rows():
     plain = memory_layouts.LAYOUTS[0]
-    assert memory.rows_that_fit(plain, 1_000_000, 10 * 2**30) == 100_000
-    assert memory.rows_that_fit(plain, 1_000_000, None) == 1_000_000
+    assert memory_use.rows_that_fit(plain, 1_000_000, 10 * 2**30) == 100_000
+    assert memory_use.rows_that_fit(plain, 1_000_000, None) == 1_000_000
 
 
 def test_startup_takes_every_figure(tmp_path, monkeypatch):
-    # The real cache, which is full by now: to compile everything takes too long here, and test_project does it.
+    # The real cache, which is full by now: compiling everything takes too long, and test_project does it.
     cache = contextlib.nullcontext(os.environ.get("NUMBA_CACHE_DIR", ""))
     monkeypatch.setattr(startup, "TemporaryDirectory", lambda: cache)
     status, whole, page = run("startup", tmp_path, "--rounds", "1")
@@ -181,24 +181,24 @@ def test_process_that_fails_says_why():
         fresh.run_fresh("import time; time.sleep(60)", timeout=0.5)
 
 
-def test_record_stands_beside_its_table():
-    assert record.table(["a", "b", "c"], [["x", "y", "1"]], words=2)[1] == "| --- | --- | ---: |"
+def test_figures_of_a_table_end_on_the_right():
+    assert markdown.table(["a", "b", "c"], [["x", "y", "1"]], words=2)[1] == "| --- | --- | ---: |"
 
 
-SMALL = report_all.Step("ceiling", ("ceiling", "--capacity", "600", "--rounds", "1"))
-BROKEN = report_all.Step("scale", ("scale", "--most", "1"))
+SMALL = run_all.Step("ceiling", ("ceiling", "--capacity", "600", "--rounds", "1"))
+BROKEN = run_all.Step("scale", ("scale", "--most", "1"))
 
 
 def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(report_all, "steps_of", lambda full: [BROKEN, SMALL])
+    monkeypatch.setattr(run_all, "steps_of", lambda full: [BROKEN, SMALL])
     page, other, readme = tmp_path / "a.md", tmp_path / "b.md", tmp_path / "README.md"
     page.write_text(marks("ceiling", "scale"))
     other.write_text("nothing here\n")
     readme.write_text("# Title\n" + marks("ceiling"))
-    assert report_all.main(["--output", str(tmp_path), "--readme", str(readme)]) == 1
+    assert run_all.main(["--output", str(tmp_path), "--readme", str(readme)]) == 1
     assert "| add 1, uniform |" in page.read_text()
-    assert report_all.table_of("ceiling", readme) == report_all.table_of("ceiling", page)
-    assert report_all.table_of("scale", page) == "old\n", "a benchmark that fails leaves its table"
+    assert run_all.table_of("ceiling", readme) == run_all.table_of("ceiling", page)
+    assert run_all.table_of("scale", page) == "old\n", "a benchmark that fails leaves its table"
     assert (tmp_path / "ceiling.json").is_file()
     assert "scale: exit status 2, its old table stays" in capfd.readouterr().err
 
@@ -206,5 +206,5 @@ def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, mo
 def test_every_table_of_the_suite_has_its_place_in_the_pages():
     root = ROOT
     pages = [root / "README.md", *(root / "docs" / "measurements").glob("*.md")]
-    for step in report_all.steps_of(full=True):
-        assert report_all.pages_with(step.mark, pages), step.mark
+    for step in run_all.steps_of(full=True):
+        assert run_all.pages_with(step.mark, pages), step.mark

@@ -1,4 +1,4 @@
-"""Faults at random moments: real runs, interrupted from their first instruction on, and what is left of them."""
+"""Faults at random moments: real runs, interrupted from their first instruction on."""
 
 import json
 import os
@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from replay_tutorial.__main__ import main
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.training.faults import Outcome, Trial, table_of
+from replay_tutorial.bench.training.faults import Outcome, Trial, lines_of
 from replay_tutorial.bench.training.victim import Victim
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
@@ -48,7 +47,7 @@ def test_run_that_ends_otherwise_than_it_must_is_wrong(tmp_path):
     with Victim(tmp_path, "train", "NoSuchThing-v0", "--runs", str(tmp_path / "runs")) as victim:
         assert victim.left(0.0) == 1
         trial.outcome.status = 7
-        trial._look(victim)
+        trial._check_end(victim)
         assert victim.end(60) == 1
         assert victim.left(1.0) == 0
     assert any("exit status 7" in wrong for wrong in trial.outcome.wrong)
@@ -57,4 +56,4 @@ def test_run_that_ends_otherwise_than_it_must_is_wrong(tmp_path):
 
 def test_wrong_outcomes_are_counted():
     outcomes = [Outcome("actor", 1.0, wrong=["a", "b"]), Outcome("actor", 1.0, saved_step=5, resumed_step=6)]
-    assert "| actor | 2 | 1 | 1 | 0.0 | 1 |" in table_of(outcomes, Provenance.of("program", []))
+    assert "| actor | 2 | 1 | 1 | 0.0 | 1 |" in lines_of(outcomes)

@@ -1,4 +1,4 @@
-"""The learning benchmark: its statistics, its record, its verdict, and one small table that is really learned."""
+"""The learning benchmark: statistics, record, verdict, and one small task that is really learned."""
 
 import json
 import sys
@@ -11,12 +11,12 @@ from scipy.stats import trim_mean
 from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
 from replay_tutorial.bench.training import learning, learning_peer
-from replay_tutorial.bench.training.learning import OURS, TABLE, Task, table_of, verdict
+from replay_tutorial.bench.training.learning import OURS, TASKS, Task, table_of, verdict
 from replay_tutorial.bench.training.scores import Score, interquartile_mean, interval_of, summary_of
 
 
-def score_of(mean, seed=0, seconds=10.0, seconds_to_bar=5.0):
-    return Score(seed, mean, seconds, seconds_to_bar, steps=1_000, end="solved")
+def score_of(mean, seed=0, seconds=10.0, seconds_to_target=5.0):
+    return Score(seed, mean, seconds, seconds_to_target, steps=1_000, end="solved")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 10, 11])
@@ -35,58 +35,64 @@ def test_interval_holds_the_true_value_in_about_95_of_100_cases():
     for trial in range(60):
         low, high = interval_of(generator.normal(3.0, 1.0, size=20).tolist(), seed=trial)
         held += low <= 3.0 <= high
-    # The bootstrap of 20 seeds is a little too narrow (about 92%); 46 of 60 or fewer would happen once in 10,000 times.
+    # The bootstrap of 20 seeds is a little too narrow (about 92%); 46 of 60 or fewer happen once in 10,000.
     assert held > 46
     assert interval_of([7.0] * 5) == (7.0, 7.0)
 
 
-def test_summary_counts_the_seeds_at_the_bar_and_takes_medians():
-    scores = [score_of(480.0), score_of(470.0, seconds_to_bar=None), score_of(500.0, seconds_to_bar=7.0)]
-    summary = summary_of(scores, bar=475.0)
+def test_summary_counts_the_seeds_at_the_target_and_takes_medians():
+    scores = [
+        score_of(480.0),
+        score_of(470.0, seconds_to_target=None),
+        score_of(500.0, seconds_to_target=7.0),
+    ]
+    summary = summary_of(scores, target=475.0)
     assert summary.reached == 2
-    assert summary.median_seconds_to_bar == 7.0
-    never = summary_of([score_of(1.0, seconds_to_bar=None)] * 2 + [score_of(500.0)], bar=475.0)
-    assert never.median_seconds_to_bar is None
+    assert summary.median_seconds_to_target == 7.0
+    never = summary_of([score_of(1.0, seconds_to_target=None)] * 2 + [score_of(500.0)], target=475.0)
+    assert never.median_seconds_to_target is None
 
 
-def test_verdict_names_each_promise_that_is_not_kept():
-    task = Task("X-v0", seeds=2, bar=475.0, seconds=60.0, every_seed=True)
+def test_verdict_names_each_target_that_is_missed():
+    task = Task("X-v0", seeds=2, target=475.0, seconds=60.0, every_seed=True)
     good, bad = score_of(480.0), score_of(10.0, seconds=61.0)
-    assert verdict(task, {OURS: summary_of([good] * 10, 475.0)}) == "kept"
+    assert verdict(task, {OURS: summary_of([good] * 10, 475.0)}) == "met"
     faults = verdict(task, {OURS: summary_of([good] * 9 + [bad], 475.0)})
-    assert "1 seeds are below the bar" in faults
+    assert "1 seeds are below the target" in faults
     assert "took 61 s" in faults
     assert "interquartile mean" not in faults
     assert "interquartile mean" in verdict(task, {OURS: summary_of([bad] * 10, 475.0)})
     lenient = replace(task, every_seed=False)
-    assert verdict(lenient, {OURS: summary_of([good] * 9 + [score_of(1.0)], 475.0)}) == "kept"
-    hasty = replace(task, seconds_to_bar=4.0)
-    assert verdict(hasty, {OURS: summary_of([good], 475.0)}) == "half of the seeds took 5 s to the bar"
+    assert verdict(lenient, {OURS: summary_of([good] * 9 + [score_of(1.0)], 475.0)}) == "met"
+    hasty = replace(task, seconds_to_target=4.0)
+    assert verdict(hasty, {OURS: summary_of([good], 475.0)}) == "half of the seeds took 5 s to the target"
 
 
 def test_verdict_says_if_we_are_not_so_much_faster_than_the_peer():
-    task = Task("X-v0", seeds=1, bar=475.0, seconds=60.0, times_faster=2.0)
+    task = Task("X-v0", seeds=1, target=475.0, seconds=60.0, times_faster=2.0)
     ours, never = (
         summary_of([score_of(500.0)], 475.0),
-        summary_of([score_of(9.0, seconds_to_bar=None)], 475.0),
+        summary_of([score_of(9.0, seconds_to_target=None)], 475.0),
     )
-    for seconds, told in ((10.0, "kept"), (9.0, "1.8 times as fast to the bar as peer")):
+    for seconds, told in ((10.0, "met"), (9.0, "1.8 times as fast to the target as peer")):
         assert (
-            verdict(task, {OURS: ours, "peer": summary_of([score_of(500.0, seconds_to_bar=seconds)], 475.0)})
+            verdict(
+                task, {OURS: ours, "peer": summary_of([score_of(500.0, seconds_to_target=seconds)], 475.0)}
+            )
             == told
         )
-    assert verdict(task, {OURS: ours, "peer": never}) == "kept"
+    assert verdict(task, {OURS: ours, "peer": never}) == "met"
 
 
-def test_table_holds_what_was_promised():
-    promised = {task.environment: (task.seeds, task.bar, task.seconds) for task in TABLE}
-    assert promised == {
+def test_the_targets_are_these():
+    targets = {task.environment: (task.seeds, task.target, task.seconds) for task in TASKS}
+    assert targets == {
         "CartPole-v1": (10, 475.0, 60.0),
         "Acrobot-v1": (10, -90.0, 240.0),
         "Pendulum-v1": (10, -170.0, 240.0),
         "LunarLander-v3": (5, 220.0, 900.0),
     }
-    assert (TABLE[0].every_seed, TABLE[0].seconds_to_bar, TABLE[0].times_faster) == (True, 30.0, 2.0)
+    assert (TASKS[0].every_seed, TASKS[0].seconds_to_target, TASKS[0].times_faster) == (True, 30.0, 2.0)
 
 
 def test_small_table_is_learned_recorded_and_drawn(tmp_path, monkeypatch, capsys):
@@ -98,31 +104,29 @@ def test_small_table_is_learned_recorded_and_drawn(tmp_path, monkeypatch, capsys
     # Nobody learns it in 2,000 steps.
     assert main(["bench", "learning", *arguments, "--output", str(tmp_path), "--markdown", str(page)]) == 1
     record = json.loads((tmp_path / "learning.json").read_text())["CartPole-v1"]
-    (score,) = record["contestants"][OURS]["scores"]
+    (score,) = record["agents"][OURS]["scores"]
     assert score["seed"] == 0
     assert 2_000 <= score["steps"] < 3_000
     assert 8 < score["mean"] < 475
     assert "</svg>" in (tmp_path / "learning.svg").read_text()
     printed = capsys.readouterr().out
     assert "| CartPole-v1 | replay_tutorial | 1 |" in printed
-    assert "the interquartile mean is below the bar; 1 seeds are below the bar" in printed
+    assert "the interquartile mean is below the target; 1 seeds are below the target" in printed
     written = page.read_text()
     assert written.startswith("above\n<!-- learning:begin -->\n| environment |")
-    assert (
-        written
-        in f"above\n<!-- learning:begin -->\n{printed[printed.index('| environment') :]}<!-- learning:end -->\n"
-    )
+    table = printed[printed.index("| environment") :]
+    assert written in f"above\n<!-- learning:begin -->\n{table}<!-- learning:end -->\n"
 
 
 def test_other_environments_in_an_old_record_stay(tmp_path, monkeypatch, capsys):
     about = {"command": "old", "date": "2026-01-01", "machine": {"processor": "A", "cores": 1, "system": "B"}}
     old = {
-        "task": {"bar": -90.0},
+        "task": {"target": -90.0},
         **about,
         "versions": {},
-        "contestants": {OURS: {"scores": [asdict(score_of(-80.0))]}},
+        "agents": {OURS: {"scores": [asdict(score_of(-80.0))]}},
     }
-    old["contestants"][OURS] |= {"interval": [-80.0, -80.0], "interquartile_mean": -80.0}
+    old["agents"][OURS] |= {"interval": [-80.0, -80.0], "interquartile_mean": -80.0}
     (tmp_path / "learning.json").write_text(json.dumps({"Acrobot-v1": old}))
     monkeypatch.setattr(learning, "train_once", lambda task, seed, changes: {OURS: score_of(-150.0, seed)})
     assert main(["bench", "learning", "--environments", "Pendulum-v1", "--output", str(tmp_path)]) == 0
@@ -130,7 +134,7 @@ def test_other_environments_in_an_old_record_stay(tmp_path, monkeypatch, capsys)
     assert records["Acrobot-v1"] == old
     written = table_of(records)
     assert written.index("| Acrobot-v1 | replay_tutorial | 1 | -80.0") < written.index("| Pendulum-v1 |")
-    assert written.count("kept") == 2
+    assert written.count("met") == 2
     assert "Acrobot-v1: `old` on 2026-01-01, A, 1 cores, B" in written
 
 
@@ -157,8 +161,8 @@ def test_missing_peer_is_named(monkeypatch):
 
 def test_peer_learns_and_is_measured():
     pytest.importorskip("stable_baselines3", reason="needs the extra `peers`")
-    scores = learning_peer.train_once("CartPole-v1", seed=0, bar=9.0, steps=2_000)
+    scores = learning_peer.train_once("CartPole-v1", seed=0, target=9.0, steps=2_000)
     assert set(scores) == {learning_peer.LAST, learning_peer.BEST}
     for score in scores.values():
         assert 8.0 <= score.mean <= 500.0
-        assert 0.0 < score.seconds_to_bar <= score.seconds
+        assert 0.0 < score.seconds_to_target <= score.seconds

@@ -1,4 +1,4 @@
-"""The buffers are still as fast beside cpprb as the measurements say: a third of it, so that noise does not matter."""
+"""The buffers are as fast beside cpprb as the measurements say: a third of it, because of noise."""
 
 import re
 
@@ -6,8 +6,8 @@ import pytest
 from places import ROOT
 
 from replay_tutorial.bench.method import timing
-from replay_tutorial.bench.one_process import buffers
-from replay_tutorial.bench.peers import lineup as peers
+from replay_tutorial.bench.one_process import operations
+from replay_tutorial.bench.peers.peer import OURS, Library
 
 HEAD = "times faster than cpprb"
 OPERATIONS = [
@@ -42,17 +42,17 @@ def both():
     cpprb = pytest.importorskip("cpprb", reason="measured beside cpprb, which is not installed")
     import replay_tutorial
 
-    modules = {peers.OURS: replay_tutorial, "cpprb": cpprb}
-    return [peers.Library(name, module, CAPACITY) for name, module in modules.items()]
+    modules = {OURS: replay_tutorial, "cpprb": cpprb}
+    return [Library(name, module, CAPACITY) for name, module in modules.items()]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_third_of_the_documented_ratio_is_reached(operation, both):
     least = documented_ratios()[operation] / 3
-    case = next(case for case in buffers.all_cases() if case.operation == operation)
-    works = {peer.name: case.prepare(peer) for peer in both}
+    case = next(case for case in operations.all_cases() if case.operation == operation)
+    workloads = {peer.name: case.prepare(peer) for peer in both}
     ratios = []
     while len(ratios) < TRIES and max(ratios, default=0.0) < least:
-        row = buffers.row_of(operation, timing.measure(works, rounds=11))
+        row = operations.row_of(operation, timing.measure(workloads, rounds=11))
         ratios.append(row.ratios["cpprb"].median)
     assert max(ratios) >= least, f"{ratios} times faster than cpprb; documented is {3 * least:.2f}"

@@ -11,8 +11,8 @@ import pytest
 from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
 from replay_tutorial.bench.training import throughput
-from replay_tutorial.bench.training.parts import Clocks, SoloActor, SoloLearner, profile
-from replay_tutorial.bench.training.throughput import Round, record_of, settings_of, table_of
+from replay_tutorial.bench.training.part_times import Clocks, SoloActor, SoloLearner, profile
+from replay_tutorial.bench.training.throughput import Round, body_of, lines_of, settings_of
 
 SMALL = replace(
     preset("CartPole-v1"), capacity=2_000, hidden_sizes=(16,), publish_interval=2, record_interval=2
@@ -51,10 +51,10 @@ def test_actor_and_learner_alone_wait_for_nobody():
     steps, seconds = actor.play(0.3)
     assert seconds < 1.0
     # Ends of windows are held back, and an episode's end gives them free: about as many rows as steps.
-    assert 0.8 * steps <= actor.common.steps <= steps
+    assert 0.8 * steps <= actor.context.pace.steps <= steps
     updates, seconds = learner.learn(0.3)
     assert seconds < 1.0
-    assert updates == learner.common.updates > 5
+    assert updates == learner.context.pace.updates > 5
 
 
 def test_shares_are_taken_inside_their_rounds():
@@ -62,7 +62,7 @@ def test_shares_are_taken_inside_their_rounds():
         Round(raw_steps=100.0, solo_updates=10.0, runs={"wide open": (50.0, 9.0)}),
         Round(raw_steps=1_000.0, solo_updates=100.0, runs={"wide open": (500.0, 90.0)}),
     ]
-    run = record_of(SMALL, [], rounds, {})["runs"]["wide open"]
+    run = body_of(SMALL, rounds, {})["runs"]["wide open"]
     assert run["share_of_raw_steps"].median == run["share_of_raw_steps"].upper == 0.5
     assert run["share_of_solo_updates"].lower == pytest.approx(0.9)
     assert run["steps"].median == 275.0
@@ -87,8 +87,8 @@ def test_real_runs_are_measured_recorded_and_drawn(tmp_path, monkeypatch, capsys
     assert 1.0 < record["runs"]["the preset's ratio"]["samples_per_insert"]["median"] < 16.0
     assert "</svg>" in chart.read_text()
     assert "| the preset's ratio | 1 |" in page.read_text()
-    assert "µs of one step: pull weights" in capsys.readouterr().out
-    assert table_of(record_of(SMALL, [], [Round(1, 1, {})], {}), 1, 1.0)
+    assert "µs of one step: pull parameters" in capsys.readouterr().out
+    assert len(lines_of(body_of(SMALL, [Round(1, 1, {})], {}))) == 4
 
 
 def test_runs_of_both_settings_never_end_by_themselves():

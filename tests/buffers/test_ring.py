@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainBuffer, assert_rows_among, assert_same_columns
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.bench.method.fresh import resident_memory
+from replay_tutorial.bench.method.system_memory import resident_memory
 from replay_tutorial.buffers.ring import below
 
 ENV_DICT: dict[str, dict[str, Any]] = {

@@ -14,8 +14,8 @@ from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer
 
 from replay_tutorial.bench.many_processes import storm
 from replay_tutorial.bench.many_processes.checked_rows import CheckedRows, Faults
-from replay_tutorial.bench.many_processes.crash import memory_left, memory_names
-from replay_tutorial.bench.many_processes.storm import WatchedBuffer, survive, write_for_ever
+from replay_tutorial.bench.many_processes.storm import WatchedBuffer, survive, write_forever
+from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 from replay_tutorial.shared.protocol import HELD
 
 pytestmark = pytest.mark.skipif(
@@ -130,7 +130,7 @@ def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
     rows, capacity = CheckedRows(row_bytes=256 * 1024), 7
     buffer = WatchedBuffer(capacity, rows.env_dict)
     buffer.add(**rows.make(1, 0, capacity), priorities=np.ones(capacity))
-    with killed_at_the_end(write_for_ever, buffer, rows, 2, 5) as writer:
+    with killed_at_the_end(write_forever, buffer, rows, 2, 5) as writer:
 
         def stopped_inside():
             os.kill(writer.pid, signal.SIGSTOP)

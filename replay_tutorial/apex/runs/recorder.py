@@ -22,7 +22,7 @@ from torch.utils.tensorboard.writer import SummaryWriter
 
 from replay_tutorial.apex import messages
 from replay_tutorial.apex.messages import Message
-from replay_tutorial.apex.runs.run_folder import replace_file
+from replay_tutorial.buffers.whole_file import replace_file
 
 # Columns of progress.csv → their names in TensorBoard.
 COLUMNS = {

@@ -16,15 +16,9 @@ one. A policy is loaded without pickle, so that a stranger's file can't run code
 """
 
 import dataclasses
-import hashlib
 import io
 import json
-import os
-import platform
-import sys
 import time
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +29,8 @@ from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.runs.run_provenance import provenance_of_run
+from replay_tutorial.buffers.whole_file import replace_file
 
 
 class RunFolder:
@@ -60,7 +56,7 @@ class RunFolder:
             path = config.runs / f"{name}-{attempt}"
         path.mkdir(parents=True)
         folder = cls(path)
-        folder.write_json("config.json", {"config": as_json(config), **provenance()})
+        folder.write_json("config.json", {"config": as_json(config), **provenance_of_run()})
         return folder
 
     @classmethod
@@ -87,7 +83,7 @@ class RunFolder:
         """Write the settings that the run goes on with into `config.json`, and the step and versions beside them."""
         contents = json.loads((self.path / "config.json").read_text())
         contents["config"] = as_json(config)
-        contents.setdefault("resumed", []).append({"step": step, **provenance()})
+        contents.setdefault("resumed", []).append({"step": step, **provenance_of_run()})
         self.write_json("config.json", contents)
 
     def save_policy(self, candidate: Candidate) -> Path:
@@ -148,13 +144,6 @@ class RunFolder:
         return path
 
 
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then put it in its place in one step."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    write(unfinished)
-    os.replace(unfinished, path)
-
-
 def write_tensors(path: Path, contents: dict[str, Any]) -> None:
     """Write what `torch.load` reads.
 
@@ -169,34 +158,3 @@ def write_tensors(path: Path, contents: dict[str, Any]) -> None:
 def as_json(config: Config) -> dict[str, Any]:
     """Return settings as JSON knows them."""
     return {**dataclasses.asdict(config), "runs": str(config.runs)}
-
-
-def provenance() -> dict[str, Any]:
-    """Return where a run comes from: what was called, when, on what machine, by which versions of what."""
-    return {
-        "command": sys.argv,
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "machine": {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()},
-        "versions": versions(),
-        "sources": digest_of_sources(),
-    }
-
-
-def digest_of_sources() -> str:
-    """Return a digest of the package's own files: runs of the same sources have the same one, with or without git."""
-    root = Path(__file__).resolve().parents[2]
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of everything that decides what a run learns."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
-    for package in ("replay_tutorial", "numpy", "numba", "torch", "gymnasium"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:  # run from a folder of sources, without being installed
-            found[package] = "not installed"
-    return found

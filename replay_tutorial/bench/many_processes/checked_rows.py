@@ -1,8 +1,8 @@
-"""Rows that give a fault away: what is in them follows from who wrote them and as which.
+"""Rows that show a fault: what is in them follows from their writer and their number.
 
-A writer's row n holds its number n, counted from 1, so a row that nobody wrote has number 0. Its obs is a stretch of
-one long table, found from writer and number, so that a row of any length is quickly made and quickly checked; a row
-that was torn, half old and half new, is not that stretch.
+A writer's row n holds its number n, counted from 1, so a row that nobody wrote has number 0. Its obs is a
+stretch of one long table, found from writer and number, so that a row of any length is quickly made and
+quickly checked; a row that was torn, half old and half new, is not that stretch.
 
 Left out: faults that swap two whole rows of one writer; the buffers' own tests look for those.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 HEAD_BYTES = 24  # writer, number and checksum
-TABLE_LENGTH = 997  # a prime: rows that replace each other never hold the same stretch
+TABLE_LENGTH = 997  # a prime, so that rows that replace each other never hold the same stretch
 
 
 class Faults(NamedTuple):
@@ -40,12 +40,12 @@ class CheckedRows:
         """
         self.width = (row_bytes - HEAD_BYTES) // 4
         table = (np.arange(TABLE_LENGTH + self.width) % TABLE_LENGTH + 1).astype(np.float32)
-        # float32[TABLE_LENGTH + 1, width]: row k is the stretch that begins at k; the stretches share their memory
+        # float32[TABLE_LENGTH + 1, width]: row k is the stretch that begins at k; the stretches share memory
         self._stretches = np.lib.stride_tricks.sliding_window_view(table, self.width)
 
     @property
     def env_dict(self) -> dict[str, Any]:
-        """The fields of a row, new on every call: cpprb writes into what it is given."""
+        """The fields of a row, new on every call, because cpprb writes into its argument."""
         return {
             "obs": {"shape": self.width},
             "writer": {"shape": 1, "dtype": np.int64},

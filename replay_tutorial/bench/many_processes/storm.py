@@ -1,8 +1,9 @@
 """A storm: writers are killed and stopped at random moments, and the sampler looks at every row that it gets.
 
-One process samples, checks and updates as fast as it can, and between its samples kills a writer (SIGKILL) and
-starts another, or stops one (SIGSTOP) and lets it go on once the others have lapped it. Before, and again after, its
-speed is taken. The whole storm runs in a process group of its own, so that a buffer that hangs can be ended.
+One process samples, checks and updates as fast as it can, and between its samples kills a writer (SIGKILL)
+and starts another, or stops one (SIGSTOP) and lets it go on once the others have lapped it. Its speed is
+measured before and after. The whole storm runs in a process group of its own, so that a buffer that hangs
+can be ended.
 
 Left out: Windows, where processes can neither be forked nor stopped.
 """
@@ -13,7 +14,6 @@ import os
 import random
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.bench.many_processes.checked_rows import CheckedRows
+from replay_tutorial.bench.many_processes.process_group import end_group, lead_group
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.processes import BIRTH_SHIFT
 from replay_tutorial.shared.protocol import HELD, OWNER_COUNT, OWNER_SHIFT
 
-WRITERS, MOST_STOPPED = 4, 2
+WRITERS, MAX_STOPPED = 4, 2
 BATCH = 64
-LONGEST_CHUNK = 20  # rows
+MAX_CHUNK = 20  # rows
 SPEED_SECONDS, SPEED_ROUNDS = 0.25, 7
 
 MakeBuffer = Callable[[int, dict[str, Any]], Any]
@@ -43,7 +44,7 @@ class WatchedBuffer(MPPrioritizedReplayBuffer):
         return int((self._ring.stamps & HELD).sum())
 
     def holds(self, process: int | None) -> bool:
-        """Tell whether a process, dead or alive, holds a slot."""
+        """Return whether a process, dead or alive, holds a slot."""
         stamps, owners = self._ring.stamps, self._block["owners"]
         holders = stamps[stamps & HELD != 0] >> OWNER_SHIFT & (OWNER_COUNT - 1)
         return bool((owners[holders] & ((1 << BIRTH_SHIFT) - 1) == process).any())
@@ -59,11 +60,11 @@ class Outcome:
     kills_inside: int | None = None  # of writers that were copying a row just then
     stops: int = 0
     samples: int = 0
-    rejected: int | None = None  # rows drawn again; None where the library does not tell
+    rejected: int | None = None  # rows drawn again; None where the library does not count them
     torn: int = 0
     never_written: int = 0
     worst_sample: float = 0.0
-    speed_before: list[float] = field(default_factory=list[float])  # samples a second, round by round
+    speed_before: list[float] = field(default_factory=list[float])  # samples per second, round by round
     speed_after: list[float] = field(default_factory=list[float])
     held_after_lap: int | None = None
     hung: bool = False
@@ -83,11 +84,11 @@ class Outcome:
         return not (faults or self.hung or self.error)
 
 
-def write_for_ever(buffer: Any, rows: CheckedRows, writer: int, longest: int) -> None:
-    """Add chunks of random length, until the end comes from outside."""
+def write_forever(buffer: Any, rows: CheckedRows, writer: int, max_rows: int) -> None:
+    """Add chunks of random length, until the process is killed."""
     rng, first = random.Random(writer), 0
     while True:
-        count = rng.randint(1, longest)
+        count = rng.randint(1, max_rows)
         buffer.add(**rows.make(writer, first, count), priorities=np.ones(count))
         first += count
 
@@ -96,19 +97,20 @@ class Storm:
     """One buffer, its writers, and the sampler that is this process."""
 
     def __init__(self, buffer: Any, rows: CheckedRows, outcome: Outcome, seed: int) -> None:
-        """Begin with a buffer that has rows, and no writers."""
+        """Begin with a buffer that has rows, and without writers."""
         self.buffer, self.rows, self.outcome = buffer, rows, outcome
         self.rng = random.Random(seed)
         self.context = multiprocessing.get_context("fork")
         self.writers: list[BaseProcess] = []
-        self.stopped: list[tuple[BaseProcess, int]] = []  # and the index that was next when it was stopped
-        self.born = 0
+        # with the index that was next when it was stopped
+        self.stopped: list[tuple[BaseProcess, int]] = []
+        self.started = 0
 
     def start_writer(self) -> None:
         """Start one more writer."""
-        self.born += 1
-        arguments = (self.buffer, self.rows, self.born, min(LONGEST_CHUNK, self.outcome.capacity))
-        process = self.context.Process(target=write_for_ever, args=arguments, daemon=True)
+        self.started += 1
+        arguments = (self.buffer, self.rows, self.started, min(MAX_CHUNK, self.outcome.capacity))
+        process = self.context.Process(target=write_forever, args=arguments, daemon=True)
         process.start()
         self.writers.append(process)
 
@@ -135,7 +137,7 @@ class Storm:
             if isinstance(self.buffer, WatchedBuffer):
                 self.outcome.kills_inside = (self.outcome.kills_inside or 0) + self.buffer.holds(process.pid)
             self.start_writer()
-        elif chance < 0.75 and len(self.stopped) < MOST_STOPPED:
+        elif chance < 0.75 and len(self.stopped) < MAX_STOPPED:
             process = self.rng.choice(self.writers)
             if process.pid is not None and all(other is not process for other, _ in self.stopped):
                 os.kill(process.pid, signal.SIGSTOP)
@@ -145,30 +147,30 @@ class Storm:
             self.let_go_on(self.outcome.capacity)
 
     def let_go_on(self, rows_since: int) -> None:
-        """Continue the writers since whose stop at least so many rows have been added."""
+        """Continue the writers since whose stop at least this many rows have been added."""
         for process, index in list(self.stopped):
             if self.next_index() - index >= rows_since and process.pid is not None:
                 self.stopped.remove((process, index))
                 os.kill(process.pid, signal.SIGCONT)
 
     def next_index(self) -> int:
-        """The index that the next row will get; cpprb tells only its slot, and so nothing about laps."""
+        """Return the index of the next row; cpprb knows only its slot, which says nothing about laps."""
         known = isinstance(self.buffer, WatchedBuffer)
         return self.buffer.get_next_index() if known else time.monotonic_ns()
 
     def speed(self) -> float:
-        """Take the samples a second."""
+        """Measure the samples per second."""
         start, before = time.perf_counter(), self.outcome.samples
         while time.perf_counter() - start < SPEED_SECONDS:
             self.sample()
         return (self.outcome.samples - before) / (time.perf_counter() - start)
 
     def lap(self) -> int | None:
-        """Add two buffers full of rows, alone; tell how many slots are still held then."""
+        """Add two buffers full of rows, alone; return how many slots are still held then."""
         if not isinstance(self.buffer, WatchedBuffer):
             return None
         for chunk in range(2 * self.outcome.capacity):
-            self.buffer.add(**self.rows.make(self.born + 1, chunk, 1))
+            self.buffer.add(**self.rows.make(self.started + 1, chunk, 1))
         return self.buffer.held()
 
     def end_writers(self) -> None:
@@ -179,8 +181,8 @@ class Storm:
         self.writers, self.stopped = [], []
 
 
-def rage(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, news: Any) -> None:
-    """Let a storm rage over a new buffer, in a process group of its own; send the outcome again and again."""
+def run_storm(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, reports: Any) -> None:
+    """Run a storm over a new buffer, in a process group of its own; send the outcome every few samples."""
     lead_group()
     rows = CheckedRows(outcome.row_bytes)
     buffer = make(outcome.capacity, rows.env_dict)
@@ -195,7 +197,7 @@ def rage(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, news: Any) -
         while outcome.kills < kills:
             for _ in range(storm.rng.randrange(1, 4)):
                 storm.sample()
-            news.send((outcome, False))
+            reports.send((outcome, False))
             storm.strike()
         storm.let_go_on(0)
         outcome.speed_after = [storm.speed() for _ in range(SPEED_ROUNDS)]
@@ -206,38 +208,39 @@ def rage(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, news: Any) -
     except (ArithmeticError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
     storm.end_writers()
-    news.send((outcome, True))
+    reports.send((outcome, True))
 
 
 def survive(
     make: MakeBuffer, capacity: int, row_bytes: int, kills: int, *, patience: float, seed: int
 ) -> Outcome:
-    """Run a storm to its end, or until nothing has been heard of it for too long.
+    """Run a storm to its end, or until it has not reported for too long.
 
     Args:
         make: Makes the buffer, from its capacity and its fields.
         capacity: Rows in it.
         row_bytes: The length of a row.
         kills: Writers to kill.
-        patience: Seconds without news after which the buffer is said to hang.
+        patience: Seconds without a report after which the buffer is said to hang.
         seed: Of the storm's random moments.
 
     Returns:
-        What happened; of a storm that hung, until the last news.
+        What happened; of a storm that hung, until its last report.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     outcome = Outcome(capacity, row_bytes)
-    process = context.Process(target=rage, args=(make, outcome, kills, seed, theirs))
+    process = context.Process(target=run_storm, args=(make, outcome, kills, seed, theirs))
     process.start()
-    theirs.close()  # or the pipe's end would never be seen
-    outcome = last_news(ours, outcome, patience)
+    # or the pipe's end would never be seen
+    theirs.close()
+    outcome = last_report(ours, outcome, patience)
     end_group(process)
     return outcome
 
 
-def last_news(ours: multiprocessing.connection.Connection, outcome: Outcome, patience: float) -> Outcome:
-    """Wait for the last outcome, or for silence."""
+def last_report(ours: multiprocessing.connection.Connection, outcome: Outcome, patience: float) -> Outcome:
+    """Wait for the last outcome, or for too long without one."""
     finished = False
     while not finished:
         try:
@@ -246,29 +249,6 @@ def last_news(ours: multiprocessing.connection.Connection, outcome: Outcome, pat
                 break
             outcome, finished = ours.recv()
         except EOFError:
-            outcome.error = "the sampler's process ended without a word"
+            outcome.error = "the sampler's process ended without a report"
             break
     return outcome
-
-
-def lead_group() -> None:
-    """Make this process the leader of a group of its own, which is killed when this process's parent dies."""
-    os.setsid()
-    parent = multiprocessing.parent_process()
-
-    def leave_with_parent() -> None:
-        if parent is not None:
-            multiprocessing.connection.wait([parent.sentinel])
-            os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-
-
-def end_group(process: BaseProcess) -> None:
-    """End a storm's process and all that it started."""
-    try:
-        if process.pid is not None:
-            os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        process.kill()
-    process.join()

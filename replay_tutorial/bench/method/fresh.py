@@ -1,9 +1,8 @@
-"""Fresh processes, and the memory that a process takes.
+"""Fresh processes: what a start costs, in time or memory, shows only where nothing else has been done.
 
-What a program costs at its start, or in memory, can only be seen in a process that has done nothing else. Such a
-process runs a few lines of code and prints one line of JSON.
+Such a process runs a few lines of code and prints one line of JSON.
 
-Left out: Windows in `peak_memory` and `free_memory`, where they know nothing.
+Left out: anything that this process has and a fresh one has not; it gets text, and answers with text.
 """
 
 import json
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).resolve().parents[3]
-UNITS = 1024  # bytes of the kB in which Linux tells memory
 
 
 def run_fresh(
@@ -34,7 +32,7 @@ def run_fresh(
         timeout: Seconds after which it is killed.
 
     Returns:
-        What the last line says.
+        The last line, decoded.
 
     Raises:
         RuntimeError: If it fails or takes too long.
@@ -57,38 +55,6 @@ def run_fresh(
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def resident_memory() -> int:
-    """Bytes of memory that this process has now; where the system doesn't tell, the most that it has had."""
-    return memory_line(Path("/proc/self/status"), "VmRSS:") or peak_memory()
-
-
-def peak_memory() -> int:
-    """Bytes of memory that this process has had at most; 0 where nobody knows."""
-    if peak := memory_line(Path("/proc/self/status"), "VmHWM:"):
-        return peak
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * UNITS
-
-
-def free_memory() -> int | None:
-    """Bytes of memory that could be had now; None where the system doesn't tell."""
-    return memory_line(Path("/proc/meminfo"), "MemAvailable:")
-
-
-def memory_line(path: Path, name: str) -> int | None:
-    """Read one line of a file in which Linux tells memory in kB."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    figures = [int(line.split()[1]) * UNITS for line in lines if line.startswith(name)]
-    return figures[0] if figures else None
-
-
 def add_one(buffer: Any) -> None:
-    """Add one row: what a spawned worker does. It is here because this module imports next to nothing."""
+    """Add one row, as a spawned worker does. It stands here because this module imports next to nothing."""
     buffer.add(obs=[0.0] * 4, rew=1.0)

@@ -1,139 +1,88 @@
-"""What is measured: add, sample and update of buffers in one process.
+"""`python -m replay_tutorial bench buffers`: add, sample and update beside other libraries, in one run.
 
-Each case is one row of the table. A library may put work off until later (cpprb repairs its tree in the next
-`sample`), so what belongs together is also timed together: `sample` with its `update_priorities`, and `add`
-with the `sample` that follows it.
+All peers take turns in every round, and below them stands the machine's ceiling. What is measured,
+`operations` says.
 
-Left out: many processes on one buffer, memory, start-up time.
+Left out: charts; `article` draws some.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-
-from replay_tutorial.bench.method.timing import FloatArray, Spread, Work, measure
-from replay_tutorial.bench.peers.lineup import OURS, Peer, random_rows
-
-BATCH_SIZES = (32, 64, 256, 512)
-CHUNK = 101  # rows of a batched add: the longest of cpprb's own benchmark
-LEARNER_BATCH = 512  # Ape-X's batch
+from replay_tutorial.bench.method.markdown import spread_text, table
+from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.bench.one_process import operations
+from replay_tutorial.bench.one_process.operations import CHUNK, Row
+from replay_tutorial.bench.peers import lineup
+from replay_tutorial.bench.peers.peer import CEILING, FIELDS, OURS
 
 
-@dataclass(frozen=True)
-class Case:
-    """One row of the table: an operation, and how a peer makes a work of it."""
-
-    operation: str
-    prepare: Callable[[Peer], Work | None]  # None: the peer can't do it
-
-
-@dataclass(frozen=True)
-class Row:
-    """What was measured of one operation."""
-
-    operation: str
-    microseconds: dict[str, Spread]  # peer → time of one call
-    ratios: dict[str, Spread]  # peer → its time / our time, taken round by round
+def cells_of(row: Row, names: Sequence[str]) -> list[str]:
+    """Return a row of the table, empty where a peer can't do it; last the ceiling's share of our time."""
+    times = [spread_text(row.microseconds.get(name)) for name in names]
+    ratios = [spread_text(row.ratios.get(name)) for name in others(names)]
+    return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
 
 
-def sample_cases() -> list[Case]:
-    """Uniform `sample`, and prioritized `sample` + `update_priorities`, at each batch size."""
-    uniform = [
-        Case(f"sample {size}, uniform", lambda peer, size=size: peer.sampling(size, prioritized=False))
-        for size in BATCH_SIZES
-    ]
-    prioritized = [
-        Case(f"sample {size} + update {size}, prioritized", lambda peer, size=size: peer.updating(size))
-        for size in BATCH_SIZES
-    ]
-    size = LEARNER_BATCH
-    return [
-        *uniform,
-        Case(f"sample {size}, uniform, each field copied", lambda peer: sampling_copied(peer, size)),
-        *prioritized,
-    ]
+def others(names: Sequence[str]) -> list[str]:
+    """Return the libraries that we are compared with."""
+    return [name for name in names if name not in (OURS, CEILING)]
 
 
-def sampling_copied(peer: Peer, size: int) -> Work | None:
-    """`sample`, with each field in an array of its own: ours are views of rows and are copied once more."""
-    sample: Any = peer.sampling(size, prioritized=False)
-    if peer.name != OURS:
-        return sample
-    return lambda: {name: np.ascontiguousarray(field) for name, field in sample().items()}
+def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
+    """Return the table."""
+    ratios = (f"times faster than {name}" for name in others(names))
+    heads = ["operation", *(f"{name}, µs" for name in names), *ratios, "of the ceiling"]
+    return table(heads, [cells_of(row, names) for row in rows])
 
 
-def add_cases(count: int | None) -> list[Case]:
-    """`add` of one transition (`count` None) or a batch: uniform, then prioritized without and with priorities."""
-    rng = np.random.default_rng(2)
-    rows = random_rows(rng, count)
-    priorities = rng.exponential(size=count or 1).astype(np.float32)
-    add = f"add {count or 1}"
-    return [
-        Case(f"{add}, uniform", lambda peer: peer.adding(rows, prioritized=False)),
-        Case(f"{add}, prioritized", lambda peer: peer.adding(rows, prioritized=True)),
-        Case(
-            f"{add}, prioritized, priorities given",
-            lambda peer: peer.adding(rows, prioritized=True, priorities=priorities),
-        ),
-    ]
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark.
 
-
-def add_then_sample_cases() -> list[Case]:
-    """The batched prioritized `add` and the `sample` after it, in one figure: nothing can be put off."""
-
-    def prepare(add: Case, peer: Peer) -> Work | None:
-        adding, sampling = add.prepare(peer), peer.sampling(LEARNER_BATCH, prioritized=True)
-        if adding is None or sampling is None:
-            return None
-
-        def add_then_sample() -> None:
-            adding()
-            sampling()
-
-        return add_then_sample
-
-    return [
-        Case(
-            add.operation.replace(",", f" + sample {LEARNER_BATCH},", 1),
-            lambda peer, add=add: prepare(add, peer),
-        )
-        for add in add_cases(CHUNK)[1:]
-    ]
-
-
-def all_cases() -> list[Case]:
-    """Every row of the table, in its order."""
-    return [*sample_cases(), *add_cases(None), *add_cases(CHUNK), *add_then_sample_cases()]
-
-
-def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
-    """Sums up the rounds: medians, quartiles, and ratios that were taken inside each round."""
-    return Row(
-        operation,
-        {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()},
-        {name: Spread.of(rounds / seconds[OURS]) for name, rounds in seconds.items() if name != OURS},
-    )
-
-
-def works_of(case: Case, peers: Sequence[Peer]) -> dict[str, Work]:
-    """Let each peer that can make its work of a case."""
-    works = {peer.name: case.prepare(peer) for peer in peers}
-    return {name: work for name, work in works.items() if work is not None}
-
-
-def run(peers: Sequence[Peer], *, rounds: int, slot_seconds: float = 0.005) -> Iterator[Row]:
-    """Measures case after case, every peer in every round.
-
-    Args:
-        peers: who is measured; one of them is named "ours".
-        rounds: slots of each peer in each case.
-        slot_seconds: length of a slot.
-
-    Yields:
-        A row as soon as it is measured.
+    Returns:
+        The exit status: 0, or 1 if the table was not written where it was asked.
     """
-    for case in all_cases():
-        works = works_of(case, peers)
-        yield row_of(case.operation, measure(works, rounds=rounds, slot_seconds=slot_seconds))
+    parser = new_parser(
+        "buffers", "Measure the buffers beside cpprb, in one run, with the machine's ceiling."
+    )
+    parser.add_argument(
+        "--capacity", type=at_least(CHUNK), default=2**20, help="rows in every buffer (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=at_least(1), default=100, help="rounds of every operation (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--peers",
+        nargs="+",
+        choices=[name for name in lineup.PEERS if name != OURS],
+        default=["cpprb"],
+        help="who is measured beside ours (default: cpprb)",
+    )
+    add_outputs(parser, "bench")
+    arguments = parser.parse_args(argv)
+    gathered = lineup.gather(arguments.capacity, names=[OURS, *arguments.peers])
+    rows: list[Row] = []
+    try:
+        for row in operations.run(gathered.peers, rounds=arguments.rounds):
+            print(" · ".join(filter(None, cells_of(row, gathered.names))), flush=True)
+            rows.append(row)
+    finally:
+        gathered.close()
+    layout = f"rows of {' + '.join(map(str, FIELDS.values()))} float32 ({'/'.join(FIELDS)})"
+    skipped = "".join(f" Skipped: {name} ({why})." for name, why in gathered.skipped.items())
+    about = (
+        f"Medians of {arguments.rounds} interleaved rounds, quartiles in brackets; ratios are taken inside "
+        f"each round. Capacity {arguments.capacity:,}, full; {layout}. The ceiling moves the same bytes by "
+        "the barest NumPy call: no drawing, no tree, no checks. Our `sample` shows the fields in place in "
+        f"rows, cpprb's copies each to an array of its own; one row has ours copied, too.{skipped}"
+    )
+    body = {
+        "capacity": arguments.capacity,
+        "rounds": arguments.rounds,
+        "row": layout,
+        "skipped": gathered.skipped,
+        "rows": rows,
+    }
+    provenance = Provenance.of("buffers", argv, gathered.distributions)
+    lines = lines_of(rows, gathered.names)
+    return hand_over(arguments, "buffers", provenance, body, lines, about, mark="bench")

@@ -1,84 +1,82 @@
 """`python -m replay_tutorial bench ceiling`: how far our calls are from what the machine allows.
 
-The bare works are what nobody can do without: take random rows, walk down the tree, set leaves, write a row. They are
-called on prepared arguments, without drawing, checks or weights. Our public calls take turns with them in every
-round, and a share is taken inside a round. What a call needs several of, one after the other, is one work as well:
-alone, each has the caches for itself.
+The bare workloads are what nobody can do without: take random rows, walk down the tree, set leaves, write a
+row. They are called on prepared arguments, without drawing, checks or weights. Our public calls take turns
+with them in every round, and a ratio is taken inside a round. What a call needs several of, one after the
+other, is one workload as well: alone, each has the caches for itself.
 
-Left out: why a share is what it is; a profiler tells that.
+Left out: why a ratio is what it is; ask a profiler.
 """
 
-import argparse
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 import replay_tutorial
+from replay_tutorial.bench.method.markdown import spread_text, table
+from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.record import add_outputs, at_least, hand_over, table
-from replay_tutorial.bench.method.report import spread_text
-from replay_tutorial.bench.method.timing import FloatArray, Spread, Work, measure
-from replay_tutorial.bench.one_process.buffers import CHUNK, LEARNER_BATCH
-from replay_tutorial.bench.peers.lineup import ALPHA, FIELDS, OURS, Ceiling, Library, random_rows
+from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure
+from replay_tutorial.bench.one_process.operations import CHUNK, LEARNER_BATCH
+from replay_tutorial.bench.peers.peer import ALPHA, FIELDS, OURS, Ceiling, Library, random_rows
 from replay_tutorial.buffers.copying import take_rows
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
 
-PROGRAM = "python -m replay_tutorial bench ceiling"
 EPS = 1e-4  # the default of the buffer
-SLOT_SECONDS = 0.05  # long: else the works that are called more often in a slot would find warmer caches
+# Long, or the workloads that are called more often in a slot would find warmer caches.
+SLOT_SECONDS = 0.05
 TAKE_NUMPY, TAKE_KERNEL = f"np.take of {LEARNER_BATCH} rows", f"take_rows of {LEARNER_BATCH} rows"
 DESCENT, SETTING = f"find_leaves of {LEARNER_BATCH} queries", f"set_leaves of {LEARNER_BATCH} masses"
 FIND_TAKE, FIND_TAKE_SET = "find_leaves, take_rows", "find_leaves, take_rows, set_leaves"
-WRITE_ONE, WRITE_CHUNK = "write 1 record", f"write {CHUNK} rows, a slice a field"
+WRITE_ONE, WRITE_CHUNK = "write 1 record", f"write {CHUNK} rows, a slice per field"
 UNIFORM, PAIR = f"sample {LEARNER_BATCH}, uniform", f"sample {LEARNER_BATCH} + update, prioritized"
 
 
 @dataclass(frozen=True)
-class Promise:
-    """At most so many times the time of bare works; without a number, it is only told."""
+class Target:
+    """At most this many times the time of bare workloads; without a number, the ratio is only reported."""
 
     operation: str
     bare: tuple[str, ...]  # their times are added
-    most: float | None = None
+    at_most: float | None = None
 
 
-PROMISES = (
-    Promise(UNIFORM, (TAKE_NUMPY,), 1.5),
-    Promise(UNIFORM, (TAKE_KERNEL,)),
-    Promise(PAIR, (FIND_TAKE,), 2.0),
-    Promise(PAIR, (FIND_TAKE_SET,)),
-    Promise(PAIR, (DESCENT, TAKE_KERNEL)),
-    Promise("add 1, uniform", (WRITE_ONE,), 2.5),
-    Promise("add 1, prioritized", (WRITE_ONE,), 2.5),
-    Promise(f"add {CHUNK}, uniform", (WRITE_CHUNK,)),
-    Promise(f"add {CHUNK}, prioritized", (WRITE_CHUNK,)),
+TARGETS = (
+    Target(UNIFORM, (TAKE_NUMPY,), 1.5),
+    Target(UNIFORM, (TAKE_KERNEL,)),
+    Target(PAIR, (FIND_TAKE,), 2.0),
+    Target(PAIR, (FIND_TAKE_SET,)),
+    Target(PAIR, (DESCENT, TAKE_KERNEL)),
+    Target("add 1, uniform", (WRITE_ONE,), 2.5),
+    Target("add 1, prioritized", (WRITE_ONE,), 2.5),
+    Target(f"add {CHUNK}, uniform", (WRITE_CHUNK,)),
+    Target(f"add {CHUNK}, prioritized", (WRITE_CHUNK,)),
 )
 
 
 @dataclass(frozen=True)
 class Share:
-    """What was measured of one promise."""
+    """What was measured of one target."""
 
-    promise: Promise
-    times: Spread  # our time / the bare works', taken round by round
+    target: Target
+    times: Spread  # our time / the bare workloads', taken round by round
 
     @property
-    def verdict(self) -> str:
-        """Whether the median keeps the promise."""
-        if self.promise.most is None:
+    def met(self) -> str:
+        """Whether the median meets the target."""
+        if self.target.at_most is None:
             return ""
-        return "yes" if self.times.median <= self.promise.most else "no"
+        return "yes" if self.times.median <= self.target.at_most else "no"
 
 
-def our_works(capacity: int) -> dict[str, Work]:
-    """The public calls, on full buffers."""
+def our_workloads(capacity: int) -> dict[str, Workload]:
+    """Return the public calls, on full buffers."""
     ours, rng = Library(OURS, replay_tutorial, capacity), np.random.default_rng(2)
-    # With buffers of their own: else the next sample would take in the rows of a whole slot of adds.
+    # With buffers of its own, or the next sample would put the rows of a whole slot of adds into the tree.
     other = Library(OURS, replay_tutorial, capacity)
     one, chunk = random_rows(rng, None), random_rows(rng, CHUNK)
     return {
@@ -91,19 +89,19 @@ def our_works(capacity: int) -> dict[str, Work]:
     }
 
 
-def bare_works(capacity: int) -> dict[str, Work]:
-    """What nobody can do without, on memory of its own."""
+def bare_workloads(capacity: int) -> dict[str, Workload]:
+    """Return what nobody can do without, on memory of its own."""
     ceiling, rng = Ceiling(capacity), np.random.default_rng(2)
     return {
         TAKE_NUMPY: ceiling.sampling(LEARNER_BATCH, prioritized=False),
-        **kernel_works(capacity, rng),
+        **kernel_workloads(capacity, rng),
         WRITE_ONE: ceiling.adding(random_rows(rng, None), prioritized=False),
         WRITE_CHUNK: ceiling.adding(random_rows(rng, CHUNK), prioritized=False),
     }
 
 
-def kernel_works(capacity: int, rng: np.random.Generator) -> dict[str, Work]:
-    """Our kernels by themselves, and those of a sample and its update one after the other."""
+def kernel_workloads(capacity: int, rng: np.random.Generator) -> dict[str, Workload]:
+    """Return our kernels by themselves, and those of a sample and its update one after the other."""
     rows = np.ones(capacity, Fields({name: {"shape": shape} for name, shape in FIELDS.items()}).dtype)
     words = rows.view(np.uint64).reshape(capacity, -1)  # uint64[capacity, words of a row]
     tree = SumTree(capacity)
@@ -136,69 +134,61 @@ def kernel_works(capacity: int, rng: np.random.Generator) -> dict[str, Work]:
 
 
 def random_masses(rng: np.random.Generator, count: int) -> FloatArray:
-    """Floats as |TD errors| make them."""
+    """Draw masses as |TD errors| make them."""
     return (rng.exponential(size=count) + EPS) ** ALPHA
 
 
 def shares_of(seconds: dict[str, FloatArray]) -> list[Share]:
-    """Compare our calls with the bare works, round by round."""
+    """Compare our calls with the bare workloads, round by round."""
     shares: list[Share] = []
-    for promise in PROMISES:
-        bare = np.sum([seconds[name] for name in promise.bare], axis=0)
-        shares.append(Share(promise, Spread.of(seconds[promise.operation] / bare)))
+    for target in TARGETS:
+        bare = np.sum([seconds[name] for name in target.bare], axis=0)
+        shares.append(Share(target, Spread.of(seconds[target.operation] / bare)))
     return shares
 
 
 def lines_of(times: dict[str, Spread], shares: list[Share]) -> list[str]:
-    """Both tables."""
-    bare = [[name, spread_text(spread)] for name, spread in times.items()]
-    promised = [
+    """Return both tables."""
+    rows = [
         [
-            share.promise.operation,
-            " + ".join(share.promise.bare),
+            share.target.operation,
+            " + ".join(share.target.bare),
             spread_text(share.times),
-            f"{share.promise.most:g}" if share.promise.most else "",
-            share.verdict,
+            f"{share.target.at_most:g}" if share.target.at_most else "",
+            share.met,
         ]
         for share in shares
     ]
-    heads = ["our call", "against", "times", "at most", "kept"]
-    return [*table(["work", "µs"], bare), "", *table(heads, promised, words=2), ""]
+    workloads = table(["workload", "µs"], [[name, spread_text(spread)] for name, spread in times.items()])
+    return [*workloads, "", *table(["our call", "against", "times", "at most", "met"], rows, words=2)]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the benchmark.
+    """Run the benchmark; return the exit status: 0, or 1 if the table was not written.
 
-    Args:
-        argv: What follows `bench ceiling` on the command line.
-
-    Returns:
-        The exit status: 0, or 1 if the table could not be written. A promise that is not kept is only told.
+    A target that is not met is only reported.
     """
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Measure our calls beside the bare kernels.")
+    parser = new_parser("ceiling", "Measure our calls beside the bare kernels.")
     parser.add_argument("--capacity", type=at_least(1), default=2**20, help="rows (default: %(default)s)")
     parser.add_argument("--rounds", type=at_least(1), default=100, help="of each (default: %(default)s)")
     add_outputs(parser, "ceiling")
     arguments = parser.parse_args(argv)
     if arguments.capacity < CHUNK:
         parser.error(f"--capacity {arguments.capacity}: {CHUNK} rows are added at once")
-    seconds = measure(
-        our_works(arguments.capacity) | bare_works(arguments.capacity),
-        rounds=arguments.rounds,
-        slot_seconds=SLOT_SECONDS,
-    )
+    workloads = our_workloads(arguments.capacity) | bare_workloads(arguments.capacity)
+    seconds = measure(workloads, rounds=arguments.rounds, slot_seconds=SLOT_SECONDS)
     times = {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()}
     shares = shares_of(seconds)
-    fields = " + ".join(str(shape) for shape in FIELDS.values())
+    fields = " + ".join(map(str, FIELDS.values()))
     about = (
-        f"Medians of {arguments.rounds} interleaved rounds, quartiles in brackets; ratios are taken inside each "
-        f"round. Capacity {arguments.capacity:,}, full; rows of {fields} float32."
+        f"Medians of {arguments.rounds} interleaved rounds, quartiles in brackets; ratios are taken inside "
+        f"each round. Capacity {arguments.capacity:,}, full; rows of {fields} float32."
     )
-    body: dict[str, Any] = {
+    body = {
         "capacity": arguments.capacity,
         "rounds": arguments.rounds,
-        "microseconds": {name: asdict(spread) for name, spread in times.items()},
-        "shares": [asdict(share) | {"kept": share.verdict} for share in shares],
+        "microseconds": times,
+        "shares": [{**asdict(share), "met": share.met} for share in shares],
     }
-    provenance = Provenance.of(PROGRAM, argv)
-    return hand_over(arguments, "ceiling", provenance, body, [*lines_of(times, shares), about])
+    provenance = Provenance.of("ceiling", argv)
+    return hand_over(arguments, "ceiling", provenance, body, lines_of(times, shares), about)

@@ -1,10 +1,11 @@
 """Who keeps Atari-like transitions, and in which layout: each fills its buffer in a process of its own.
 
-A transition is a stack of four 84 by 84 pictures, the next stack, action, reward and done. Each step brings one new
-picture; an episode has 1,000 steps and begins with its first picture four times. So 7,056 bytes of a transition are new,
-and 56,448 are what it shows.
+A transition is a stack of four 84 by 84 pictures, the next stack, action, reward and done. Each step brings
+one new picture; an episode has 1,000 steps and begins with its first picture four times. So 7,056 bytes of
+a transition are new, and 56,448 are what it shows.
 
-Left out: what else a library has running (TensorFlow, JAX): only what grows while the buffer is made and filled counts.
+Left out: what else a library has running (TensorFlow, JAX): only what grows while the buffer is made and
+filled counts.
 """
 
 import importlib
@@ -18,16 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.method.fresh import peak_memory, resident_memory
+from replay_tutorial.bench.method.system_memory import peak_memory, resident_memory
 
 SIDE, STACK, EPISODE = 84, 4, 1000
 PICTURE = SIDE * SIDE  # bytes
 POOL = 64
-Add = Callable[
-    [npt.NDArray[np.uint8], npt.NDArray[np.uint8], bool], object
-]  # obs, next_obs, whether the episode ends
-
-SHAPE_LAST, SHAPE_FIRST = (SIDE, SIDE, STACK), (STACK, SIDE, SIDE)
+STACKED = (SIDE, SIDE, STACK)
+Picture = npt.NDArray[np.uint8]
+Add = Callable[[Picture, Picture, bool], object]  # obs, next_obs, whether the episode ends
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ class Layout:
     name: str
     package: str
     make: Callable[[int], Add]
-    pictures: int  # kept of a transition, roughly: what is needed to tell whether it fits
+    pictures: int  # kept of a transition, roughly: to see whether it fits
     last_axis: bool = True  # whether pictures are stacked along the last axis
 
 
 def cpprb_like(package: str, kind: str, size: int, **layout: Any) -> Add:
-    """A buffer with cpprb's calls: ours and cpprb."""
+    """Make a buffer with cpprb's calls: ours or cpprb's."""
     env_dict: dict[str, dict[str, Any]] = {
-        "obs": {"shape": SHAPE_LAST, "dtype": np.uint8},
+        "obs": {"shape": STACKED, "dtype": np.uint8},
         "act": {"shape": 1, "dtype": np.int64},
         "rew": {"shape": 1},
         "done": {"shape": 1},
@@ -54,7 +53,7 @@ def cpprb_like(package: str, kind: str, size: int, **layout: Any) -> Add:
         env_dict["next_obs"] = dict(env_dict["obs"])
     buffer = getattr(importlib.import_module(package), kind)(size, env_dict, **layout)
 
-    def add(obs: npt.NDArray[np.uint8], next_obs: npt.NDArray[np.uint8], done: bool) -> None:
+    def add(obs: Picture, next_obs: Picture, done: bool) -> None:
         buffer.add(obs=obs, act=1, rew=0.5, next_obs=next_obs, done=done)
         if done:
             buffer.on_episode_end()
@@ -63,26 +62,26 @@ def cpprb_like(package: str, kind: str, size: int, **layout: Any) -> Add:
 
 
 def stable_baselines3(size: int, optimized: bool) -> Add:
-    """Stable-Baselines3, plainly or with `optimize_memory_usage`, which keeps next_obs as the obs that follows."""
+    """Make Stable-Baselines3's; optimized, it keeps next_obs as the obs of the next row."""
     kind = importlib.import_module("stable_baselines3.common.buffers").ReplayBuffer
     spaces = importlib.import_module("gymnasium.spaces")
-    observations = spaces.Box(0, 255, SHAPE_LAST, np.uint8)
+    observations = spaces.Box(0, 255, STACKED, np.uint8)
     more = {"optimize_memory_usage": True, "handle_timeout_termination": False} if optimized else {}
     buffer = kind(size, observations, spaces.Discrete(4), device="cpu", **more)
     act, rew = np.ones((1, 1), np.int64), np.full(1, 0.5, np.float32)
 
-    def add(obs: npt.NDArray[np.uint8], next_obs: npt.NDArray[np.uint8], done: bool) -> None:
+    def add(obs: Picture, next_obs: Picture, done: bool) -> None:
         buffer.add(obs[np.newaxis], next_obs[np.newaxis], act, rew, np.array([done]), [{}])
 
     return add
 
 
 def tianshou(size: int, **layout: Any) -> Add:
-    """Tianshou, plainly or with its options for pictures."""
+    """Make tianshou's, plainly or with its options for pictures."""
     data = importlib.import_module("tianshou.data")
     buffer = data.ReplayBuffer(size, **layout)
 
-    def add(obs: npt.NDArray[np.uint8], next_obs: npt.NDArray[np.uint8], done: bool) -> None:
+    def add(obs: Picture, next_obs: Picture, done: bool) -> None:
         row = {"obs": obs, "act": 1, "rew": 0.5, "terminated": done, "truncated": False, "obs_next": next_obs}
         buffer.add(data.Batch(**row, info={}))
 
@@ -90,12 +89,12 @@ def tianshou(size: int, **layout: Any) -> Add:
 
 
 def torchrl(size: int) -> Add:
-    """TorchRL's buffer of tensors in memory."""
+    """Make TorchRL's buffer of tensors in memory."""
     data, tensordict = importlib.import_module("torchrl.data"), importlib.import_module("tensordict")
     torch = importlib.import_module("torch")
     buffer = data.TensorDictReplayBuffer(storage=data.LazyTensorStorage(size))
 
-    def add(obs: npt.NDArray[np.uint8], next_obs: npt.NDArray[np.uint8], done: bool) -> None:
+    def add(obs: Picture, next_obs: Picture, done: bool) -> None:
         row = {"obs": torch.from_numpy(obs), "next_obs": torch.from_numpy(next_obs), "act": 1, "rew": 0.5}
         buffer.add(tensordict.TensorDict({**row, "done": done}))
 
@@ -103,19 +102,19 @@ def torchrl(size: int) -> Add:
 
 
 def plain_deque(size: int) -> Add:
-    """A deque of tuples, which share an observation's memory with the row before."""
+    """Make a deque of tuples, which share an observation's memory with the row before."""
     rows = deque[tuple[Any, ...]](maxlen=size)
     return lambda obs, next_obs, done: rows.append((obs, 1, 0.5, next_obs, done))
 
 
 def ours(name: str, pictures: int, kind: str = "ReplayBuffer", **layout: Any) -> Layout:
-    """One of our layouts."""
+    """Return one of our layouts."""
     package = "replay_tutorial"
     return Layout("ours", name, package, lambda size: cpprb_like(package, kind, size, **layout), pictures)
 
 
 def cpprb(name: str, pictures: int, **layout: Any) -> Layout:
-    """One of cpprb's layouts."""
+    """Return one of cpprb's layouts."""
     return Layout(
         "cpprb", name, "cpprb", lambda size: cpprb_like("cpprb", "ReplayBuffer", size, **layout), pictures
     )
@@ -156,22 +155,20 @@ LAYOUTS = (
 )
 
 
-def make_pool() -> npt.NDArray[np.uint8]:
+def make_pool() -> Picture:
     """Make what pictures are made of: uint8[POOL, SIDE, SIDE]."""
     return np.random.default_rng(0).integers(0, 256, (POOL, SIDE, SIDE), dtype=np.uint8)
 
 
-def picture(pool: npt.NDArray[np.uint8], number: int) -> npt.NDArray[np.uint8]:
-    """Make a picture that was never shown before: else a buffer could find it among those that it has."""
+def picture(pool: Picture, number: int) -> Picture:
+    """Make a picture that was never shown before, or a buffer could find it among those that it has."""
     new = pool[number % POOL].copy()
     new.reshape(-1)[:8] = np.array([number]).view(np.uint8)
     return new
 
 
-def stacks(
-    pool: npt.NDArray[np.uint8], rows: int, last_axis: bool
-) -> Iterator[tuple[npt.NDArray[np.uint8], bool]]:
-    """Give the stack after each of so many steps, preceded by that at the beginning of each episode.
+def stacks(pool: Picture, rows: int, last_axis: bool) -> Iterator[tuple[Picture, bool]]:
+    """Yield the stack after each of `rows` steps, preceded by that at the beginning of each episode.
 
     Args:
         pool: What pictures are made of, in turn.
@@ -182,7 +179,7 @@ def stacks(
         The stack, and whether an episode begins with it.
     """
     axis = -1 if last_axis else 0
-    numbers, shown = itertools.count(), deque[npt.NDArray[np.uint8]](maxlen=STACK)
+    numbers, shown = itertools.count(), deque[Picture](maxlen=STACK)
     for step in range(rows):
         if step % EPISODE == 0:
             shown.extend([picture(pool, next(numbers))] * STACK)
@@ -204,7 +201,7 @@ def fill(number: int, rows: int) -> None:
     print(json.dumps({"growth": resident_memory() - before, "peak": peak_memory()}, allow_nan=False))
 
 
-def add_rows(add: Add, pool: npt.NDArray[np.uint8], rows: int, last_axis: bool) -> None:
+def add_rows(add: Add, pool: Picture, rows: int, last_axis: bool) -> None:
     """Add transitions, one at a time."""
     obs, added = np.zeros(0, np.uint8), 0
     for stack, begins in stacks(pool, rows, last_axis):

@@ -1,49 +1,44 @@
-"""`python -m replay_tutorial bench scale`: what a call costs against the buffer's capacity, and against the batch.
+"""`python -m replay_tutorial bench scale`: what a call costs against capacity, and against the batch.
 
-All capacities take turns in every round. A bigger buffer misses the processor's caches more often, which no algorithm
-can help; how much that costs is measured too, by bare random reads from as many bytes as the buffer takes. A call grows
-worse than logarithmically if, over the upper half of the capacities, the exponent p of its time ~ capacity ** p is
-beyond that of log2(capacity) and that of the bare reads together, by more than TOLERANCE. (A linear part that counts
-brings p towards 1, one of the square root towards 0.5.) Against the batch, a time may grow linearly.
+All capacities take turns in every round. A bigger buffer misses the processor's caches more often, which no
+algorithm can help; how much that costs is measured too, by bare random reads from as many bytes as the
+buffer takes. A call grows worse than logarithmically if, over the upper half of the capacities, the
+exponent p of its time ~ capacity ** p is beyond that of log2(capacity) and that of the bare reads together,
+by more than TOLERANCE. (A large linear part moves p towards 1, one of the square root towards 0.5.) Against
+the batch, a time may grow linearly.
 
 Left out: large rows; they only add the same bytes to every capacity.
 """
 
-import argparse
-import importlib
 import itertools
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.bench.method.fresh import free_memory
+from replay_tutorial.bench.method.markdown import figure, spread_text, table
+from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.record import add_outputs, at_least, hand_over, new_file, table
-from replay_tutorial.bench.method.report import figure, spread_text
-from replay_tutorial.bench.method.timing import FloatArray, Spread, Work, measure
+from replay_tutorial.bench.method.system_memory import free_memory
+from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure
 from replay_tutorial.buffers.jit import Integers
 
-PROGRAM = "python -m replay_tutorial bench scale"
 BATCH = 64
 BATCH_SIZES = tuple(2**power for power in range(3, 13))
 BATCH_CAPACITY = 2**20
-LEAST, MOST = 10, 24  # powers of two
-# A row of 8 bytes twice, the trees over 8-byte masses, and a row of two frame numbers with its frame; below, as many
-# bytes again for the bare reads, and as all capacities are there at once, the smaller ones together take as much as
-# the greatest.
-BYTES_A_ROW = 8 + 8 + 20 + 24
+MIN_POWER, MAX_POWER = 10, 24  # of two
+# A row of 8 bytes twice, the trees over 8-byte masses, and a row of two frame numbers with its frame. The
+# bare reads take as many bytes again, and the smaller capacities, all there at once, as many as the largest.
+BYTES_PER_ROW = 8 + 8 + 20 + 24
 TOLERANCE = 0.1
 FILL_CHUNK = 2**16
-READS, ADD, FRAMES, UNIFORM, PAIR = (
-    f"{BATCH} bare random reads",
-    f"add 1 + sample {BATCH}, prioritized",
-    "add 1, next_of",
-    f"sample {BATCH}, uniform",
-    f"sample {BATCH} + update {BATCH}, prioritized",
-)
+READS = f"{BATCH} bare random reads"
+ADD = f"add 1 + sample {BATCH}, prioritized"
+FRAMES = "add 1, next_of"
+UNIFORM = f"sample {BATCH}, uniform"
+PAIR = f"sample {BATCH} + update {BATCH}, prioritized"
 
 
 class Buffers:
@@ -62,17 +57,14 @@ class Buffers:
             self.frames.add(obs=rows, next_obs=np.roll(rows, -1, axis=0))
             self.uniform.add(obs=rows)
             self.prioritized.add(obs=rows, priorities=rng.exponential(size=len(rows)))
-            self.prioritized.sample(1)  # or the tree would take all of them in at once, with much memory
+            # or the tree would take all of them in at once, with much memory
+            self.prioritized.sample(1)
 
-    def works(self, batch_size: int) -> dict[str, Work]:
-        """The calls to time."""
+    def workloads(self, batch_size: int) -> dict[str, Workload]:
+        """Return the calls to time."""
         rng = np.random.default_rng(1)
-        frames, uniform, prioritized, row = (
-            self.frames,
-            self.uniform,
-            self.prioritized,
-            np.ones(2, np.float32),
-        )
+        frames, uniform, prioritized = self.frames, self.uniform, self.prioritized
+        row = np.ones(2, np.float32)
         many = rng.random((4096, 2), dtype=np.float32)
         steps = itertools.cycle(list(zip(many, np.roll(many, -1, axis=0), strict=True)))
         priorities = itertools.cycle(list(rng.exponential(size=(256, batch_size)).astype(np.float32)))
@@ -86,7 +78,8 @@ class Buffers:
             frames.add(obs=obs, next_obs=next_obs)
 
         def add_and_sample() -> None:
-            prioritized.add(obs=row)  # the tree takes the row in when it is next drawn from
+            # the tree takes the row in when it is next drawn from
+            prioritized.add(obs=row)
             prioritized.sample(batch_size)
 
         return {
@@ -97,9 +90,9 @@ class Buffers:
         }
 
 
-def bare_reads(memory: FloatArray, capacity: int) -> Work:
-    """Random reads from as many bytes as the buffers of a capacity take."""
-    count = capacity * BYTES_A_ROW // memory.itemsize
+def bare_reads(memory: FloatArray, capacity: int) -> Workload:
+    """Return random reads from as many bytes as the buffers of a capacity take."""
+    count = capacity * BYTES_PER_ROW // memory.itemsize
     # More places than one slot reads, so that none is in the cache because it was read just before.
     drawn: list[Integers] = list(np.random.default_rng(0).integers(0, count, (4096, BATCH)))
     part, places = memory[:count], itertools.cycle(drawn)
@@ -112,9 +105,9 @@ class Growth:
 
     operation: str
     microseconds: dict[int, Spread]  # capacity → time of one call
-    a_doubling: float  # µs, fitted: time ~ a + b · log2(capacity)
+    per_doubling: float  # µs, fitted: time ~ a + b · log2(capacity)
     exponent: float  # fitted over the upper half: time ~ capacity ** p
-    allowed: float | None  # the greatest p that is at most logarithmic; None of the bare reads themselves
+    allowed: float | None  # the largest p that is at most logarithmic; None of the bare reads themselves
 
     @property
     def verdict(self) -> str:
@@ -135,7 +128,7 @@ def exponent_of(sizes: Sequence[int], times: Sequence[float]) -> float:
 
 
 def growths_of(times: dict[str, dict[int, Spread]]) -> list[Growth]:
-    """Fit, and judge: operation → capacity → time, the bare reads among them."""
+    """Fit how each call grows: operation → capacity → time, the bare reads among them."""
     capacities = list(times[READS])
     upper = capacities[len(capacities) // 2 :]
 
@@ -154,12 +147,13 @@ def growths_of(times: dict[str, dict[int, Spread]]) -> list[Growth]:
 
 def against_capacity(capacities: Sequence[int], rounds: int) -> list[Growth]:
     """Time every call at every capacity, all in every round."""
-    memory = np.ones(capacities[-1] * BYTES_A_ROW // 8)  # ones: what was never written lies in no memory
-    works: dict[str, Work] = {}
+    # Ones, because what was never written lies in no memory.
+    memory = np.ones(capacities[-1] * BYTES_PER_ROW // 8)
+    workloads: dict[str, Workload] = {}
     for capacity in capacities:
-        works |= {f"{name}@{capacity}": work for name, work in Buffers(capacity).works(BATCH).items()}
-        works[f"{READS}@{capacity}"] = bare_reads(memory, capacity)
-    seconds = measure(works, rounds=rounds)
+        workloads |= {f"{name}@{capacity}": work for name, work in Buffers(capacity).workloads(BATCH).items()}
+        workloads[f"{READS}@{capacity}"] = bare_reads(memory, capacity)
+    seconds = measure(workloads, rounds=rounds)
     return growths_of(
         {
             name: {capacity: Spread.of(seconds[f"{name}@{capacity}"] * 1e6) for capacity in capacities}
@@ -172,17 +166,17 @@ def against_batch(capacity: int, rounds: int) -> dict[str, dict[int, Spread]]:
     """Time both samples at every batch size: operation → batch size → µs."""
     buffers = Buffers(capacity)
     names = {UNIFORM: "sample, uniform", PAIR: "sample + update, prioritized"}
-    works = {(names[name], size): buffers.works(size)[name] for name in names for size in BATCH_SIZES}
-    seconds = measure({f"{name}@{size}": work for (name, size), work in works.items()}, rounds=rounds)
+    workloads = {(names[name], size): buffers.workloads(size)[name] for name in names for size in BATCH_SIZES}
+    seconds = measure({f"{name}@{size}": work for (name, size), work in workloads.items()}, rounds=rounds)
     return {
         name: {size: Spread.of(seconds[f"{name}@{size}"] * 1e6) for size in BATCH_SIZES}
         for name in names.values()
     }
 
 
-def capacities_that_fit(most: int) -> list[int]:
-    """The powers of two up to 2 ** most whose buffers fit into the memory that is free, all at once."""
-    capacities, free = [2**power for power in range(LEAST, most + 1)], free_memory()
+def capacities_that_fit(max_power: int) -> list[int]:
+    """Return the powers of two up to 2 ** max_power whose buffers fit into the free memory, all at once."""
+    capacities, free = [2**power for power in range(MIN_POWER, max_power + 1)], free_memory()
     while free is not None and len(capacities) > 1 and memory_needed(capacities[-1]) > 0.8 * free:
         print(
             f"left out: capacity {capacities[-1]:,} needs {memory_needed(capacities[-1]) / 2**20:,.0f} MiB, "
@@ -193,13 +187,13 @@ def capacities_that_fit(most: int) -> list[int]:
     return capacities
 
 
-def memory_needed(greatest: int) -> int:
-    """Bytes of the buffers of all capacities up to the greatest, and of the memory that is read."""
-    return 3 * greatest * BYTES_A_ROW
+def memory_needed(largest: int) -> int:
+    """Return the bytes of the buffers of all capacities up to the largest, and of the memory that is read."""
+    return 3 * largest * BYTES_PER_ROW
 
 
 def lines_of(growths: list[Growth], batches: dict[str, dict[int, Spread]]) -> list[str]:
-    """Both tables: against the capacity, and against the batch."""
+    """Return both tables: against the capacity, and against the batch."""
     capacities = list(growths[0].microseconds)
     heads = ["capacity", *(f"{growth.operation}, µs" for growth in growths)]
     rows = [
@@ -207,7 +201,7 @@ def lines_of(growths: list[Growth], batches: dict[str, dict[int, Spread]]) -> li
         for capacity in capacities
     ]
     rows += [
-        ["µs a doubling", *(f"{growth.a_doubling:.2f}" for growth in growths)],
+        ["µs per doubling", *(f"{growth.per_doubling:.2f}" for growth in growths)],
         ["exponent, upper half", *(f"{growth.exponent:.2f}" for growth in growths)],
         ["at most", *("" if g.allowed is None else f"{g.allowed:.2f}" for g in growths)],
         ["at most logarithmic", *(growth.verdict for growth in growths)],
@@ -220,48 +214,43 @@ def lines_of(growths: list[Growth], batches: dict[str, dict[int, Spread]]) -> li
     ]
     batch_rows.append(["exponent", *(figure(exponent) for exponent in exponents)])
     batch_heads = ["batch", *(f"{name}, µs" for name in batches)]
-    return [*table(heads, rows), "", *table(batch_heads, batch_rows), ""]
+    return [*table(heads, rows), "", *table(batch_heads, batch_rows)]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the benchmark.
-
-    Args:
-        argv: What follows `bench scale` on the command line.
+    """Run the benchmark.
 
     Returns:
-        The exit status: 0, or 1 if a call grows worse than logarithmically, or the table could not be written.
+        The exit status: 0, or 1 if a call grows worse than logarithmically, or the table was not written.
     """
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Measure calls against capacity and batch.")
+    parser = new_parser("scale", "Measure calls against capacity and batch.")
     parser.add_argument(
-        "--most", type=int, choices=range(LEAST, 31), default=MOST, metavar="N",
-        help="the greatest capacity is 2 ** N (default: %(default)s)",
+        "--most", type=int, choices=range(MIN_POWER, 31), default=MAX_POWER, metavar="N",
+        help="the largest capacity is 2 ** N (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--rounds", type=at_least(1), default=40, help="of each (default: %(default)s)")
-    parser.add_argument("--chart", type=new_file, metavar="FILE", help="draw an SVG chart (needs matplotlib)")
+    parser.add_argument(
+        "--chart", type=chart_file, metavar="FILE", help="draw an SVG chart (needs matplotlib)"
+    )
     add_outputs(parser, "scale")
     arguments = parser.parse_args(argv)
-    if arguments.chart is not None:
-        importlib.import_module("matplotlib")  # where it is missing, say so before anything is measured
     capacities = capacities_that_fit(arguments.most)
     growths = against_capacity(capacities, arguments.rounds)
     batch_capacity = min(BATCH_CAPACITY, capacities[-1])
     batches = against_batch(batch_capacity, arguments.rounds)
     good = all(growth.verdict != "no" for growth in growths)
+    megabytes = memory_needed(capacities[-1]) / 2**20
     about = (
-        f"Medians of {arguments.rounds} interleaved rounds, quartiles in brackets; full buffers with rows of 2 float32, "
-        f"all capacities at once in {memory_needed(capacities[-1]) / 2**20:,.0f} MiB; batches at capacity "
-        f"{batch_capacity:,}. {'Nothing' if good else 'SOMETHING'} grows worse than logarithmically in the capacity: "
-        f"exponents may be those of log2(capacity) and of the bare reads together, and {TOLERANCE:g} more."
+        f"Medians of {arguments.rounds} interleaved rounds, quartiles in brackets; full buffers with rows "
+        f"of 2 float32, all capacities at once in {megabytes:,.0f} MiB; batches at capacity "
+        f"{batch_capacity:,}. {'Nothing' if good else 'SOMETHING'} grows worse than logarithmically in the "
+        "capacity: exponents may be those of log2(capacity) and of the bare reads together, and "
+        f"{TOLERANCE:g} more."
     )
-    body = {
-        "capacity": [asdict(growth) for growth in growths],
-        "batch": {
-            name: {n: asdict(spread) for n, spread in times.items()} for name, times in batches.items()
-        },
-    }
-    lines = [*lines_of(growths, batches), about]
-    status = hand_over(arguments, "scale", Provenance.of(PROGRAM, argv), body, lines)
+    body = {"capacity": growths, "batch": batches}
+    status = hand_over(
+        arguments, "scale", Provenance.of("scale", argv), body, lines_of(growths, batches), about
+    )
     if arguments.chart is not None:
         from replay_tutorial.bench.one_process.scale_chart import draw
 

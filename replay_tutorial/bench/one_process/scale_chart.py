@@ -3,16 +3,10 @@
 Left out: the quartiles, which are in the table.
 """
 
-# pyright: reportUnknownMemberType=false
-# (matplotlib's own annotations are incomplete)
-
 from collections.abc import Mapping
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-
+from replay_tutorial.bench.method.charts import new_figure, save
 from replay_tutorial.bench.method.timing import Spread
 
 Times = Mapping[str, Mapping[int, Spread]]  # operation → size → µs
@@ -26,8 +20,7 @@ def draw(of_capacity: Times, of_batch: Times, output: Path) -> Path:
         of_batch: Operation → batch size → µs.
         output: The picture, an SVG file.
     """
-    figure = Figure(figsize=(9.6, 4.0), layout="constrained")
-    FigureCanvasSVG(figure)
+    figure = new_figure(9.6, 4.0)
     for place, (times, label) in enumerate([(of_capacity, "capacity"), (of_batch, "batch")]):
         axes = figure.add_subplot(1, 2, place + 1)
         for name, spreads in times.items():
@@ -38,10 +31,7 @@ def draw(of_capacity: Times, of_batch: Times, output: Path) -> Path:
         else:
             axes.set_ylim(bottom=0)
         axes.set_xlabel(label)
-        axes.set_ylabel("µs a call, median")
+        axes.set_ylabel("µs per call, median")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7)
-    # The same figures give the same file.
-    with mpl.rc_context({"svg.hashsalt": "scale"}):
-        figure.savefig(output, metadata={"Date": None})
-    return output
+    return save(figure, output, "scale")

@@ -1,26 +1,24 @@
-"""`python -m replay_tutorial bench startup`: how long until the package is of use.
+"""`python -m replay_tutorial bench startup`: how long until the package can be used.
 
-Every figure is taken in fresh processes: the import alone, and beside it that of NumPy and Numba, which it needs; from
-the start of the import to the first prioritized sample, with an empty cache of compiled kernels (cold) and with a full
-one (warm); and from the start of a spawned worker to the moment when its first row is in the shared buffer.
+Every figure is taken in fresh processes: the import alone, and beside it that of NumPy and Numba, which it
+needs; from the start of the import to the first prioritized sample, with an empty cache of compiled kernels
+(cold) and with a full one (warm); and from the start of a spawned worker to the moment when its first row
+is in the shared buffer.
 
 Left out: the start of Python itself.
 """
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
 from replay_tutorial.bench.method.fresh import run_fresh
+from replay_tutorial.bench.method.markdown import spread_text, table
+from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.record import add_outputs, at_least, hand_over, table
-from replay_tutorial.bench.method.report import spread_text
 from replay_tutorial.bench.method.timing import Spread
 
-PROGRAM = "python -m replay_tutorial bench startup"
 IMPORT = """
 import sys
 from importlib import import_module
@@ -54,11 +52,8 @@ if __name__ == "__main__":
     print(perf_counter() - start)
     worker.join()
 """
-COLD, WARM, WORKER = (
-    "import to first prioritized sample, cold",
-    "the same, warm",
-    "spawned worker to its first row",
-)
+COLD, WARM = "import to first prioritized sample, cold", "the same, warm"
+WORKER = "spawned worker to its first row"
 
 
 def seconds_of(cache: str) -> dict[str, float]:
@@ -74,15 +69,8 @@ def seconds_of(cache: str) -> dict[str, float]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the benchmark.
-
-    Args:
-        argv: What follows `bench startup` on the command line.
-
-    Returns:
-        The exit status: 0, or 1 if the table could not be written.
-    """
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Measure starts in fresh processes.")
+    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    parser = new_parser("startup", "Measure starts in fresh processes.")
     parser.add_argument(
         "--rounds", type=at_least(1), default=5, help="processes of each kind (default: %(default)s)"
     )
@@ -95,6 +83,5 @@ def main(argv: Sequence[str]) -> int:
     spreads = {name: Spread.of(np.array([each[name] for each in rounds])) for name in rounds[0]}
     lines = table(["start", "s"], [[name, spread_text(spread)] for name, spread in spreads.items()])
     about = f"Medians of {arguments.rounds} fresh processes each, taken in turns, quartiles in brackets."
-    body = {"seconds": {name: asdict(spread) for name, spread in spreads.items()}}
-    provenance = Provenance.of(PROGRAM, argv)
-    return hand_over(arguments, "startup", provenance, body, [*lines, "", about])
+    body = {"seconds": spreads}
+    return hand_over(arguments, "startup", Provenance.of("startup", argv), body, lines, about)

@@ -1,8 +1,8 @@
 """The buffers of learning libraries: Stable-Baselines3, tianshou, TorchRL, flashbax.
 
-Each is called as its own users call it, and gives its own kind of batch: tensors, a `Batch`, a `TensorDict`, arrays of
-JAX. What a library can't do is None here and an empty cell in the table: Stable-Baselines3 and tianshou add one
-transition a call, and Stable-Baselines3 has no priorities.
+Each is called as its own users call it, and returns its own kind of batch: tensors, a `Batch`, a
+`TensorDict`, arrays of JAX. What a library can't do is None here and an empty cell in the table:
+Stable-Baselines3 and tianshou add one transition per call, and Stable-Baselines3 has no priorities.
 
 Left out: graphics processors; all of them stay on the processor, as NumPy's rows do.
 """
@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.method.timing import Work
-from replay_tutorial.bench.peers.lineup import (
+from replay_tutorial.bench.method.timing import Workload
+from replay_tutorial.bench.peers.peer import (
     BETA,
     FIELDS,
     FILL_CHUNK,
-    Float32Array,
+    Peer,
+    Priorities,
     Rows,
     endless_priorities,
     random_rows,
@@ -29,18 +30,18 @@ DONE = 0.01  # share of rows at which an episode ends
 
 
 def batched(rows: Rows) -> Rows:
-    """Give rows a batch axis, also if it is only one."""
+    """Return rows with a batch axis, also if it is only one row."""
     return {name: values.reshape(-1, FIELDS[name]) for name, values in rows.items()}
 
 
 def filling(capacity: int) -> Iterator[Rows]:
-    """Make as many rows as a buffer holds, chunk by chunk."""
+    """Yield as many rows as a buffer holds, chunk by chunk."""
     rng = np.random.default_rng(0)
     for start in range(0, capacity, FILL_CHUNK):
         yield random_rows(rng, min(FILL_CHUNK, capacity - start))
 
 
-class StableBaselines3:
+class StableBaselines3(Peer):
     """`ReplayBuffer` of Stable-Baselines3: uniform only; next_obs is stored beside obs, as here."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
@@ -54,13 +55,12 @@ class StableBaselines3:
         for column in ("observations", "actions", "next_observations", "rewards"):
             values = getattr(self.buffer, column)
             values[:] = np.random.default_rng(0).random(values.shape, dtype=np.float32)
-        # Also zeros are written: pages that nobody wrote to are one and the same page, which is always in the cache.
+        # Zeros are written, too: pages that nobody wrote to are one and the same page, always in the cache.
         self.buffer.dones[:] = np.random.default_rng(1).random(self.buffer.dones.shape) < DONE
         self.buffer.timeouts[:] = 0.0
         self.buffer.full = True
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
-        """Add, as `Peer` says."""
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
         obs, act, next_obs, rew, done = (batched(rows)[field] for field in FIELDS)
         # `extend` adds one after the other; each is a step of one environment, with a batch axis of 1.
         steps = tuple(values[:, np.newaxis] for values in (obs, next_obs, act))
@@ -68,17 +68,12 @@ class StableBaselines3:
         extend = self.buffer.extend
         return None if prioritized else lambda: extend(*steps, rew, done, infos)
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
-        """Sample, as `Peer` says."""
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
         return None if prioritized else lambda: self.buffer.sample(batch_size)
 
-    def updating(self, batch_size: int) -> Work | None:
-        """Sample and update, as `Peer` says."""
-        return None
 
-
-class Tianshou:
-    """`ReplayBuffer` and `PrioritizedReplayBuffer` of tianshou; a new row gets the greatest priority."""
+class Tianshou(Peer):
+    """`ReplayBuffer` and `PrioritizedReplayBuffer` of tianshou; a new row gets the maximum priority."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
         """Make both, and fill them."""
@@ -101,13 +96,12 @@ class Tianshou:
         )
 
     def steps(self, rows: Rows) -> Iterator[dict[str, Any]]:
-        """Give what `Batch` is made of, one transition after the other."""
+        """Yield what `Batch` is made of, one transition after the other."""
         for obs, act, next_obs, rew, done in zip(*(rows[field] for field in FIELDS), strict=True):
             step: dict[str, Any] = {"obs": obs, "act": act, "rew": rew[0], "obs_next": next_obs, "info": {}}
             yield {**step, "terminated": done[0] < DONE, "truncated": False}
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
-        """Add, as `Peer` says."""
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
         buffer, make = self.prioritized if prioritized else self.uniform, self.batch
         steps = list(self.steps(batched(rows)))
 
@@ -117,13 +111,11 @@ class Tianshou:
 
         return add if priorities is None else None
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
-        """Sample, as `Peer` says."""
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
         buffer = self.prioritized if prioritized else self.uniform
         return lambda: buffer.sample(batch_size)
 
-    def updating(self, batch_size: int) -> Work | None:
-        """Sample and update, as `Peer` says."""
+    def updating(self, batch_size: int) -> Workload | None:
         priorities = endless_priorities(np.random.default_rng(1), batch_size)
 
         def sample_and_update() -> None:
@@ -133,7 +125,7 @@ class Tianshou:
         return sample_and_update
 
 
-class TorchRL:
+class TorchRL(Peer):
     """`TensorDictReplayBuffer` of TorchRL over a `LazyTensorStorage`.
 
     Its sum tree is compiled for one version of PyTorch. With another one there is no prioritized buffer, and
@@ -143,7 +135,7 @@ class TorchRL:
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
         """Make both, and fill them."""
         data: Any = importlib.import_module("torchrl.data")
-        logging.getLogger("torchrl").setLevel(logging.WARNING)  # it tells of every storage that it makes
+        logging.getLogger("torchrl").setLevel(logging.WARNING)  # it logs every storage that it makes
         self.name, self.shortcoming = name, ""
         self.tensordict: Any = importlib.import_module("tensordict").TensorDict
         self.uniform = data.TensorDictReplayBuffer(storage=data.LazyTensorStorage(capacity))
@@ -158,8 +150,7 @@ class TorchRL:
                 if buffer is not None:
                     buffer.extend(self.tensordict(rows, batch_size=[len(rows["obs"])]))
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
-        """Add, as `Peer` says."""
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
         buffer = self.prioritized if prioritized else self.uniform
         rows = batched(rows)
         count, make = len(rows["obs"]), self.tensordict
@@ -167,13 +158,11 @@ class TorchRL:
             return None
         return lambda: buffer.extend(make(rows, batch_size=[count]))
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
-        """Sample, as `Peer` says."""
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
         buffer = self.prioritized if prioritized else self.uniform
         return None if buffer is None else lambda: buffer.sample(batch_size)
 
-    def updating(self, batch_size: int) -> Work | None:
-        """Sample and update, as `Peer` says."""
+    def updating(self, batch_size: int) -> Workload | None:
         buffer = self.prioritized
         priorities = endless_priorities(np.random.default_rng(1), batch_size)
 
@@ -185,7 +174,7 @@ class TorchRL:
         return None if buffer is None else sample_and_update
 
 
-class Flashbax:
+class Flashbax(Peer):
     """The item buffers of flashbax, compiled by JAX; every call waits until its result is there."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
@@ -203,7 +192,7 @@ class Flashbax:
             self.jax.block_until_ready(self.states[prioritized])
 
     def buffer(self, batch_size: int, prioritized: bool) -> Any:
-        """Make the functions; the batch's size is built into them, while the state is the same for all sizes."""
+        """Make the functions; they have a batch size built in, while the state is the same for all sizes."""
         if not prioritized:
             return self.module.make_item_buffer(self.capacity, 1, batch_size, add_batches=True)
         return self.module.make_prioritised_item_buffer(
@@ -215,7 +204,7 @@ class Flashbax:
         return self.jax.jit(self.buffer(1, prioritized).add, donate_argnums=0)
 
     def jit_sample(self, buffer: Any) -> Callable[[Any, Any], Any]:
-        """Compile `sample` together with the split of its key, as a training step does; it gives the next key, too."""
+        """Compile `sample` with the split of its key, as a training step does; return the next key, too."""
         split = self.jax.random.split
 
         def sample(state: Any, key: Any) -> Any:
@@ -224,8 +213,7 @@ class Flashbax:
 
         return self.jax.jit(sample)
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
-        """Add, as `Peer` says."""
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
         rows, add, states = batched(rows), self.jit_add(prioritized), self.states
 
         def add_and_wait() -> None:
@@ -233,8 +221,7 @@ class Flashbax:
 
         return add_and_wait if priorities is None else None
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
-        """Sample, as `Peer` says."""
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
         sample = self.jit_sample(self.buffer(batch_size, prioritized))
 
         def sample_and_wait() -> Any:
@@ -243,8 +230,7 @@ class Flashbax:
 
         return sample_and_wait
 
-    def updating(self, batch_size: int) -> Work | None:
-        """Sample and update, as `Peer` says."""
+    def updating(self, batch_size: int) -> Workload | None:
         buffer = self.buffer(batch_size, True)
         sample, update = self.jit_sample(buffer), self.jax.jit(buffer.set_priorities, donate_argnums=0)
         priorities = endless_priorities(np.random.default_rng(1), batch_size)

@@ -1,152 +1,94 @@
-"""Who is measured: the libraries, and the machine itself as the ceiling.
+"""The lineup: all peers by name, those that can be measured here, and why the others can't.
 
-A peer turns an operation ("add these rows") into a work: a call without arguments, ready to be timed, with
-nothing between the clock and the library but that call. All peers hold the same rows, and get the same arrays
-by keyword. The ceiling is what the barest NumPy call needs to move the same bytes: no drawing, no tree, no checks.
-
-Left out: libraries whose calls differ from cpprb's; `plain_python`, `frameworks` and `reverb` have a class for each.
+Left out: installing them. `make bench-peers` does.
 """
 
+import importlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from replay_tutorial.bench.method.timing import Work
-
-Float32Array = npt.NDArray[np.float32]
-Rows = Mapping[str, Float32Array]
-
-FIELDS = {"obs": 15, "act": 3, "next_obs": 15, "rew": 1, "done": 1}  # field → shape; float32, 140 bytes a row
-ALPHA, BETA = 0.6, 0.4
-OURS, CEILING = "ours", "ceiling"
-FILL_CHUNK = 2**14
-
-
-class Peer(Protocol):
-    """Turns operations into works on a buffer that is full; what it can't do is None."""
-
-    name: str
-
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
-        """`add` of one transition (fields without a batch axis) or of a batch."""
-        ...
-
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
-        """`sample`."""
-        ...
-
-    def updating(self, batch_size: int) -> Work | None:
-        """`sample` of a prioritized buffer and `update_priorities` of what it drew."""
-        ...
-
-
-def random_rows(rng: np.random.Generator, count: int | None) -> Rows:
-    """Draws rows: fields float32[count, shape], or float32[shape] of one transition if `count` is None."""
-    batch = () if count is None else (count,)
-    return {name: rng.random((*batch, shape), dtype=np.float32) for name, shape in FIELDS.items()}
-
-
-def endless_priorities(rng: np.random.Generator, batch_size: int) -> Iterator[Float32Array]:
-    """Repeats 256 batches of priorities, drawn beforehand: float32, as a network's |TD errors| are."""
-    return itertools.cycle(list(rng.exponential(size=(256, batch_size)).astype(np.float32)))
-
-
-class Library:
-    """A library with cpprb's calls: ours, or cpprb itself. Only the imported module differs."""
-
-    def __init__(self, name: str, module: Any, capacity: int, alpha: float = ALPHA) -> None:
-        """Makes a uniform and a prioritized buffer of `capacity` rows and fills both."""
-        self.name = name
-        env_dict = {field: {"shape": shape} for field, shape in FIELDS.items()}
-        self.uniform: Any = module.ReplayBuffer(capacity, env_dict)
-        self.prioritized: Any = module.PrioritizedReplayBuffer(capacity, env_dict, alpha=alpha)
-        rng = np.random.default_rng(0)
-        for start in range(0, capacity, FILL_CHUNK):
-            count = min(FILL_CHUNK, capacity - start)
-            rows = random_rows(rng, count)
-            self.uniform.add(**rows)
-            self.prioritized.add(**rows, priorities=rng.exponential(size=count))
-
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work:
-        obs, act, next_obs, rew, done = (rows[field] for field in FIELDS)
-        add = self.prioritized.add if prioritized else self.uniform.add
-        # The keywords are written out: **rows would add the same cost to both sides and shrink the ratio.
-        if priorities is None:
-            return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done)
-        return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done, priorities=priorities)
-
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work:
-        if prioritized:
-            return lambda: self.prioritized.sample(batch_size, beta=BETA)
-        return lambda: self.uniform.sample(batch_size)
-
-    def updating(self, batch_size: int) -> Work:
-        buffer = self.prioritized
-        priorities = endless_priorities(np.random.default_rng(1), batch_size)
-
-        def sample_and_update() -> None:
-            batch = buffer.sample(batch_size, beta=BETA)
-            buffer.update_priorities(batch["indexes"], next(priorities))
-
-        return sample_and_update
-
-
-class Ceiling:
-    """What the machine allows: the same bytes by the barest NumPy call, from one array of records."""
-
-    name = CEILING
-
-    def __init__(self, capacity: int) -> None:
-        """Makes the array of records and fills it."""
-        self.capacity = capacity
-        row_type = np.dtype([(field, np.float32, shape) for field, shape in FIELDS.items()])
-        self.records: npt.NDArray[np.void] = np.zeros(capacity, row_type)  # records[capacity], 140 bytes each
-        self.rng = np.random.default_rng(0)
-        for field, values in random_rows(self.rng, capacity).items():
-            self.records[field] = values
-
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work:
-        """The bare write of the rows, one assignment a field (of one transition: all fields in one)."""
-        records = self.records
-        obs, act, next_obs, rew, done = (rows[field] for field in FIELDS)
-        if obs.ndim == 1:
-            slots = itertools.cycle(range(self.capacity))
-
-            def write_one() -> None:
-                records[next(slots)] = (obs, act, next_obs, rew, done)
-
-            return write_one
-        count = len(obs)
-        starts = itertools.cycle(range(0, self.capacity - count + 1, count))
-        columns = [(records[field], rows[field]) for field in FIELDS]
-
-        def write_batch() -> None:
-            start = next(starts)
-            for column, values in columns:
-                column[start : start + count] = values
-
-        return write_batch
-
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work:
-        """The bare `take` of random rows; the slots were drawn beforehand."""
-        # Twice as many slots as rows before they repeat: a short list would be answered from the cache.
-        batches = max(1, 2 * self.capacity // batch_size)
-        drawn: list[npt.NDArray[np.int64]] = list(self.rng.integers(0, self.capacity, (batches, batch_size)))
-        slots = itertools.cycle(drawn)
-        records = self.records
-        return lambda: records.take(next(slots))
-
-    def updating(self, batch_size: int) -> Work:
-        return self.sampling(batch_size, prioritized=True)
+from replay_tutorial.bench.peers import frameworks, plain_python, reverb
+from replay_tutorial.bench.peers.peer import ALPHA, OURS, Ceiling, Library, Peer
 
 
 @dataclass(frozen=True)
-class Company:
-    """Everyone who is measured, and who could not come."""
+class Entry:
+    """How a peer is made."""
+
+    distributions: tuple[str, ...]  # whose versions stand below the table; none for what is part of Python
+    package: str  # to import
+    make: Callable[[str, Any, int, float], Peer]  # from its name, the package, capacity and alpha
+
+
+PEERS: dict[str, Entry] = {
+    OURS: Entry((), "replay_tutorial", Library),
+    "cpprb": Entry(("cpprb",), "cpprb", Library),
+    "Stable-Baselines3": Entry(
+        ("stable-baselines3", "torch"), "stable_baselines3", frameworks.StableBaselines3
+    ),
+    "tianshou": Entry(("tianshou",), "tianshou", frameworks.Tianshou),
+    "TorchRL": Entry(("torchrl", "tensordict", "torch"), "torchrl", frameworks.TorchRL),
+    "flashbax": Entry(("flashbax", "jax"), "flashbax", frameworks.Flashbax),
+    "deque": Entry((), "collections", plain_python.Deque),
+    "Python sum tree": Entry((), "random", plain_python.TreeMemory),
+    **{name: Entry((), "json", reverb.Reverb) for name in reverb.WAYS},
+}
+
+
+@dataclass(frozen=True)
+class Lineup:
+    """The peers that are measured, and those that could not come."""
 
     peers: list[Peer]
     skipped: dict[str, str]  # name → why
+
+    @property
+    def names(self) -> list[str]:
+        """Of those that are measured."""
+        return [peer.name for peer in self.peers]
+
+    @property
+    def distributions(self) -> list[str]:
+        """What those that are measured were installed from, and what they compute with."""
+        named = [PEERS[name].distributions for name in self.names if name in PEERS]
+        return list(dict.fromkeys(itertools.chain.from_iterable(named)))
+
+    @property
+    def versions_elsewhere(self) -> dict[str, str]:
+        """The versions of those in a Python of their own."""
+        found = [peer.version for peer in self.peers if isinstance(peer, reverb.Reverb)]
+        return {"dm-reverb": found[0]} if found else {}
+
+    def close(self) -> None:
+        """End the processes that some of them have."""
+        for peer in self.peers:
+            if isinstance(peer, reverb.Reverb):
+                peer.close()
+
+
+def gather(capacity: int, alpha: float = ALPHA, names: Sequence[str] = tuple(PEERS)) -> Lineup:
+    """Make the peers of these names, and the ceiling.
+
+    Args:
+        capacity: Rows in every buffer.
+        alpha: Of the prioritized ones.
+        names: Who is asked for; all of them by default.
+
+    Returns:
+        Those that came, and why the others didn't; also what a peer that came can't do.
+    """
+    peers: list[Peer] = []
+    skipped: dict[str, str] = {}
+    for name in names:
+        entry = PEERS[name]
+        try:
+            peer = entry.make(name, importlib.import_module(entry.package), capacity, alpha)
+        except ImportError as error:
+            skipped[name] = str(error)
+            continue
+        peers.append(peer)
+        if shortcoming := getattr(peer, "shortcoming", ""):
+            skipped[name] = shortcoming
+    return Lineup([*peers, Ceiling(capacity)], skipped)

@@ -1,7 +1,8 @@
 """The buffers that people write themselves: a deque of tuples, and the sum tree that the tutorials share.
 
-The deque is the replay memory of PyTorch's DQN tutorial; the tree is that of rlcode's "per", with its recursion over
-nodes of a NumPy array, one query at a time. Both are kept as they are known, since that is who they stand for.
+The deque is the replay memory of PyTorch's DQN tutorial; the tree is that of rlcode's "per", with its
+recursion over nodes of a NumPy array, one query at a time. Both are kept as they are known, since that is
+who they stand for.
 
 Left out: any improvement.
 """
@@ -15,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.method.timing import Work
-from replay_tutorial.bench.peers.lineup import BETA, Float32Array, Rows, random_rows
+from replay_tutorial.bench.method.timing import Workload
+from replay_tutorial.bench.peers.peer import BETA, Float32Array, Peer, Priorities, Rows, random_rows
 
 Transition = tuple[Float32Array, ...]
 
@@ -40,7 +41,7 @@ def together(transitions: Sequence[Transition]) -> list[Float32Array]:
     return [np.stack(column) for column in zip(*transitions, strict=True)]
 
 
-class Deque:
+class Deque(Peer):
     """`collections.deque(maxlen=capacity)` and `random.sample`: uniform only."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
@@ -48,30 +49,24 @@ class Deque:
         self.name = name
         self.memory = deque(transitions_of(capacity), maxlen=capacity)
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
-        """Add, as `Peer` says."""
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
         transitions, append = apart(rows), self.memory.append
 
         def add() -> None:
             for obs, act, next_obs, rew, done in transitions:
-                append((obs, act, next_obs, rew, done))  # making the tuple is a part of it
+                append((obs, act, next_obs, rew, done))  # making the tuple is part of it
 
         return None if prioritized else add
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
-        """Sample, as `Peer` says."""
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
         return None if prioritized else lambda: together(random.sample(self.memory, batch_size))
-
-    def updating(self, batch_size: int) -> Work | None:
-        """Sample and update, as `Peer` says."""
-        return None
 
 
 class PythonSumTree:
     """rlcode's tree: the parent of node i is (i - 1) // 2, and a change is added to each node above."""
 
     def __init__(self, transitions: Sequence[Transition], masses: npt.NDArray[np.float64]) -> None:
-        """Begin with a full tree; the sums are formed at once, as a million calls of `add` would take minutes."""
+        """Begin with a full tree, summed up at once: a million calls of `add` would take minutes."""
         self.capacity, self.write = len(transitions), 0
         self.tree = np.concatenate([np.zeros(self.capacity - 1), masses])
         for node in range(self.capacity - 2, -1, -1):
@@ -100,7 +95,7 @@ class PythonSumTree:
         self.write = (self.write + 1) % self.capacity
 
     def update(self, node: int, mass: float) -> None:
-        """Give a leaf another mass."""
+        """Set the mass of a leaf."""
         change = mass - self.tree[node]
         self.tree[node] = mass
         self._propagate(node, change)
@@ -111,8 +106,8 @@ class PythonSumTree:
         return node, self.tree[node], self.data[node - self.capacity + 1]
 
 
-class TreeMemory:
-    """rlcode's `Memory` around its tree: stratified draws, weights over the greatest of the batch; prioritized only."""
+class TreeMemory(Peer):
+    """rlcode's `Memory` around its tree, prioritized only: stratified draws, weights over their maximum."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
         """Make it, and fill it."""
@@ -121,7 +116,7 @@ class TreeMemory:
         self.tree = PythonSumTree(transitions_of(capacity), masses)
 
     def add(self, error: float, transition: Transition) -> None:
-        """Add one transition; there is no greatest priority to begin with, so an error must be given."""
+        """Add one transition; there is no maximum priority to begin with, so an error must be given."""
         self.tree.add((abs(error) + 0.01) ** self.alpha, transition)
 
     def sample(self, batch_size: int) -> tuple[list[Float32Array], list[int], npt.NDArray[np.float64]]:
@@ -133,8 +128,7 @@ class TreeMemory:
         weights = (tree.capacity * np.array(masses) / tree.tree[0]) ** -BETA
         return together(transitions), list(nodes), weights / weights.max()
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
-        """Add, as `Peer` says."""
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
         transitions = apart(rows)
         errors = [1.0] * len(transitions) if priorities is None else priorities.tolist()
 
@@ -144,12 +138,10 @@ class TreeMemory:
 
         return add if prioritized else None
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
-        """Sample, as `Peer` says."""
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
         return (lambda: self.sample(batch_size)) if prioritized else None
 
-    def updating(self, batch_size: int) -> Work | None:
-        """Sample and update, as `Peer` says."""
+    def updating(self, batch_size: int) -> Workload | None:
         errors = np.random.default_rng(1).exponential(size=batch_size).tolist()
 
         def sample_and_update() -> None:

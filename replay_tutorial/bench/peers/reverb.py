@@ -1,10 +1,11 @@
 """DeepMind's Reverb, in a Python of its own: its TensorFlow wants another NumPy than ours.
 
-`make bench-peers` makes that Python in `.venv/reverb`. A helper process there holds a server and its tables, and times
-what it is told to. Reverb has two ways to add and two to sample, so it stands in the table twice: `Client.insert` with
-`Client.sample`, and a writer with a dataset.
+`make bench-peers` makes that Python in `.venv/reverb`. A helper process there holds a server and its
+tables, and times its own calls. Reverb has two ways to add and two to sample, so it stands in the table
+twice: `Client.insert` with `Client.sample`, and a writer with a dataset.
 
-Left out: systems other than Linux, for which there is no Reverb; `update`, as it has no importance weights to pair it.
+Left out: systems other than Linux, for which there is no Reverb; `update`, as it has no importance weights
+to pair it.
 """
 
 import json
@@ -15,18 +16,19 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from replay_tutorial.bench.method.timing import ElsewhereWork, Work
-from replay_tutorial.bench.peers.lineup import Float32Array, Rows
+from replay_tutorial.bench.method.timing import RemoteWorkload, Workload
+from replay_tutorial.bench.peers.peer import Peer, Priorities, Rows
 
 PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
-POLL_SECONDS = 300.0  # seconds without an answer
-MOST_ROWS = 2**16
-KILOBYTES_A_ROW = 6  # of its server's memory: from 0.8 to 2.0 GB between 2^16 and 2^18 rows of 140 bytes
+ANSWER_SECONDS = 300.0  # after which a helper without an answer is lost
+MAX_ROWS = 2**16
+# of its server's memory: from 0.8 to 2.0 GB between 2^16 and 2^18 rows of 140 bytes
+KILOBYTES_PER_ROW = 6
 WAYS = {"Reverb client": ("insert", "sample"), "Reverb dataset": ("writer", "dataset")}
 
 
 def reverb_python() -> Path:
-    """Tell where the Python with Reverb should be."""
+    """Return where the Python with Reverb should be."""
     return Path(os.environ.get(PYTHON_VARIABLE, Path(".venv") / "reverb" / "bin" / "python"))
 
 
@@ -48,11 +50,11 @@ class Helper:
         Raises:
             ImportError: If there is no such Python, or no Reverb in it.
         """
-        if capacity > MOST_ROWS:
-            memory = capacity * KILOBYTES_A_ROW / 2**20
+        if capacity > MAX_ROWS:
+            memory = capacity * KILOBYTES_PER_ROW / 2**20
             raise ImportError(
-                f"left out above {MOST_ROWS:,} rows, as its server takes {KILOBYTES_A_ROW} KB of memory a row, "
-                f"here {memory:.0f} GB, and minutes to fill"
+                f"left out above {MAX_ROWS:,} rows, as its server takes {KILOBYTES_PER_ROW} KB of memory "
+                f"a row, here {memory:.0f} GB, and minutes to fill"
             )
         python = reverb_python()
         if not python.is_file():
@@ -82,13 +84,13 @@ class Helper:
             RuntimeError: If it ended, or kept silent for too long.
         """
         assert self.process.stdout is not None
-        while select.select([self.process.stdout], [], [], POLL_SECONDS)[0]:
+        while select.select([self.process.stdout], [], [], ANSWER_SECONDS)[0]:
             line = self.process.stdout.readline()
             if not line.endswith(b"\n"):
                 raise RuntimeError(f"its helper process has ended{self.last_words()}")
             if line.startswith(b"{"):
                 return json.loads(line)
-        raise RuntimeError(f"its helper process was silent for {POLL_SECONDS:g} s{self.last_words()}")
+        raise RuntimeError(f"its helper process was silent for {ANSWER_SECONDS:g} s{self.last_words()}")
 
     def last_words(self) -> str:
         """Quote the last line that it wrote to its standard error."""
@@ -97,7 +99,7 @@ class Helper:
         return next((f", last saying '{line.strip()}'" for line in reversed(lines) if line.strip()), "")
 
     def seconds(self, kind: str, table: str, size: int, calls: int) -> float:
-        """Let it do something so many times; what it took there.
+        """Let it do something this many times, and return the seconds that it took there.
 
         Raises:
             RuntimeError: As `answer`.
@@ -119,7 +121,7 @@ class Helper:
                 file.close()
 
 
-class Reverb:
+class Reverb(Peer):
     """One of the two ways to use it; each has a server of its own."""
 
     def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
@@ -129,8 +131,8 @@ class Reverb:
         self.helper = Helper(capacity, alpha)
         self.version = self.helper.version
 
-    def work(self, kind: str, prioritized: bool, size: int) -> Work:
-        """Make a work of an order to the helper; it raises HelperLost when the helper is."""
+    def workload(self, kind: str, prioritized: bool, size: int) -> Workload:
+        """Return an order to the helper as a workload; it raises HelperLost when the helper is lost."""
         table = "prioritized" if prioritized else "uniform"
 
         def timed(calls: int) -> float:
@@ -139,19 +141,13 @@ class Reverb:
             except RuntimeError as error:
                 raise HelperLost(self, str(error)) from error
 
-        return ElsewhereWork(timed)
+        return RemoteWorkload(timed)
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Float32Array | None = None) -> Work | None:
-        """Add, as `Peer` says."""
-        return self.work(self.adds, prioritized, 1 if rows["obs"].ndim == 1 else len(rows["obs"]))
+    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
+        return self.workload(self.adds, prioritized, 1 if rows["obs"].ndim == 1 else len(rows["obs"]))
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Work | None:
-        """Sample, as `Peer` says."""
-        return self.work(self.samples, prioritized, batch_size)
-
-    def updating(self, batch_size: int) -> Work | None:
-        """Sample and update, as `Peer` says."""
-        return None
+    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
+        return self.workload(self.samples, prioritized, batch_size)
 
     def close(self) -> None:
         """End the helper."""

@@ -1,7 +1,7 @@
 """The other end of `reverb`: a program for the Python that has Reverb, which needs a NumPy of its own.
 
-It makes a server with a uniform and a prioritized table in this process, fills them, and then does what each line of
-its input asks for, so many times in a row. The clock stands here, so the way between the processes isn't measured.
+It makes a server with a uniform and a prioritized table in this process, fills them, and then does what
+each line of its input asks for. The clock stands here, so the way between the processes isn't measured.
 
 Left out: several processes on one server; `bench` measures a single one.
 """
@@ -15,15 +15,11 @@ from typing import Any
 
 import numpy as np
 
-FIELDS = {
-    "obs": 15,
-    "act": 3,
-    "next_obs": 15,
-    "rew": 1,
-    "done": 1,
-}  # as in `peers`, which can't be imported here
+# as in `peer`, which can't be imported here
+FIELDS = {"obs": 15, "act": 3, "next_obs": 15, "rew": 1, "done": 1}
 TABLES = ("uniform", "prioritized")
-UNTIMED, LEAST_CALLS = 10, 20  # batches of a dataset: drawn before the clock runs, and timed at least
+# batches of a dataset: drawn before the clock runs, and timed at least
+UNTIMED, MIN_CALLS = 10, 20
 
 
 class Tables:
@@ -53,8 +49,8 @@ class Tables:
                 writer.create_item("uniform", 1, 1.0)
                 writer.create_item("prioritized", 1, priority)
 
-    def work(self, kind: str, table: str, size: int) -> Callable[[], object]:
-        """Return a call that adds or samples so many rows in one of the four ways."""
+    def workload(self, kind: str, table: str, size: int) -> Callable[[], object]:
+        """Return a call that adds or samples this many rows in one of the four ways."""
         client, row = self.client, self.row
         if kind == "sample":
             return lambda: list(client.sample(table, num_samples=size))
@@ -75,7 +71,7 @@ class Tables:
         return insert if kind == "insert" else write
 
     def dataset(self, table: str, size: int) -> Any:
-        """Make batches as the documentation does."""
+        """Return batches, made as in the documentation."""
         single = self.reverb.TimestepDataset(
             server_address=f"localhost:{self.server.port}",
             table=table,
@@ -89,31 +85,31 @@ class Tables:
 def main(capacity: int, alpha: float) -> None:
     """Answer until the input ends: the version first, then the seconds of each order."""
     tables = Tables(capacity, alpha)
-    works: dict[tuple[str, str, int], Callable[[], object]] = {}
+    workloads: dict[tuple[str, str, int], Callable[[], object]] = {}
     metadata: Any = importlib.import_module("importlib.metadata")
     print(json.dumps({"version": metadata.version("dm-reverb")}, allow_nan=False), flush=True)
     for line in sys.stdin:
         order = json.loads(line)
         key = (order["kind"], order["table"], order["size"])
-        if key not in works:
-            works.clear()  # a dataset goes on fetching as long as it lives
-            works[key] = tables.work(*key)
-        seconds = seconds_of(works[key], order["calls"], queued=order["kind"] == "dataset")
+        if key not in workloads:
+            workloads.clear()  # a dataset goes on fetching as long as it lives
+            workloads[key] = tables.workload(*key)
+        seconds = seconds_of(workloads[key], order["calls"], queued=order["kind"] == "dataset")
         print(json.dumps({"seconds": seconds}, allow_nan=False), flush=True)
 
 
-def seconds_of(work: Callable[[], object], calls: int, queued: bool) -> float:
-    """Time so many calls of a work.
+def seconds_of(workload: Callable[[], object], calls: int, queued: bool) -> float:
+    """Return the seconds of this many calls.
 
-    A dataset fills its queue while others are measured: a few batches are drawn from it before, and more are timed than
-    were asked for, or the clock would see a queue and not what fills it.
+    A dataset fills its queue while others are measured: a few batches are drawn from it before, and more
+    are timed than were asked for, or the clock would see a queue and not what fills it.
     """
-    timed = max(calls, LEAST_CALLS) if queued else calls
+    timed = max(calls, MIN_CALLS) if queued else calls
     for _ in range(UNTIMED if queued else 0):
-        work()
+        workload()
     start = perf_counter()
     for _ in range(timed):
-        work()
+        workload()
     return (perf_counter() - start) * calls / timed
 
 

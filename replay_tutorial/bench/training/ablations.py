@@ -1,14 +1,15 @@
 """`python -m replay_tutorial bench ablations`: what does each part of Ape-X bring, on a small environment?
 
-One thing at a time is changed in the environment's preset, and everybody gets the same number of steps and the same
-seeds. What counts is the curve of the greedy evaluations, its mean over the seeds, and the band in which that mean may
-lie. Where two bands overlap, nothing is said.
+One thing at a time is changed in the environment's preset; all variants get the same number of steps and
+the same seeds. What counts is the curve of the greedy evaluations: its mean over the seeds, and the band in
+which that mean may lie. Where two bands overlap, nothing is said.
 
-All but the number of actors is changed in runs of one process, which don't depend on the machine: the same seeds give the
-same curves on any such processor with these versions. Stale weights need no second process either: they are published more
-rarely, for the evaluator as well, so that a contrast is compared from the first publication of all its variants on.
+All but the number of actors is changed in runs of one process, which don't depend on the machine: the same
+seeds give the same curves on any such processor with these versions. Stale parameters need no second
+process either: they are published more rarely, for the evaluator as well, so that a contrast is compared
+from the first publication of all its variants on.
 
-Left out: settings tuned for each change; whoever needs other settings without a part may look worse here than it must.
+Left out: settings tuned for each change; with other settings a variant may look better than here.
 """
 
 import argparse
@@ -25,18 +26,16 @@ from numpy.typing import NDArray
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.runs.learning_curve import band_of_the_mean, on_common_steps, read_curve
 from replay_tutorial.apex.runs.run import train
-from replay_tutorial.bench.many_processes.crash import line
+from replay_tutorial.bench.method.markdown import put_table, table
+from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, new_parser, write_record
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.record import add_outputs, at_least, new_file
-from replay_tutorial.bench.method.report import put_table
 from replay_tutorial.bench.training.ablations_chart import draw
 
-PROGRAM = "python -m replay_tutorial bench ablations"
 # Contrast → variant → what is changed in the preset. The first variant is the preset itself.
 CONTRASTS: dict[str, dict[str, dict[str, Any]]] = {
     "priorities": {"prioritized": {"actors": 0}, "uniform": {"actors": 0, "alpha": 0.0}},
     "n-step": {"3 steps": {"actors": 0}, "1 step": {"actors": 0, "n_step": 1}},
-    "weights": {
+    "parameters": {
         "published every 25 updates": {"actors": 0},
         "every 400": {"actors": 0, "publish_interval": 400},
         "every 800": {"actors": 0, "publish_interval": 800},
@@ -44,7 +43,7 @@ CONTRASTS: dict[str, dict[str, dict[str, Any]]] = {
     "actors": {"2 actors": {"actors": 2}, "1 actor": {"actors": 1}, "4 actors": {"actors": 4}},
 }
 STEPS = {"CartPole-v1": 40_000, "LunarLander-v3": 300_000}
-NEVER = 1e9  # a return that no policy reaches, so that no run ends early
+UNREACHABLE = 1e9  # a return that no policy reaches, so that no run ends early
 HEADS = (
     *("environment", "contrast", "variant", "seeds", "mean over all steps (95% interval)"),
     *("chosen policy (95% interval)", "steps with its band above the first's", "below"),
@@ -53,7 +52,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Curve:
-    """What one run came to."""
+    """The result of one run."""
 
     seed: int
     steps: list[float]  # of each evaluation
@@ -69,15 +68,15 @@ class Comparison(NamedTuple):
 
 
 def config_of(environment: str, total_steps: int, seed: int, changes: dict[str, Any]) -> Config:
-    """Give the settings of a run: the preset's, with more and cheaper evaluations, and one change."""
-    usual = preset(environment)
+    """Return the settings of a run: the preset's, with more and cheaper evaluations, and one change."""
+    unchanged = preset(environment)
     config = replace(
-        usual,
+        unchanged,
         seed=seed,
         progress=False,
         total_steps=total_steps,
-        solved_at=NEVER,
-        evaluation_interval=max(1, usual.evaluation_interval // 2),
+        solved_at=UNREACHABLE,
+        evaluation_interval=max(1, unchanged.evaluation_interval // 2),
         confirmation_episodes=0,
     )
     return replace(config, **changes)
@@ -119,47 +118,54 @@ def steps_of(variants: dict[str, list[dict[str, Any]]]) -> NDArray[np.float64]:
 def compare(
     one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]], steps: NDArray[np.float64]
 ) -> Comparison:
-    """Say at which share of the steps two bands are apart."""
+    """Return at which share of the steps two bands are apart."""
     _, low, high = band_of(one, steps)
     _, other_low, other_high = band_of(other, steps)
     return Comparison(float(np.mean(low > other_high)), float(np.mean(high < other_low)))
 
 
 def with_interval(values: Sequence[float]) -> str:
-    """Write the mean over the seeds and its 95% bootstrap interval."""
+    """Return the mean over the seeds and its 95% bootstrap interval."""
     (low,), (high,) = band_of_the_mean(np.array(values)[:, None])
     return f"{np.mean(values):.1f} ({low:.1f}, {high:.1f})"
 
 
+def rows_of(environment: str, contrast: str, variants: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
+    """Return one row for each variant; the first is the one compared with."""
+    steps = steps_of(variants)
+    first = next(iter(variants.values()))
+    rows: list[list[str]] = []
+    for name, curves in variants.items():
+        means = [float(at_steps(each, steps).mean()) for each in curves]
+        shares = [f"{share:.0%}" for share in compare(curves, first, steps)]
+        rows.append(
+            [
+                *(environment, contrast, name, str(len(curves)), with_interval(means)),
+                with_interval([each["final"] for each in curves]),
+                *(["-", "-"] if curves is first else shares),
+            ]
+        )
+    return rows
+
+
 def table_of(records: dict[str, dict[str, Any]]) -> str:
-    """The records as a Markdown table."""
-    lines = [line(HEADS), line(["---", "---", "---", *["---:"] * (len(HEADS) - 3)])]
+    """Return the records as a Markdown table, with where each comes from."""
+    rows = [
+        row
+        for environment, record in records.items()
+        for contrast, variants in record["contrasts"].items()
+        for row in rows_of(environment, contrast, variants)
+    ]
+    lines = table(HEADS, rows, words=3)
     for environment, record in records.items():
-        for contrast, variants in record["contrasts"].items():
-            steps = steps_of(variants)
-            first = next(iter(variants.values()))
-            for name, curves in variants.items():
-                means = [float(at_steps(each, steps).mean()) for each in curves]
-                apart = compare(curves, first, steps)
-                lines.append(
-                    line(
-                        [
-                            *(environment, contrast, name, str(len(curves)), with_interval(means)),
-                            with_interval([each["final"] for each in curves]),
-                            *(["-", "-"] if curves is first else [f"{share:.0%}" for share in apart]),
-                        ]
-                    )
-                )
-    for environment, record in records.items():
-        about = Provenance.read(record)
-        lines += ["", f"{environment}: {record['total_steps']:,} steps a run. {about}"]
+        lines += ["", f"{environment}: {record['total_steps']:,} steps per run. {Provenance.read(record)}"]
     return "\n".join(lines) + "\n"
 
 
 def measure(
     environment: str, contrasts: Sequence[str], seeds: int, total_steps: int
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """Train every variant with the seeds 0, 1, 2, ...; give contrast → variant → its curves, and print each as it comes."""
+    """Train every variant with the seeds 0, 1, 2, ...; return contrast → variant → its curves."""
     curves: dict[str, dict[str, list[dict[str, Any]]]] = {
         contrast: {variant: [] for variant in CONTRASTS[contrast]} for contrast in contrasts
     }
@@ -174,61 +180,54 @@ def measure(
                 curves[contrast][variant].append(curve)
                 mean = sum(curve["returns"]) / len(curve["returns"])
                 print(
-                    f"{environment} seed {seed}, {contrast}, {variant}: mean of {len(curve['steps'])} evaluations "
-                    f"{mean:.1f}, chosen policy {curve['final']:.1f}",
+                    f"{environment} seed {seed}, {contrast}, {variant}: mean of {len(curve['steps'])} "
+                    f"evaluations {mean:.1f}, chosen policy {curve['final']:.1f}",
                     flush=True,
                 )
     return curves
 
 
-def parser() -> argparse.ArgumentParser:
-    """Describes the arguments."""
-    arguments = argparse.ArgumentParser(
-        prog=PROGRAM, description="Take one part of Ape-X away at a time, and compare the learning curves."
+def new_ablations_parser() -> argparse.ArgumentParser:
+    """Describe the arguments."""
+    parser = new_parser(
+        "ablations", "Take one part of Ape-X away at a time, and compare the learning curves."
     )
-    arguments.add_argument(
+    parser.add_argument(
         "--environment", choices=list(STEPS), default="CartPole-v1", help="which (default: %(default)s)"
     )
-    arguments.add_argument(
+    parser.add_argument(
         "--contrasts",
         nargs="+",
         choices=list(CONTRASTS),
         default=list(CONTRASTS),
         help="which (default: all); the record of the environment then holds only these",
     )
-    arguments.add_argument(
+    parser.add_argument(
         "--seeds", type=at_least(1), default=10, help="runs of each variant (default: %(default)s)"
     )
-    arguments.add_argument("--steps", type=at_least(1), help=f"environment steps of a run (default: {STEPS})")
-    arguments.add_argument("--chart", type=new_file, metavar="FILE", help="draw the curves here, as SVG")
-    add_outputs(arguments, "ablations", kept="; other environments in an old one stay")
-    return arguments
+    parser.add_argument("--steps", type=at_least(1), help=f"environment steps of a run (default: {STEPS})")
+    parser.add_argument("--chart", type=chart_file, metavar="FILE", help="draw the curves here, as SVG")
+    add_outputs(parser, "ablations", kept="; other environments in an old one stay")
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the ablations.
-
-    Args:
-        argv: What follows `bench ablations` on the command line.
-
-    Returns:
-        The exit status: 0, or 1 if the table was not written.
-    """
-    arguments = parser().parse_args(argv)
+    """Run the ablations; return the exit status: 0, or 1 if the table was not written."""
+    arguments = new_ablations_parser().parse_args(argv)
     environment, file = arguments.environment, arguments.json
     total_steps = arguments.steps or STEPS[environment]
     records: dict[str, dict[str, Any]] = {}
     if file is not None and file.exists():
         records = json.loads(file.read_text(encoding="utf-8"))
     records[environment] = {
-        **Provenance.of(PROGRAM, argv, ("torch", "gymnasium"))._asdict(),
+        **Provenance.of("ablations", argv, ("torch", "gymnasium"))._asdict(),
         "total_steps": total_steps,
         "contrasts": measure(environment, arguments.contrasts, arguments.seeds, total_steps),
     }
     if file is not None:
-        file.write_text(json.dumps(records, allow_nan=False) + "\n", encoding="utf-8")
-    table = table_of(records)
-    print(f"\n{table}")
+        write_record(file, records, indent=None)
+    text = table_of(records)
+    print(f"\n{text}")
     if arguments.chart is not None:
         draw(records, arguments.chart)
-    return 0 if put_table(arguments.markdown, "ablations", table) else 1
+    return 0 if put_table(arguments.markdown, "ablations", text) else 1

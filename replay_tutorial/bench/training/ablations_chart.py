@@ -3,18 +3,13 @@
 Left out: curves of single seeds; the record has them.
 """
 
-# pyright: reportUnknownMemberType=false
-# (matplotlib's own annotations are incomplete)
-
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
 from replay_tutorial.apex.runs.learning_curve import band_of_the_mean, on_common_steps
+from replay_tutorial.bench.method.charts import new_figure, save
 
 
 def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:
@@ -25,8 +20,7 @@ def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:
         output: The picture, an SVG file.
     """
     columns = max(len(record["contrasts"]) for record in records.values())
-    figure = Figure(figsize=(3.6 * columns, 3.2 * len(records)), layout="constrained")
-    FigureCanvasSVG(figure)
+    figure = new_figure(3.6 * columns, 3.2 * len(records))
     for row, (environment, record) in enumerate(records.items()):
         for column, (contrast, variants) in enumerate(record["contrasts"].items()):
             axes = figure.add_subplot(len(records), columns, row * columns + column + 1)
@@ -41,7 +35,4 @@ def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:
             axes.tick_params(labelsize=7)
             axes.grid(alpha=0.3)
             axes.legend(fontsize=7)
-    # The same records give the same file.
-    with mpl.rc_context({"svg.hashsalt": "ablations"}):
-        figure.savefig(output, metadata={"Date": None})
-    return output
+    return save(figure, output, "ablations")

@@ -1,30 +1,31 @@
-"""Blind Cliffwalk: does prioritized replay learn from fewer updates where only one row in thousands tells anything?
+"""Blind Cliffwalk: does prioritized replay learn from fewer updates where one row in thousands has a reward?
 
-A walk of n states: in each, one of two actions leads on and the other ends the episode; only the last right one pays.
-The memory holds each of the 2^n sequences of actions once, run to its end, so that one of its 2^(n+1) - 2 rows has a
-reward. A table of Q learns from one row an update until it is right, and the updates are counted. How often a row is
-drawn is the only difference between the contestants; the buffers are the package's own.
+A walk of n states: in each, one of two actions leads on and the other ends the episode; only the last right
+one pays. The memory holds each of the 2^n sequences of actions once, run to its end, so that one of its
+2^(n+1) - 2 rows has a reward. A table of Q learns from one row per update until it is right, and the
+updates are counted. How often a row is drawn is the only difference between the samplers; the buffers are
+the package's own.
 
 Left out: the rank-based variant, the greedy one, and the oracle of the paper; a network instead of a table.
 
 Paper: Schaul et al. 2016, section 3.1 and appendix B.1.
 """
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.bench.method.markdown import table
+from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.record import add_outputs, hand_over, table
 
-PROGRAM = "python -m replay_tutorial bench cliffwalk"
+# sampler → alpha; None draws from a uniform buffer
 ALPHAS: dict[str, float | None] = {"uniform": None, "alpha 0": 0.0, "alpha 0.6": 0.6, "alpha 1": 1.0}
-HEADS = ("states", "contestant", "updates: median (least to most)", "times fewer than uniform")
+HEADS = ("states", "sampler", "updates: median (min to max)", "times fewer than uniform")
 STEP_SIZE = 0.25
 GOOD_ENOUGH = 1e-3  # mean squared error of the table
 FIELDS = {
@@ -38,9 +39,9 @@ FIELDS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many updates one contestant needed."""
+    """How many updates one sampler needed."""
 
-    contestant: str
+    sampler: str
     states: int
     updates: list[int]  # of each run
 
@@ -80,13 +81,13 @@ def memory_of(states: int) -> dict[str, NDArray[np.generic]]:
 
 
 def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10**8) -> int:
-    """Learn from one row an update until the table is right.
+    """Learn from one row per update until the table is right.
 
     Args:
         states: n, the length of the walk.
         alpha: How much priorities matter; None draws from a uniform buffer.
         seed: Decides the draws and the first table.
-        limit: Give up after so many.
+        limit: Give up after this many.
 
     Returns:
         The number of updates until the mean squared error was below 1e-3.
@@ -119,7 +120,7 @@ def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10*
         table[state][action] += STEP_SIZE * delta
         if isinstance(buffer, PrioritizedReplayBuffer):
             buffer.update_priorities(sample["indexes"], np.array([abs(delta)]))
-        # Only one entry has changed; summed up anew before it counts, because differences pile up rounding errors.
+        # Only one entry has changed; summed up anew before it counts, as differences add rounding errors.
         error += (table[state][action] - truth[state][action]) ** 2 - before**2
         if error < enough and (error := squared_error(table, truth)) < enough:
             return update
@@ -133,58 +134,37 @@ def squared_error(table: list[list[float]], truth: list[list[float]]) -> float:
     )
 
 
-def contest(states: int, runs: int, contestants: Sequence[str]) -> list[Outcome]:
-    """Let contestants learn the walk, `runs` times each, with seeds 0, 1, 2, ..."""
+def compare(states: int, runs: int, samplers: Sequence[str]) -> list[Outcome]:
+    """Learn the walk with each sampler, `runs` times, with seeds 0, 1, 2, ..."""
     return [
         Outcome(name, states, [updates_needed(states, ALPHAS[name], seed) for seed in range(runs)])
-        for name in contestants
+        for name in samplers
     ]
 
 
 def cells_of(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """The outcomes for one number of states as rows of the table; the first is compared with."""
+    """Return the outcomes for one number of states as rows; the first is the one compared with."""
     rows: list[list[str]] = []
     for outcome in outcomes:
         updates = f"{outcome.median:,.0f} ({min(outcome.updates):,} to {max(outcome.updates):,})"
         ratio = f"{outcomes[0].median / outcome.median:.2f}"
-        rows.append([str(outcome.states), outcome.contestant, updates, ratio])
+        rows.append([str(outcome.states), outcome.sampler, updates, ratio])
     return rows
 
 
-def parser() -> argparse.ArgumentParser:
-    """Describes the arguments."""
-    arguments = argparse.ArgumentParser(
-        prog=PROGRAM, description="Count the updates that a table needs to learn the Blind Cliffwalk."
-    )
-    arguments.add_argument(
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    parser = new_parser("cliffwalk", "Count the updates that a table needs to learn the Blind Cliffwalk.")
+    parser.add_argument(
         "--states", type=int, nargs="+", default=[8, 10, 12], help="lengths of the walk (default: 8 10 12)"
     )
-    arguments.add_argument("--runs", type=int, default=10, help="of each contestant (default: %(default)s)")
-    add_outputs(arguments, "cliffwalk")
-    return arguments
-
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the contest.
-
-    Args:
-        argv: What follows `bench cliffwalk` on the command line.
-
-    Returns:
-        The exit status: 0, or 1 if the table could not be written.
-    """
-    given = parser()
-    arguments = given.parse_args(argv)
-    if min(arguments.states) < 2 or max(arguments.states) > 20 or arguments.runs < 1:
-        given.error("--states must lie between 2 and 20, and --runs must be at least 1")
-    outcomes: list[Outcome] = []
-    rows: list[list[str]] = []
-    for states in arguments.states:
-        group = contest(states, arguments.runs, list(ALPHAS))
-        outcomes += group
-        rows += cells_of(group)
+    parser.add_argument("--runs", type=at_least(1), default=10, help="of each sampler (default: %(default)s)")
+    add_outputs(parser, "cliffwalk")
+    arguments = parser.parse_args(argv)
+    if min(arguments.states) < 2 or max(arguments.states) > 20:
+        parser.error("--states must lie between 2 and 20")
+    groups = [compare(states, arguments.runs, list(ALPHAS)) for states in arguments.states]
+    lines = table(HEADS, [cells for group in groups for cells in cells_of(group)], words=2)
     about = f"Medians of {arguments.runs} runs; the counts do not depend on the machine."
-    body = {"outcomes": [asdict(outcome) for outcome in outcomes]}
-    return hand_over(
-        arguments, "cliffwalk", Provenance.of(PROGRAM, argv), body, [*table(HEADS, rows, words=2), "", about]
-    )
+    body = {"outcomes": [outcome for group in groups for outcome in group]}
+    return hand_over(arguments, "cliffwalk", Provenance.of("cliffwalk", argv), body, lines, about)

@@ -1,50 +1,48 @@
 """`python -m replay_tutorial bench faults`: what is left of a training run when something happens to it?
 
-Runs of `train` meet a fault at a random moment, from their first instruction on: Ctrl-C, or the sudden death of an actor,
-of the learner, or of the parent. After each of them no process and no shared memory may be left, and `resume` must go on
-from the checkpoint, if there was time for one. What must not happen is counted, and one such thing makes the exit status 1.
+Runs of `train` meet a fault at a random moment, from their first instruction on: Ctrl-C, or the sudden
+death of an actor, of the learner, or of the parent. After each of them no process and no shared memory may
+be left, and `resume` must go on from the checkpoint, if there was time for one. What must not happen is
+counted, and one such thing makes the exit status 1.
 
 Left out: full disks and full memory; the tests have those.
 """
 
-import argparse
 import csv
-import json
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, whole_checkpoints
-from replay_tutorial.bench.many_processes.crash import line, memory_left, memory_names
+from replay_tutorial.bench.method.markdown import table
+from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.record import add_outputs, at_least
-from replay_tutorial.bench.method.report import put_table
+from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 from replay_tutorial.bench.training.victim import Victim, wait_until
 
-PROGRAM = "python -m replay_tutorial bench faults"
 FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10}  # how often each happens
-POLL_SECONDS = 120.0  # seconds that anything may take on a busy machine
-GONE = 10.0  # seconds that processes may outlive their run
+PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
+EXIT_SECONDS = 10.0  # that processes may outlive their run
 MORE_STEPS = 1_000  # that a resumed run makes
 INTERRUPTED = 130  # the exit status of `train` after Ctrl-C
-# Small, so that there is much starting and saving, and never over by itself.
+# Small, so that there is much starting and saving; none ends by itself.
 FLAGS = (
     *("--actors", "1", "--hidden-sizes", "32", "--replay-start", "200", "--record-interval", "5"),
     *("--evaluation-episodes", "2", "--confirmation-episodes", "2", "--final-episodes", "2"),
     *("--solved-at", "1000", "--total-steps", "1000000000", "--checkpoint-seconds", "0.5", "--no-progress"),
 )
-HEADS = ("fault", "times", "before anything was saved", "resumed", "longest end, s", "what must not happen")
+HEADS = ("fault", "times", "before anything was saved", "resumed", "slowest end, s", "what must not happen")
 
 
 @dataclass
 class Outcome:
-    """What one fault came to."""
+    """What came of one fault."""
 
     fault: str
     moment: float  # seconds after the start
@@ -56,7 +54,7 @@ class Outcome:
 
 
 class Trial:
-    """A run, one fault, and a look at what is left.
+    """A run, one fault, and a check of what is left.
 
     Args:
         fault: One of FAULTS.
@@ -70,11 +68,11 @@ class Trial:
         self.outcome = Outcome(fault, 0.0)
 
     def run(self, wait: float | None) -> Outcome:
-        """Let the fault happen and look what is left.
+        """Let the fault happen, and check what is left.
 
         Args:
-            wait: Seconds before it; None waits for the first updates. An actor and a learner are killed so many seconds
-                after the last process was started, because before there is none.
+            wait: Seconds before it; None waits for the first updates. An actor and a learner are killed
+                this many seconds after the last process was started, because before there is none.
         """
         before = memory_names()
         runs = self.folder / "runs"
@@ -82,11 +80,11 @@ class Trial:
         with Victim(self.folder, *flags) as victim:
             self._await_moment(victim, wait)
             self.outcome.moment = victim.age
-            self._happen(victim)
+            self._cause(victim)
             start = victim.age
-            self.outcome.status = victim.end(POLL_SECONDS)
+            self.outcome.status = victim.end(PATIENCE_SECONDS)
             self.outcome.seconds = victim.age - start
-            self._look(victim)
+            self._check_end(victim)
         if names := memory_left(before):
             self.outcome.wrong.append(f"shared memory left: {names}")
         self._resume()
@@ -94,14 +92,14 @@ class Trial:
 
     def _await_moment(self, victim: Victim, wait: float | None) -> None:
         if wait is None:
-            self._check(victim.wait_for(self._has_learned, POLL_SECONDS), "nothing was learned")
+            self._check(victim.wait_for(self._has_learned, PATIENCE_SECONDS), "nothing was learned")
             return
         if self.outcome.fault in ("actor", "learner"):
-            all_there = victim.wait_for(lambda: victim.role("evaluator") is not None, POLL_SECONDS)
+            all_there = victim.wait_for(lambda: victim.role("evaluator") is not None, PATIENCE_SECONDS)
             self._check(all_there, "not all processes were started")
         wait_until(lambda: False, wait)
 
-    def _happen(self, victim: Victim) -> None:
+    def _cause(self, victim: Victim) -> None:
         match self.outcome.fault:
             case "ctrl-c":
                 victim.signal_all(signal.SIGINT)
@@ -113,28 +111,28 @@ class Trial:
                 if process is not None:
                     os.kill(process, signal.SIGKILL)
                 if role == "actor":
-                    replaced = victim.wait_for(self._has_replaced, POLL_SECONDS)
+                    replaced = victim.wait_for(self._has_replaced, PATIENCE_SECONDS)
                     self._check(replaced, "the run did not go on with another actor")
                     victim.signal_all(signal.SIGINT)
 
-    def _look(self, victim: Victim) -> None:
+    def _check_end(self, victim: Victim) -> None:
         fault, status, errors = self.outcome.fault, self.outcome.status, victim.errors.read_text()
         expected = {"learner": [1], "parent": [-signal.SIGKILL]}.get(fault, [INTERRUPTED])
         if fault == "ctrl-c" and not self._rows():
-            # Python's own answer while the package is imported: before `main` nobody else can give one.
+            # Python's own answer while the package is imported: before `main` there is no other.
             expected.append(-signal.SIGINT)
         self._check(status in expected, f"exit status {status}: {errors.strip()[-500:]}")
         if fault == "learner":
             self._check("learner was killed by SIGKILL" in errors, "nobody said that the learner was killed")
         elif status != -signal.SIGINT:
             self._check("Traceback" not in errors and "leaked" not in errors, errors.strip()[-500:])
-        left = victim.left(GONE)
+        left = victim.left(EXIT_SECONDS)
         self._check(left == 0, f"{left} processes left")
 
     def _resume(self) -> None:
         runs = self._runs()
         if not runs or not whole_checkpoints(runs[0]):
-            # In good order nothing that was learned is lost.
+            # A run that ends cleanly loses nothing that was learned.
             lost = self.outcome.fault in ("ctrl-c", "actor") and bool(self._rows())
             self._check(not lost, "there is no checkpoint")
             return
@@ -142,11 +140,11 @@ class Trial:
         budget = self.outcome.saved_step + MORE_STEPS
         flags = ("resume", str(runs[0]), "--total-steps", str(budget), "--no-progress")
         with Victim(self.folder, *flags) as victim:
-            status = victim.end(POLL_SECONDS)
+            status = victim.end(PATIENCE_SECONDS)
             self._check(
                 status == 0, f"resume ended with {status}: {victim.errors.read_text().strip()[-500:]}"
             )
-            left = victim.left(GONE)
+            left = victim.left(EXIT_SECONDS)
             self._check(left == 0, f"{left} processes left by resume")
         self.outcome.resumed_step = newest_checkpoint(runs[0]).step
         self._check(self.outcome.resumed_step >= budget, "resume did not go on")
@@ -166,9 +164,8 @@ class Trial:
         return len(self._rows()) > 1
 
     def _has_replaced(self) -> bool:
-        return any(
-            float(row["restarts"] or 0) > 0 for row in self._rows()[:-1]
-        )  # the last may be half written
+        # The last row may be half written.
+        return any(float(row["restarts"] or 0) > 0 for row in self._rows()[:-1])
 
     def _check(self, holds: bool, what: str) -> None:
         if not holds:
@@ -176,13 +173,13 @@ class Trial:
 
 
 def trials(times: dict[str, int], seed: int) -> list[Outcome]:
-    """Let each fault happen so many times, in turns, and print each outcome as it comes."""
+    """Let each fault happen this often, in turns, and print each outcome as it comes."""
     generator = np.random.default_rng(seed)
     outcomes: list[Outcome] = []
     ready = 0.0  # seconds from the start to the first updates, on this machine
     for number in range(max(times.values())):
         for fault in (fault for fault, count in times.items() if number < count):
-            # Half of the moments lie before the first updates. The first run of all shows when those come.
+            # Half of the moments lie before the first updates. The first run shows when those come.
             wait = generator.uniform(0.0, 2.0 * ready) if ready else None
             with tempfile.TemporaryDirectory() as folder:
                 outcome = Trial(fault, Path(folder), seed=number).run(wait)
@@ -193,16 +190,17 @@ def trials(times: dict[str, int], seed: int) -> list[Outcome]:
 
 
 def text_line(outcome: Outcome) -> str:
-    """One outcome as a line of text."""
+    """Return one outcome as a line of text."""
     saved = "nothing saved" if outcome.saved_step is None else f"saved at step {outcome.saved_step:,}"
     resumed = "" if outcome.resumed_step is None else f", resumed to {outcome.resumed_step:,}"
     wrong = "".join(f"; WRONG: {what}" for what in outcome.wrong)
-    return f"{outcome.fault} after {outcome.moment:.2f} s: ended {outcome.seconds:.2f} s later, {saved}{resumed}{wrong}"
+    moments = f"after {outcome.moment:.2f} s: ended {outcome.seconds:.2f} s later"
+    return f"{outcome.fault} {moments}, {saved}{resumed}{wrong}"
 
 
-def table_of(outcomes: Sequence[Outcome], provenance: Provenance) -> str:
-    """The outcomes as a Markdown table."""
-    lines = [line(HEADS), line(["---", *["---:"] * (len(HEADS) - 1)])]
+def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the outcomes as a Markdown table."""
+    rows: list[list[str]] = []
     for fault in dict.fromkeys(outcome.fault for outcome in outcomes):
         group = [outcome for outcome in outcomes if outcome.fault == fault]
         counts = [
@@ -212,53 +210,31 @@ def table_of(outcomes: Sequence[Outcome], provenance: Provenance) -> str:
             f"{max(outcome.seconds for outcome in group):.1f}",
             sum(bool(outcome.wrong) for outcome in group),
         ]
-        lines.append(line([fault, *map(str, counts)]))
-    return "\n".join([*lines, "", str(provenance)]) + "\n"
-
-
-def parser() -> argparse.ArgumentParser:
-    """Describes the arguments."""
-    arguments = argparse.ArgumentParser(
-        prog=PROGRAM, description="Interrupt and kill training runs at random moments, and resume them."
-    )
-    arguments.add_argument(
-        "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which (default: all)"
-    )
-    arguments.add_argument("--times", type=at_least(1), help=f"of each fault (default: {FAULTS})")
-    arguments.add_argument(
-        "--seed", type=at_least(0), default=0, help="of the random moments (default: %(default)s)"
-    )
-    add_outputs(arguments, "faults")
-    return arguments
+        rows.append([fault, *map(str, counts)])
+    return table(HEADS, rows)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Lets the faults happen.
-
-    Args:
-        argv: What follows `bench faults` on the command line.
+    """Let the faults happen.
 
     Returns:
         The exit status: 0, or 1 if anything happened that must not, or the table was not written.
     """
-    arguments = parser().parse_args(argv)
+    parser = new_parser("faults", "Interrupt and kill training runs at random moments, and resume them.")
+    parser.add_argument(
+        "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which (default: all)"
+    )
+    parser.add_argument("--times", type=at_least(1), help=f"of each fault (default: {FAULTS})")
+    parser.add_argument(
+        "--seed", type=at_least(0), default=0, help="of the random moments (default: %(default)s)"
+    )
+    add_outputs(parser, "faults")
+    arguments = parser.parse_args(argv)
     if os.name != "posix":
-        print(
-            "bench faults needs a system with groups of processes and signals: Linux or macOS.",
-            file=sys.stderr,
-        )
+        print("bench faults needs a system with process groups and signals: Linux or macOS.", file=sys.stderr)
         return 1
     times = {fault: arguments.times or FAULTS[fault] for fault in arguments.faults}
     outcomes = trials(times, arguments.seed)
-    provenance = Provenance.of(PROGRAM, argv, ("torch", "gymnasium"))
-    table = table_of(outcomes, provenance)
-    print(f"\n{table}")
-    if arguments.json is not None:
-        record = {
-            "benchmark": "faults",
-            **provenance._asdict(),
-            "outcomes": [asdict(each) for each in outcomes],
-        }
-        arguments.json.write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    written = put_table(arguments.markdown, "faults", table)
-    return 0 if written and not any(outcome.wrong for outcome in outcomes) else 1
+    provenance = Provenance.of("faults", argv, ("torch", "gymnasium"))
+    status = hand_over(arguments, "faults", provenance, {"outcomes": outcomes}, lines_of(outcomes), "")
+    return status if not any(outcome.wrong for outcome in outcomes) else 1

@@ -1,16 +1,13 @@
-"""The peer of the learning benchmark: Stable-Baselines3's DQN, with the settings that its own zoo found for CartPole.
+"""The peer of the learning benchmark: Stable-Baselines3's DQN, with its zoo's settings for CartPole.
 
-It is looked at as often as ours, on the same episodes, by the same function, and the time for that is taken off its
-clock. Two results are kept: the policy that `learn` leaves behind, which is what a user gets, and the best one of all
-looks, which ours is.
+It is evaluated as often as ours, on the same episodes, by the same function, with its clock stopped
+meanwhile. There are two results: the policy that `learn` leaves behind, which is what a user gets, and the
+best one of all evaluations, as ours is.
 
 Left out: other algorithms, other environments.
 
 Source of the settings: rl-baselines3-zoo, hyperparams/dqn.yml.
 """
-
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
 
 import importlib
 import tempfile
@@ -30,8 +27,8 @@ from replay_tutorial.bench.training.scores import Score
 MODULE = "stable_baselines3"
 LAST, BEST = "stable-baselines3, last policy", "stable-baselines3, best policy"
 STEPS = 50_000
-LOOK_INTERVAL = 1_000  # steps between looks, about as often as CartPole's preset evaluates
-LOOK_EPISODES = 20
+EVALUATION_INTERVAL = 1_000  # steps, about as in CartPole's preset
+EVALUATION_EPISODES = 20
 FINAL_EPISODES = 100
 ZOO: dict[str, Any] = {
     "learning_rate": 2.3e-3,
@@ -49,7 +46,7 @@ ZOO: dict[str, Any] = {
 
 
 def missing() -> str | None:
-    """Return why the peer can't take part; None if it can."""
+    """Return why the peer can't be measured; None if it can."""
     try:
         importlib.import_module(MODULE)
     except ImportError as error:
@@ -57,12 +54,12 @@ def missing() -> str | None:
     return None
 
 
-class Looks:
-    """Plays greedy episodes with a model now and then, off the clock, and keeps the best one.
+class Evaluations:
+    """Plays greedy episodes with a model now and then, off the clock, and keeps the best model.
 
     Args:
         environment: Its name.
-        seeds: Of the episodes of each look.
+        seeds: Of the episodes of each evaluation.
         file: Where the best model is kept.
     """
 
@@ -79,7 +76,7 @@ class Looks:
         """Seconds of learning so far."""
         return time.monotonic() - self.started - self.off_the_clock
 
-    def look(self, model: Any) -> None:
+    def add(self, model: Any) -> None:
         """Evaluate a model as it is."""
         seconds, begin = self.seconds, time.monotonic()
         mean = evaluate(acting(model), self.environment, self.seeds).mean
@@ -90,7 +87,7 @@ class Looks:
 
 
 def acting(model: Any) -> Any:
-    """Return the model's greedy choice for a batch of observations."""
+    """Return what chooses the model's greedy actions for a batch of observations."""
 
     def act(observations: NDArray[Any]) -> NDArray[Any]:
         """Return the actions."""
@@ -99,42 +96,43 @@ def acting(model: Any) -> Any:
     return act
 
 
-def train_once(environment: str, seed: int, bar: float, steps: int = STEPS) -> dict[str, Score]:
+def train_once(environment: str, seed: int, target: float, steps: int = STEPS) -> dict[str, Score]:
     """Let it learn, and measure its last policy and its best one.
 
     Args:
         environment: Its name.
-        seed: Of the model; the episodes of looks and results come from it, too.
-        bar: The mean return whose first reaching is timed.
+        seed: Of the model; the episodes of evaluations and results come from it, too.
+        target: The mean return; the time until it is first reached is measured.
         steps: Environment steps.
     """
     peer: Any = importlib.import_module(MODULE)
-    seeds = draw_seeds(np.random.SeedSequence(seed), LOOK_EPISODES + FINAL_EPISODES)
+    seeds = draw_seeds(np.random.SeedSequence(seed), EVALUATION_EPISODES + FINAL_EPISODES)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in our own learner: so small a network is faster on one
+    # as in our own learner: so small a network is faster on one
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         best = Path(folder) / "best.zip"
         try:
             model = peer.DQN("MlpPolicy", gym.make(environment), seed=seed, device="cpu", **ZOO)
-            looks = Looks(environment, seeds[:LOOK_EPISODES], best)
+            evaluations = Evaluations(environment, seeds[:EVALUATION_EPISODES], best)
 
             def callback(values: dict[str, Any], _: dict[str, Any]) -> bool:
-                """Look every so many steps."""
-                if values["self"].num_timesteps % LOOK_INTERVAL == 0:
-                    looks.look(values["self"])
+                """Evaluate every EVALUATION_INTERVAL steps."""
+                if values["self"].num_timesteps % EVALUATION_INTERVAL == 0:
+                    evaluations.add(values["self"])
                 return True
 
             model.learn(steps, callback=callback)
-            seconds = looks.seconds
-            looks.look(model)
+            seconds = evaluations.seconds
+            evaluations.add(model)
             finals = {LAST: model, BEST: peer.DQN.load(best, device="cpu")}
             means = {
-                name: evaluate(acting(each), environment, seeds[LOOK_EPISODES:]).mean
+                name: evaluate(acting(each), environment, seeds[EVALUATION_EPISODES:]).mean
                 for name, each in finals.items()
             }
         finally:
             torch.set_num_threads(threads)
-    reached = [seconds for seconds, mean in looks.means if mean >= bar]
+    reached = [seconds for seconds, mean in evaluations.means if mean >= target]
     return {
         name: Score(seed, mean, seconds, reached[0] if reached else None, steps, "budget spent")
         for name, mean in means.items()

@@ -1,8 +1,9 @@
-"""Scores of training runs: what one seed came to, and what can be said of all of them.
+"""Scores of training runs: the result of one seed, and what can be said of all of them.
 
-Returns over seeds are spread widely and in no normal way: most seeds solve a task, one doesn't. The interquartile mean
-leaves out a quarter at each end, so that one lucky or unlucky seed hardly moves it, and still uses more than the median.
-How sure it is, the bootstrap tells: draw as many seeds again, with replacement, and see how much the figure moves.
+Returns over seeds are spread widely and not normally: most seeds solve a task, one doesn't. The
+interquartile mean leaves out a quarter at each end, so that one lucky or unlucky seed hardly moves it, and
+still uses more than the median. The bootstrap shows how sure it is: draw as many seeds again, with
+replacement, and see how much the figure moves.
 
 Left out: comparisons of several tasks in one figure.
 
@@ -19,25 +20,25 @@ RESAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Score:
-    """How one run of one contestant went."""
+    """The result of one run of one agent."""
 
     seed: int
     mean: float  # of 100 greedy episodes
     seconds: float  # of learning, with the evaluations that choose the policy
-    seconds_to_bar: float | None  # until an evaluation reached the bar; None if none did
+    seconds_to_target: float | None  # until an evaluation reached the target; None if none did
     steps: int
     end: str
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The scores of one contestant, and what they come to."""
+    """The scores of one agent, summed up."""
 
     interquartile_mean: float
     interval: tuple[float, float]  # 95%
     median_seconds: float
-    median_seconds_to_bar: float | None  # None if half of the seeds never came to it
-    reached: int  # seeds at the bar or above
+    median_seconds_to_target: float | None  # None if half of the seeds never reached it
+    reached: int  # seeds at the target or above
     scores: list[Score] = field(default_factory=list[Score])
 
 
@@ -54,7 +55,7 @@ def interquartile_mean(values: Sequence[float]) -> float:
 
 
 def interval_of(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return the 95% bootstrap interval of the interquartile mean: seeds drawn with replacement, 10,000 times."""
+    """Return the 95% bootstrap interval of the interquartile mean: 10,000 draws with replacement."""
     generator = np.random.default_rng(seed)
     drawn = generator.choice(np.asarray(values), size=(RESAMPLES, len(values)))
     left_out = len(values) // 4
@@ -63,16 +64,16 @@ def interval_of(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def summary_of(scores: list[Score], bar: float) -> Summary:
-    """Sum up the scores of one contestant."""
+def summary_of(scores: list[Score], target: float) -> Summary:
+    """Sum up the scores of one agent."""
     means = [score.mean for score in scores]
-    to_bar = [np.inf if score.seconds_to_bar is None else score.seconds_to_bar for score in scores]
-    median_to_bar = float(np.median(to_bar))
+    to_target = [np.inf if score.seconds_to_target is None else score.seconds_to_target for score in scores]
+    median_to_target = float(np.median(to_target))
     return Summary(
         interquartile_mean=interquartile_mean(means),
         interval=interval_of(means),
         median_seconds=float(np.median([score.seconds for score in scores])),
-        median_seconds_to_bar=median_to_bar if np.isfinite(median_to_bar) else None,
-        reached=sum(mean >= bar for mean in means),
+        median_seconds_to_target=median_to_target if np.isfinite(median_to_target) else None,
+        reached=sum(mean >= target for mean in means),
         scores=scores,
     )

@@ -1,19 +1,20 @@
-"""`python -m replay_tutorial bench throughput`: how near are actors and learner of a real run to what they reach alone?
+"""`python -m replay_tutorial bench throughput`: how near is a real run to what its parts reach alone?
 
-The bounds come first: the environment's own steps in one process, and a learner with a full replay and nobody beside it.
-Then the processes of a real run work side by side, evaluator and checkpoints included: once with the limiter wide open,
-so that each side goes as fast as the cores let it, and once with the preset's ratio, where the slower side sets the pace.
-All of these take turns, round by round, and a share is taken inside its round.
+The bounds come first: the environment's own steps in one process, and a learner with a full replay and
+nobody beside it. Then the processes of a real run work side by side, evaluator and checkpoints included:
+once with the limiter wide open, so that each side goes as fast as the cores let it, and once with the
+preset's ratio, where the slower side sets the pace. All of these take turns, round by round, and a share is
+taken inside its round.
 
 Left out: GPUs beside the actors of other machines.
 """
 
 import argparse
-import json
+import math
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,29 @@ import numpy as np
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import new_setup
-from replay_tutorial.bench.many_processes.crash import line
+from replay_tutorial.bench.method.markdown import spread_text, table
+from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.record import add_outputs, at_least, new_file
-from replay_tutorial.bench.method.report import put_table, spread_text
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.training.parts import WIDE_OPEN, RawEnvironment, SoloLearner, for_seconds, profile
+from replay_tutorial.bench.training.part_times import (
+    WIDE_OPEN,
+    RawEnvironment,
+    SoloLearner,
+    for_seconds,
+    profile,
+)
 from replay_tutorial.bench.training.throughput_chart import draw
 from replay_tutorial.local.parallel import roles
+from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 
-PROGRAM = "python -m replay_tutorial bench throughput"
-POLL_SECONDS = 120.0  # seconds until the first update, on a busy machine
+PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
 HEADS = ("limiter", "actors", "steps/s", "of env.step", "updates/s", "of the learner alone", "samples/insert")
 
 
 @dataclass(frozen=True)
 class Round:
-    """What everybody did in one round, in calls a second."""
+    """What was measured in one round, in calls per second."""
 
     raw_steps: float  # env.step in one process
     solo_updates: float  # the learner alone
@@ -47,7 +53,7 @@ class Round:
 
 
 def settings_of(environment: str, actors: int | None) -> dict[str, Config]:
-    """Give the settings of both real runs; they never end by themselves."""
+    """Return the settings of both real runs, which never end by themselves."""
     config = replace(preset(environment), progress=False, total_steps=10**12, solved_at=1e9)
     if actors is not None:
         config = replace(config, actors=actors)
@@ -55,33 +61,33 @@ def settings_of(environment: str, actors: int | None) -> dict[str, Config]:
 
 
 def speed_of(config: Config, warm_up: float, seconds: float) -> tuple[float, float]:
-    """Let a real run work, and count its steps and updates after the warm-up; give both a second.
+    """Start a real run; return its steps and updates per second after the warm-up.
 
     Raises:
         RuntimeError: If the learner doesn't begin.
     """
     with tempfile.TemporaryDirectory() as folder:
-        setup = new_setup(replace(config, runs=Path(folder)))
-        common = setup.common
-        with Supervisor(roles(setup), common.ask_to_stop) as supervisor:
+        setup = new_setup(replace(config, runs=Path(folder)), make_shared_context)
+        pace = setup.context.pace
+        with Supervisor(roles(setup), setup.context.ask_to_stop) as supervisor:
 
             def work(until: float) -> tuple[float, int, int]:
                 while (now := time.monotonic()) < until:
-                    supervisor.hear(min(0.05, until - now))
-                return time.monotonic(), common.steps, common.updates
+                    supervisor.receive(min(0.05, until - now))
+                return time.monotonic(), pace.steps, pace.updates
 
-            deadline = time.monotonic() + POLL_SECONDS
-            while common.updates == 0:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while pace.updates == 0:
                 if time.monotonic() >= deadline:
-                    raise RuntimeError(f"the learner has made no update in {POLL_SECONDS:g} s")
-                supervisor.hear(0.05)
+                    raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
+                supervisor.receive(0.05)
             start, steps, updates = work(time.monotonic() + warm_up)
             end, more_steps, more_updates = work(start + seconds)
     return (more_steps - steps) / (end - start), (more_updates - updates) / (end - start)
 
 
 def measure(configs: dict[str, Config], rounds: int, warm_up: float, seconds: float) -> list[Round]:
-    """Let everybody work in turns, and print each round as it comes."""
+    """Measure all in turns, and print each round as it comes."""
     measured: list[Round] = []
     config = next(iter(configs.values()))
     for number in range(rounds):
@@ -96,15 +102,13 @@ def measure(configs: dict[str, Config], rounds: int, warm_up: float, seconds: fl
     return measured
 
 
-def record_of(
-    config: Config, argv: Sequence[str], rounds: Sequence[Round], parts: dict[str, dict[str, float]]
-) -> dict[str, Any]:
-    """All that a reader needs to believe the figures, or to take them again."""
+def body_of(config: Config, rounds: Sequence[Round], parts: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """Return the record, except its provenance."""
 
     def spread(figures: Sequence[float]) -> Spread:
         return Spread.of(np.array(figures))
 
-    runs: dict[str, dict[str, Any]] = {}
+    runs: dict[str, dict[str, Spread]] = {}
     for name in rounds[0].runs:
         pairs = [(each, *each.runs[name]) for each in rounds]
         runs[name] = {
@@ -115,8 +119,6 @@ def record_of(
             "samples_per_insert": spread([u * config.batch_size / max(s, 1e-9) for _, s, u in pairs]),
         }
     return {
-        "benchmark": "throughput",
-        **Provenance.of(PROGRAM, argv, ("torch", "gymnasium"))._asdict(),
         "environment": config.environment,
         "actors": config.actors,
         "raw_steps": spread([each.raw_steps for each in rounds]),
@@ -127,73 +129,63 @@ def record_of(
 
 
 def percent(share: Spread) -> str:
-    """Write a share with its quartiles."""
+    """Return a share with its quartiles."""
     return f"{share.median:.0%} ({share.lower:.0%}, {share.upper:.0%})"
 
 
-def table_of(record: dict[str, Any], rounds: int, seconds: float) -> str:
-    """The record as a Markdown table."""
-    lines = [line(HEADS), line(["---", *["---:"] * (len(HEADS) - 1)])]
-    lines.append(line(["env.step alone", "-", spread_text(record["raw_steps"]), "100%", "-", "-", "-"]))
-    lines.append(line(["learner alone", "-", "-", "-", spread_text(record["solo_updates"]), "100%", "-"]))
-    for name, run in record["runs"].items():
-        cells = [
-            *(name, str(record["actors"]), spread_text(run["steps"]), percent(run["share_of_raw_steps"])),
-            *(spread_text(run["updates"]), percent(run["share_of_solo_updates"])),
-            spread_text(run["samples_per_insert"]),
-        ]
-        lines.append(line(cells))
-    for name, parts in record["parts"].items():
-        told = ", ".join(f"{part} {microseconds:.2f}" for part, microseconds in parts.items())
+def lines_of(body: dict[str, Any]) -> list[str]:
+    """Return the table, and the parts below it."""
+    rows = [
+        ["env.step alone", "-", spread_text(body["raw_steps"]), "100%", "-", "-", "-"],
+        ["learner alone", "-", "-", "-", spread_text(body["solo_updates"]), "100%", "-"],
+    ]
+    for name, run in body["runs"].items():
+        steps = (spread_text(run["steps"]), percent(run["share_of_raw_steps"]))
+        updates = (spread_text(run["updates"]), percent(run["share_of_solo_updates"]))
+        rows.append([name, str(body["actors"]), *steps, *updates, spread_text(run["samples_per_insert"])])
+    lines = table(HEADS, rows)
+    for name, parts in body["parts"].items():
+        figures = ", ".join(f"{part} {microseconds:.2f}" for part, microseconds in parts.items())
         unit = "step" if name == "actor" else "update"
-        lines += ["", f"{name.capitalize()} alone, µs of one {unit}: {told}."]
-    about = Provenance.read(record)
-    medians = f"Medians of {rounds} rounds of {seconds:g} s, quartiles in brackets; steps/s are those of all actors."
-    return "\n".join([*lines, "", f"{record['environment']}. {medians} {about}"]) + "\n"
+        lines += ["", f"{name.capitalize()} alone, µs of one {unit}: {figures}."]
+    return lines
 
 
-def parser() -> argparse.ArgumentParser:
-    """Describes the arguments."""
-    arguments = argparse.ArgumentParser(
-        prog=PROGRAM, description="Measure a real run against the environment alone and the learner alone."
+def new_throughput_parser() -> argparse.ArgumentParser:
+    """Describe the arguments."""
+    parser = new_parser(
+        "throughput", "Measure a real run against the environment alone and the learner alone."
     )
-    arguments.add_argument("--environment", default="CartPole-v1", help="which (default: %(default)s)")
-    arguments.add_argument("--actors", type=at_least(1), help="how many (default: the preset's)")
-    arguments.add_argument("--rounds", type=at_least(1), default=5, help="how many (default: %(default)s)")
-    arguments.add_argument(
-        "--seconds", type=float, default=10.0, help="that each works in a round (default: %(default)s)"
+    parser.add_argument("--environment", default="CartPole-v1", help="which (default: %(default)s)")
+    parser.add_argument("--actors", type=at_least(1), help="how many (default: the preset's)")
+    parser.add_argument("--rounds", type=at_least(1), default=5, help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="of each in a round (default: %(default)s)"
     )
-    arguments.add_argument(
+    parser.add_argument(
         "--warm-up", type=float, default=4.0, help="seconds before that (default: %(default)s)"
     )
-    add_outputs(arguments, "throughput")
-    arguments.add_argument("--chart", type=new_file, metavar="FILE", help="draw where the time goes here")
-    return arguments
+    add_outputs(parser, "throughput")
+    parser.add_argument("--chart", type=chart_file, metavar="FILE", help="draw where the time goes here")
+    return parser
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures the throughput.
-
-    Args:
-        argv: What follows `bench throughput` on the command line.
-
-    Returns:
-        The exit status: 0, or 1 if the table was not written.
-    """
-    given = parser()
-    arguments = given.parse_args(argv)
-    if not (0.0 < arguments.seconds < float("inf") and 0.0 <= arguments.warm_up < float("inf")):
-        given.error("--seconds must be positive, and --warm-up must not be negative")
+    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    parser = new_throughput_parser()
+    arguments = parser.parse_args(argv)
+    if not (0.0 < arguments.seconds < math.inf and 0.0 <= arguments.warm_up < math.inf):
+        parser.error("--seconds must be positive, and --warm-up must not be negative")
     configs = settings_of(arguments.environment, arguments.actors)
+    config = configs["the preset's ratio"]
     with torch_threads(1):
         rounds = measure(configs, arguments.rounds, arguments.warm_up, arguments.seconds)
-        config = configs["the preset's ratio"]
-        record = record_of(config, argv, rounds, profile(config, arguments.seconds))
-    table = table_of(record, arguments.rounds, arguments.seconds)
-    print(f"\n{table}")
-    if arguments.json is not None:
-        text = json.dumps(record, indent=2, default=asdict, allow_nan=False)
-        arguments.json.write_text(text + "\n", encoding="utf-8")
+        body = body_of(config, rounds, profile(config, arguments.seconds))
+    about = (
+        f"{config.environment}. Medians of {arguments.rounds} rounds of {arguments.seconds:g} s, quartiles "
+        "in brackets; steps/s are those of all actors."
+    )
     if arguments.chart is not None:
-        draw(record, arguments.chart)
-    return 0 if put_table(arguments.markdown, "throughput", table) else 1
+        draw(body, arguments.chart)
+    provenance = Provenance.of("throughput", argv, ("torch", "gymnasium"))
+    return hand_over(arguments, "throughput", provenance, body, lines_of(body), about)

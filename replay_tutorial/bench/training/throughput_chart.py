@@ -1,17 +1,12 @@
-"""The picture of the throughput benchmark: one bar for an actor's step, one for a learner's update, cut into parts.
+"""The picture of the throughput benchmark: an actor's step and a learner's update, cut into parts.
 
 Left out: the runs with processes; the table has those.
 """
 
-# pyright: reportUnknownMemberType=false
-# (matplotlib's own annotations are incomplete)
-
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
+from replay_tutorial.bench.method.charts import new_figure, save
 
 UNITS = {"actor": "one step of one environment", "learner": "one update"}
 
@@ -23,8 +18,7 @@ def draw(record: dict[str, Any], output: Path) -> Path:
         record: With "parts": actor and learner → part → microseconds.
         output: The picture, an SVG file.
     """
-    figure = Figure(figsize=(8, 3.8), layout="constrained")
-    FigureCanvasSVG(figure)
+    figure = new_figure(8, 3.8)
     for number, (name, parts) in enumerate(record["parts"].items()):
         axes = figure.add_subplot(2, 1, number + 1)
         left, whole = 0.0, sum(parts.values())
@@ -37,7 +31,4 @@ def draw(record: dict[str, Any], output: Path) -> Path:
         axes.set_yticks([])
         axes.set_xlabel("µs", fontsize=8)
         axes.legend(fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.35), frameon=False)
-    # The same record gives the same file.
-    with mpl.rc_context({"svg.hashsalt": "throughput"}):
-        figure.savefig(output, metadata={"Date": None})
-    return output
+    return save(figure, output, "throughput")

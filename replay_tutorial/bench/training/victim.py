@@ -1,7 +1,7 @@
-"""A training run that something will happen to: the command line in a session of its own, and what is left of it.
+"""A training run that a fault will hit: the command line in a session of its own, and what is left of it.
 
-In its own session nothing else is hit by what hits the run, and no process of it can hide: all of them are in one group,
-whoever their parent is by now.
+In a session of its own a signal to the run hits nothing else, and no process of the run can hide: all of
+them are in one group, whoever their parent is by now.
 
 Left out: Windows, which has neither groups nor these signals.
 """
@@ -19,21 +19,21 @@ from typing import Self
 
 from replay_tutorial.shared.processes import birth
 
-PACKAGE = Path(__file__).parents[3]
+SOURCE = Path(__file__).parents[3]
 ROLES = ("learner", "actor", "evaluator")  # in the order in which a run with one actor starts them
 
 
-def hear_ctrl_c() -> None:
-    """Hear Ctrl-C, and so let the processes that are started hear it from their first instruction on.
+def accept_ctrl_c() -> None:
+    """Accept Ctrl-C, so that the processes that are started accept it from their first instruction on.
 
-    Whoever was started by a script in the background ignores it, and what is ignored stays so in whatever it starts.
+    A script's background job ignores it, and what is ignored stays ignored in all that it starts.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Victim:
-    """A command of `python -m replay_tutorial` as a group of processes. A context manager: none of them outlives it.
+    """A command of `python -m replay_tutorial` as a process group; a context manager that none outlives.
 
     Args:
         folder: Where what it prints goes.
@@ -42,8 +42,8 @@ class Victim:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.printed, self.errors = folder / "printed.txt", folder / "errors.txt"
-        hear_ctrl_c()
-        paths = [str(PACKAGE), os.environ.get("PYTHONPATH", "")]
+        accept_ctrl_c()
+        paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
         # Files, not pipes: a pipe stays open as long as any process of the group lives.
         with self.printed.open("w") as printed, self.errors.open("w") as errors:
             self.process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Victim:
         self.started = time.monotonic()
 
     def __enter__(self) -> Self:
-        """Give itself."""
+        """Return itself."""
         return self
 
     def __exit__(
@@ -77,24 +77,24 @@ class Victim:
             os.killpg(self.process.pid, number)
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something holds, as long as the run lives; tell whether it holds."""
+        """Wait until something holds, as long as the run lives; return whether it holds."""
         return wait_until(lambda: condition() or self.process.poll() is not None, seconds) and condition()
 
     def end(self, seconds: float) -> int | None:
-        """Wait for its end; give the exit status, or None if it doesn't end in time."""
+        """Wait for its end; return the exit status, or None if it doesn't end in time."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def role(self, name: str) -> int | None:
-        """Give the number of the process that fills a role of a run with one actor; None if not all have been started."""
+        """Return the process number of a role of a run with one actor; None if not all have been started."""
         rows = processes()
         ours = {process: command for process, parent, *_, command in rows if parent == self.process.pid}
         servers = {process for process, command in ours.items() if "forkserver" in command}
         children = [process for process, command in ours.items() if "spawn_main" in command]
         children += [process for process, parent, *_ in rows if parent in servers]
-        # By their birth, because numbers begin again at 1 one day.
+        # By their birth, because process numbers are used again.
         children.sort(key=lambda process: (birth(process) or 0, process))
         return children[ROLES.index(name)] if len(children) == len(ROLES) else None
 
@@ -104,18 +104,18 @@ class Victim:
         return self._living()
 
     def _living(self) -> int:
-        # A zombie is dead; whether init has fetched an orphan yet is not this run's business.
+        # A zombie is dead; when init removes an orphan is not up to this run.
         return sum(
             group == self.process.pid and not state.startswith("Z") for _, _, group, state, _ in processes()
         )
 
 
 def processes() -> list[tuple[int, int, int, str, str]]:
-    """Give number, parent, group, state and command of every process of this machine."""
-    told = subprocess.run(
+    """Return number, parent, group, state and command of every process of this machine."""
+    listed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat=,args="], capture_output=True, text=True, check=True
     ).stdout
-    rows = [line.split(None, 4) for line in told.splitlines()]
+    rows = [line.split(None, 4) for line in listed.splitlines()]
     return [
         (int(row[0]), int(row[1]), int(row[2]), row[3], row[4] if len(row) > 4 else "")
         for row in rows
@@ -124,7 +124,7 @@ def processes() -> list[tuple[int, int, int, str, str]]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Look until something holds or the time is up; tell whether it holds."""
+    """Wait until something holds or the time is up; return whether it holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:

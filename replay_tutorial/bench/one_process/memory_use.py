@@ -1,25 +1,29 @@
-"""`python -m replay_tutorial bench memory`: how many bytes a transition takes, in each layout of each library.
+"""`python -m replay_tutorial bench memory`: how many bytes a transition takes, in each layout.
 
-Each layout is filled in a fresh process with Atari-like transitions (`memory_layouts`), and the growth of that process's
-resident memory is divided by their number. A layout that would not fit into the machine's memory is measured with a
-tenth of the rows, or a hundredth, and the table says so.
+Each layout is filled in a fresh process with Atari-like transitions (`memory_layouts`), and the growth of
+that process's resident memory is divided by their number. A layout that would not fit into the machine's
+memory is measured with a tenth of the rows, or a hundredth, and the table says so.
 
 Left out: memory on a GPU.
 """
 
-import argparse
 import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from replay_tutorial.bench.method.fresh import free_memory, peak_memory, run_fresh
+from replay_tutorial.bench.method.fresh import run_fresh
+from replay_tutorial.bench.method.markdown import table
+from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.record import add_outputs, at_least, hand_over, table
+from replay_tutorial.bench.method.system_memory import free_memory, peak_memory
 from replay_tutorial.bench.one_process.memory_layouts import LAYOUTS, PICTURE, STACK, Layout
 
-PROGRAM = "python -m replay_tutorial bench memory"
-FILL = "import sys; from replay_tutorial.bench.one_process.memory_layouts import fill; fill(int(sys.argv[1]), int(sys.argv[2]))"
+FILL = """
+import sys
+from replay_tutorial.bench.one_process.memory_layouts import fill
+fill(int(sys.argv[1]), int(sys.argv[2]))
+"""
 ROOM = 0.8  # of the free memory: the rest of the machine needs some
 TIMEOUT = 3600.0  # seconds for one layout
 SHOWN = 2 * STACK * PICTURE  # bytes that a transition shows
@@ -32,12 +36,12 @@ class Taken:
     library: str
     layout: str
     rows: int
-    bytes_a_row: float
+    bytes_per_row: float
     peak: int  # bytes, of the whole process
 
 
 def rows_that_fit(layout: Layout, rows: int, free: int | None) -> int:
-    """Divide the rows by ten until they fit; `free` is None where nobody knows, and then they are not divided."""
+    """Divide the rows by ten until they fit; not at all where `free` is None, because nobody knows."""
     while free is not None and rows * (layout.pictures * PICTURE) > ROOM * free and rows >= 10:
         rows //= 10
     return rows
@@ -61,34 +65,31 @@ def run(layouts: Sequence[Layout], rows: int) -> Iterator[Taken | str]:
 
 
 def cells(taken: Taken) -> list[str]:
-    """One row of the table."""
+    """Return one row of the table."""
     return [
         taken.library,
         taken.layout,
         f"{taken.rows:,}",
-        f"{taken.bytes_a_row:,.0f}",
-        f"{SHOWN / taken.bytes_a_row:.2f}",
+        f"{taken.bytes_per_row:,.0f}",
+        f"{SHOWN / taken.bytes_per_row:.2f}",
         f"{taken.peak / 2**20:,.0f}",
     ]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the benchmark.
-
-    Args:
-        argv: What follows `bench memory` on the command line.
+    """Run the benchmark.
 
     Returns:
-        The exit status: 0, or 1 if it can't run here or the table could not be written.
+        The exit status: 0, or 1 if it can't run here or the table was not written.
     """
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Measure the memory that transitions take.")
+    parser = new_parser("memory", "Measure the memory that transitions take.")
     parser.add_argument("--rows", type=at_least(1), default=20_000, help="transitions (default: %(default)s)")
     libraries = sorted({layout.library for layout in LAYOUTS})
     parser.add_argument("--libraries", nargs="+", choices=libraries, default=libraries, help="only these")
     add_outputs(parser, "memory")
     arguments = parser.parse_args(argv)
     if not peak_memory():
-        print("bench memory needs a system that tells a process's memory: Linux or macOS.", file=sys.stderr)
+        print("bench memory needs a system that shows a process's memory: Linux or macOS.", file=sys.stderr)
         return 1
     chosen = [layout for layout in LAYOUTS if layout.library in arguments.libraries]
     measured: list[Taken] = []
@@ -100,15 +101,15 @@ def main(argv: Sequence[str]) -> int:
         else:
             skipped.append(result)
             print(f"skipped {result}", flush=True)
-    heads = ["library", "layout", "rows", "bytes a row", "times smaller than shown", "peak, MiB"]
+    heads = ["library", "layout", "rows", "bytes per row", "times smaller than shown", "peak, MiB"]
     about = (
-        f"Atari-like transitions, which show {SHOWN:,} bytes of pictures and bring {PICTURE:,} new ones, added one by "
-        "one in a fresh process. Bytes a row: growth of its resident memory while the buffer is made and filled, "
-        "divided by the rows; peak: of the whole process, with the library."
+        f"Atari-like transitions, which show {SHOWN:,} bytes of pictures and bring {PICTURE:,} new ones, "
+        "added one by one in a fresh process. Bytes per row: growth of its resident memory while the buffer "
+        "is made and filled, divided by the rows; peak: of the whole process, with the library."
         + "".join(f" Skipped: {reason}." for reason in skipped)
     )
     packages = dict.fromkeys(layout.package for layout in chosen if layout.library not in ("ours", "deque"))
-    provenance = Provenance.of(PROGRAM, argv, packages)
-    body = {"rows": arguments.rows, "taken": [asdict(taken) for taken in measured], "skipped": skipped}
-    lines = [*table(heads, [cells(taken) for taken in measured], words=2), "", about]
-    return hand_over(arguments, "memory", provenance, body, lines)
+    provenance = Provenance.of("memory", argv, packages)
+    body = {"rows": arguments.rows, "taken": measured, "skipped": skipped}
+    lines = table(heads, [cells(taken) for taken in measured], words=2)
+    return hand_over(arguments, "memory", provenance, body, lines, about)

@@ -1,33 +1,28 @@
-"""The article's charts: time over the number of rows, both in powers of ten, a line a library, as perfplot draws them.
+"""The article's charts: time over the number of rows, both in powers of ten, one line per library.
 
-The name stands at the line's end, in its colour; names that would lie on each other are moved apart. The band around a
-line lies between its quartiles.
+The name stands at the line's end, in its colour; names that would lie on each other are moved apart. The
+band around a line lies between its quartiles.
 
 Left out: a legend.
 """
-
-# pyright: reportUnknownMemberType=false
-# (matplotlib's own annotations are incomplete)
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
-from replay_tutorial.bench.one_process.article import PANELS, Point, names_at
-from replay_tutorial.bench.peers.contenders import CONTENDERS
-from replay_tutorial.bench.peers.lineup import CEILING, OURS
+from replay_tutorial.bench.method.charts import new_figure, save
+from replay_tutorial.bench.one_process.article_table import PANELS, Point, names_at
+from replay_tutorial.bench.peers.lineup import PEERS
+from replay_tutorial.bench.peers.peer import CEILING, OURS
 
-COLOURS = {name: f"C{place}" for place, name in enumerate(CONTENDERS)} | {
+COLOURS = {name: f"C{place}" for place, name in enumerate(PEERS)} | {
     OURS: "black",
     "Python sum tree": "navy",  # the eighth colour is grey
     CEILING: "0.55",
 }
-CLOSEST = 0.055  # of the axis' height, between two names
+MIN_DISTANCE = 0.055  # between two names, of the axis' height
 
 
 def draw(measured: Sequence[Point], output: Path) -> Path:
@@ -40,15 +35,11 @@ def draw(measured: Sequence[Point], output: Path) -> Path:
     Returns:
         `output`.
     """
-    chart = Figure(figsize=(11.0, 8.0), layout="constrained")
-    FigureCanvasSVG(chart)
+    chart = new_figure(11.0, 8.0)
     for number, panel in enumerate(PANELS):
         draw_panel(chart.add_subplot(2, 2, number + 1), measured, panel)
     chart.suptitle(f"A buffer of {measured[0].capacity:,} rows", fontsize=11)
-    # The same points give the same file.
-    with mpl.rc_context({"svg.hashsalt": "article"}):
-        chart.savefig(output, metadata={"Date": None})
-    return output
+    return save(chart, output, "article")
 
 
 def draw_panel(axes: Axes, measured: Sequence[Point], panel: str) -> None:
@@ -82,7 +73,7 @@ def draw_panel(axes: Axes, measured: Sequence[Point], panel: str) -> None:
     axes.set_ylim(10**low, 10**high)
     axes.set_title(panel, fontsize=10, loc="left")
     axes.set_xlabel("rows in one call", fontsize=9)
-    axes.set_ylabel("µs a call", fontsize=9)
+    axes.set_ylabel("µs per call", fontsize=9)
     axes.grid(alpha=0.3, which="major")
 
 
@@ -96,5 +87,5 @@ def apart(heights: dict[str, float]) -> dict[str, float]:
     moved: dict[str, float] = {}
     below = -math.inf
     for name, height in sorted(heights.items(), key=lambda item: item[1]):
-        below = moved[name] = max(height, below + CLOSEST)
+        below = moved[name] = max(height, below + MIN_DISTANCE)
     return moved

@@ -1,27 +1,29 @@
-"""Ways for explorers to hand rows to a learner, made alike so that they can be measured alike.
+"""Routes by which rows come from explorers to a learner, made alike so that they can be measured alike.
 
-Each is a contender: explorers call `add` with a chunk of rows, the learner calls `step`, which samples a batch and
-gives it new priorities. Ours and cpprb are used as they are; the same shared ring under one full lock shows what
-the lock costs; a queue and a manager's proxy are what the standard library has.
+Explorers call `add` with a chunk of rows, the learner calls `step`, which samples a batch and gives it new
+priorities. Ours and cpprb are used as they are; the same shared ring under one full lock shows what the
+lock costs; a queue and a manager's proxy are what the standard library has.
 
-Left out: ways that cross machines.
+Left out: routes that cross machines.
 """
 
 import importlib
 import multiprocessing
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.managers import BaseManager
 from typing import Any, Protocol
 
 import numpy as np
 
 from replay_tutorial.bench.method.timing import FloatArray
+from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 
-FIELDS = {"obs": 4, "act": 1, "rew": 1, "next_obs": 4, "done": 1}  # field → shape; float32, 44 bytes a row
+# field → shape; float32, 44 bytes per row
+FIELDS = {"obs": 4, "act": 1, "rew": 1, "next_obs": 4, "done": 1}
 CHUNK, BATCH = 100, 64
 QUEUE_CHUNKS = 64  # that may wait in the queue
 CHUNKS_PER_STEP = 16  # that the learner takes out of it before a step, at most
@@ -31,18 +33,18 @@ context = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_al
 
 
 def env_dict() -> dict[str, Any]:
-    """The fields; new on every call, as cpprb writes into what it is given."""
+    """Return the fields; new on every call, because cpprb writes into its argument."""
     return {name: {"shape": shape} for name, shape in FIELDS.items()}
 
 
 def random_chunk(rng: np.random.Generator, count: int = CHUNK) -> dict[str, Any]:
-    """Rows with their priorities."""
+    """Draw rows with their priorities."""
     rows = {name: rng.random((count, shape), dtype=np.float32) for name, shape in FIELDS.items()}
     return rows | {"priorities": rng.exponential(size=count).astype(np.float32)}
 
 
-class Contender(Protocol):
-    """A way for rows to come from explorers to a learner."""
+class Route(Protocol):
+    """How rows come from explorers to a learner."""
 
     def add(self, chunk: Chunk) -> None:
         """Hand a chunk over; called by explorers."""
@@ -108,26 +110,34 @@ class Queued(Shared):
 
 
 class GuardedBuffer:
-    """What lives in the manager's process: it serves each client in a thread, so calls take turns."""
+    """The buffer in the manager's process, which serves each client in a thread of its own."""
 
     def __init__(self, capacity: int) -> None:
         self.buffer = PrioritizedReplayBuffer(capacity, env_dict())
         self.lock = threading.Lock()
 
     def add(self, **chunk: Any) -> None:
-        """As the buffer's, one call at a time."""
+        """Do as the buffer does, one call at a time."""
         with self.lock:
             self.buffer.add(**chunk)
 
     def sample(self, batch_size: int) -> dict[str, Any]:
-        """As the buffer's, one call at a time."""
+        """Do as the buffer does, one call at a time."""
         with self.lock:
             return self.buffer.sample(batch_size)
 
     def update_priorities(self, indexes: Any, priorities: Any) -> None:
-        """As the buffer's, one call at a time."""
+        """Do as the buffer does, one call at a time."""
         with self.lock:
             self.buffer.update_priorities(indexes, priorities)
+
+
+class Managed(Shared):
+    """A proxy, and the manager that must live as long."""
+
+    def __init__(self, manager: Any, proxy: Any) -> None:
+        super().__init__(proxy)
+        self.manager = manager
 
 
 class BufferManager(BaseManager):
@@ -137,36 +147,37 @@ class BufferManager(BaseManager):
 BufferManager.register("GuardedBuffer", GuardedBuffer)
 
 
-def ours(capacity: int) -> Contender:
-    """Our shared buffer."""
+def ours(capacity: int) -> Route:
+    """Return our shared buffer."""
     return Shared(MPPrioritizedReplayBuffer(capacity, env_dict()))
 
 
-def cpprb(capacity: int) -> Contender:
-    """cpprb's shared buffer."""
+def cpprb(capacity: int) -> Route:
+    """Return cpprb's shared buffer."""
     return Shared(importlib.import_module("cpprb").MPPrioritizedReplayBuffer(capacity, env_dict()))
 
 
-def locked(capacity: int) -> Contender:
-    """Our shared buffer, under one full lock."""
+def locked(capacity: int) -> Route:
+    """Return our shared buffer, under one full lock."""
     return Locked(MPPrioritizedReplayBuffer(capacity, env_dict()))
 
 
-def queued(capacity: int) -> Contender:
-    """A queue into our single-process buffer."""
+def queued(capacity: int) -> Route:
+    """Return a queue into our single-process buffer."""
     return Queued(capacity)
 
 
-def managed(capacity: int) -> Contender:
-    """A manager's proxy of our single-process buffer."""
+def managed(capacity: int) -> Route:
+    """Return a manager's proxy of our single-process buffer."""
     manager: Any = BufferManager(ctx=context)
     manager.start()
     return Managed(manager, manager.GuardedBuffer(capacity))
 
 
-class Managed(Shared):
-    """A proxy, and the manager that must live as long."""
-
-    def __init__(self, manager: Any, proxy: Any) -> None:
-        super().__init__(proxy)
-        self.manager = manager
+ROUTES: dict[str, Callable[[int], Route]] = {
+    OURS: ours,
+    "cpprb": cpprb,
+    "full lock": locked,
+    "Queue": queued,
+    "Manager": managed,
+}

@@ -1,8 +1,9 @@
-"""`python -m replay_tutorial bench report`: take every figure of the site and the README again, in turn.
+"""`python -m replay_tutorial bench report`: re-run all benchmarks of the site and the README.
 
-Each benchmark runs in a process of its own and writes its table between its marks, in whichever page of the folder
-holds them, and its record and charts beside the pages. A table that stands in several places (the README has one, too)
-is taken once and copied. A benchmark that fails leaves its old table, and the command goes on with the next one.
+Each benchmark runs in a process of its own and writes its table between its marks, in whichever page of the
+folder holds them, and its record and charts beside the pages. A table that stands in several places (the
+README has one, too) is measured once and copied. A benchmark that fails leaves its old table, and the next
+one is run.
 
 Left out, unless `--full`: what trains, and what takes long: `memory`, `crash` and `cliffwalk`.
 """
@@ -15,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replay_tutorial.bench.method.report import write_between_marks
+from replay_tutorial.bench.method.markdown import write_between_marks
+from replay_tutorial.bench.method.output import new_parser
 
-PROGRAM = "python -m replay_tutorial bench report"
 OUTPUT = Path("docs/measurements")
 TIMEOUT = 6 * 3600.0  # seconds for one benchmark
 
@@ -32,7 +33,7 @@ class Step:
 
 
 def steps_of(full: bool) -> list[Step]:
-    """The suite, in its order."""
+    """Return the suite, in its order."""
     peer = ("--peer", "cpprb") if importlib.util.find_spec("cpprb") else ()
     steps = [
         Step("bench", ("buffers",)),
@@ -54,26 +55,27 @@ def steps_of(full: bool) -> list[Step]:
 
 
 def pages_with(mark: str, pages: Sequence[Path]) -> list[Path]:
-    """The pages that hold the marks of a table."""
+    """Return the pages that hold the marks of a table."""
     return [page for page in pages if f"<!-- {mark}:begin -->" in page.read_text(encoding="utf-8")]
 
 
 def table_of(mark: str, page: Path) -> str:
-    """What stands between the marks in a page."""
+    """Return what stands between the marks in a page."""
     text = page.read_text(encoding="utf-8")
     return text.partition(f"<!-- {mark}:begin -->\n")[2].partition(f"<!-- {mark}:end -->")[0]
 
 
 def command_of(step: Step, output: Path, page: Path) -> list[str]:
-    """What follows `bench`."""
+    """Return what follows `bench`."""
     command = [argument.format(output=output.as_posix()) for argument in step.arguments]
-    if step.arguments[0] not in ("article", "learning"):  # those name their records themselves
+    # These two name their records themselves.
+    if step.arguments[0] not in ("article", "learning"):
         command += ["--json", f"{output.as_posix()}/{step.mark}.json"]
     return [*command, "--markdown", page.as_posix()]
 
 
 def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
-    """Run one benchmark and copy its table to all its places; tells what went wrong, nothing if all is well."""
+    """Run one benchmark, and copy its table to all its places; return what went wrong, "" if nothing did."""
     places = pages_with(step.mark, pages)
     if not places:
         return f"no page has the marks <!-- {step.mark}:begin --> and <!-- {step.mark}:end -->"
@@ -93,16 +95,9 @@ def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
     return f"{failure}, {'its old table stays' if table == before else 'its table is new'}" if failure else ""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs the suite.
-
-    Args:
-        argv: What follows `bench report` on the command line.
-
-    Returns:
-        The exit status: 0, or 1 if any benchmark failed.
-    """
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Take every figure of the site again.")
+def new_report_parser() -> argparse.ArgumentParser:
+    """Describe the arguments."""
+    parser = new_parser("report", "Re-run all benchmarks of the site.")
     parser.add_argument(
         "--output",
         type=Path,
@@ -114,26 +109,28 @@ def main(argv: Sequence[str]) -> int:
         "--readme", type=Path, metavar="FILE", help=f"one page more (default: README.md, with {OUTPUT})"
     )
     parser.add_argument(
-        "--full",
-        action="store_true",
-        help="also what trains, and memory, crash and cliffwalk: two hours",
+        "--full", action="store_true", help="also what trains, and memory, crash and cliffwalk: two hours"
     )
     marks = [step.mark for step in steps_of(full=True)]
     parser.add_argument(
         "--only", nargs="+", choices=marks, metavar="MARK", help=f"some of {', '.join(marks)}"
     )
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the suite; return the exit status: 0, or 1 if any benchmark failed."""
+    parser = new_report_parser()
     arguments = parser.parse_args(argv)
-    if not arguments.output.is_dir():
-        parser.error(f"--output {arguments.output}: there is no such folder")
-    pages = sorted(arguments.output.glob("*.md"))
-    readme = (
-        Path("README.md") if arguments.readme is None and arguments.output == OUTPUT else arguments.readme
-    )
-    pages += [readme] if readme is not None and readme.is_file() else []
+    output: Path = arguments.output
+    if not output.is_dir():
+        parser.error(f"--output {output}: there is no such folder")
+    readme = arguments.readme or (Path("README.md") if output == OUTPUT else None)
+    pages = [*sorted(output.glob("*.md")), *([readme] if readme is not None and readme.is_file() else [])]
     chosen = steps_of(arguments.full or bool(arguments.only))
     if arguments.only:
         chosen = [step for step in chosen if step.mark in arguments.only]
-    failures = {step.mark: failure for step in chosen if (failure := run(step, arguments.output, pages))}
+    failures = {step.mark: failure for step in chosen if (failure := run(step, output, pages))}
     for mark, failure in failures.items():
         print(f"{mark}: {failure}", file=sys.stderr)
     print(f"\n{len(chosen) - len(failures)} of {len(chosen)} benchmarks done.")

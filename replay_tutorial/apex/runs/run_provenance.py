@@ -1,0 +1,67 @@
+"""Where a result comes from: the machine, the versions, the sources.
+
+Without them nobody can check a result, so they stand in every run's `config.json` and every benchmark's
+record.
+
+Left out: how busy the machine was.
+"""
+
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+SOURCES = Path(__file__).resolve().parents[2]
+PACKAGES = ("replay_tutorial", "numpy", "numba", "torch", "gymnasium")  # what decides what a run learns
+
+
+def provenance_of_run() -> dict[str, Any]:
+    """Return where a run comes from: what was called, when, on what machine, by which versions of what."""
+    return {
+        "command": sys.argv,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "machine": describe_machine(),
+        "versions": {**versions_of(PACKAGES), "platform": platform.platform()},
+        "sources": digest_of_sources(),
+    }
+
+
+def versions_of(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of Python and of these packages."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # this package may run from its source folder, too
+            found[package] = "not installed"
+    return found
+
+
+def describe_machine() -> dict[str, str | int]:
+    """Return the processor's name, the cores that this process may use, and the system."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    system = f"{platform.system()} {platform.machine()}"
+    return {"processor": processor_name(), "cores": cores, "system": system}
+
+
+def processor_name() -> str:
+    """Return the processor's model as Linux names it; elsewhere what Python knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def digest_of_sources() -> str:
+    """Return a digest of the package's own files: the same sources have the same one, with or without git."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.rglob("*.py")):
+        digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,115 @@
+"""How a benchmark is asked, and how it hands over what it has measured.
+
+A benchmark prints what it measures as it goes. At the end it prints its table with where the figures come
+from, writes that between its marks in a page, and writes the whole record as JSON: this is the part they
+have in common.
+
+Left out: what a record holds besides its provenance.
+"""
+
+import argparse
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from replay_tutorial.bench.method.markdown import put_table
+from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.buffers.whole_file import replace_file
+
+
+def new_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser for what follows the benchmark's name on the command line."""
+    return argparse.ArgumentParser(prog=f"python -m replay_tutorial bench {name}", description=description)
+
+
+def add_outputs(parser: argparse.ArgumentParser, mark: str, kept: str = "") -> None:
+    """Add the options that say where the record and the table go; `kept` is what stays of an old record."""
+    parser.add_argument("--json", type=new_file, metavar="FILE", help=f"write the whole record here{kept}")
+    add_markdown(parser, mark)
+
+
+def add_markdown(parser: argparse.ArgumentParser, mark: str) -> None:
+    """Add the option that names a page."""
+    marks = f"<!-- {mark}:begin --> and <!-- {mark}:end -->"
+    parser.add_argument(
+        "--markdown",
+        type=page,
+        metavar="FILE",
+        help=f"write the table into this file, between its marks {marks}",
+    )
+
+
+def new_file(text: str) -> Path:
+    """Read the name of a file that can be made, before hours are spent on what it will hold."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
+    return path
+
+
+def chart_file(text: str) -> Path:
+    """Read the name of a chart; where matplotlib is missing, say so before anything is measured.
+
+    Raises:
+        ImportError: Without matplotlib.
+    """
+    importlib.import_module("matplotlib")
+    return new_file(text)
+
+
+def page(text: str) -> Path:
+    """Read the name of a file that holds marks."""
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {path}")
+    return path
+
+
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers that are not below `minimum`."""
+
+    def whole_number(text: str) -> int:
+        if (value := int(text)) < minimum:
+            raise argparse.ArgumentTypeError(f"must be at least {minimum}, not {value}")
+        return value
+
+    return whole_number
+
+
+def hand_over(
+    arguments: argparse.Namespace,
+    name: str,
+    provenance: Provenance,
+    body: Mapping[str, object],
+    lines: Sequence[str],
+    about: str,
+    *,
+    mark: str | None = None,
+) -> int:
+    """Print the table, and write it and the record where they were asked.
+
+    Args:
+        arguments: With `json` and `markdown`, as `add_outputs` reads them.
+        name: Of the benchmark.
+        provenance: Stands in the record, and below the table.
+        body: What the record holds besides.
+        lines: The table's lines.
+        about: How to read them; the provenance follows it.
+        mark: Of the table in a page; the benchmark's name if it is None.
+
+    Returns:
+        The exit status: 0, or 1 if the table was not written.
+    """
+    text = "\n".join([*lines, "", f"{about} {provenance}".strip()]) + "\n"
+    print(f"\n{text}", end="")
+    if arguments.json is not None:
+        write_record(arguments.json, {"benchmark": name, **provenance._asdict(), **body})
+    return 0 if put_table(arguments.markdown, mark or name, text) else 1
+
+
+def write_record(path: Path, record: Mapping[str, object], indent: int | None = 2) -> None:
+    """Write a record, whose leaves may be dataclasses, as JSON, which has no NaN."""
+    text = json.dumps(record, indent=indent, default=asdict, allow_nan=False) + "\n"
+    replace_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))

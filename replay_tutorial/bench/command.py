@@ -12,6 +12,7 @@ from collections.abc import Sequence
 # name → module
 BENCHMARKS = {
     "buffers": "one_process.buffers",
+    "summary": "one_process.summary",
     "article": "one_process.article",
     "ceiling": "one_process.ceiling",
     "scale": "one_process.scale",

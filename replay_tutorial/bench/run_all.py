@@ -37,6 +37,7 @@ def steps_of(full: bool) -> list[Step]:
     peer = ("--peer", "cpprb") if importlib.util.find_spec("cpprb") else ()
     steps = [
         Step("bench", ("buffers",)),
+        Step("bench-short", ("summary", "{output}/bench.json")),
         Step("article", ("article", "--output", "{output}")),
         Step("ceiling", ("ceiling",)),
         Step("scale", ("scale", "--chart", "{output}/scale.svg")),
@@ -68,8 +69,8 @@ def table_of(mark: str, page: Path) -> str:
 def command_of(step: Step, output: Path, page: Path) -> list[str]:
     """Return what follows `bench`."""
     command = [argument.format(output=output.as_posix()) for argument in step.arguments]
-    # These two name their records themselves.
-    if step.arguments[0] not in ("article", "learning"):
+    # Two name their records themselves, one reads another's.
+    if step.arguments[0] not in ("article", "learning", "summary"):
         command += ["--json", f"{output.as_posix()}/{step.mark}.json"]
     return [*command, "--markdown", page.as_posix()]
 

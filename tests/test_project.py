@@ -148,7 +148,10 @@ def code_blocks(path: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/api/buffers.md", "docs/api/shared.md"])
+PAGES = ["README.md", "docs/index.md", *(f"docs/api/{name}.md" for name in ("buffers", "shared", "apex"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_programs_in_a_page_run(page: str, tmp_path: Path) -> None:
     programs = code_blocks(ROOT / page)
     assert programs
@@ -169,11 +172,9 @@ def test_the_programs_in_a_page_run(page: str, tmp_path: Path) -> None:
 
 def test_the_readme_is_short_and_has_its_marks() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    written = re.sub(
-        r"<!-- (bench|learning):begin -->.*?<!-- \1:end -->", "", text, flags=re.DOTALL
-    )  # by hand
+    written = re.sub(r"<!-- ([\w-]+):begin -->.*?<!-- \1:end -->", "", text, flags=re.DOTALL)  # by hand
     assert written.count("\n") <= 150
-    for mark in ["bench", "learning"]:
+    for mark in ["bench-short", "learning"]:
         assert text.count(f"<!-- {mark}:begin -->") == text.count(f"<!-- {mark}:end -->") == 1
 
 

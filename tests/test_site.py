@@ -7,6 +7,7 @@ import sys
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +16,7 @@ import pytest
 from places import ROOT
 
 import replay_tutorial
+from replay_tutorial import apex
 
 pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
 
@@ -109,7 +111,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 def test_no_page_loads_anything_from_outside(site: Site) -> None:
-    assert len(site.pages) >= 9
+    assert len(site.pages) >= 18
     loaded = [(page, address) for page, loads in site.pages.items() for address in loads.addresses]
     assert loaded
     assert [(page, address) for page, address in loaded if OUTSIDE.match(address)] == []
@@ -171,9 +173,12 @@ def places(site: Site) -> dict[str, str]:
     return found
 
 
-def test_every_public_name_stands_on_an_api_page(site: Site, places: dict[str, str]) -> None:
-    for name in replay_tutorial.__all__:
-        place = places.get(f"replay_tutorial.{name}", "")
+@pytest.mark.parametrize("package", [replay_tutorial, apex], ids=lambda package: package.__name__)
+def test_every_public_name_stands_on_an_api_page(
+    package: ModuleType, site: Site, places: dict[str, str]
+) -> None:
+    for name in package.__all__:
+        place = places.get(f"{package.__name__}.{name}", "")
         page, _, anchor = place.partition("#")
         assert page.startswith("api/"), f"{name}: {place or 'nowhere'}"
         assert f'id="{anchor}"' in (site.folder / page).read_text(encoding="utf-8")
@@ -213,7 +218,7 @@ BOTH = {"obs": STACK, "next_obs": STACK, **REST}
         ),
     ],
 )
-def test_the_api_page_tells_the_true_memory_for_a_transition(
+def test_the_api_page_has_the_true_memory_for_a_transition(
     how: str, env_dict: dict[str, Any], options: dict[str, Any]
 ) -> None:
     table = (ROOT / "docs" / "api" / "buffers.md").read_text(encoding="utf-8")

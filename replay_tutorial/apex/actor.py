@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial import fields_from_spaces
-from replay_tutorial.agents.agent import exploration_schedule, make_policy
 from replay_tutorial.agents.atari import GAME_OVER, SCORE
 from replay_tutorial.agents.environments import make_environment, playable
 from replay_tutorial.apex.context import POLL_SECONDS, Context
 from replay_tutorial.apex.messages import Episodes, Note
+from replay_tutorial.apex.parts import exploration_schedule, make_policy
 from replay_tutorial.apex.replay import n_step_windows
 
 Rows = dict[str, NDArray[Any]]  # field → [rows, ...]
@@ -46,7 +46,7 @@ class Actor:
         config = context.config
         self.context = context
         # float64[environments]
-        self.exploration = exploration_schedule(config)[number :: max(1, config.actors)]
+        self.exploration = exploration_schedule(config, context.spaces)[number :: max(1, config.actors)]
         self.generator = np.random.default_rng(seed)
         self.policy = make_policy(config, context.spaces)
         self.version, self.parameters_update = 0, 0  # of the parameters that it plays with

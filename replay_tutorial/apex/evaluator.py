@@ -9,9 +9,9 @@ Left out: several evaluators.
 import time
 from collections.abc import Callable
 
-from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.apex.context import POLL_SECONDS, Context, Published
 from replay_tutorial.apex.messages import EvaluationReport
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.policy_selection import Candidate, PolicySelection
 from replay_tutorial.apex.seeds import RunSeeds
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.local.shared_context import make_shared_context
 

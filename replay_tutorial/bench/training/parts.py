@@ -12,13 +12,13 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.agents.environments import make_environment, spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.batch_source import Sample
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.learner import Learner, make_learner
 from replay_tutorial.apex.messages import Message
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.local.shared_context import RunSeeds, SharedContext, make_shared_context
 
 WIDE_OPEN = 10**9  # rows by which one side may be ahead of the other: more than any benchmark makes

@@ -73,9 +73,9 @@ class Actor:
     def run(self) -> None:
         """Play until told to stop."""
         # The learner's first parameters also say that the replay has its old rows, if the run is resumed.
-        while not self.pull_parameters() and not self.context.stopped:
+        while not self.pull_parameters() and not self.context.stop.asked:
             time.sleep(POLL_SECONDS / 10)
-        while not self.context.stopped:
+        while not self.context.stop.asked:
             self.play_and_send()
 
     def play_and_send(self) -> None:
@@ -155,7 +155,7 @@ class Actor:
         """Insert rows with their first priorities, as soon as the replay takes them."""
         priorities = self.policy.priorities(rows)
         while not self.context.replay.insert(rows, priorities, timeout=POLL_SECONDS):
-            if self.context.stopped:
+            if self.context.stop.asked:
                 return
 
     def state(self) -> dict[str, Any]:

@@ -80,8 +80,8 @@ class Evaluator:
 def evaluate_policies(evaluator: Evaluator) -> None:
     """Evaluate policies until told to stop, and once more if asked to."""
     context = evaluator.context
-    while not context.stopped:
+    while not context.stop.asked:
         evaluator.look()
         time.sleep(POLL_SECONDS / 2)
-    if context.last_evaluation:
+    if context.stop.last_evaluation:
         evaluator.look(last=True)

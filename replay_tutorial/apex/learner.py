@@ -86,7 +86,7 @@ def learn(learner: Learner, save: Callable[[], Saved]) -> None:
     context, interval = learner.context, learner.context.config.checkpoint_seconds
     with batch_source(context) as next_sample:
         next_save = time.monotonic() + interval
-        while not context.stopped:
+        while not context.stop.asked:
             sample = next_sample(POLL_SECONDS)
             if sample is not None:
                 learner.update(sample)

@@ -13,12 +13,12 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.agents.environments import make_environment, spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Counters
 from replay_tutorial.apex.learner import make_learner
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.bench.method.timing import Workload
 from replay_tutorial.local.shared_context import SharedContext, make_shared_context

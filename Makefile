@@ -4,7 +4,7 @@
 #   make docs     build the site into site/
 #   make bench    measure the buffers beside cpprb
 #   make bench-peers  measure them beside every library there is, and draw the charts
-#   make report   take every figure of the site and the README again; ARGS=--full for what trains, too
+#   make report   re-run all benchmarks of the site and the README; ARGS=--full for what trains, too
 #   make format   put the code into the one format
 #   make clean    remove .venv and everything that was built
 #

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from replay_tutorial.bench.method.markdown import put_table
-from replay_tutorial.bench.method.output import add_markdown, at_least, new_parser, write_record
+from replay_tutorial.bench.method.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import FloatArray, Workload, measure
 from replay_tutorial.bench.one_process.article_table import PANELS, Point, relative_spread, section_of
@@ -82,9 +82,7 @@ def points(grid: Grid, gathered: Lineup, rounds: int, slot_seconds: float) -> It
 def new_article_parser() -> argparse.ArgumentParser:
     """Describe the arguments."""
     parser = new_parser("article", "Draw the article's charts, with us in them.")
-    parser.add_argument(
-        "--rounds", type=at_least(1), default=20, help="of every point (default: %(default)s)"
-    )
+    add_count(parser, "--rounds", 20, "of every point")
     names = list(lineup.PEERS)
     parser.add_argument("--peers", nargs="+", choices=names, default=names, help="only these beside ours")
     parser.add_argument("--quick", action="store_true", help="a few points and rounds, to see that it works")

@@ -9,7 +9,7 @@ Left out: charts; `article` draws some.
 from collections.abc import Sequence
 
 from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.one_process import operations
 from replay_tutorial.bench.one_process.operations import CHUNK, Row
@@ -45,12 +45,8 @@ def main(argv: Sequence[str]) -> int:
     parser = new_parser(
         "buffers", "Measure the buffers beside cpprb, in one run, with the machine's ceiling."
     )
-    parser.add_argument(
-        "--capacity", type=at_least(CHUNK), default=2**20, help="rows in every buffer (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rounds", type=at_least(1), default=100, help="rounds of every operation (default: %(default)s)"
-    )
+    add_count(parser, "--capacity", 2**20, "rows in every buffer", minimum=CHUNK)
+    add_count(parser, "--rounds", 100, "rounds of every operation")
     parser.add_argument(
         "--peers",
         nargs="+",
@@ -61,10 +57,12 @@ def main(argv: Sequence[str]) -> int:
     add_outputs(parser, "bench")
     arguments = parser.parse_args(argv)
     gathered = lineup.gather(arguments.capacity, names=[OURS, *arguments.peers])
+    for name, reason in gathered.skipped.items():
+        print(f"skipped {name}: {reason}")
     rows: list[Row] = []
     try:
         for row in operations.run(gathered.peers, rounds=arguments.rounds):
-            print(" · ".join(filter(None, cells_of(row, gathered.names))), flush=True)
+            print(row, flush=True)
             rows.append(row)
     finally:
         gathered.close()

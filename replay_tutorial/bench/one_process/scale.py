@@ -19,7 +19,7 @@ import numpy as np
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.bench.method.markdown import figure, spread_text, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, chart_file, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.system_memory import free_memory
 from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure
@@ -228,7 +228,7 @@ def main(argv: Sequence[str]) -> int:
         "--most", type=int, choices=range(MIN_POWER, 31), default=MAX_POWER, metavar="N",
         help="the largest capacity is 2 ** N (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=at_least(1), default=40, help="of each (default: %(default)s)")
+    add_count(parser, "--rounds", 40, "of each")
     parser.add_argument(
         "--chart", type=chart_file, metavar="FILE", help="draw an SVG chart (needs matplotlib)"
     )

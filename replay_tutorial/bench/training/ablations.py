@@ -27,7 +27,7 @@ from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.runs.learning_curve import band_of_the_mean, on_common_steps, read_curve
 from replay_tutorial.apex.runs.run import train
 from replay_tutorial.bench.method.markdown import put_table, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, new_parser, write_record
+from replay_tutorial.bench.method.output import add_count, add_outputs, chart_file, new_parser, write_record
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.training.ablations_chart import draw
 
@@ -202,10 +202,8 @@ def new_ablations_parser() -> argparse.ArgumentParser:
         default=list(CONTRASTS),
         help="which (default: all); the record of the environment then holds only these",
     )
-    parser.add_argument(
-        "--seeds", type=at_least(1), default=10, help="runs of each variant (default: %(default)s)"
-    )
-    parser.add_argument("--steps", type=at_least(1), help=f"environment steps of a run (default: {STEPS})")
+    add_count(parser, "--seeds", 10, "runs of each variant")
+    add_count(parser, "--steps", None, f"environment steps of a run (default: {STEPS})")
     parser.add_argument("--chart", type=chart_file, metavar="FILE", help="draw the curves here, as SVG")
     add_outputs(parser, "ablations", kept="; other environments in an old one stay")
     return parser

@@ -46,7 +46,7 @@ STEPS = {"CartPole-v1": 40_000, "LunarLander-v3": 300_000}
 UNREACHABLE = 1e9  # a return that no policy reaches, so that no run ends early
 HEADS = (
     *("environment", "contrast", "variant", "seeds", "mean over all steps (95% interval)"),
-    *("chosen policy (95% interval)", "steps with its band above the first's", "below"),
+    *("selected policy (95% interval)", "steps with its band above the first's", "below"),
 )
 
 
@@ -57,7 +57,7 @@ class Curve:
     seed: int
     steps: list[float]  # of each evaluation
     returns: list[float]  # their means
-    final: float  # of the chosen policy, on fresh episodes
+    final: float  # of the selected policy, on fresh episodes
 
 
 class Comparison(NamedTuple):
@@ -181,7 +181,7 @@ def measure(
                 mean = sum(curve["returns"]) / len(curve["returns"])
                 print(
                     f"{environment} seed {seed}, {contrast}, {variant}: mean of {len(curve['steps'])} "
-                    f"evaluations {mean:.1f}, chosen policy {curve['final']:.1f}",
+                    f"evaluations {mean:.1f}, selected policy {curve['final']:.1f}",
                     flush=True,
                 )
     return curves

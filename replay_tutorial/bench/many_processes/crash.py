@@ -47,11 +47,7 @@ def cells(name: str, outcome: Outcome) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the storms.
-
-    Returns:
-        The exit status: 0, or 1 if our buffer was damaged, or the table was not written.
-    """
+    """Run the storms; return 1 if our buffer was damaged or the table was not written, else 0."""
     parser = new_parser("crash", "Kill and stop writers of the shared buffer, and look for damage.")
     add_count(parser, "--kills", 10_000, "of all storms")
     add_count(parser, "--capacity", None, f"rows in the buffer (default: {CAPACITIES} in turn)")

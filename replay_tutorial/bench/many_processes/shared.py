@@ -204,11 +204,7 @@ def new_shared_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark.
-
-    Returns:
-        The exit status: 0, or 1 if it can't run here, ours hung or broke down, or the table was not written.
-    """
+    """Run the benchmark; return 1 if it can't run here, ours hung, or the table was not written, else 0."""
     parser = new_shared_parser()
     arguments = parser.parse_args(argv)
     if not arguments.rate > 0:

@@ -10,6 +10,7 @@ Left out: `update_priorities`; `buffers` times it together with the sample that 
 import argparse
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,11 +95,7 @@ def new_article_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print, and write where it was asked.
-
-    Returns:
-        The exit status: 0, or 1 if the tables was not written.
-    """
+    """Run the benchmark; return 1 if the tables were not written, else 0."""
     options = new_article_parser().parse_args(argv)
     if options.output is not None:
         # Where it is missing, say so before anything is measured.
@@ -110,16 +107,13 @@ def main(argv: Sequence[str]) -> int:
     packages: dict[str, None] = {}
     elsewhere: dict[str, str] = {}
     for grid in QUICK if options.quick else GRIDS:
-        gathered = lineup.gather(grid.capacity, ARTICLE_ALPHA, names)
-        skipped[grid.capacity] = gathered.skipped
-        packages |= dict.fromkeys(gathered.distributions)
-        elsewhere |= gathered.versions_elsewhere
-        try:
+        with closing(lineup.gather(grid.capacity, ARTICLE_ALPHA, names)) as gathered:
+            skipped[grid.capacity] = gathered.skipped
+            packages |= dict.fromkeys(gathered.distributions)
+            elsewhere |= gathered.versions_elsewhere
             for point in points(grid, gathered, rounds, 0.001 if options.quick else 0.005):
                 print(point, flush=True)
                 measured.append(point)
-        finally:
-            gathered.close()
     provenance = Provenance.of("article", argv, packages)
     provenance.versions.update(elsewhere)
     return write(measured, skipped, rounds, provenance, options.output, options.markdown)
@@ -144,22 +138,19 @@ def write(
     output: Path | None,
     markdown: Path | None,
 ) -> int:
-    """Write the record, the tables, and then the charts; return the exit status."""
+    """Write the tables, the record, and then the charts; return the exit status."""
     chart = output is not None
     sections = [section_of(capacity, measured, absent, chart=chart) for capacity, absent in skipped.items()]
     text = f"{''.join(sections)}{about_of(measured, rounds)} {provenance}\n"
     print(f"\n{text}", end="")
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
-        write_record(output / "article.json", {**record, "points": measured})
     status = 0 if put_table(markdown, "article", text) else 1
     if output is not None:
         from replay_tutorial.bench.one_process.article_chart import draw
 
+        output.mkdir(parents=True, exist_ok=True)
+        record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
+        write_record(output / "article.json", {**record, "points": measured})
         for capacity in skipped:
-            draw(
-                [point for point in measured if point.capacity == capacity],
-                output / f"article-{capacity}.svg",
-            )
+            here = [point for point in measured if point.capacity == capacity]
+            draw(here, output / f"article-{capacity}.svg")
     return status

@@ -164,10 +164,7 @@ def lines_of(times: dict[str, Spread], shares: list[Share]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return the exit status: 0, or 1 if the table was not written.
-
-    A target that is not met is only reported.
-    """
+    """Run the benchmark; return 1 if the table was not written, else 0. A missed target is only reported."""
     parser = new_parser("ceiling", "Measure our calls beside the bare kernels.")
     add_count(parser, "--capacity", 2**20, "rows", minimum=CHUNK)
     add_count(parser, "--rounds", 100, "of each")

@@ -77,11 +77,7 @@ def cells(taken: Taken) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark.
-
-    Returns:
-        The exit status: 0, or 1 if it can't run here or the table was not written.
-    """
+    """Run the benchmark; return 1 if it can't run here or the table was not written, else 0."""
     parser = new_parser("memory", "Measure the memory that transitions take.")
     add_count(parser, "--rows", 20_000, "transitions")
     libraries = sorted({layout.library for layout in LAYOUTS})

@@ -218,11 +218,7 @@ def lines_of(growths: list[Growth], batches: dict[str, dict[int, Spread]]) -> li
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark.
-
-    Returns:
-        The exit status: 0, or 1 if a call grows worse than logarithmically, or the table was not written.
-    """
+    """Run the benchmark; return 1 if a call grows too fast or the table was not written, else 0."""
     parser = new_parser("scale", "Measure calls against capacity and batch.")
     parser.add_argument(
         "--most", type=int, choices=range(MIN_POWER, 31), default=MAX_POWER, metavar="N",

@@ -68,7 +68,7 @@ def seconds_of(cache: str) -> dict[str, float]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     parser = new_parser("startup", "Measure starts in fresh processes.")
     add_count(parser, "--rounds", 5, "processes of each kind")
     add_outputs(parser, "startup")

@@ -210,7 +210,7 @@ def new_ablations_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the ablations; return the exit status: 0, or 1 if the table was not written."""
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     arguments = new_ablations_parser().parse_args(argv)
     environment, file = arguments.environment, arguments.json
     total_steps = arguments.steps or STEPS[environment]

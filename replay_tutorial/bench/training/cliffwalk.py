@@ -153,7 +153,7 @@ def cells_of(outcomes: Sequence[Outcome]) -> list[list[str]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     parser = new_parser("cliffwalk", "Count the updates that a table needs to learn the Blind Cliffwalk.")
     parser.add_argument(
         "--states", type=int, nargs="+", default=[8, 10, 12], help="lengths of the walk (default: 8 10 12)"

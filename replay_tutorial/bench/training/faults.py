@@ -215,11 +215,7 @@ def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Let the faults happen.
-
-    Returns:
-        The exit status: 0, or 1 if anything happened that must not, or the table was not written.
-    """
+    """Let the faults happen; return 1 if one left what it must not, or the table was not written, else 0."""
     parser = new_parser("faults", "Interrupt and kill training runs at random moments, and resume them.")
     parser.add_argument(
         "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which (default: all)"

@@ -200,11 +200,7 @@ def new_learning_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tasks.
-
-    Returns:
-        The exit status: 0, or 1 if our scores miss a target, or the table was not written.
-    """
+    """Run the tasks; return 1 if our scores miss a target or the table was not written, else 0."""
     arguments = new_learning_parser().parse_args(argv)
     arguments.output.mkdir(parents=True, exist_ok=True)
     file = arguments.output / "learning.json"

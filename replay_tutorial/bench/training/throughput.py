@@ -171,7 +171,7 @@ def new_throughput_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     parser = new_throughput_parser()
     arguments = parser.parse_args(argv)
     if not (0.0 < arguments.seconds < math.inf and 0.0 <= arguments.warm_up < math.inf):

@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         makers[arguments.peer] = importlib.import_module(arguments.peer).MPPrioritizedReplayBuffer
     capacities = CAPACITIES if arguments.capacity is None else (arguments.capacity,)
     sizes = [(capacity, row_bytes) for capacity in capacities for row_bytes in ROW_BYTES]
-    outcomes, left = run_all(makers, sizes, arguments.kills, arguments.seed)
+    outcomes, left = run_storms(makers, sizes, arguments.kills, arguments.seed)
     good = all(outcome.good for outcome in outcomes[OURS]) and not left[OURS]
     remains = "; ".join(f"{name} left {', '.join(names) or 'none'}" for name, names in left.items())
     verdict = "Nothing happened to ours that must not." if good else "OURS WAS DAMAGED."
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     return status if good else 1
 
 
-def run_all(
+def run_storms(
     makers: dict[str, MakeBuffer], sizes: Sequence[tuple[int, int]], kills: int, seed: int
 ) -> tuple[dict[str, list[Outcome]], dict[str, list[str]]]:
     """Run every storm over every buffer; return the outcomes, and what each left in shared memory."""

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,13 +60,6 @@ class Curve:
     final: float  # of the selected policy, on fresh episodes
 
 
-class Comparison(NamedTuple):
-    """Two bands over the same steps, as shares of these steps."""
-
-    above: float  # where the one lies wholly above the other
-    below: float
-
-
 def config_of(environment: str, total_steps: int, seed: int, changes: dict[str, Any]) -> Config:
     """Return the settings of a run: the preset's, with more and cheaper evaluations, and one change."""
     unchanged = preset(environment)
@@ -101,14 +94,6 @@ def at_steps(curve: dict[str, Any], steps: NDArray[np.float64]) -> NDArray[np.fl
     return np.asarray(np.interp(steps, curve["steps"], curve["returns"]), dtype=np.float64)
 
 
-def band_of(
-    curves: Sequence[dict[str, Any]], steps: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean over the seeds and the ends of its band, at these steps: float64[points] each."""
-    values = np.array([at_steps(curve, steps) for curve in curves])
-    return values.mean(axis=0), *band_of_the_mean(values)
-
-
 def steps_of(variants: dict[str, list[dict[str, Any]]]) -> NDArray[np.float64]:
     """Return steps at which all variants of a contrast can be compared: float64[points]."""
     curves = [(curve["steps"], curve["returns"]) for each in variants.values() for curve in each]
@@ -117,11 +102,12 @@ def steps_of(variants: dict[str, list[dict[str, Any]]]) -> NDArray[np.float64]:
 
 def compare(
     one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]], steps: NDArray[np.float64]
-) -> Comparison:
-    """Return at which share of the steps two bands are apart."""
-    _, low, high = band_of(one, steps)
-    _, other_low, other_high = band_of(other, steps)
-    return Comparison(float(np.mean(low > other_high)), float(np.mean(high < other_low)))
+) -> tuple[float, float]:
+    """Return the shares of these steps at which the one band lies wholly above the other, and below it."""
+    (low, high), (other_low, other_high) = (
+        band_of_the_mean(np.array([at_steps(curve, steps) for curve in curves])) for curves in (one, other)
+    )
+    return float(np.mean(low > other_high)), float(np.mean(high < other_low))
 
 
 def with_interval(values: Sequence[float]) -> str:

@@ -16,14 +16,14 @@ USAGE = """\
 usage: python -m replay_tutorial COMMAND ...
 
 commands:
-  train ENVIRONMENT   train Ape-X, evaluate the chosen policy, draw its learning curve
-  resume RUN          go on with a run from its newest checkpoint
+  train ENVIRONMENT   train Ape-X, evaluate the selected policy, draw its learning curve
+  resume RUN          continue a run from its newest checkpoint
   evaluate RUN        play greedy episodes with the policy of a run
   play RUN            draw an episode with the policy of a run as a GIF
-  plot RUN...         draw the learning curves of some runs into one picture
+  plot RUN...         draw the learning curves of some runs into one figure
   bench               measure the buffers beside their peers
 
-python -m replay_tutorial COMMAND --help tells what each takes.
+See python -m replay_tutorial COMMAND --help for the options of each.
 """
 
 # Modules of the extra `train`. Any other missing module is an error of its own.
@@ -43,19 +43,19 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def resume(arguments: Sequence[str]) -> int:
-    """Go on with a run."""
+    """Continue a run."""
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial resume",
-        description="Go on with a run from its newest checkpoint, in the same folder.",
+        description="Continue a run from its newest checkpoint, in the same folder.",
     )
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--total-steps", type=int, help="a new budget (default: the old one)")
+    parser.add_argument("--total-steps", type=int, help="a new budget (default: as before)")
     parser.add_argument(
         "--solved-at",
         type=float,
-        help="a new bar for the mean return; inf is never reached (default: the old one)",
+        help="a new target for the mean return; inf is never reached (default: as before)",
     )
-    parser.add_argument("--device", help="another one for the learner (default: the old one)")
+    parser.add_argument("--device", help="where the learner trains (default: as before)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     options = parser.parse_args(arguments)
     if options.total_steps is not None and options.total_steps < 1:
@@ -72,7 +72,7 @@ def resume(arguments: Sequence[str]) -> int:
 
 
 def report(command: str, run: "Callable[[], Result]") -> int:
-    """Do a run and print what it came to, or why it didn't."""
+    """Do a run and print its result, or why it failed."""
     from replay_tutorial.agents.environments import UnsupportedEnvironment
     from replay_tutorial.apex.runs.checkpoint import DamagedCheckpoint
     from replay_tutorial.apex.runs.lock import RunInUse
@@ -84,11 +84,11 @@ def report(command: str, run: "Callable[[], Result]") -> int:
         result = run()
     except (*refused, ProcessDied) as error:
         sys.exit(f"{command}: {error}")
-    except (MemoryError, OSError) as error:  # a full disk, for one
+    except (MemoryError, OSError) as error:  # a full disk, for example
         sys.exit(f"{command}: {type(error).__name__}: {error}")
     print(
-        f"{result.end} after {result.steps:,} steps and {result.updates:,} updates in {result.seconds:.1f} s; "
-        f"policy of step {result.policy_step:,}"
+        f"{result.end} after {result.steps:,} steps and {result.updates:,} updates "
+        f"in {result.seconds:.1f} s; policy of step {result.policy_step:,}"
     )
     if result.evaluation is not None:
         print(result.evaluation)
@@ -110,7 +110,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         description="Play greedy episodes with the policy of a run.",
     )
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--episodes", type=int, default=100, help="how many (default: %(default)s)")
+    parser.add_argument("--episodes", type=int, default=100, help="number of episodes (default: %(default)s)")
     parser.add_argument(
         "--seed", type=int, default=1_000_000, help="decides the episodes (default: %(default)s)"
     )
@@ -150,7 +150,7 @@ def play(arguments: Sequence[str]) -> int:
         "--seed", type=int, default=1_000_000, help="decides the episode (default: %(default)s)"
     )
     parser.add_argument(
-        "--steps", type=int, default=1_000, help="where a long episode is cut (default: %(default)s)"
+        "--steps", type=int, default=1_000, help="steps after which the episode is cut (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
     if options.steps < 1:
@@ -176,12 +176,12 @@ def plot(arguments: Sequence[str]) -> int:
     """Draw the learning curves of some runs."""
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial plot",
-        description="Draw the learning curves of some runs into one picture; several runs of one environment and "
-        "agent as their mean, with a 95% band.",
+        description="Draw the learning curves of some runs into one figure; several runs of one environment "
+        "and agent as their mean, with a 95% band.",
     )
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's folder")
     parser.add_argument(
-        "--output", type=Path, default=Path("learning_curves.png"), help="the picture (default: %(default)s)"
+        "--output", type=Path, default=Path("learning_curves.png"), help="the figure (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
 
@@ -190,7 +190,7 @@ def plot(arguments: Sequence[str]) -> int:
     try:
         print(draw_curves(options.runs, options.output))
     except FileNotFoundError as error:
-        parser.error(f"{error.filename} doesn't exist; is its folder that of a run?")
+        parser.error(f"{error.filename} doesn't exist; is its folder the folder of a run?")
     return 0
 
 
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE, end="")
         return 0
     if name not in COMMANDS:
-        print(f"there is no command {name!r}\n\n{USAGE}", end="", file=sys.stderr)
+        print(f"unknown command {name!r}\n\n{USAGE}", end="", file=sys.stderr)
         return 2
     try:
         return COMMANDS[name](rest)

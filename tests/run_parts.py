@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from replay_tutorial.agents.agent import make_agent, make_policy
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.parts import make_agent, make_policy
 from replay_tutorial.local.shared_context import make_shared_context
 
 

@@ -11,10 +11,10 @@ import pytest
 from places import ROOT
 
 from replay_tutorial.__main__ import main
-from replay_tutorial.agents.agent import make_agent
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.bench.training.victim import Victim
@@ -90,11 +90,8 @@ def test_replay_that_does_not_fit_is_refused_and_leaves_nothing_behind(tmp_path)
 def run(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path)
     folder = RunFolder.create(config)
-    folder.save_policy(
-        Candidate(
-            make_agent(config, spaces_of(config.environment)).parameters(), 1234, Evaluation(np.zeros(0))
-        )
-    )
+    parameters = make_agent(config, spaces_of(config.environment)).parameters()
+    folder.save_policy(Candidate(parameters, 1234, Evaluation(np.zeros(0))))
     (folder.path / "progress.csv").write_text("step,episodic_return\n10,20.0\n20,30.0\n")
     (folder.path / "evaluations.csv").write_text("step,mean\n20,35.0\n")
     return folder.path

@@ -1,1 +1,1 @@
-"""What learns, in one process: environments, networks, TD errors, DQN, DPG, and how a policy is evaluated."""
+"""What learns, in one process: environments, networks, TD errors, DQN, DPG, exploration, evaluation."""

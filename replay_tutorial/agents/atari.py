@@ -1,17 +1,15 @@
-"""Atari games: what the papers do to a game before an agent sees it.
+"""Atari games: the standard preprocessing of the papers.
 
-A game runs at 60 pictures a second, of 210 x 160 pixels in colour. The agent acts on every fourth, sees them grey and
-small, and four of them at once, because a single one doesn't tell which way the ball flies. While it learns, rewards
-are clipped, so that one learning rate fits all games, and a lost life ends an episode, so that it is felt at once. The
-result is still the score of whole games; it travels in `info`.
+A game runs at 60 frames per second, of 210 x 160 pixels in colour. The agent acts on every fourth and
+observes the last four of those, grey and scaled down: a single frame doesn't show which way the ball flies.
+In training, rewards are clipped, so that one learning rate fits all games, and a lost life ends an episode,
+so that losing one has a cost. The result is still the score of the whole game; `info` carries it.
 
-Left out: pressing FIRE at the start (the network finds that out), ale-py's own vector environment (a step is faster there,
-but the network's pass costs more, and it begins a new game, or keeps old pictures, after a lost life).
+Left out: pressing FIRE at the start (the network finds that out), ale-py's own vector environment (its steps
+are faster, but the forward pass costs more, and after a lost life it begins a new game, or keeps old frames).
 
 Papers: Mnih et al. 2015, methods; Horgan et al. 2018, appendix C.
 """
-
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 from typing import Any, SupportsFloat
 
@@ -20,9 +18,9 @@ import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 PREFIX = "ALE/"
-# `info` is the environment's: these names are ours, so that a score or a game of its own is never taken for them.
+# With a prefix, because other environments may put a `score` of their own into `info`.
 SCORE, GAME_OVER = "replay_tutorial/score", "replay_tutorial/game_over"
-STACK = 4  # pictures in an observation
+STACK = 4  # frames in an observation
 
 NO_OP = 0
 
@@ -39,25 +37,25 @@ def make(name: str, training: bool, render_mode: str | None = None) -> gym.Env[A
         ModuleNotFoundError: If ale-py isn't installed.
         gymnasium.error.Error: If there is no such game, or OpenCV isn't installed.
     """
-    import ale_py  # here, because other environments do without it
+    import ale_py  # here, because other environments don't need it
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner from each process
     gym.register_envs(ale_py)
-    # Sticky actions off, as in the paper, which starts a game with a random number of no-ops instead.
+    # No sticky actions, as in the paper, which begins a game with a random number of no-ops instead.
     environment: gym.Env[Any, Any] = gym.make(
         name, frameskip=1, repeat_action_probability=0.0, render_mode=render_mode
     )
     environment = AtariPreprocessing(environment, noop_max=30, frame_skip=4, screen_size=84)
     if training:
         environment = Lives(environment)
-    # Outside of Lives, so that a stack never reaches back into the life before.
+    # Outside of Lives, so that a stack never reaches back into the previous life.
     return FrameStackObservation(environment, STACK)
 
 
 class Lives(gym.Wrapper[Any, Any, Any, Any]):
-    """A game to learn from: each life is an episode, rewards are -1, 0 or 1.
+    """A game to train on: each life is an episode, rewards are -1, 0 or 1.
 
-    Only the agent sees it so: the game goes on after a lost life, so that it also learns what comes later in the game.
+    The game itself continues after a lost life, so that the agent also learns what comes later in the game.
     `info` has the true reward as `SCORE`, and whether the game is over as `GAME_OVER`.
     """
 
@@ -71,7 +69,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.game_over = terminated or truncated
         lives = int(info.get("lives", 0))
-        # At the end of some games lives are 0 for a while before the game is over.
+        # In some games lives are 0 for a while before the game is over.
         life_lost = 0 < lives < self.lives
         self.lives = lives
         info = {**info, SCORE: float(reward), GAME_OVER: self.game_over}

@@ -1,21 +1,19 @@
-"""The networks: what sees, what judges, and what acts.
+"""The networks: a torso for observations, and behind it a dueling Q-network, a policy, or a critic.
 
-In most states it hardly matters which action is taken, yet a plain Q-network must learn the worth of such a state once
-for every action. The dueling network splits the question: one head says what the state is worth, the other how much
-better each action is than the average. Their sum is Q, and whatever is learned about a state serves all its actions.
-Where actions are numbers there are two networks instead: a policy that names one action, and a critic that judges it.
+In most states it hardly matters which action is taken, yet a plain Q-network must learn the value of such a
+state once per action. The dueling network has two heads instead: one estimates the value of the state, the
+other the advantage of each action over the average. Their sum is Q, so what is learned about a state serves
+all its actions. For continuous actions there are two networks: a policy that names one action, and a critic
+that estimates its value.
 
 Left out: noisy layers, distributional heads, recurrence, normalisation.
 
-Papers: Wang et al. 2016, section 3 (dueling); Mnih et al. 2015, methods (pictures); Horgan et al. 2018, appendix D (DPG).
+Papers: Wang et al. 2016, section 3 (dueling); Mnih et al. 2015, methods (images); Horgan et al. 2018,
+appendix D (DPG).
 """
-
-# pyright: reportUnknownMemberType=false
-# (torch's own annotations are incomplete)
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +22,13 @@ from torch import Tensor, nn
 
 
 class Torso(nn.Module):
-    """The first part of every network: from observations to features, numbers around 0.
+    """The first part of every network: from observations to features.
 
-    A flat observation is only converted. A picture goes through the three convolutions that have been usual since
-    Mnih et al. 2015, after its bytes have been scaled to the range from 0 to 1.
+    Flat observations are only converted to float32. Images pass through the three convolutions of Mnih et al.
+    2015, after their bytes have been scaled to [0, 1].
 
     Args:
-        observation_shape: `(size,)`, or a picture's `(channels, height, width)`, each side at least 36.
+        observation_shape: `(size,)`, or an image's `(channels, height, width)`, each side at least 36.
     """
 
     def __init__(self, observation_shape: tuple[int, ...]) -> None:
@@ -48,13 +46,13 @@ class Torso(nn.Module):
             self.feature_count = int(self.layers(torch.zeros(1, *observation_shape)).shape[1])
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return features float32[batch, feature_count] of observations [batch, ...]; bytes count from 0 to 1."""
+        """Return the features of observations [B, ...]: float32[B, feature_count]."""
         numbers = observations.float()
         return self.layers(numbers.div_(255.0) if observations.dtype == torch.uint8 else numbers)
 
 
 def hidden_layers(sizes: Sequence[int]) -> nn.Sequential:
-    """Return fully connected layers, each with its ReLU; `sizes` begins with the input's."""
+    """Return fully connected layers, each with a ReLU; `sizes` begins with the input's."""
     layers: list[nn.Module] = []
     for size_in, size_out in pairwise(sizes):
         layers += [nn.Linear(size_in, size_out), nn.ReLU()]
@@ -64,11 +62,11 @@ def hidden_layers(sizes: Sequence[int]) -> nn.Sequential:
 class DuelingNetwork(nn.Module):
     """A network with a value head and an advantage head.
 
-    The heads share the hidden layers where observations are flat; each has its own behind the convolutions for
-    pictures, as in the paper.
+    For flat observations the heads share the hidden layers. For images each has its own behind the
+    convolutions, as in the paper.
 
     Args:
-        observation_shape: See `Torso`.
+        observation_shape: As for `Torso`.
         action_count: Number of discrete actions.
         hidden_sizes: Width of each hidden layer, at least one.
 
@@ -90,20 +88,20 @@ class DuelingNetwork(nn.Module):
         self.advantage_head = nn.Sequential(hidden_layers(own), nn.Linear(own[-1], action_count))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return Q(s, a) of every action: float32[batch, actions], for observations of any dtype [batch, ...]."""
-        features = self.trunk(observations)  # float32[batch, features]
-        value = self.value_head(features)  # float32[batch, 1]
-        advantage = self.advantage_head(features)  # float32[batch, actions]
-        # Without the mean, a constant could wander from one head to the other and neither would mean anything.
+        """Return Q(s, a) of every action: float32[B, actions], for observations of any dtype [B, ...]."""
+        features = self.trunk(observations)  # float32[B, features]
+        value = self.value_head(features)  # float32[B, 1]
+        advantage = self.advantage_head(features)  # float32[B, actions]
+        # Without the mean, a constant could move from one head to the other, and neither would be defined.
         # Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')   (Wang et al. 2016, eq. 9)
         return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
 class PolicyNetwork(nn.Module):
-    """π(s): one action, numbers from -1 to 1.
+    """π(s): one action, a vector of numbers in [-1, 1].
 
     Args:
-        observation_shape: See `Torso`.
+        observation_shape: As for `Torso`.
         action_size: Numbers in one action.
         hidden_sizes: Width of each hidden layer, at least one.
     """
@@ -121,15 +119,15 @@ class PolicyNetwork(nn.Module):
         )
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return the actions for observations [batch, ...]: float32[batch, action_size]."""
+        """Return the actions for observations [B, ...]: float32[B, action_size]."""
         return self.layers(observations)
 
 
 class CriticNetwork(nn.Module):
-    """Q(s, a) of one action, which is an input beside the observation's features.
+    """Q(s, a) of one action, which is concatenated to the observation's features.
 
     Args:
-        observation_shape: See `Torso`.
+        observation_shape: As for `Torso`.
         action_size: Numbers in one action.
         hidden_sizes: Width of each hidden layer, at least one.
     """
@@ -145,26 +143,19 @@ class CriticNetwork(nn.Module):
         )
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """Return Q(s, a) for observations [batch, ...] and actions [batch, action_size]: float32[batch]."""
+        """Return Q(s, a) for observations [B, ...] and actions [B, action_size]: float32[B]."""
         return self.layers(torch.cat([self.torso(observations), actions], dim=1)).squeeze(1)
 
 
-def greedy_actions(network: nn.Module, observations: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the best action for each of a batch of observations: int64[batch]."""
-    with torch.inference_mode():
-        q_values: Tensor = network(torch.from_numpy(observations))
-        return q_values.argmax(dim=1).numpy()
-
-
 def parameter_count(network: nn.Module) -> int:
-    """Return how many numbers the network's weights are."""
-    return sum(weights.numel() for weights in network.parameters())
+    """Return the number of a network's parameters."""
+    return sum(tensor.numel() for tensor in network.parameters())
 
 
 def get_parameters(network: nn.Module) -> NDArray[np.float32]:
-    """Return a copy of all weights, one after the other: float32[parameter_count]."""
-    # A copy: the vector may be read by another process while this network goes on learning.
-    return np.concatenate([weights.detach().cpu().numpy().ravel() for weights in network.parameters()])
+    """Return a copy of all parameters as one vector: float32[parameter_count]."""
+    # A copy: another process may read the vector while this network goes on learning.
+    return np.concatenate([tensor.detach().cpu().numpy().ravel() for tensor in network.parameters()])
 
 
 def set_parameters(network: nn.Module, vector: NDArray[np.float32]) -> None:
@@ -176,11 +167,11 @@ def set_parameters(network: nn.Module, vector: NDArray[np.float32]) -> None:
     if vector.shape != (parameter_count(network),):
         raise ValueError(
             f"set_parameters got shape {vector.shape}, the network has ({parameter_count(network)},). "
-            "Both sides must build it with the same hidden sizes and spaces."
+            "Both networks need the same hidden sizes and spaces."
         )
     start = 0
     with torch.no_grad():
-        for weights in network.parameters():
-            part = vector[start : start + weights.numel()]
-            weights.copy_(torch.from_numpy(part.reshape(weights.shape)))
-            start += weights.numel()
+        for tensor in network.parameters():
+            part = vector[start : start + tensor.numel()]
+            tensor.copy_(torch.from_numpy(part.reshape(tensor.shape)))
+            start += tensor.numel()

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial import fields_from_spaces
-from replay_tutorial.agents.agent import exploration_schedule, make_policy
 from replay_tutorial.agents.atari import GAME_OVER, SCORE
 from replay_tutorial.agents.environments import make_environment, playable
 from replay_tutorial.apex.context import POLL_SECONDS, Context
 from replay_tutorial.apex.messages import Episodes, Note
+from replay_tutorial.apex.parts import exploration_schedule, make_policy
 from replay_tutorial.apex.replay import n_step_windows
 
 Rows = dict[str, NDArray[Any]]  # field → [rows, ...]
@@ -46,7 +46,7 @@ class Actor:
         config = context.config
         self.context = context
         # float64[environments]
-        self.exploration = exploration_schedule(config)[number :: max(1, config.actors)]
+        self.exploration = exploration_schedule(config, context.spaces)[number :: max(1, config.actors)]
         self.generator = np.random.default_rng(seed)
         self.policy = make_policy(config, context.spaces)
         self.version, self.parameters_update = 0, 0  # of the parameters that it plays with
@@ -73,9 +73,9 @@ class Actor:
     def run(self) -> None:
         """Play until told to stop."""
         # The learner's first parameters also say that the replay has its old rows, if the run is resumed.
-        while not self.pull_parameters() and not self.context.stopped:
+        while not self.pull_parameters() and not self.context.stop.asked:
             time.sleep(POLL_SECONDS / 10)
-        while not self.context.stopped:
+        while not self.context.stop.asked:
             self.play_and_send()
 
     def play_and_send(self) -> None:
@@ -155,7 +155,7 @@ class Actor:
         """Insert rows with their first priorities, as soon as the replay takes them."""
         priorities = self.policy.priorities(rows)
         while not self.context.replay.insert(rows, priorities, timeout=POLL_SECONDS):
-            if self.context.stopped:
+            if self.context.stop.asked:
                 return
 
     def state(self) -> dict[str, Any]:

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
-from replay_tutorial.agents.agent import learner_device
-from replay_tutorial.agents.td_error import Batch
+from replay_tutorial.agents.td_error import Transitions
 from replay_tutorial.apex.context import POLL_SECONDS, Context, Sample
+from replay_tutorial.apex.parts import learner_device
 
 PREFETCH_ON_GPU = 4
 
@@ -106,7 +106,7 @@ class Prefetcher:
 
     def _on_device(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         moved: dict[str, Any] = {}
-        for name in Batch._fields:
+        for name in Transitions._fields:
             tensor = torch.as_tensor(rows[name])
             if self.device.type == "cuda":
                 pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

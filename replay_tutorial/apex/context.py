@@ -7,13 +7,14 @@
     all of them ───── messages ─────▶ parent ◀───── messages ──────────┘
 
 Actor, learner and evaluator know these protocols and nothing else of the others, nor of the place where they run. An
-engine implements them: `local` in the shared memory of one machine. Inserting and sampling are one call each, and no
+engine implements them, as `local` does in the shared memory of one machine. Inserting and sampling are one call each, and no
 call waits longer than it is told to, so that an end may as well lie on another machine.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,41 +127,11 @@ class Pace(Protocol):
         ...
 
 
-class Context(Protocol):
-    """What every role of a run is given."""
+class Stop(Protocol):
+    """The flag that ends a run."""
 
     @property
-    def config(self) -> Config:
-        """The settings."""
-        ...
-
-    @property
-    def spaces(self) -> Spaces:
-        """Of the environment."""
-        ...
-
-    @property
-    def replay(self) -> Replay:
-        """Where the rows go, and come from."""
-        ...
-
-    @property
-    def parameters(self) -> Parameters:
-        """The newest policy."""
-        ...
-
-    @property
-    def pace(self) -> Pace:
-        """How far the roles are."""
-        ...
-
-    @property
-    def tell(self) -> Tell:
-        """How a message gets to the parent."""
-        ...
-
-    @property
-    def stopped(self) -> bool:
+    def asked(self) -> bool:
         """Whether all roles are asked to end."""
         ...
 
@@ -169,13 +140,26 @@ class Context(Protocol):
         """Whether the evaluator is to evaluate the newest policy before it ends."""
         ...
 
-    def ask_to_stop(self, last_evaluation: bool = False) -> None:
+    def ask(self, last_evaluation: bool = False) -> None:
         """Ask all roles to end, the evaluator perhaps only after a last evaluation."""
         ...
 
-    def telling(self, tell: Tell) -> Self:
-        """Return the same context with another way for messages."""
-        ...
+
+def tell_nobody(_: Message) -> None:
+    """Drop a message: until a role has its own way for messages, nobody listens."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every role of a run is given."""
+
+    config: Config
+    spaces: Spaces
+    replay: Replay
+    parameters: Parameters
+    pace: Pace
+    stop: Stop
+    tell: Tell = tell_nobody  # how a message gets to the parent
 
 
 # Settings, spaces, length of the parameters, counters to begin with → context

@@ -9,9 +9,9 @@ Left out: several evaluators.
 import time
 from collections.abc import Callable
 
-from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.apex.context import POLL_SECONDS, Context, Published
 from replay_tutorial.apex.messages import EvaluationReport
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.policy_selection import Candidate, PolicySelection
 from replay_tutorial.apex.seeds import RunSeeds
 
@@ -80,8 +80,8 @@ class Evaluator:
 def evaluate_policies(evaluator: Evaluator) -> None:
     """Evaluate policies until told to stop, and once more if asked to."""
     context = evaluator.context
-    while not context.stopped:
+    while not context.stop.asked:
         evaluator.look()
         time.sleep(POLL_SECONDS / 2)
-    if context.last_evaluation:
+    if context.stop.last_evaluation:
         evaluator.look(last=True)

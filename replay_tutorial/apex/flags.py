@@ -1,8 +1,8 @@
-"""Flags: how the command line, a file of settings and the presets become one configuration.
+"""Flags: how presets, a settings file and the command line become one configuration.
 
-The preset of the environment comes first, a file given by `--config` changes it, and flags change both. The file is
-read as if its lines were flags, so that it is checked by the same rules: a misspelt name is refused by its name, and so
-is text where a number belongs.
+The preset of the environment comes first, a file given by `--config` overrides it, and flags override both.
+The file is read as if its lines were flags, so that the same rules check it: an unknown name is refused, and
+so is text where a number belongs.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from replay_tutorial.apex.config import Config, preset
 
 PROGRAM = "python -m replay_tutorial train"
 DESCRIPTION = (
-    "Train Ape-X, then evaluate the policy that was chosen and draw the learning curve. "
-    "--config FILE reads settings from a TOML file, by the names below with _ for -; flags stand above it."
+    "Train Ape-X, then evaluate the selected policy and draw the learning curve. "
+    "--config FILE reads settings from a TOML file, by the names below with _ for -; flags override it."
 )
 
 
@@ -28,14 +28,14 @@ def read_config(arguments: Sequence[str]) -> Config:
     """Return the configuration that the arguments of `train` ask for.
 
     Args:
-        arguments: The flags, `--config FILE` among them, maybe.
+        arguments: The flags, possibly with `--config FILE`.
 
     Raises:
-        SystemExit: With status 2, if they can't be understood; the reason has been printed.
+        SystemExit: With status 2, if they can't be parsed; the reason has been printed.
     """
     path, flags = without_config_file(arguments)
     settings = {} if path is None else read_file(path)
-    # Once for the environment alone: its preset is what all else changes.
+    # First for the environment alone: all else overrides its preset.
     named = str(settings.pop("environment", Config().environment))
     environment = parse(flags, replace(Config(), environment=named)).environment
     default = preset(environment)
@@ -43,17 +43,17 @@ def read_config(arguments: Sequence[str]) -> Config:
         try:
             default = parse(as_flags(settings), default)
         except SystemExit:
-            refuse(f"that was in {path}")
+            refuse(f"the error above is in {path}")
     return parse(flags, default)
 
 
 def parse(flags: Sequence[str], default: Config) -> Config:
-    """Change some settings by flags."""
+    """Override some settings by flags."""
     return tyro.cli(Config, prog=PROGRAM, description=DESCRIPTION, args=flags, default=default)
 
 
 def without_config_file(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """Take `--config FILE` out of the arguments."""
+    """Split the arguments into the file of `--config FILE` and the flags."""
     parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     known, others = parser.parse_known_args(list(arguments))
@@ -61,29 +61,25 @@ def without_config_file(arguments: Sequence[str]) -> tuple[Path | None, list[str
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Read a file of settings."""
+    """Read a settings file; refuse names and types that `Config` doesn't have."""
     try:
         settings = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         refuse(f"can't read the settings in {path}: {error}")
     if unknown := sorted(set(settings) - {field.name for field in fields(Config)}):
-        refuse(
-            f"{path} has settings that there aren't: {', '.join(unknown)}. See --help for those there are."
-        )
+        refuse(f"{path} has unknown settings: {', '.join(unknown)}. See --help for all settings.")
     for name, value in settings.items():
         default = getattr(Config(), name)
-        # What is no flag with a value can't be checked by reading it as one.
-        alike = (isinstance(value, bool), isinstance(value, list)) == (
-            isinstance(default, bool),
-            isinstance(default, tuple),
-        )
-        if not alike or isinstance(value, dict):
-            refuse(f"{path}: {name} is {value!r}; {default!r} would do.")
+        # As flags, a bool or a list in the wrong place would be read as something else.
+        is_bool, is_list = isinstance(default, bool), isinstance(default, tuple)
+        fits = (isinstance(value, bool), isinstance(value, list)) == (is_bool, is_list)
+        if not fits or isinstance(value, dict):
+            refuse(f"{path}: {name} is {value!r}; expected e.g. {default!r}.")
     return settings
 
 
 def as_flags(settings: Mapping[str, Any]) -> list[str]:
-    """Write settings down as flags."""
+    """Return settings as flags."""
     flags: list[str] = []
     for name, value in settings.items():
         flag = name.replace("_", "-")
@@ -96,6 +92,6 @@ def as_flags(settings: Mapping[str, Any]) -> list[str]:
 
 
 def refuse(reason: str) -> NoReturn:
-    """End the program as a misspelt flag does."""
+    """End the program in the way that an unknown flag does."""
     print(f"{PROGRAM}: {reason}", file=sys.stderr)
     raise SystemExit(2)

@@ -15,11 +15,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from replay_tutorial.agents.agent import Agent, make_agent
+from replay_tutorial.agents.agent import Agent
 from replay_tutorial.agents.td_error import Update
 from replay_tutorial.apex.batch_source import batch_source
 from replay_tutorial.apex.context import POLL_SECONDS, Context, Published, Sample
 from replay_tutorial.apex.messages import QUANTILES, Progress, Saved
+from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.runs.checkpoint import Checkpoint, restore_learner
 
 
@@ -85,7 +86,7 @@ def learn(learner: Learner, save: Callable[[], Saved]) -> None:
     context, interval = learner.context, learner.context.config.checkpoint_seconds
     with batch_source(context) as next_sample:
         next_save = time.monotonic() + interval
-        while not context.stopped:
+        while not context.stop.asked:
             sample = next_sample(POLL_SECONDS)
             if sample is not None:
                 learner.update(sample)

@@ -1,10 +1,11 @@
-"""Choosing the policy: which of all the networks of a run is the one to keep?
+"""Policy selection: which of all the policies of a run is its result?
 
-A network that learns fast is good one moment and worse the next, so the last one may be a poor choice. The chooser
-looks at the network now and then and keeps the best so far, in two rounds, because good luck in a few episodes is common
-when one looks often: a network that does well in a few episodes has to prove it in many others, and only those count.
+A policy can get worse from one moment to the next while it learns, so the last one may be a poor choice. The
+selection evaluates it now and then and keeps the best so far, in two rounds, because a high mean over a few
+episodes is often luck: a policy that does well in the first evaluation plays many other episodes, its
+confirmation, and only those count.
 
-Left out: averaging the weights of several networks.
+Left out: averaging the parameters of several policies.
 """
 
 from collections.abc import Sequence
@@ -18,64 +19,64 @@ from replay_tutorial.agents.evaluation import Evaluation, evaluate
 
 
 class Candidate(NamedTuple):
-    """An agent as it was at one moment, and how it did."""
+    """A policy as it was at one moment, and how it did."""
 
-    parameters: NDArray[np.float32]  # of its policy
+    parameters: NDArray[np.float32]
     step: int  # when it was copied, in environment steps
-    confirmation: Evaluation  # the second round; the first one where there is no second
+    confirmation: Evaluation  # the second round, or the first where there is no second
 
-    def solves(self, bar: float | None) -> bool:
-        """Tell whether it is surely above a bar, if there is one."""
-        return bar is not None and self.confirmation.lower_bound >= bar
+    def solves(self, target: float | None) -> bool:
+        """Return whether the lower bound of its mean return meets the target, if there is one."""
+        return target is not None and self.confirmation.lower_bound >= target
 
 
 class PolicySelection:
-    """Keeps the weights of the best policy seen.
+    """The best policy so far, and how it is found.
 
     Args:
-        policy: Plays the episodes, with the weights that it is given.
+        policy: Plays the episodes, with the parameters that it is given.
         environment: The environment's name.
-        first_seeds: Episodes of the first round, for every network.
-        more_seeds: Episodes of the second round, for those that may be the best; maybe none.
-        solved_at: The mean return that has to be surpassed surely; None if there is no such bar.
-        step_limit: Where episodes are cut; None never cuts.
+        evaluation_seeds: Episodes of the first round, for every policy.
+        confirmation_seeds: Episodes of the second round, for a policy that may be the best; possibly none.
+        solved_at: The mean return that the lower bound has to reach; None if there is no target.
+        step_limit: Steps after which an episode is cut; None never cuts.
     """
 
     def __init__(
         self,
         policy: Policy,
         environment: str,
-        first_seeds: Sequence[int],
-        more_seeds: Sequence[int],
+        evaluation_seeds: Sequence[int],
+        confirmation_seeds: Sequence[int],
         solved_at: float | None,
         step_limit: int | None = None,
     ) -> None:
         self.policy = policy
         self.environment = environment
-        self.first_seeds = first_seeds
-        self.more_seeds = more_seeds
+        self.evaluation_seeds = evaluation_seeds
+        self.confirmation_seeds = confirmation_seeds
         self.solved_at = solved_at
         self.step_limit = step_limit
         self.best: Candidate | None = None
 
-    def consider(self, weights: NDArray[np.float32], step: int) -> Evaluation:
-        """Evaluate weights and keep them if they are the best so far; the vector must not change afterwards.
+    def consider(self, parameters: NDArray[np.float32], step: int) -> Evaluation:
+        """Evaluate a policy and keep it if it is the best so far; the vector must not change afterwards.
 
         Returns:
-            What they brought in the first round.
+            The evaluation of the first round.
         """
-        self.policy.set_parameters(weights)
-        first = self._play(self.first_seeds)
+        self.policy.set_parameters(parameters)
+        first = self._play(self.evaluation_seeds)
         if self.best is None or first.mean >= self.best.confirmation.mean:
-            confirmation = self._play(self.more_seeds) if self.more_seeds else first
-            # At a tie the later one: it has learned more.
+            confirmation = self._play(self.confirmation_seeds) if self.confirmation_seeds else first
+            # A tie goes to the later one: it has learned more.
             if self.best is None or confirmation.mean >= self.best.confirmation.mean:
-                self.best = Candidate(weights, step, confirmation)
+                self.best = Candidate(parameters, step, confirmation)
         return first
 
     @property
     def solved(self) -> bool:
-        """Whether the best network is surely above the bar."""
+        """Whether the lower bound of the best policy's mean return meets the target."""
         return self.best is not None and self.best.solves(self.solved_at)
 
     def _play(self, seeds: Sequence[int]) -> Evaluation:

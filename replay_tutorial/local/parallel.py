@@ -42,5 +42,5 @@ def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
         ProcessDied: If a process ended before its time. None is left then; the learner, if it is not the one, has
             written a last checkpoint.
     """
-    with Supervisor(roles(setup), setup.context.ask_to_stop) as supervisor:
+    with Supervisor(roles(setup), setup.context.stop.ask) as supervisor:
         return watch(setup, supervisor, recorder, stop)

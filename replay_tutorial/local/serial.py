@@ -5,6 +5,7 @@ evaluator looks whether an evaluation is due. A checkpoint holds all three, with
 is resumed goes on bit for bit as if it had never stopped. To find a fault in a run, this is the place.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,8 @@ from replay_tutorial.apex.runs.signals import StopRequest
 
 def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     """Run until it is solved, its budget is spent, or somebody asks it to stop."""
-    context, checkpoint, folder = setup.context.telling(recorder.receive), setup.checkpoint, setup.folder
+    context, checkpoint, folder = setup.context, setup.checkpoint, setup.folder
+    context = replace(context, tell=recorder.receive)
     config, pace = context.config, context.pace
     learner = make_learner(context, setup.seeds.network, checkpoint)
     actor = Actor(context, 0, setup.seeds.actor(0, 0, 0))

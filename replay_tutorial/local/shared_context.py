@@ -5,9 +5,9 @@ mailbox have no locks, the limiter is asked again and again, and the flags are o
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Counters, Pace, Parameters, Published, Replay, Sample, Tell
-from replay_tutorial.apex.messages import Message
+from replay_tutorial.apex.context import (
+    Context,
+    Counters,
+    Pace,
+    Parameters,
+    Published,
+    Replay,
+    Sample,
+    Stop,
+)
 from replay_tutorial.apex.replay import make_replay
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.shared.memory import SharedArrays
@@ -110,46 +118,27 @@ class SharedPace(Pace):
         return self.limiter.inserts >= self.limiter.min_size and self.limiter.error >= batch_size
 
 
-def tell_nobody(_: Message) -> None:
-    """Drop a message: the context of the parent itself has nobody to tell."""
-
-
 @dataclass(frozen=True)
-class SharedContext:
-    """What every process of a run is given."""
+class SharedStop(Stop):
+    """Two flags: a process that dies leaves them as they are."""
 
-    config: Config
-    spaces: Spaces
-    replay: SharedReplay
-    parameters: SharedParameters
-    pace: SharedPace
-    flags: SharedArrays  # "flags": int64[16]
-    tell: Tell = tell_nobody
+    flags: SharedArrays
 
     @property
-    def stopped(self) -> bool:
-        """Whether all processes are asked to end."""
+    def asked(self) -> bool:
         return bool(self.flags["flags"][STOP])
 
     @property
     def last_evaluation(self) -> bool:
-        """Whether the evaluator is to evaluate the newest policy before it ends."""
         return bool(self.flags["flags"][LAST_EVALUATION])
 
-    def ask_to_stop(self, last_evaluation: bool = False) -> None:
-        """Ask all processes to end, the evaluator perhaps only after a last evaluation."""
+    def ask(self, last_evaluation: bool = False) -> None:
         if last_evaluation:
             self.flags["flags"][LAST_EVALUATION] = 1
         self.flags["flags"][STOP] = 1
 
-    def telling(self, tell: Tell) -> Self:
-        """Return the same context with another way for messages."""
-        return replace(self, tell=tell)
 
-
-def make_shared_context(
-    config: Config, spaces: Spaces, parameter_count: int, counters: Counters
-) -> SharedContext:
+def make_shared_context(config: Config, spaces: Spaces, parameter_count: int, counters: Counters) -> Context:
     """Reserve the shared memory of a run.
 
     Args:
@@ -175,4 +164,4 @@ def make_shared_context(
     flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
     pace = SharedPace(limiter, flags)
     pace.count_updates(counters.update)
-    return SharedContext(config, spaces, replay, SharedParameters(parameter_count), pace, flags)
+    return Context(config, spaces, replay, SharedParameters(parameter_count), pace, SharedStop(flags))

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
@@ -70,7 +71,7 @@ def run_worker(messages: Connection, context: Context, work: Callable[..., None]
     # By default torch takes as many threads as there are cores, in each process: they would be in each other's way.
     torch.set_num_threads(context.config.threads)
     try:
-        work(context.telling(messages.send), *arguments)
+        work(replace(context, tell=messages.send), *arguments)
     except Exception:  # noqa: BLE001 - whatever it was, the parent must learn of it
         with contextlib.suppress(ConnectionError):  # the parent is gone
             messages.send(Failure(traceback.format_exc()))
@@ -93,7 +94,7 @@ def exit_with_parent() -> None:
 
 def exit_when_stopped(context: Context) -> None:
     """End this process as soon as nobody wants its evaluation any more, even in the middle of an episode."""
-    while not context.stopped:
+    while not context.stop.asked:
         time.sleep(POLL_SECONDS)
-    if not context.last_evaluation:
+    if not context.stop.last_evaluation:
         os._exit(0)

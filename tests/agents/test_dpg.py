@@ -1,4 +1,4 @@
-"""DPG: targets by hand, gradients by finite differences, priorities that both sides agree on, and a problem it solves."""
+"""DPG: targets by hand, gradients by finite differences, priorities of both sides, a solved problem."""
 
 import numpy as np
 import pytest
@@ -7,9 +7,9 @@ from torch import nn
 
 from replay_tutorial.agents.dpg import ActorCritic, DPGAgent, DPGPolicy, policy_gradient, targets
 from replay_tutorial.agents.networks import CriticNetwork, PolicyNetwork, get_parameters, set_parameters
-from replay_tutorial.agents.td_error import Batch
+from replay_tutorial.agents.td_error import Transitions
 
-torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
+torch.set_num_threads(1)  # more threads slow networks this small down while other processes work
 
 
 class Times(nn.Module):
@@ -40,11 +40,12 @@ def rows_of(obs, act, rew, next_obs, discount):
     return {**rows, "rew": np.array(rew, np.float32), "discount": np.array(discount, np.float32)}
 
 
-def test_target_networks_choose_and_value_the_next_action():
+def test_target_networks_select_and_evaluate_the_next_action():
     target = ActorCritic(Times(3.0), Parabola(10.0))
     rows = rows_of(obs=[9, 9], act=[9, 9], rew=[1.5, 1.5], next_obs=[2, 2], discount=[0.5, 0.0])
-    # In state 2 the target policy's action is 6, and the target critic says 10 · 2 - (6 - 1)² = -5; nothing after the end.
-    assert targets(target, Batch.from_rows(rows)).tolist() == [1.5 + 0.5 * -5.0, 1.5]
+    # In state 2 the target policy's action is 6, which the target critic estimates at 10 · 2 - (6 - 1)² = -5;
+    # there is nothing after the end.
+    assert targets(target, Transitions.from_batch(rows)).tolist() == [1.5 + 0.5 * -5.0, 1.5]
 
 
 def test_actors_priority_is_the_td_error_of_its_own_networks():
@@ -80,28 +81,28 @@ def networks_of(seed):
 def test_policys_gradient_is_that_of_finite_differences():
     networks = networks_of(0).double()
     observations = torch.randn(5, 3, dtype=torch.float64)
-    # The project's own torso make float32 of everything, too coarse for differences.
+    # The project's own torso makes float32 of everything, too coarse for differences.
     for network in (networks.policy.layers[0], networks.critic.torso):
         network.forward = lambda observations: observations
     policy_gradient(networks, observations, clip=1e9)
-    gradient = np.concatenate([weights.grad.numpy().ravel() for weights in networks.policy.parameters()])
+    gradient = np.concatenate([tensor.grad.numpy().ravel() for tensor in networks.policy.parameters()])
 
     def loss():
         with torch.no_grad():
             return -networks.critic(observations, networks.policy(observations)).mean().item()
 
     differences, step = [], 1e-6
-    for weights in networks.policy.parameters():
-        for weight in weights.data.view(-1).split(1):
-            weight += step
+    for tensor in networks.policy.parameters():
+        for parameter in tensor.data.view(-1).split(1):
+            parameter += step
             above = loss()
-            weight -= 2 * step
+            parameter -= 2 * step
             below = loss()
-            weight += step
+            parameter += step
             differences.append((above - below) / (2 * step))
     np.testing.assert_allclose(gradient, differences, atol=1e-8)
     assert np.abs(gradient).max() > 1e-3
-    assert all(weights.grad is None for weights in networks.critic.parameters())
+    assert all(tensor.grad is None for tensor in networks.critic.parameters())
 
 
 def agent_of(networks, **changes):
@@ -130,7 +131,7 @@ def ones(size):
     return np.ones(size, np.float32)
 
 
-def test_actors_first_priorities_are_the_learners_for_the_same_weights():
+def test_actors_first_priorities_are_the_learners_for_the_same_parameters():
     rows = random_rows(32, np.random.default_rng(0))
     agent, policy = agent_of(networks_of(0)), DPGPolicy(networks_of(1))
     assert not np.allclose(
@@ -217,5 +218,5 @@ def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
         one, two = agent.update(second, ones(8)), other.update(second, ones(8))
         np.testing.assert_array_equal(one.priorities, two.priorities)
         assert one.metrics == two.metrics
-    np.testing.assert_array_equal(agent.parameters(), other.weights())
+    np.testing.assert_array_equal(agent.parameters(), other.parameters())
     assert agent.updates == other.updates == 8

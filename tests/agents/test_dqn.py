@@ -1,4 +1,4 @@
-"""The TD error: hand-computed targets, the loss, the target network, and priorities that both sides agree on."""
+"""Double DQN: hand-computed targets, the loss, the target network, and priorities that both sides share."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,9 @@ from torch import nn
 from replay_tutorial import NStep
 from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_schedule, targets, td_errors
 from replay_tutorial.agents.networks import DuelingNetwork, get_parameters, parameter_count
-from replay_tutorial.agents.td_error import Batch, priorities_of, weighted_loss
+from replay_tutorial.agents.td_error import Transitions, priorities_of, weighted_loss
 
-torch.set_num_threads(1)  # so small networks are many times slower on more, when other processes work, too
+torch.set_num_threads(1)  # more threads slow networks this small down while other processes work
 
 
 class QTable(nn.Module):
@@ -28,8 +28,8 @@ ONLINE = QTable([[1.0, 2.0], [5.0, 3.0], [0.0, 7.0]])
 TARGET = QTable([[10.0, 20.0], [50.0, 300.0], [40.0, 70.0]])
 
 
-def batch_of(obs, act, rew, next_obs, discount):
-    return Batch(
+def transitions_of(obs, act, rew, next_obs, discount):
+    return Transitions(
         obs=torch.tensor(obs, dtype=torch.float32).unsqueeze(1),
         act=torch.tensor(act),
         rew=torch.tensor(rew),
@@ -38,11 +38,12 @@ def batch_of(obs, act, rew, next_obs, discount):
     )
 
 
-def test_online_network_chooses_and_target_network_values_the_next_action():
-    # In state 1 the online network likes action 0 (5 > 3), which the target network values at 50, not at its own 300.
-    batch = batch_of(obs=[0], act=[1], rew=[1.5], next_obs=[1], discount=[0.5])
-    assert targets(ONLINE, TARGET, batch).tolist() == [1.5 + 0.5 * 50.0]
-    assert td_errors(ONLINE, TARGET, batch)[0].tolist() == [1.5 + 0.5 * 50.0 - 2.0]
+def test_online_network_selects_and_target_network_evaluates_the_next_action():
+    # In state 1 the online network selects action 0 (5 > 3); the target network's estimate of it is 50, not
+    # the 300 of its own best action.
+    transitions = transitions_of(obs=[0], act=[1], rew=[1.5], next_obs=[1], discount=[0.5])
+    assert targets(ONLINE, TARGET, transitions).tolist() == [1.5 + 0.5 * 50.0]
+    assert td_errors(ONLINE, TARGET, transitions)[0].tolist() == [1.5 + 0.5 * 50.0 - 2.0]
 
 
 def test_terminated_row_has_no_future_and_truncated_row_has_one():
@@ -58,12 +59,12 @@ def test_terminated_row_has_no_future_and_truncated_row_has_one():
     n_step = NStep(fields, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
     terminated = n_step.add(**steps, terminated=True, truncated=False)
     truncated = n_step.add(**steps, terminated=False, truncated=True)
-    # State 2: the online network chooses action 1, the target network says 70.
-    assert targets(ONLINE, TARGET, Batch.from_rows(terminated)).tolist() == [1.0]
-    assert targets(ONLINE, TARGET, Batch.from_rows(truncated)).tolist() == [1.0 + 0.5 * 70.0]
+    # State 2: the online network selects action 1, which the target network estimates at 70.
+    assert targets(ONLINE, TARGET, Transitions.from_batch(terminated)).tolist() == [1.0]
+    assert targets(ONLINE, TARGET, Transitions.from_batch(truncated)).tolist() == [1.0 + 0.5 * 70.0]
 
 
-def test_three_rewards_are_summed_and_the_fourth_state_is_valued_once():
+def test_three_rewards_are_summed_and_the_fourth_state_is_evaluated_once():
     fields = {
         "obs": {},
         "act": {"shape": (), "dtype": np.int64},
@@ -79,14 +80,14 @@ def test_three_rewards_are_summed_and_the_fourth_state_is_valued_once():
         next_obs=[1, 0, 2],
         terminated=[False, False, False],
     )
-    # 1 + 1/2 + 1/4, then 1/8 of the worth of state 2
-    assert targets(ONLINE, TARGET, Batch.from_rows(rows)).tolist() == [1.75 + 0.125 * 70.0]
+    # 1 + 1/2 + 1/4, then 1/8 of the value of state 2
+    assert targets(ONLINE, TARGET, Transitions.from_batch(rows)).tolist() == [1.75 + 0.125 * 70.0]
 
 
 def test_gradient_flows_through_the_prediction_only():
     online = QTable([[1.0, 2.0], [5.0, 3.0]])
-    batch = batch_of(obs=[0], act=[1], rew=[0.0], next_obs=[1], discount=[1.0])
-    td_errors(online, online, batch)[0].sum().backward()
+    transitions = transitions_of(obs=[0], act=[1], rew=[0.0], next_obs=[1], discount=[1.0])
+    td_errors(online, online, transitions)[0].sum().backward()
     assert online.table.grad.tolist() == [[0.0, -1.0], [0.0, 0.0]]
 
 
@@ -117,7 +118,7 @@ def ones(size):
     return np.ones(size, np.float32)
 
 
-def test_actors_first_priorities_are_the_learners_for_the_same_weights():
+def test_actors_first_priorities_are_the_learners_for_the_same_parameters():
     torch.manual_seed(0)
     network = DuelingNetwork((4,), 2, (16,))
     rows = random_batch(32, np.random.default_rng(0))
@@ -135,11 +136,11 @@ def test_priorities_are_those_from_before_the_step():
     torch.manual_seed(0)
     agent = agent_of(DuelingNetwork((4,), 2, (16,)))
     rows = random_batch(8, np.random.default_rng(1))
-    batch = Batch.from_rows(rows)
-    before = priorities_of(td_errors(agent.online, agent.target, batch)[0])
+    transitions = Transitions.from_batch(rows)
+    before = priorities_of(td_errors(agent.online, agent.target, transitions)[0])
     priorities, _ = agent.update(rows, ones(8))
     np.testing.assert_array_equal(priorities, before)
-    assert not np.array_equal(priorities_of(td_errors(agent.online, agent.target, batch)[0]), before)
+    assert not np.array_equal(priorities_of(td_errors(agent.online, agent.target, transitions)[0]), before)
 
 
 def test_target_network_is_copied_every_target_interval_updates_and_stays_otherwise():
@@ -189,21 +190,33 @@ def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
         np.testing.assert_array_equal(
             agent.update(second, ones(8)).priorities, other.update(second, ones(8)).priorities
         )
-    np.testing.assert_array_equal(agent.parameters(), other.weights())
+    np.testing.assert_array_equal(agent.parameters(), other.parameters())
     assert agent.updates == other.updates == 8
 
 
-def test_ladder_has_the_papers_rungs():
-    ladder = epsilon_schedule(8)
-    assert ladder[0] == pytest.approx(0.4)
-    assert ladder[1] == pytest.approx(0.4**2)
-    assert ladder[-1] == pytest.approx(0.4**8)
+def test_epsilon_schedule_is_the_papers():
+    schedule = epsilon_schedule(8)
+    assert schedule[0] == pytest.approx(0.4)
+    assert schedule[1] == pytest.approx(0.4**2)
+    assert schedule[-1] == pytest.approx(0.4**8)
     assert epsilon_schedule(3).tolist() == pytest.approx([0.4, 0.4**4.5, 0.4**8])
 
 
-def test_ladder_of_one_rung_is_the_base():
+def test_epsilon_of_a_single_environment_is_the_base():
     assert epsilon_schedule(1).tolist() == [0.4]
     assert epsilon_schedule(1, base=0.3, exponent=5.0).tolist() == [0.3]
+
+
+def test_greedy_actions_are_the_best_ones_for_observations_of_any_dtype():
+    torch.manual_seed(0)
+    network = DuelingNetwork((3,), 4, (8, 8))
+    observations = np.random.default_rng(0).normal(size=(16, 3))  # float64
+    with torch.no_grad():
+        expected = network(torch.from_numpy(observations.astype(np.float32))).numpy().argmax(axis=1)
+    policy = DQNPolicy(network)
+    np.testing.assert_array_equal(policy.act_greedily(observations), expected)
+    np.testing.assert_array_equal(policy.act(observations, np.zeros(16), np.random.default_rng(0)), expected)
+    assert len(set(expected.tolist())) > 1
 
 
 def test_epsilon_of_one_acts_at_random_and_of_zero_greedily():

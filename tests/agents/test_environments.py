@@ -1,14 +1,13 @@
-"""Environments that can't be learned are refused, the others come in one of two forms."""
+"""Environments: what becomes of their spaces, which are refused and why, and which agent fits the actions."""
 
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-import small_environments  # noqa: F401 - registers them
+import small_environments  # noqa: F401 - registers them, so that these tests can leave its name out
 from gymnasium.spaces import Box, Discrete
 
-from replay_tutorial.agents.agent import agent_name
 from replay_tutorial.agents.environments import (
     UnsupportedEnvironment,
     make_environment,
@@ -17,6 +16,7 @@ from replay_tutorial.agents.environments import (
     spaces_of,
 )
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.parts import agent_name
 
 
 def test_spaces_of_cart_pole():

@@ -1,19 +1,19 @@
-"""Evaluation: reproducible, the same alone and together, on episodes that are kept apart from those of choosing."""
+"""Evaluation: reproducible, the same alone and together, on episodes apart from those of the selection."""
 
 import numpy as np
 import pytest
 import torch
 
+from replay_tutorial.agents.dqn import DQNPolicy
 from replay_tutorial.agents.evaluation import Evaluation, draw_seeds, evaluate
-from replay_tutorial.agents.networks import DuelingNetwork, greedy_actions
+from replay_tutorial.agents.networks import DuelingNetwork
 from replay_tutorial.apex.config import Config
-from replay_tutorial.local.shared_context import RunSeeds
+from replay_tutorial.apex.seeds import RunSeeds
 
 
 def policy_of(seed):
     torch.manual_seed(seed)
-    network = DuelingNetwork((4,), 2, (16,))
-    return lambda observations: greedy_actions(network, observations)
+    return DQNPolicy(DuelingNetwork((4,), 2, (16,))).act_greedily
 
 
 def leaning_policy(observations):
@@ -65,7 +65,7 @@ def test_episode_that_does_not_end_is_cut_at_the_step_limit_and_counted():
     assert "cut" not in str(whole)
 
 
-def test_seeds_of_the_final_episodes_played_no_part_in_choosing():
+def test_seeds_of_the_final_episodes_played_no_part_in_the_selection():
     for seed in range(20):
         seeds = RunSeeds(Config(seed=seed))
         every = [*seeds.evaluation, *seeds.confirmation, *seeds.final]

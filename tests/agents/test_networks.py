@@ -1,4 +1,4 @@
-"""The dueling network, and its weights as one vector."""
+"""Torso, dueling network, policy and critic, and their parameters as one vector."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from replay_tutorial.agents.networks import (
     PolicyNetwork,
     Torso,
     get_parameters,
-    greedy_actions,
     parameter_count,
     set_parameters,
 )
@@ -42,16 +41,7 @@ def test_adding_a_constant_to_all_advantages_changes_nothing():
     torch.testing.assert_close(network(observations), before)
 
 
-def test_greedy_actions_are_the_best_ones_for_observations_of_any_dtype():
-    network = network_of(0)
-    observations = np.random.default_rng(0).normal(size=(16, 3))  # float64
-    with torch.no_grad():
-        expected = network(torch.from_numpy(observations.astype(np.float32))).numpy().argmax(axis=1)
-    np.testing.assert_array_equal(greedy_actions(network, observations), expected)
-    assert len(set(expected.tolist())) > 1
-
-
-def test_weights_go_from_one_network_to_another():
+def test_parameters_go_from_one_network_to_another():
     network, other, observations = network_of(0), network_of(1), torch.randn(16, 3)
     assert not torch.equal(network(observations), other(observations))
     vector = get_parameters(network)
@@ -61,13 +51,13 @@ def test_weights_go_from_one_network_to_another():
     assert torch.equal(network(observations), other(observations))
 
 
-def test_weights_are_copies_on_both_ways():
+def test_parameters_are_copied_both_ways():
     network, other = network_of(0), network_of(1)
     vector = get_parameters(network)
     kept = vector.copy()
     with torch.no_grad():
-        for weights in network.parameters():
-            weights.zero_()
+        for tensor in network.parameters():
+            tensor.zero_()
     np.testing.assert_array_equal(vector, kept)
     set_parameters(other, vector)
     vector[:] = 0.0
@@ -82,35 +72,35 @@ def test_vector_of_another_network_is_refused_and_changes_nothing():
     np.testing.assert_array_equal(get_parameters(other), before)
 
 
-PICTURE = (4, 84, 84)
+IMAGE = (4, 84, 84)
 
 
-def pictures(count):
-    return torch.from_numpy(np.random.default_rng(0).integers(256, size=(count, *PICTURE), dtype=np.uint8))
+def images(count):
+    return torch.from_numpy(np.random.default_rng(0).integers(256, size=(count, *IMAGE), dtype=np.uint8))
 
 
-def test_eyes_for_pictures_are_those_of_the_papers():
-    torso = Torso(PICTURE)
-    shapes = [tuple(weights.shape) for weights in torso.parameters() if weights.dim() == 4]
+def test_torso_for_images_is_that_of_the_papers():
+    torso = Torso(IMAGE)
+    shapes = [tuple(tensor.shape) for tensor in torso.parameters() if tensor.dim() == 4]
     assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
     assert torso.feature_count == 64 * 7 * 7
     # Mnih's convolutions, and for each of the two streams 512 hidden units and its output
-    assert parameter_count(DuelingNetwork(PICTURE, 6, (512,))) == 77_984 + 2 * (3136 * 512 + 512) + 513 * (
+    assert parameter_count(DuelingNetwork(IMAGE, 6, (512,))) == 77_984 + 2 * (3136 * 512 + 512) + 513 * (
         6 + 1
     )
 
 
 def test_bytes_are_scaled_and_other_numbers_are_not():
-    torso = Torso(PICTURE)
-    seen = pictures(2)
-    torch.testing.assert_close(torso(seen), torso(seen.float() / 255.0))
+    torso = Torso(IMAGE)
+    observations = images(2)
+    torch.testing.assert_close(torso(observations), torso(observations.float() / 255.0))
     flat = Torso((3,))
     assert flat(torch.tensor([[0, 51, 255]], dtype=torch.uint8)).tolist() == [[0.0, pytest.approx(0.2), 1.0]]
     assert flat(torch.tensor([[0, 51, 255]])).tolist() == [[0.0, 51.0, 255.0]]
 
 
-@pytest.mark.parametrize(("shape", "count"), [((3,), 5), (PICTURE, 2), ((3, 96, 96), 2), ((1, 36, 50), 2)])
-def test_every_network_takes_flat_observations_and_pictures(shape, count):
+@pytest.mark.parametrize(("shape", "count"), [((3,), 5), (IMAGE, 2), ((3, 96, 96), 2), ((1, 36, 50), 2)])
+def test_every_network_takes_flat_observations_and_images(shape, count):
     observations = torch.zeros((count, *shape), dtype=torch.uint8 if len(shape) == 3 else torch.float32)
     assert DuelingNetwork(shape, 6, (8,))(observations).shape == (count, 6)
     actions = PolicyNetwork(shape, 2, (8,))(observations)
@@ -125,7 +115,7 @@ def test_actions_of_a_policy_stay_between_minus_one_and_one():
     assert actions.std() > 0.1
 
 
-def test_critic_looks_at_observation_and_action():
+def test_critic_depends_on_observation_and_action():
     network, observations, actions = CriticNetwork((3,), 2, (16,)), torch.randn(8, 3), torch.randn(8, 2)
     values = network(observations, actions)
     assert not torch.allclose(network(observations + 1.0, actions), values)

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.local.shared_context import make_shared_context
 
@@ -35,7 +35,7 @@ def context_of(environment=COUNTING, **changes):
 
 def actor_of(environment=COUNTING, number=0, life=0, **changes):
     told = []
-    context = context_of(environment, **changes).telling(told.append)
+    context = replace(context_of(environment, **changes), tell=told.append)
     actor = Actor(context, number, RunSeeds(context.config).actor(number, 0, life))
     return actor, context, told
 
@@ -148,7 +148,7 @@ def test_actor_takes_the_newest_parameters():
 def test_actor_that_is_told_to_stop_does_not_wait_for_the_learner():
     actor, context, _ = actor_of(replay_start=1, slack=1, samples_per_insert=1.0)
     context.replay.limiter.inserted(10_000)  # far ahead of the learner
-    context.ask_to_stop()
+    context.stop.ask()
     actor.play()
     actor.send(actor.fold())
     assert context.replay.buffer.get_stored_size() == 0

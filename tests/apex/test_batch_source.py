@@ -8,7 +8,7 @@ import pytest
 import torch
 from run_parts import parts
 
-from replay_tutorial.agents.td_error import Batch
+from replay_tutorial.agents.td_error import Transitions
 from replay_tutorial.apex.batch_source import Prefetcher, batch_source
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Sample
@@ -26,7 +26,7 @@ def numbered(limit):
             return None
         drawn.append(len(drawn))
         number = np.full(2, drawn[-1])
-        return Sample(dict.fromkeys(Batch._fields, number), number.astype(np.float32), number)
+        return Sample(dict.fromkeys(Transitions._fields, number), number.astype(np.float32), number)
 
     return draw_next, drawn
 

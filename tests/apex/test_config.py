@@ -9,11 +9,11 @@ import pytest
 import torch
 import tyro
 
-from replay_tutorial.agents.agent import exploration_schedule, make_optimizer, make_policy
 from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.apex.parts import exploration_schedule, make_optimizer, make_policy
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.presets import PRESETS
 from replay_tutorial.apex.runs import run_folder
@@ -72,11 +72,16 @@ def test_optimizers_are_adam_and_the_papers_centered_rmsprop():
     assert papers["momentum"] == 0
 
 
-def test_exploration_is_a_ladder_for_dqn_and_the_same_noise_for_dpg():
-    dqn = Config(agent="dqn", actors=2, environments_per_actor=2)
-    assert exploration_schedule(dqn).tolist() == epsilon_schedule(4).tolist()
-    dpg = replace(dqn, agent="dpg", noise=0.2)
-    assert exploration_schedule(dpg).tolist() == [0.2] * 4
+@pytest.mark.parametrize("agent", ["as asked", None])
+def test_exploration_is_epsilon_per_environment_for_dqn_and_the_same_noise_for_dpg(agent):
+    settings = Config(actors=2, environments_per_actor=2, noise=0.2)
+    # With None, too, the actions decide: σ for numbers, never ε, which is another quantity.
+    for name, environment, expected in (
+        ("dqn", "CartPole-v1", epsilon_schedule(4).tolist()),
+        ("dpg", "Pendulum-v1", [0.2] * 4),
+    ):
+        config = replace(settings, environment=environment, agent=agent and name)
+        assert exploration_schedule(config, spaces_of(environment)).tolist() == expected
 
 
 def test_every_setting_is_a_flag_with_a_sentence(capsys):
@@ -125,13 +130,13 @@ def test_name_of_a_module_makes_no_folders_of_its_own(tmp_path):
 
 def policy_of(config, seed):
     policy = make_policy(config, spaces_of(config.environment))
-    weights = np.random.default_rng(seed).normal(size=policy.parameter_count).astype(np.float32)
-    policy.set_parameters(weights)
-    return policy, weights
+    parameters = np.random.default_rng(seed).normal(size=policy.parameter_count).astype(np.float32)
+    policy.set_parameters(parameters)
+    return policy, parameters
 
 
 def values_of(policy):
-    """What the policy thinks of some rows: numbers that all its weights have a part in."""
+    """The policy's priorities of some rows: numbers that all its parameters have a part in."""
     ones = np.ones((2, 4), np.float32)
     rows = {"obs": ones, "act": np.arange(2), "rew": ones[:, 0], "next_obs": -ones, "discount": ones[:, 0]}
     return policy.priorities(rows)
@@ -140,8 +145,8 @@ def values_of(policy):
 def test_policy_comes_back_from_the_folder(tmp_path):
     config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
     folder = RunFolder.create(config)
-    policy, weights = policy_of(config, seed=0)
-    folder.save_policy(Candidate(weights, 1234, Evaluation(np.zeros(0))))
+    policy, parameters = policy_of(config, seed=0)
+    folder.save_policy(Candidate(parameters, 1234, Evaluation(np.zeros(0))))
     assert {path.name for path in folder.path.iterdir()} == {"config.json", "policy.pt"}  # nothing unfinished
     loaded, step = RunFolder.open(folder.path).load_policy()
     assert step == 1234
@@ -176,8 +181,8 @@ def test_strangers_policy_cannot_run_code(tmp_path):
 def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
     config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
     folder = RunFolder.create(config)
-    policy, weights = policy_of(config, seed=0)
-    folder.save_policy(Candidate(weights, 1, Evaluation(np.zeros(0))))
+    policy, parameters = policy_of(config, seed=0)
+    folder.save_policy(Candidate(parameters, 1, Evaluation(np.zeros(0))))
 
     def half_written(path, contents):
         path.write_bytes(b"half")

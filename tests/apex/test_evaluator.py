@@ -18,7 +18,7 @@ def evaluator(tmp_path, monkeypatch):
     script, told = [], []
     context, _ = parts()
     config = replace(context.config, evaluation_interval=100, publish_interval=25, runs=tmp_path)
-    context = replace(context, config=config).telling(told.append)
+    context = replace(context, config=config, tell=told.append)
 
     def evaluate(act, environment, seeds, step_limit):
         return Evaluation(np.full(len(seeds), float(script.pop(0))))
@@ -79,7 +79,7 @@ def test_policy_that_was_the_best_before_a_resumption_still_is(evaluator):
     publish(first, 100)
     first.look()
     best, told = folder.load_best(), []
-    resumed = Evaluator(first.context.telling(told.append), folder.save_policy, 50.0, best, 100)
+    resumed = Evaluator(replace(first.context, tell=told.append), folder.save_policy, 50.0, best, 100)
     publish(resumed, 175)
     resumed.look()
     assert told == []

@@ -26,8 +26,8 @@ def test_file_changes_the_preset_and_flags_change_both(tmp_path):
         'environment = "Acrobot-v1"\nseed = 3\nn_step = 5\nhidden_sizes = [7, 9]\ngamma = 0.5\n'
         'progress = false\nruns = "elsewhere"\ndevice = "auto"\nsolved_at = -90.0\n',
     )
-    told = {"hidden_sizes": (7, 9), "gamma": 0.5, "progress": False, "runs": Path("elsewhere")}
-    expected = replace(preset("Acrobot-v1"), seed=3, n_step=5, device="auto", solved_at=-90.0, **told)
+    others = {"hidden_sizes": (7, 9), "gamma": 0.5, "progress": False, "runs": Path("elsewhere")}
+    expected = replace(preset("Acrobot-v1"), seed=3, n_step=5, device="auto", solved_at=-90.0, **others)
     assert read_config(file) == expected
     assert read_config([*file, "--n-step", "1", "--progress"]) == replace(expected, n_step=1, progress=True)
     assert read_config(["--config=" + file[1]]) == expected
@@ -58,7 +58,7 @@ def test_what_is_wrong_in_a_file_is_refused_by_its_name(tmp_path, capsys, text, 
     assert named in capsys.readouterr().err
 
 
-def test_missing_file_is_told(tmp_path, capsys):
+def test_missing_file_is_named(tmp_path, capsys):
     with pytest.raises(SystemExit) as end:
         read_config(["--config", str(tmp_path / "none.toml")])
     assert end.value.code == 2

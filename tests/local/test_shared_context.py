@@ -76,7 +76,7 @@ def test_counters_of_a_resumed_run_go_on():
 
 def test_stop_is_heard_by_all_and_a_last_evaluation_is_not_taken_back():
     context = context_of(Config())
-    assert (context.stopped, context.last_evaluation) == (False, False)
-    context.ask_to_stop(last_evaluation=True)
-    context.ask_to_stop()
-    assert (context.stopped, context.last_evaluation) == (True, True)
+    assert (context.stop.asked, context.stop.last_evaluation) == (False, False)
+    context.stop.ask(last_evaluation=True)
+    context.stop.ask()
+    assert (context.stop.asked, context.stop.last_evaluation) == (True, True)

@@ -1,4 +1,4 @@
-"""A policy at play, as a moving picture: what the mean return doesn't tell.
+"""An episode of a policy as a GIF: it shows what a mean return doesn't.
 
 Left out: sound, formats other than GIF (a video needs an encoder, a package of tens of megabytes).
 """
@@ -14,68 +14,66 @@ from PIL import Image
 from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import make_environment, playable
 
-SHORTEST = 20  # milliseconds a picture: players show GIFs that want less at a tenth of the speed
+MIN_FRAME_MS = 20  # milliseconds per frame: players show faster GIFs at a tenth of their speed
 
 
 class Played(NamedTuple):
-    """An episode, or its beginning."""
+    """An episode, or its first part."""
 
-    total: float  # the rewards
+    total: float  # sum of the rewards
     steps: int
-    over: bool  # whether it came to its end
+    over: bool  # whether it ended by itself
 
 
-def play(policy: Policy, environment: str, seed: int, output: Path, most_steps: int = 1_000) -> Played:
+def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: int = 1_000) -> Played:
     """Play a greedy episode and write it as a GIF.
 
     Args:
-        policy: Who plays.
+        policy: The policy that plays.
         environment: The environment's name.
         seed: Of the episode.
         output: The file; its name ends in .gif.
-        most_steps: Where a long episode is cut.
+        max_steps: Steps after which the episode is cut.
 
     Raises:
         OSError: If the file can't be written.
         UnsupportedEnvironment: If there is no such environment.
-        ValueError: If the environment draws no pictures, or the file's name says that it is no GIF.
+        ValueError: If the environment can't be rendered, or the file's name doesn't end in .gif.
     """
     if output.suffix.lower() != ".gif":
         raise ValueError(
-            f"{output}: only GIFs are written, because a video needs an encoder. Let the name end in .gif; "
-            "`ffmpeg -i play.gif play.mp4` makes a video of it."
+            f"{output}: only GIFs are written, because a video needs an encoder. Use a name that ends in "
+            ".gif; `ffmpeg -i play.gif play.mp4` converts it."
         )
     plain = make_environment(environment)
     metadata = plain.metadata
     plain.close()
     if "rgb_array" not in metadata.get("render_modes", []):
-        raise ValueError(f"{environment} draws no pictures: it has no render mode rgb_array.")
+        raise ValueError(f"{environment} can't be drawn: it has no render mode rgb_array.")
     env = make_environment(environment, render=True)
     played = Played(0.0, 0, False)
 
-    def pictures() -> Generator[Image.Image]:
+    def frames() -> Generator[Image.Image]:
         nonlocal played
         observation, _ = env.reset(seed=seed)
-        yield picture_of(env.render())
-        while not played.over and played.steps < most_steps:
+        yield image_of(env.render())
+        while not played.over and played.steps < max_steps:
             action = playable(policy.act_greedily(observation[np.newaxis]))[0]
             observation, reward, terminated, truncated, _ = env.step(action)
             played = Played(played.total + float(reward), played.steps + 1, terminated or truncated)
-            yield picture_of(env.render())
+            yield image_of(env.render())
 
     try:
-        milliseconds = max(SHORTEST, round(1_000 / metadata.get("render_fps", 30)))
-        frames = pictures()
+        duration = max(MIN_FRAME_MS, round(1_000 / metadata.get("render_fps", 30)))
         # A generator: a long episode is never in memory as a whole.
-        next(frames).save(
-            output, format="GIF", save_all=True, append_images=frames, duration=milliseconds, loop=0
-        )
+        rest = frames()
+        next(rest).save(output, format="GIF", save_all=True, append_images=rest, duration=duration, loop=0)
     finally:
         env.close()
     return played
 
 
-def picture_of(pixels: Any) -> Image.Image:
-    """Return a picture of what `render` gave: uint8 (height, width, 3)."""
+def image_of(pixels: Any) -> Image.Image:
+    """Return the image of what `render` returned: uint8 (height, width, 3)."""
     array: NDArray[np.uint8] = np.ascontiguousarray(pixels)
     return Image.fromarray(array).quantize(64, Image.Quantize.FASTOCTREE)

@@ -1,14 +1,11 @@
-"""Learning curves: what the actors brought and what the evaluations brought, against environment steps.
+"""Learning curves: the returns of the actors and of the evaluations, against environment steps.
 
-The evaluations are greedy and on fixed seeds; the actors' curve lies below them, because curious actors fall sooner. One
-seed tells little: several runs of one environment and agent are drawn as their mean, with a band in which the mean would
-lie in 95 of 100 such sets of seeds, as far as these seeds can tell.
+Evaluations are greedy and on fixed seeds; the actors' curve lies below theirs, because actors explore. One
+seed proves little: several runs of one environment and agent are drawn as their mean, with its 95% bootstrap
+confidence band.
 
-Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", on intervals.
+Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice".
 """
-
-# pyright: reportUnknownMemberType=false
-# (matplotlib's own annotations are incomplete)
 
 import csv
 from collections.abc import Sequence
@@ -20,23 +17,23 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-POINTS = 200  # of a mean curve
-RESAMPLES = 2_000  # of the seeds, for a band
+POINTS = 200  # per mean curve
+RESAMPLES = 2_000  # of the seeds, per band
 
 
 def read_curve(path: Path, column: str) -> tuple[list[float], list[float]]:
-    """Return the steps and the values of one column of `progress.csv`, where it has values."""
+    """Return the steps and the values of one column of a CSV file, where it has values."""
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row[column]]
     return [float(row["step"]) for row in rows], [float(row[column]) for row in rows]
 
 
 def draw_curves(runs: Sequence[Path], output: Path) -> Path:
-    """Draw the curves of some runs into one picture.
+    """Draw the curves of some runs into one figure.
 
     Args:
         runs: Run folders, at least one.
-        output: The picture; its suffix decides the format.
+        output: The file; its suffix decides the format.
 
     Raises:
         FileNotFoundError: If a folder has no `progress.csv`.
@@ -67,7 +64,7 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
 
 
 def draw_run(axes: Axes, run: Path, name: str, color: str) -> None:
-    """Draw one run: its actors and its evaluations."""
+    """Draw one run: the returns of its actors and of its evaluations."""
     steps, returns = read_curve(run / "progress.csv", "episodic_return")
     axes.plot(steps, returns, color=color, alpha=0.35, linewidth=1, label=f"actors{name}")
     steps, returns = read_curve(run / "evaluations.csv", "mean")
@@ -75,7 +72,7 @@ def draw_run(axes: Axes, run: Path, name: str, color: str) -> None:
 
 
 def draw_group(axes: Axes, name: str, runs: Sequence[Path], color: str) -> None:
-    """Draw the evaluations of several runs: each one thin, their mean, and its band."""
+    """Draw the evaluations of several runs: a thin line each, their mean, and its band."""
     curves = [read_curve(run / "evaluations.csv", "mean") for run in runs]
     curves = [(steps, returns) for steps, returns in curves if steps]
     for steps, returns in curves:
@@ -93,7 +90,8 @@ def on_common_steps(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return steps, and the values of all curves there: float64[POINTS], float64[curves, POINTS].
 
-    They begin where the last curve begins. A curve that ends earlier, because its run was solved, keeps its last value.
+    The steps begin where the last curve begins. A curve that ends early, because its run was solved, keeps
+    its last value.
     """
     first = max(steps[0] for steps, _ in curves)
     last = max(steps[-1] for steps, _ in curves)
@@ -103,8 +101,8 @@ def on_common_steps(
 
 def band_of_the_mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the ends of the 95% bootstrap interval of the mean over the first axis, each float64[points]."""
-    generator = np.random.default_rng(0)  # the same picture each time
+    generator = np.random.default_rng(0)  # a fixed seed: the same figure each time
     seeds = generator.integers(len(values), size=(RESAMPLES, len(values)))
-    means = np.array([values[chosen].mean(axis=0) for chosen in seeds])  # float64[RESAMPLES, points]
+    means = np.array([values[resample].mean(axis=0) for resample in seeds])  # float64[RESAMPLES, points]
     low, high = np.quantile(means, [0.025, 0.975], axis=0)
     return low, high

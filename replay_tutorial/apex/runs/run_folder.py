@@ -24,10 +24,11 @@ from typing import Any, Self
 
 import torch
 
-from replay_tutorial.agents.agent import Policy, make_policy
+from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.run_provenance import provenance_of_run
 from replay_tutorial.buffers.whole_file import replace_file

@@ -69,7 +69,7 @@ def speed_of(config: Config, warm_up: float, seconds: float) -> tuple[float, flo
     with tempfile.TemporaryDirectory() as folder:
         setup = new_setup(replace(config, runs=Path(folder)), make_shared_context)
         pace = setup.context.pace
-        with Supervisor(roles(setup), setup.context.ask_to_stop) as supervisor:
+        with Supervisor(roles(setup), setup.context.stop.ask) as supervisor:
 
             def work(until: float) -> tuple[float, int, int]:
                 while (now := time.monotonic()) < until:

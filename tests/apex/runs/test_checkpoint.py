@@ -11,7 +11,7 @@ import pytest
 import torch
 from run_parts import context_of, learn, parts
 
-from replay_tutorial.agents.agent import make_agent
+from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.runs import checkpoint as checkpoint_module
 from replay_tutorial.apex.runs.checkpoint import (
     DamagedCheckpoint,

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from replay_tutorial.agents.agent import make_policy
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import evaluate
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.runs.gif import play
 
 
@@ -29,7 +29,7 @@ def pictures_of(path):
 def test_episode_is_the_one_that_is_evaluated_and_every_step_is_a_picture(tmp_path):
     environment = "CartPole-v1"
     policy = policy_of(environment)
-    played = play(policy, environment, 7, tmp_path / "play.gif", most_steps=200)
+    played = play(policy, environment, 7, tmp_path / "play.gif", max_steps=200)
     assert played.over
     assert played.total == evaluate(policy.act_greedily, environment, [7]).returns[0]
     shown = pictures_of(tmp_path / "play.gif")
@@ -39,25 +39,25 @@ def test_episode_is_the_one_that_is_evaluated_and_every_step_is_a_picture(tmp_pa
 
 
 def test_long_episode_is_cut(tmp_path):
-    played = play(policy_of("Pendulum-v1"), "Pendulum-v1", 7, tmp_path / "play.gif", most_steps=5)
+    played = play(policy_of("Pendulum-v1"), "Pendulum-v1", 7, tmp_path / "play.gif", max_steps=5)
     assert (played.steps, played.over) == (5, False)
     assert len(pictures_of(tmp_path / "play.gif")) <= 6
 
 
 @pytest.mark.parametrize("name", ["play.mp4", "play"])
 def test_name_of_no_gif_is_refused_before_an_episode_is_played(tmp_path, name):
-    with pytest.raises(ValueError, match=r"only GIFs are written.*end in \.gif"):
+    with pytest.raises(ValueError, match=r"only GIFs are written.*ends in \.gif"):
         play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_ending_may_be_in_capitals(tmp_path):
-    play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / "PLAY.GIF", most_steps=2)
+    play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / "PLAY.GIF", max_steps=2)
     assert (tmp_path / "PLAY.GIF").read_bytes().startswith(b"GIF89a")
 
 
 def test_environment_without_pictures_is_refused(tmp_path):
     name = "small_environments:Counting-v0"
-    with pytest.raises(ValueError, match="draws no pictures"):
+    with pytest.raises(ValueError, match="no render mode rgb_array"):
         play(policy_of(name), name, 0, tmp_path / "play.gif")
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,109 @@
+"""The parts of a run that its settings decide: agent, policy, optimizer, the learner's device, exploration.
+
+The classes in `agents/` take plain numbers and know nothing of `Config`; only this file knows both.
+
+Paper: Horgan et al. 2018, section 4.1 and appendices C and D.
+"""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from replay_tutorial.agents.agent import Agent, Policy
+from replay_tutorial.agents.dpg import ActorCritic, DPGAgent, DPGPolicy
+from replay_tutorial.agents.dqn import DQNAgent, DQNPolicy, epsilon_schedule
+from replay_tutorial.agents.environments import Spaces, UnsupportedEnvironment
+from replay_tutorial.agents.networks import CriticNetwork, DuelingNetwork, PolicyNetwork
+from replay_tutorial.apex.config import Config
+
+
+def agent_name(config: Config, spaces: Spaces) -> Literal["dqn", "dpg"]:
+    """Return which agent trains: the one asked for, or else the one that fits the actions.
+
+    Raises:
+        UnsupportedEnvironment: If the one asked for can't take such actions.
+    """
+    fitting = "dpg" if spaces.is_continuous else "dqn"
+    if config.agent not in (None, fitting):
+        raise UnsupportedEnvironment(
+            f"agent is {config.agent}, but {config.environment} has "
+            f"{'a Box of' if spaces.is_continuous else 'Discrete'} actions, which need {fitting}. "
+            "Leave --agent out to get the one that fits."
+        )
+    return fitting
+
+
+def make_agent(config: Config, spaces: Spaces) -> Agent:
+    """Return the agent of a run, with initial parameters from torch's global random state."""
+    device = learner_device(config)
+    if agent_name(config, spaces) == "dpg":
+        return DPGAgent(
+            actor_critic(config, spaces).to(device),
+            critic_learning_rate=config.learning_rate,
+            policy_learning_rate=config.policy_learning_rate,
+            huber_delta=config.huber_delta,
+            gradient_norm=config.gradient_norm,
+            action_gradient=config.action_gradient,
+            target_interval=config.target_interval,
+            device=device,
+        )
+    network = dueling_network(config, spaces).to(device)
+    return DQNAgent(
+        network,
+        make_optimizer(config, network),
+        huber_delta=config.huber_delta,
+        gradient_norm=config.gradient_norm,
+        target_interval=config.target_interval,
+        device=device,
+    )
+
+
+def make_policy(config: Config, spaces: Spaces) -> Policy:
+    """Return a policy for the agent of a run; its parameters are random until `set_parameters`."""
+    if agent_name(config, spaces) == "dpg":
+        return DPGPolicy(actor_critic(config, spaces))
+    return DQNPolicy(dueling_network(config, spaces))
+
+
+def dueling_network(config: Config, spaces: Spaces) -> DuelingNetwork:
+    """Return DQN's network, the same for both sides of the agent."""
+    return DuelingNetwork(spaces.observation_shape, spaces.action_count, config.hidden_sizes)
+
+
+def actor_critic(config: Config, spaces: Spaces) -> ActorCritic:
+    """Return DPG's networks, the same for both sides of the agent."""
+    shape, size = spaces.observation_shape, spaces.action_count
+    policy = PolicyNetwork(shape, size, config.policy_hidden_sizes)
+    return ActorCritic(policy, CriticNetwork(shape, size, config.hidden_sizes))
+
+
+def make_optimizer(config: Config, network: nn.Module) -> torch.optim.Optimizer:
+    """Return DQN's optimizer."""
+    if config.optimizer == "rmsprop":
+        # Centered: steps are scaled by the gradient's variance, not by its square (Horgan et al. 2018,
+        # appendix C).
+        return torch.optim.RMSprop(
+            network.parameters(), lr=config.learning_rate, alpha=0.95, eps=1.5e-7, centered=True
+        )
+    # fused: one call instead of several per tensor, a fifth of the whole update for networks this small.
+    return torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+
+
+def learner_device(config: Config) -> str:
+    """Return where the learner trains; `auto` is a GPU if there is one."""
+    if config.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return config.device
+
+
+def exploration_schedule(config: Config, spaces: Spaces) -> NDArray[np.float64]:
+    """Return how much each environment of all actors explores: float64[config.environment_count].
+
+    DQN has a different ε for each. DPG has the same σ for all, as in the paper.
+    """
+    if agent_name(config, spaces) == "dpg":
+        return np.full(config.environment_count, config.noise)
+    return epsilon_schedule(config.environment_count, config.epsilon_base, config.epsilon_exponent)

@@ -120,7 +120,7 @@ def new_report_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the suite; return the exit status: 0, or 1 if any benchmark failed."""
+    """Run the suite; return 1 if any benchmark failed, else 0."""
     parser = new_report_parser()
     arguments = parser.parse_args(argv)
     output: Path = arguments.output

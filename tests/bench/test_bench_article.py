@@ -164,7 +164,7 @@ def test_reverb_adds_and_samples_in_its_own_python(name):
     assert peer.helper.process.returncode is not None
 
 
-def test_work_of_another_process_brings_its_own_seconds():
+def test_workload_of_another_process_brings_its_own_seconds():
     assert seconds_for(RemoteWorkload(lambda calls: 10.0 * calls), 3) == 30.0
 
 

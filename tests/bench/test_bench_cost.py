@@ -44,7 +44,7 @@ def test_ceiling_tells_each_share(tmp_path):
     assert page.count("| add 1, uniform |") == 2 and "\nold\n" not in page
 
 
-def test_share_is_taken_against_the_sum_of_the_bare_works_of_the_same_round():
+def test_share_is_taken_against_the_sum_of_the_bare_workloads_of_the_same_round():
     workloads = {name for target in ceiling.TARGETS for name in (target.operation, *target.bare)}
     seconds = {name: np.array([1.0, 10.0, 100.0]) for name in workloads}
     seconds[ceiling.PAIR] = 3 * seconds[ceiling.PAIR]

@@ -16,7 +16,7 @@ from statistics import median
 
 from replay_tutorial.bench.many_processes.storm import MakeBuffer, Outcome, WatchedBuffer, survive
 from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 from replay_tutorial.bench.peers.peer import OURS
@@ -42,25 +42,17 @@ def cells(name: str, outcome: Outcome) -> list[str]:
         f"{1000 * outcome.worst_sample:.1f}",
         *(f"{median(speed):.0f}" if speed else "-" for speed in speeds),
         "-" if outcome.held_after_lap is None else str(outcome.held_after_lap),
-        "hung" if outcome.hung else outcome.error or "whole",
+        outcome.end,
     ]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the storms.
-
-    Returns:
-        The exit status: 0, or 1 if our buffer was damaged, or the table was not written.
-    """
+    """Run the storms; return 1 if our buffer was damaged or the table was not written, else 0."""
     parser = new_parser("crash", "Kill and stop writers of the shared buffer, and look for damage.")
-    parser.add_argument(
-        "--kills", type=at_least(1), default=10_000, help="of all storms (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--capacity", type=at_least(1), help=f"rows in the buffer (default: {CAPACITIES} in turn)"
-    )
+    add_count(parser, "--kills", 10_000, "of all storms")
+    add_count(parser, "--capacity", None, f"rows in the buffer (default: {CAPACITIES} in turn)")
     parser.add_argument("--peer", choices=["cpprb"], help="run the storms over this library as well")
-    parser.add_argument("--seed", type=at_least(0), default=0, help="of the storms' random moments")
+    add_count(parser, "--seed", 0, "of the storms' random moments", minimum=0)
     add_outputs(parser, "crash")
     arguments = parser.parse_args(argv)
     if arguments.peer and importlib.util.find_spec(arguments.peer) is None:
@@ -73,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         makers[arguments.peer] = importlib.import_module(arguments.peer).MPPrioritizedReplayBuffer
     capacities = CAPACITIES if arguments.capacity is None else (arguments.capacity,)
     sizes = [(capacity, row_bytes) for capacity in capacities for row_bytes in ROW_BYTES]
-    outcomes, left = run_all(makers, sizes, arguments.kills, arguments.seed)
+    outcomes, left = run_storms(makers, sizes, arguments.kills, arguments.seed)
     good = all(outcome.good for outcome in outcomes[OURS]) and not left[OURS]
     remains = "; ".join(f"{name} left {', '.join(names) or 'none'}" for name, names in left.items())
     verdict = "Nothing happened to ours that must not." if good else "OURS WAS DAMAGED."
@@ -84,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     return status if good else 1
 
 
-def run_all(
+def run_storms(
     makers: dict[str, MakeBuffer], sizes: Sequence[tuple[int, int]], kills: int, seed: int
 ) -> tuple[dict[str, list[Outcome]], dict[str, list[str]]]:
     """Run every storm over every buffer; return the outcomes, and what each left in shared memory."""
@@ -97,7 +89,7 @@ def run_all(
         for capacity, row_bytes in sizes:
             share = -(-kills // len(sizes))
             outcome = survive(make, capacity, row_bytes, share, patience=patience, seed=seed)
-            print(" · ".join(cells(name, outcome)), flush=True)
+            print(f"{name}, {outcome}", flush=True)
             outcomes[name].append(outcome)
         left[name] = memory_left(before)
         before |= set(left[name])

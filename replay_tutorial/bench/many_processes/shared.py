@@ -26,7 +26,7 @@ from replay_tutorial.bench.many_processes import routes
 from replay_tutorial.bench.many_processes.process_group import end_group, lead_group
 from replay_tutorial.bench.many_processes.routes import CHUNK, ROUTES, Route, env_dict, random_chunk
 from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import FloatArray, Spread, measure
 from replay_tutorial.bench.peers.peer import OURS
@@ -51,6 +51,11 @@ class Row:
     step_ratios: dict[str, Spread | None]  # our steps / theirs, taken round by round
     row_ratios: dict[str, Spread | None]
     hung: dict[str, int]  # rounds
+
+    def __str__(self) -> str:
+        """Return one line, for those who wait."""
+        steps = ", ".join(f"{name} {spread_text(spread) or '-'}" for name, spread in self.steps.items())
+        return f"{self.explorers} explorers: {steps} steps/s"
 
 
 def explore(route: Route, counts: Any, number: int, rate: float) -> None:
@@ -185,8 +190,8 @@ def cells_of(row: Row) -> list[list[str]]:
 def new_shared_parser() -> argparse.ArgumentParser:
     """Describe the arguments."""
     parser = new_parser("shared", "Measure shared buffers while explorers add rows.")
-    parser.add_argument("--capacity", type=at_least(1), default=2**20, help="rows (default: %(default)s)")
-    parser.add_argument("--rounds", type=at_least(1), default=3, help="slots of each (default: %(default)s)")
+    add_count(parser, "--capacity", 2**20, "rows")
+    add_count(parser, "--rounds", 3, "slots of each")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a slot (default: %(default)s)")
     parser.add_argument(
         "--rate",
@@ -199,11 +204,7 @@ def new_shared_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark.
-
-    Returns:
-        The exit status: 0, or 1 if it can't run here, ours hung or broke down, or the table was not written.
-    """
+    """Run the benchmark; return 1 if it can't run here, ours hung, or the table was not written, else 0."""
     parser = new_shared_parser()
     arguments = parser.parse_args(argv)
     if not arguments.rate > 0:
@@ -220,7 +221,7 @@ def main(argv: Sequence[str]) -> int:
     rows: list[Row] = []
     for row in run(chosen, arguments.capacity, arguments.rounds, arguments.seconds, arguments.rate):
         rows.append(row)
-        print(*(" · ".join(filter(None, cells)) for cells in cells_of(row)), sep="\n", flush=True)
+        print(row, flush=True)
     costs = add_costs(arguments.capacity)
     provenance = Provenance.of("shared", argv, [name for name in chosen if name == "cpprb"])
     mark = "shared" if arguments.rate == math.inf else "shared-rate"

@@ -78,6 +78,16 @@ class Outcome:
         return statistics.median(self.speed_after) / statistics.median(self.speed_before)
 
     @property
+    def end(self) -> str:
+        """How the storm ended."""
+        return "hung" if self.hung else self.error or "whole"
+
+    def __str__(self) -> str:
+        """Return one line, for those who wait."""
+        counts = f"{self.kills} kills, {self.samples:,} samples, {self.torn} torn"
+        return f"{self.capacity:,} rows of {self.row_bytes:,} bytes: {counts}, {self.end}"
+
+    @property
     def good(self) -> bool:
         """Whether nothing happened that must not."""
         faults = self.torn + self.never_written + (self.held_after_lap or 0)

@@ -2,7 +2,7 @@
 
 Such a process runs a few lines of code and prints one line of JSON.
 
-Left out: anything that this process has and a fresh one has not; it gets text, and answers with text.
+Left out: objects; it gets text and answers with text.
 """
 
 import json
@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).resolve().parents[3]
+
+
+def python_path() -> str:
+    """Return a PYTHONPATH by which another process imports this same package."""
+    return os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
 
 
 def run_fresh(
@@ -37,11 +42,10 @@ def run_fresh(
     Raises:
         RuntimeError: If it fails or takes too long.
     """
-    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
     try:
         result = subprocess.run(
             [sys.executable, "-c", code, *arguments],
-            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            env={**os.environ, "PYTHONPATH": python_path(), **(environment or {})},
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -53,8 +57,3 @@ def run_fresh(
         lines = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
         raise RuntimeError(lines[-1])
     return json.loads(result.stdout.splitlines()[-1])
-
-
-def add_one(buffer: Any) -> None:
-    """Add one row, as a spawned worker does. It stands here because this module imports next to nothing."""
-    buffer.add(obs=[0.0] * 4, rew=1.0)

@@ -10,7 +10,7 @@ Left out: what a record holds besides its provenance.
 import argparse
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -67,15 +67,18 @@ def page(text: str) -> Path:
     return path
 
 
-def at_least(minimum: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers that are not below `minimum`."""
+def add_count(
+    parser: argparse.ArgumentParser, option: str, default: int | None, text: str, minimum: int = 1
+) -> None:
+    """Add an option for a whole number that is not below `minimum`."""
 
-    def whole_number(text: str) -> int:
-        if (value := int(text)) < minimum:
+    def count(given: str) -> int:
+        if (value := int(given)) < minimum:
             raise argparse.ArgumentTypeError(f"must be at least {minimum}, not {value}")
         return value
 
-    return whole_number
+    shown = text if default is None else f"{text} (default: {default})"
+    parser.add_argument(option, type=count, default=default, help=shown)
 
 
 def hand_over(

@@ -10,13 +10,14 @@ Left out: `update_priorities`; `buffers` times it together with the sample that 
 import argparse
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from replay_tutorial.bench.method.markdown import put_table
-from replay_tutorial.bench.method.output import add_markdown, at_least, new_parser, write_record
+from replay_tutorial.bench.method.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import FloatArray, Workload, measure
 from replay_tutorial.bench.one_process.article_table import PANELS, Point, relative_spread, section_of
@@ -82,9 +83,7 @@ def points(grid: Grid, gathered: Lineup, rounds: int, slot_seconds: float) -> It
 def new_article_parser() -> argparse.ArgumentParser:
     """Describe the arguments."""
     parser = new_parser("article", "Draw the article's charts, with us in them.")
-    parser.add_argument(
-        "--rounds", type=at_least(1), default=20, help="of every point (default: %(default)s)"
-    )
+    add_count(parser, "--rounds", 20, "of every point")
     names = list(lineup.PEERS)
     parser.add_argument("--peers", nargs="+", choices=names, default=names, help="only these beside ours")
     parser.add_argument("--quick", action="store_true", help="a few points and rounds, to see that it works")
@@ -96,11 +95,7 @@ def new_article_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print, and write where it was asked.
-
-    Returns:
-        The exit status: 0, or 1 if the tables was not written.
-    """
+    """Run the benchmark; return 1 if the tables were not written, else 0."""
     options = new_article_parser().parse_args(argv)
     if options.output is not None:
         # Where it is missing, say so before anything is measured.
@@ -112,16 +107,13 @@ def main(argv: Sequence[str]) -> int:
     packages: dict[str, None] = {}
     elsewhere: dict[str, str] = {}
     for grid in QUICK if options.quick else GRIDS:
-        gathered = lineup.gather(grid.capacity, ARTICLE_ALPHA, names)
-        skipped[grid.capacity] = gathered.skipped
-        packages |= dict.fromkeys(gathered.distributions)
-        elsewhere |= gathered.versions_elsewhere
-        try:
+        with closing(lineup.gather(grid.capacity, ARTICLE_ALPHA, names)) as gathered:
+            skipped[grid.capacity] = gathered.skipped
+            packages |= dict.fromkeys(gathered.distributions)
+            elsewhere |= gathered.versions_elsewhere
             for point in points(grid, gathered, rounds, 0.001 if options.quick else 0.005):
                 print(point, flush=True)
                 measured.append(point)
-        finally:
-            gathered.close()
     provenance = Provenance.of("article", argv, packages)
     provenance.versions.update(elsewhere)
     return write(measured, skipped, rounds, provenance, options.output, options.markdown)
@@ -146,22 +138,19 @@ def write(
     output: Path | None,
     markdown: Path | None,
 ) -> int:
-    """Write the record, the tables, and then the charts; return the exit status."""
+    """Write the tables, the record, and then the charts; return the exit status."""
     chart = output is not None
     sections = [section_of(capacity, measured, absent, chart=chart) for capacity, absent in skipped.items()]
     text = f"{''.join(sections)}{about_of(measured, rounds)} {provenance}\n"
     print(f"\n{text}", end="")
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
-        write_record(output / "article.json", {**record, "points": measured})
     status = 0 if put_table(markdown, "article", text) else 1
     if output is not None:
         from replay_tutorial.bench.one_process.article_chart import draw
 
+        output.mkdir(parents=True, exist_ok=True)
+        record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
+        write_record(output / "article.json", {**record, "points": measured})
         for capacity in skipped:
-            draw(
-                [point for point in measured if point.capacity == capacity],
-                output / f"article-{capacity}.svg",
-            )
+            here = [point for point in measured if point.capacity == capacity]
+            draw(here, output / f"article-{capacity}.svg")
     return status

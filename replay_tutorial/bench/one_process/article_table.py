@@ -10,6 +10,7 @@ import numpy as np
 
 from replay_tutorial.bench.method.markdown import figure, table
 from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.bench.one_process.operations import medians_of
 from replay_tutorial.bench.peers.peer import CEILING, OURS
 
 PANELS = ("add, uniform", "add, prioritized", "sample, uniform", "sample, prioritized")
@@ -27,8 +28,7 @@ class Point:
 
     def __str__(self) -> str:
         """Return one line, for those who wait."""
-        figures = ", ".join(f"{name} {figure(spread.median)}" for name, spread in self.microseconds.items())
-        return f"{self.capacity:>9,} {self.panel:<20}{self.rows:>5}: {figures} µs"
+        return f"{self.capacity:,} rows, {self.panel}, {self.rows}: {medians_of(self.microseconds)}"
 
 
 def names_at(measured: Sequence[Point], panel: str) -> list[str]:

@@ -6,10 +6,12 @@ All peers take turns in every round, and below them stands the machine's ceiling
 Left out: charts; `article` draws some.
 """
 
+import argparse
 from collections.abc import Sequence
+from contextlib import closing
 
 from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.one_process import operations
 from replay_tutorial.bench.one_process.operations import CHUNK, Row
@@ -36,38 +38,29 @@ def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     return table(heads, [cells_of(row, names) for row in rows])
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the benchmark.
-
-    Returns:
-        The exit status: 0, or 1 if the table was not written where it was asked.
-    """
-    parser = new_parser(
-        "buffers", "Measure the buffers beside cpprb, in one run, with the machine's ceiling."
-    )
+def new_buffers_parser() -> argparse.ArgumentParser:
+    """Describe the arguments."""
+    parser = new_parser("buffers", "Measure the buffers beside other libraries and the machine's ceiling.")
+    add_count(parser, "--capacity", 2**20, "rows in every buffer", minimum=CHUNK)
+    add_count(parser, "--rounds", 100, "of every operation")
+    names = [name for name in lineup.PEERS if name != OURS]
     parser.add_argument(
-        "--capacity", type=at_least(CHUNK), default=2**20, help="rows in every buffer (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--rounds", type=at_least(1), default=100, help="rounds of every operation (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--peers",
-        nargs="+",
-        choices=[name for name in lineup.PEERS if name != OURS],
-        default=["cpprb"],
-        help="who is measured beside ours (default: cpprb)",
+        "--peers", nargs="+", choices=names, default=["cpprb"], help="measured beside ours (default: cpprb)"
     )
     add_outputs(parser, "bench")
-    arguments = parser.parse_args(argv)
-    gathered = lineup.gather(arguments.capacity, names=[OURS, *arguments.peers])
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return 1 if the table was not written, else 0."""
+    arguments = new_buffers_parser().parse_args(argv)
     rows: list[Row] = []
-    try:
+    with closing(lineup.gather(arguments.capacity, names=[OURS, *arguments.peers])) as gathered:
+        for name, reason in gathered.skipped.items():
+            print(f"skipped {name}: {reason}")
         for row in operations.run(gathered.peers, rounds=arguments.rounds):
-            print(" · ".join(filter(None, cells_of(row, gathered.names))), flush=True)
+            print(row, flush=True)
             rows.append(row)
-    finally:
-        gathered.close()
     layout = f"rows of {' + '.join(map(str, FIELDS.values()))} float32 ({'/'.join(FIELDS)})"
     skipped = "".join(f" Skipped: {name} ({why})." for name, why in gathered.skipped.items())
     about = (
@@ -76,13 +69,8 @@ def main(argv: Sequence[str]) -> int:
         "the barest NumPy call: no drawing, no tree, no checks. Our `sample` shows the fields in place in "
         f"rows, cpprb's copies each to an array of its own; one row has ours copied, too.{skipped}"
     )
-    body = {
-        "capacity": arguments.capacity,
-        "rounds": arguments.rounds,
-        "row": layout,
-        "skipped": gathered.skipped,
-        "rows": rows,
-    }
+    given = {"capacity": arguments.capacity, "rounds": arguments.rounds}
+    body = {**given, "row": layout, "skipped": gathered.skipped, "rows": rows}
     provenance = Provenance.of("buffers", argv, gathered.distributions)
     lines = lines_of(rows, gathered.names)
     return hand_over(arguments, "buffers", provenance, body, lines, about, mark="bench")

@@ -16,7 +16,7 @@ import numpy as np
 
 import replay_tutorial
 from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure
 from replay_tutorial.bench.one_process.operations import CHUNK, LEARNER_BATCH
@@ -164,17 +164,12 @@ def lines_of(times: dict[str, Spread], shares: list[Share]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return the exit status: 0, or 1 if the table was not written.
-
-    A target that is not met is only reported.
-    """
+    """Run the benchmark; return 1 if the table was not written, else 0. A missed target is only reported."""
     parser = new_parser("ceiling", "Measure our calls beside the bare kernels.")
-    parser.add_argument("--capacity", type=at_least(1), default=2**20, help="rows (default: %(default)s)")
-    parser.add_argument("--rounds", type=at_least(1), default=100, help="of each (default: %(default)s)")
+    add_count(parser, "--capacity", 2**20, "rows", minimum=CHUNK)
+    add_count(parser, "--rounds", 100, "of each")
     add_outputs(parser, "ceiling")
     arguments = parser.parse_args(argv)
-    if arguments.capacity < CHUNK:
-        parser.error(f"--capacity {arguments.capacity}: {CHUNK} rows are added at once")
     workloads = our_workloads(arguments.capacity) | bare_workloads(arguments.capacity)
     seconds = measure(workloads, rounds=arguments.rounds, slot_seconds=SLOT_SECONDS)
     times = {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()}

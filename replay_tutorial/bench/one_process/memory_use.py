@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from replay_tutorial.bench.method.fresh import run_fresh
 from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.system_memory import free_memory, peak_memory
 from replay_tutorial.bench.one_process.memory_layouts import LAYOUTS, PICTURE, STACK, Layout
@@ -77,13 +77,9 @@ def cells(taken: Taken) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark.
-
-    Returns:
-        The exit status: 0, or 1 if it can't run here or the table was not written.
-    """
+    """Run the benchmark; return 1 if it can't run here or the table was not written, else 0."""
     parser = new_parser("memory", "Measure the memory that transitions take.")
-    parser.add_argument("--rows", type=at_least(1), default=20_000, help="transitions (default: %(default)s)")
+    add_count(parser, "--rows", 20_000, "transitions")
     libraries = sorted({layout.library for layout in LAYOUTS})
     parser.add_argument("--libraries", nargs="+", choices=libraries, default=libraries, help="only these")
     add_outputs(parser, "memory")

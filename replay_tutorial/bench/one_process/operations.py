@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from replay_tutorial.bench.method.markdown import figure
 from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure
 from replay_tutorial.bench.peers.peer import OURS, Peer, random_rows
 
@@ -36,6 +37,10 @@ class Row:
     operation: str
     microseconds: dict[str, Spread]  # peer → time of one call
     ratios: dict[str, Spread]  # peer → its time / our time, taken round by round
+
+    def __str__(self) -> str:
+        """Return one line, for those who wait."""
+        return f"{self.operation}: {medians_of(self.microseconds)}"
 
 
 def sample_cases() -> list[Case]:
@@ -119,6 +124,11 @@ def times_and_ratios(seconds: dict[str, FloatArray]) -> tuple[dict[str, Spread],
         {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()},
         {name: Spread.of(rounds / seconds[OURS]) for name, rounds in seconds.items() if name != OURS},
     )
+
+
+def medians_of(microseconds: dict[str, Spread]) -> str:
+    """Return the medians in one line."""
+    return ", ".join(f"{name} {figure(spread.median)}" for name, spread in microseconds.items()) + " µs"
 
 
 def workloads_of(make: Callable[[Peer], Workload | None], peers: Sequence[Peer]) -> dict[str, Workload]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.bench.method.markdown import figure, spread_text, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, chart_file, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.system_memory import free_memory
 from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure
@@ -218,17 +218,13 @@ def lines_of(growths: list[Growth], batches: dict[str, dict[int, Spread]]) -> li
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark.
-
-    Returns:
-        The exit status: 0, or 1 if a call grows worse than logarithmically, or the table was not written.
-    """
+    """Run the benchmark; return 1 if a call grows too fast or the table was not written, else 0."""
     parser = new_parser("scale", "Measure calls against capacity and batch.")
     parser.add_argument(
         "--most", type=int, choices=range(MIN_POWER, 31), default=MAX_POWER, metavar="N",
         help="the largest capacity is 2 ** N (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--rounds", type=at_least(1), default=40, help="of each (default: %(default)s)")
+    add_count(parser, "--rounds", 40, "of each")
     parser.add_argument(
         "--chart", type=chart_file, metavar="FILE", help="draw an SVG chart (needs matplotlib)"
     )

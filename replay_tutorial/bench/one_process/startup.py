@@ -15,7 +15,7 @@ import numpy as np
 
 from replay_tutorial.bench.method.fresh import run_fresh
 from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import Spread
 
@@ -42,10 +42,9 @@ FIRST_ROW = """
 from multiprocessing import get_context
 from time import perf_counter
 from replay_tutorial import MPPrioritizedReplayBuffer
-from replay_tutorial.bench.method.fresh import add_one
 if __name__ == "__main__":
     buffer = MPPrioritizedReplayBuffer(1024, {"obs": {"shape": 4}, "rew": {}})
-    worker = get_context("spawn").Process(target=add_one, args=(buffer,))
+    worker = get_context("spawn").Process(target=buffer.add, kwargs={"obs": [0.0] * 4, "rew": 1.0})
     start = perf_counter()
     worker.start()
     assert buffer.wait_for(1, timeout=300.0)
@@ -69,11 +68,9 @@ def seconds_of(cache: str) -> dict[str, float]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     parser = new_parser("startup", "Measure starts in fresh processes.")
-    parser.add_argument(
-        "--rounds", type=at_least(1), default=5, help="processes of each kind (default: %(default)s)"
-    )
+    add_count(parser, "--rounds", 5, "processes of each kind")
     add_outputs(parser, "startup")
     arguments = parser.parse_args(argv)
     rounds: list[dict[str, float]] = []

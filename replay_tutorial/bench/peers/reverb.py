@@ -33,7 +33,7 @@ def reverb_python() -> Path:
 
 
 class HelperLost(RuntimeError):
-    """The helper process of a peer is gone, or says nothing; the peer can't be measured any more."""
+    """The helper process of a peer is gone or silent; the peer can't be measured any more."""
 
     def __init__(self, peer: "Reverb", reason: str) -> None:
         """Keep who lost it."""
@@ -62,13 +62,13 @@ class Helper:
                 f"there is no {python}; `make bench-peers` makes it, or name one in {PYTHON_VARIABLE}"
             )
         program = Path(__file__).with_name("reverb_helper.py")
-        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self.process = subprocess.Popen(
             [python, "-I", program, str(capacity), str(alpha)],
             bufsize=0,  # a line that waits in a buffer here would not wake `select`
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.complaints,
+            stderr=self.errors,
             env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
         )
         try:
@@ -87,15 +87,15 @@ class Helper:
         while select.select([self.process.stdout], [], [], ANSWER_SECONDS)[0]:
             line = self.process.stdout.readline()
             if not line.endswith(b"\n"):
-                raise RuntimeError(f"its helper process has ended{self.last_words()}")
+                raise RuntimeError(f"its helper process has ended{self.last_error()}")
             if line.startswith(b"{"):
                 return json.loads(line)
-        raise RuntimeError(f"its helper process was silent for {ANSWER_SECONDS:g} s{self.last_words()}")
+        raise RuntimeError(f"its helper process was silent for {ANSWER_SECONDS:g} s{self.last_error()}")
 
-    def last_words(self) -> str:
+    def last_error(self) -> str:
         """Quote the last line that it wrote to its standard error."""
-        self.complaints.seek(0)
-        lines = self.complaints.read().decode(errors="replace").split("\n")
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").split("\n")
         return next((f", last saying '{line.strip()}'" for line in reversed(lines) if line.strip()), "")
 
     def seconds(self, kind: str, table: str, size: int, calls: int) -> float:
@@ -109,14 +109,14 @@ class Helper:
         try:
             self.process.stdin.write(json.dumps(order, allow_nan=False).encode() + b"\n")
         except BrokenPipeError as error:
-            raise RuntimeError(f"its helper process has ended{self.last_words()}") from error
+            raise RuntimeError(f"its helper process has ended{self.last_error()}") from error
         return float(self.answer()["seconds"])
 
     def close(self) -> None:
         """End it."""
         self.process.kill()
         self.process.wait()
-        for file in (self.process.stdin, self.process.stdout, self.complaints):
+        for file in (self.process.stdin, self.process.stdout, self.errors):
             if file is not None:
                 file.close()
 

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.runs.learning_curve import band_of_the_mean, on_common_steps, read_curve
 from replay_tutorial.apex.runs.run import train
 from replay_tutorial.bench.method.markdown import put_table, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, new_parser, write_record
+from replay_tutorial.bench.method.output import add_count, add_outputs, chart_file, new_parser, write_record
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.training.ablations_chart import draw
 
@@ -46,7 +46,7 @@ STEPS = {"CartPole-v1": 40_000, "LunarLander-v3": 300_000}
 UNREACHABLE = 1e9  # a return that no policy reaches, so that no run ends early
 HEADS = (
     *("environment", "contrast", "variant", "seeds", "mean over all steps (95% interval)"),
-    *("chosen policy (95% interval)", "steps with its band above the first's", "below"),
+    *("selected policy (95% interval)", "steps with its band above the first's", "below"),
 )
 
 
@@ -57,14 +57,7 @@ class Curve:
     seed: int
     steps: list[float]  # of each evaluation
     returns: list[float]  # their means
-    final: float  # of the chosen policy, on fresh episodes
-
-
-class Comparison(NamedTuple):
-    """Two bands over the same steps, as shares of these steps."""
-
-    above: float  # where the one lies wholly above the other
-    below: float
+    final: float  # of the selected policy, on fresh episodes
 
 
 def config_of(environment: str, total_steps: int, seed: int, changes: dict[str, Any]) -> Config:
@@ -101,14 +94,6 @@ def at_steps(curve: dict[str, Any], steps: NDArray[np.float64]) -> NDArray[np.fl
     return np.asarray(np.interp(steps, curve["steps"], curve["returns"]), dtype=np.float64)
 
 
-def band_of(
-    curves: Sequence[dict[str, Any]], steps: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the mean over the seeds and the ends of its band, at these steps: float64[points] each."""
-    values = np.array([at_steps(curve, steps) for curve in curves])
-    return values.mean(axis=0), *band_of_the_mean(values)
-
-
 def steps_of(variants: dict[str, list[dict[str, Any]]]) -> NDArray[np.float64]:
     """Return steps at which all variants of a contrast can be compared: float64[points]."""
     curves = [(curve["steps"], curve["returns"]) for each in variants.values() for curve in each]
@@ -117,11 +102,12 @@ def steps_of(variants: dict[str, list[dict[str, Any]]]) -> NDArray[np.float64]:
 
 def compare(
     one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]], steps: NDArray[np.float64]
-) -> Comparison:
-    """Return at which share of the steps two bands are apart."""
-    _, low, high = band_of(one, steps)
-    _, other_low, other_high = band_of(other, steps)
-    return Comparison(float(np.mean(low > other_high)), float(np.mean(high < other_low)))
+) -> tuple[float, float]:
+    """Return the shares of these steps at which the one band lies wholly above the other, and below it."""
+    (low, high), (other_low, other_high) = (
+        band_of_the_mean(np.array([at_steps(curve, steps) for curve in curves])) for curves in (one, other)
+    )
+    return float(np.mean(low > other_high)), float(np.mean(high < other_low))
 
 
 def with_interval(values: Sequence[float]) -> str:
@@ -181,7 +167,7 @@ def measure(
                 mean = sum(curve["returns"]) / len(curve["returns"])
                 print(
                     f"{environment} seed {seed}, {contrast}, {variant}: mean of {len(curve['steps'])} "
-                    f"evaluations {mean:.1f}, chosen policy {curve['final']:.1f}",
+                    f"evaluations {mean:.1f}, selected policy {curve['final']:.1f}",
                     flush=True,
                 )
     return curves
@@ -202,17 +188,15 @@ def new_ablations_parser() -> argparse.ArgumentParser:
         default=list(CONTRASTS),
         help="which (default: all); the record of the environment then holds only these",
     )
-    parser.add_argument(
-        "--seeds", type=at_least(1), default=10, help="runs of each variant (default: %(default)s)"
-    )
-    parser.add_argument("--steps", type=at_least(1), help=f"environment steps of a run (default: {STEPS})")
+    add_count(parser, "--seeds", 10, "runs of each variant")
+    add_count(parser, "--steps", None, f"environment steps of a run (default: {STEPS})")
     parser.add_argument("--chart", type=chart_file, metavar="FILE", help="draw the curves here, as SVG")
     add_outputs(parser, "ablations", kept="; other environments in an old one stay")
     return parser
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the ablations; return the exit status: 0, or 1 if the table was not written."""
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     arguments = new_ablations_parser().parse_args(argv)
     environment, file = arguments.environment, arguments.json
     total_steps = arguments.steps or STEPS[environment]

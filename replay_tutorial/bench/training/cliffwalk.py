@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 
 # sampler → alpha; None draws from a uniform buffer
@@ -153,12 +153,12 @@ def cells_of(outcomes: Sequence[Outcome]) -> list[list[str]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     parser = new_parser("cliffwalk", "Count the updates that a table needs to learn the Blind Cliffwalk.")
     parser.add_argument(
         "--states", type=int, nargs="+", default=[8, 10, 12], help="lengths of the walk (default: 8 10 12)"
     )
-    parser.add_argument("--runs", type=at_least(1), default=10, help="of each sampler (default: %(default)s)")
+    add_count(parser, "--runs", 10, "of each sampler")
     add_outputs(parser, "cliffwalk")
     arguments = parser.parse_args(argv)
     if min(arguments.states) < 2 or max(arguments.states) > 20:

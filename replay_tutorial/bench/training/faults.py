@@ -21,7 +21,7 @@ import numpy as np
 
 from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, whole_checkpoints
 from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_outputs, at_least, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 from replay_tutorial.bench.training.victim import Victim, wait_until
@@ -215,19 +215,13 @@ def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Let the faults happen.
-
-    Returns:
-        The exit status: 0, or 1 if anything happened that must not, or the table was not written.
-    """
+    """Let the faults happen; return 1 if one left what it must not, or the table was not written, else 0."""
     parser = new_parser("faults", "Interrupt and kill training runs at random moments, and resume them.")
     parser.add_argument(
         "--faults", nargs="+", choices=FAULTS, default=list(FAULTS), help="which (default: all)"
     )
-    parser.add_argument("--times", type=at_least(1), help=f"of each fault (default: {FAULTS})")
-    parser.add_argument(
-        "--seed", type=at_least(0), default=0, help="of the random moments (default: %(default)s)"
-    )
+    add_count(parser, "--times", None, f"of each fault (default: {FAULTS})")
+    add_count(parser, "--seed", 0, "of the random moments", minimum=0)
     add_outputs(parser, "faults")
     arguments = parser.parse_args(argv)
     if os.name != "posix":

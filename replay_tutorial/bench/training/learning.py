@@ -22,7 +22,7 @@ import numpy as np
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
 from replay_tutorial.bench.method.markdown import put_table, table
-from replay_tutorial.bench.method.output import add_markdown, at_least, new_parser, write_record
+from replay_tutorial.bench.method.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.training import learning_peer
 from replay_tutorial.bench.training.learning_chart import draw
@@ -184,10 +184,8 @@ def new_learning_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--environments", nargs="+", choices=names, default=names, help="which (default: all)"
     )
-    parser.add_argument("--seeds", type=at_least(1), help="how many, instead of the task's number")
-    parser.add_argument(
-        "--steps", type=at_least(1), help="environment steps of a run, instead of the preset's"
-    )
+    add_count(parser, "--seeds", None, "how many, instead of the task's number")
+    add_count(parser, "--steps", None, "environment steps of a run, instead of the preset's")
     parser.add_argument("--no-peer", action="store_true", help="leave Stable-Baselines3 out")
     parser.add_argument(
         "--output",
@@ -202,11 +200,7 @@ def new_learning_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the tasks.
-
-    Returns:
-        The exit status: 0, or 1 if our scores miss a target, or the table was not written.
-    """
+    """Run the tasks; return 1 if our scores miss a target or the table was not written, else 0."""
     arguments = new_learning_parser().parse_args(argv)
     arguments.output.mkdir(parents=True, exist_ok=True)
     file = arguments.output / "learning.json"

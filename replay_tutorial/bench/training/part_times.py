@@ -16,12 +16,12 @@ from typing import Any
 from replay_tutorial.agents.environments import make_environment, spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.context import Context, Counters
 from replay_tutorial.apex.learner import make_learner
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.bench.method.timing import Workload
-from replay_tutorial.local.shared_context import SharedContext, make_shared_context
+from replay_tutorial.local.shared_context import SharedReplay, make_shared_context
 
 WIDE_OPEN = 10**9  # rows by which one side may be ahead of the other: more than any run makes
 FILLED = 20_000  # rows that the learner samples from
@@ -61,11 +61,17 @@ def for_seconds(workload: Workload, seconds: float) -> tuple[int, float]:
     return calls, spent
 
 
-def context_of(config: Config) -> SharedContext:
+def context_of(config: Config) -> Context:
     """Return the context of a run, with the limiter wide open."""
     config = replace(config, slack=WIDE_OPEN, replay_start=min(FILLED, config.replay_start))
     spaces = spaces_of(config.environment)
     return make_shared_context(config, spaces, make_policy(config, spaces).parameter_count, Counters())
+
+
+def buffer_of(context: Context) -> Any:
+    """Return the buffer behind the replay's limiter."""
+    assert isinstance(context.replay, SharedReplay)
+    return context.replay.buffer
 
 
 class RawEnvironment:
@@ -102,7 +108,7 @@ class SoloActor:
         clocks.put_on("new episode", actor, "begin_episode")
         clocks.put_on("fold", actor, "fold")
         clocks.put_on("first priorities", actor.policy, "priorities")
-        clocks.put_on("add", self.context.replay.buffer, "add")
+        clocks.put_on("add", buffer_of(self.context), "add")
 
     def play(self, seconds: float) -> tuple[int, float]:
         """Play; return the steps of all environments, and the seconds that they took."""
@@ -122,7 +128,7 @@ class SoloLearner:
 
     def start_clocks(self) -> None:
         """Put a clock on each part."""
-        learner, clocks, buffer = self.learner, self.clocks, self.context.replay.buffer
+        learner, clocks, buffer = self.learner, self.clocks, buffer_of(self.context)
         clocks.put_on("sample", buffer, "sample")
         clocks.put_on("update", learner.agent, "update")
         clocks.put_on("priorities", buffer, "update_priorities")

@@ -24,7 +24,7 @@ from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import new_setup
 from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_outputs, at_least, chart_file, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, chart_file, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.bench.training.part_times import (
@@ -69,7 +69,7 @@ def speed_of(config: Config, warm_up: float, seconds: float) -> tuple[float, flo
     with tempfile.TemporaryDirectory() as folder:
         setup = new_setup(replace(config, runs=Path(folder)), make_shared_context)
         pace = setup.context.pace
-        with Supervisor(roles(setup), setup.context.ask_to_stop) as supervisor:
+        with Supervisor(roles(setup), setup.context.stop.ask) as supervisor:
 
             def work(until: float) -> tuple[float, int, int]:
                 while (now := time.monotonic()) < until:
@@ -157,8 +157,8 @@ def new_throughput_parser() -> argparse.ArgumentParser:
         "throughput", "Measure a real run against the environment alone and the learner alone."
     )
     parser.add_argument("--environment", default="CartPole-v1", help="which (default: %(default)s)")
-    parser.add_argument("--actors", type=at_least(1), help="how many (default: the preset's)")
-    parser.add_argument("--rounds", type=at_least(1), default=5, help="how many (default: %(default)s)")
+    add_count(parser, "--actors", None, "how many (default: the preset's)")
+    add_count(parser, "--rounds", 5, "how many")
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="of each in a round (default: %(default)s)"
     )
@@ -171,7 +171,7 @@ def new_throughput_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return the exit status: 0, or 1 if the table was not written."""
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     parser = new_throughput_parser()
     arguments = parser.parse_args(argv)
     if not (0.0 < arguments.seconds < math.inf and 0.0 <= arguments.warm_up < math.inf):

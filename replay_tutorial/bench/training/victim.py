@@ -17,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from replay_tutorial.bench.method.fresh import python_path
 from replay_tutorial.shared.processes import birth
 
-SOURCE = Path(__file__).parents[3]
 ROLES = ("learner", "actor", "evaluator")  # in the order in which a run with one actor starts them
 
 
@@ -43,7 +43,6 @@ class Victim:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.printed, self.errors = folder / "printed.txt", folder / "errors.txt"
         accept_ctrl_c()
-        paths = [str(SOURCE), os.environ.get("PYTHONPATH", "")]
         # Files, not pipes: a pipe stays open as long as any process of the group lives.
         with self.printed.open("w") as printed, self.errors.open("w") as errors:
             self.process = subprocess.Popen(
@@ -51,7 +50,7 @@ class Victim:
                 stdout=printed,
                 stderr=errors,
                 start_new_session=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                env=os.environ | {"PYTHONPATH": python_path()},
             )
         self.started = time.monotonic()
 

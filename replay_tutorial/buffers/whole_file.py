@@ -1,7 +1,6 @@
 """Files that are whole or not there: written beside their place, then moved into it in one step.
 
-A crash leaves the old file or the new one, never half of one. What a killed process left beside the place is
-written over by the next one.
+A crash leaves the old file or the new one; what a killed process left is written over by the next.
 
 Left out: waiting until the disk has it; a writer that needs that calls `os.fsync` itself.
 """
@@ -12,12 +11,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then move it there.
-
-    Args:
-        path: Where the file belongs.
-        write: Writes the file whose path it gets. If it raises, the old file stays.
-    """
+    """Let `write` fill a file beside `path`, then move it there; if it raises, the old file stays."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         write(unfinished)

@@ -11,8 +11,8 @@
         learning_curve.png
         run.lock         held by the process that trains, see `lock`
 
-A file is written beside its place and then moved there, so that a crash leaves the old one or the new one, never half of
-one. A policy is loaded without pickle, so that a stranger's file can't run code.
+A crash leaves a file's old version or its new one (`whole_file`). A policy is loaded without pickle, so that a
+stranger's file can't run code.
 """
 
 import dataclasses

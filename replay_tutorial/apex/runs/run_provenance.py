@@ -1,7 +1,4 @@
-"""Where a result comes from: the machine, the versions, the sources.
-
-Without them nobody can check a result, so they stand in every run's `config.json` and every benchmark's
-record.
+"""Where a run comes from: the machine, the versions, the sources. Benchmarks ask for the same.
 
 Left out: how busy the machine was.
 """
@@ -17,46 +14,41 @@ from pathlib import Path
 from typing import Any
 
 SOURCES = Path(__file__).resolve().parents[2]
-PACKAGES = ("replay_tutorial", "numpy", "numba", "torch", "gymnasium")  # what decides what a run learns
 
 
 def provenance_of_run() -> dict[str, Any]:
     """Return where a run comes from: what was called, when, on what machine, by which versions of what."""
+    packages = ("replay_tutorial", "numpy", "numba", "torch", "gymnasium")
     return {
         "command": sys.argv,
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": describe_machine(),
-        "versions": {**versions_of(PACKAGES), "platform": platform.platform()},
+        "versions": {**versions_of(packages), "platform": platform.platform()},
         "sources": digest_of_sources(),
     }
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of Python and of these packages."""
+    """Return the versions of Python and of these packages; this one may run from its source folder, too."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
             found[package] = version(package)
-        except PackageNotFoundError:  # this package may run from its source folder, too
+        except PackageNotFoundError:
             found[package] = "not installed"
     return found
 
 
 def describe_machine() -> dict[str, str | int]:
-    """Return the processor's name, the cores that this process may use, and the system."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    system = f"{platform.system()} {platform.machine()}"
-    return {"processor": processor_name(), "cores": cores, "system": system}
-
-
-def processor_name() -> str:
-    """Return the processor's model as Linux names it; elsewhere what Python knows."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    """Return the processor's model, the cores that this process may use, and the system."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {
+        "processor": models[0] if models else platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def digest_of_sources() -> str:

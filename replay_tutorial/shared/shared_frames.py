@@ -20,7 +20,7 @@ from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.frame_ring import ROWS_AT_ONCE, FrameRing, frame_specs
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import NEXT_INDEX
-from replay_tutorial.shared.shared_ring import MOST_DRAWS, SharedRing
+from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 from replay_tutorial.shared.snapshot import Snapshot
 
 DrawAgain = Callable[[Integers], Rows]  # gives other rows for positions of a batch
@@ -103,7 +103,7 @@ class SharedFrames:
         """
         copies = self._empty_copies(len(rows))
         positions = np.arange(len(rows))
-        for _ in range(MOST_DRAWS):
+        for _ in range(MAX_DRAWS):
             gone = self._read(rows[positions], positions, copies)
             positions = np.flatnonzero(gone)
             if len(positions) == 0:
@@ -119,12 +119,12 @@ class SharedFrames:
             return self._to_batch(rows, copies)
         return self._to_batch(rows[there], {name: array[there] for name, array in copies.items()})
 
-    def taken_apart(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Give the counters of each ring of frames, and all their arrays by name."""
+    def state(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return the counters of each ring of frames, and all their arrays by name."""
         counters: list[dict[str, Any]] = []
         arrays: dict[str, Any] = {}
         for prefix, frames in zip(self._prefixes, self.rings, strict=True):
-            counted, parts = snapshot.taken_apart(frames.ring)
+            counted, parts = snapshot.state_of(frames.ring)
             counters.append(counted)
             arrays |= {f"{prefix}{name}": part for name, part in parts.items()}
         return counters, arrays

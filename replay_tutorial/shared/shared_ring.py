@@ -12,7 +12,6 @@ Left out: freeing the rows that a killed writer had reserved and not yet written
 See docs/design/shared-ring.md for the proof that this is enough.
 """
 
-import os
 import time
 from typing import NamedTuple
 
@@ -23,7 +22,6 @@ from replay_tutorial.buffers.jit import Floats, Integers, Words
 from replay_tutorial.buffers.ring import below
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.owners import Owners
-from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
 from replay_tutorial.shared.protocol import (
     BORN,
     CLEARED,
@@ -36,19 +34,17 @@ from replay_tutorial.shared.protocol import (
     PUBLISHED_BEFORE_CLEAR,
     REJECTED,
     SAMPLED,
-    SAMPLER,
     STALE,
-    TURN,
     append_rows,
     look,
     read_slots,
     reserve,
-    swap,
     write_rows,
 )
 
-MOST_DRAWS = 1000
-MOST_TURNS = 10  # that a row gets, when its slots are held by others again and again
+MAX_DRAWS = 1000
+# How often a row is offered a slot, when others hold its slots again and again.
+MAX_TURNS = 10
 
 
 class Statistics(NamedTuple):
@@ -113,7 +109,6 @@ class SharedRing:
         self.capacity = len(self.stamps)
         if self.counters[BORN] == 0:
             self.counters[BORN] = time.time_ns()
-        self._turn = 0  # the sampler's, if this object is the sampler: they are counted
 
     @property
     def next_index(self) -> int:
@@ -139,7 +134,7 @@ class SharedRing:
         published = int(self.counters[PUBLISHED] - self.counters[PUBLISHED_BEFORE_CLEAR])
         return max(0, min(published, self.capacity, self.next_index - self.oldest_index))
 
-    def append(self, new_rows: Words, new_masses: Floats, turns: int = MOST_TURNS) -> int:
+    def append(self, new_rows: Words, new_masses: Floats, turns: int = MAX_TURNS) -> int:
         """Write rows; gives the index of the first.
 
         Args:
@@ -169,35 +164,12 @@ class SharedRing:
         index = self.append(new_rows[passed_over], new_masses[passed_over], turns - 1)
         return index if passed_over[0] == 0 else first_index
 
-    def claim_sampler(self) -> bool:
-        """Become the sampler; tell whether this object was it already.
-
-        Raises:
-            RuntimeError: If another living process is it.
-        """
-        me, sampler = myself(), int(self.counters[SAMPLER])
-        if sampler == me and self._turn == self.counters[TURN]:
-            return True
-        if (sampler not in (0, me) and is_alive(sampler)) or not swap(self.counters, SAMPLER, sampler, me):
-            raise RuntimeError(
-                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only one. "
-                f"Sample there, or end it before process {os.getpid()} takes over."
-            )
-        self._turn = int(reserve(self.counters, TURN, 1)) + 1
-        return False
-
-    def release(self) -> None:
-        """Give up being an owner, and the sampler; no thread of this process may be writing."""
-        if self._turn == self.counters[TURN]:
-            swap(self.counters, SAMPLER, myself(), 0)
-        self.owners.release()
-
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
         """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
         self.check_some(batch_size)
         copies = self.empty_words(batch_size)
         missing = self.read(self._draw_slots(batch_size, rng), copies)
-        for turn in range(1, MOST_DRAWS):
+        for turn in range(1, MAX_DRAWS):
             if len(missing) == 0:
                 self.count(SAMPLED, batch_size)
                 return self.as_rows(copies)
@@ -238,7 +210,7 @@ class SharedRing:
                 f"sample({batch_size}): of the rows that have been added, none is stored (yet)."
             )
         return RuntimeError(
-            f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
+            f"Writers replace rows faster than {MAX_DRAWS} draws could read one; enlarge the buffer."
         )
 
     def indexes(self, slots: Integers) -> Integers:

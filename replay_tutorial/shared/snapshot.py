@@ -40,8 +40,8 @@ SAVED = {
 }
 
 
-def taken_apart(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give a ring's counters, and its arrays slot by slot; the indexes must be written last."""
+def state_of(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a ring's counters, and its arrays slot by slot; the indexes must be written last."""
     counters = {name: int(ring.counters[place]) for name, place in SAVED.items()}
     slots = np.arange(min(counters["next_index"], ring.capacity))
     before = ring.indexes(slots)
@@ -57,7 +57,7 @@ class Snapshot(NamedTuple):
     """A ring as an archive has it, read and checked.
 
     Attributes:
-        counters: As `taken_apart` gave them.
+        counters: As `state_of` returned them.
         slots: int64[n], those that hold a row, the oldest first.
         indexes: int64[n], of the rows in them.
         words: uint64[n, words].
@@ -74,7 +74,7 @@ def read(ring: SharedRing, counters: Mapping[str, Any], read_into: ReadInto, pre
 
     Args:
         ring: A ring of the same layout.
-        counters: As `taken_apart` gave them.
+        counters: As `state_of` returned them.
         read_into: Reads an array of the archive.
         prefix: Begins the arrays' names.
 

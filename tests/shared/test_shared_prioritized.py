@@ -21,7 +21,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from replay_tutorial.buffers.proportional import weigh
 from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.protocol import NEXT_INDEX, reserve, write_rows
-from replay_tutorial.shared.sampling import WAITING
+from replay_tutorial.shared.sampler import WAITING
 
 impatience = shared_rows.impatience
 
@@ -144,7 +144,7 @@ def sample_and_update(buffer, priorities, answers):
 def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there():
     """In the first lap such a slot was taken for one whose row is known, and its row not drawn before it was replaced."""
     buffer = MPPrioritizedReplayBuffer(16, row_fields(), seed=0)
-    ring = buffer._ring
+    ring = buffer._view.ring
     reserved = reserve(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
     assert buffer.add(**rows_of(1, 4, 8)) == 4
     assert set(buffer.sample(200)["indexes"].tolist()) == set(range(4, 12))
@@ -169,7 +169,7 @@ def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
     again = MPPrioritizedReplayBuffer(1000, row_fields(), seed=0)
     again.load(tmp_path / "rows")
     again.sample(8)
-    assert again._draw._progress[WAITING] == 0
+    assert again._view.sampler.arrays.progress[WAITING] == 0
 
 
 @every_start_method

@@ -16,7 +16,7 @@ from replay_tutorial.bench.many_processes import storm
 from replay_tutorial.bench.many_processes.checked_rows import CheckedRows, Faults
 from replay_tutorial.bench.many_processes.crash import memory_left, memory_names
 from replay_tutorial.bench.many_processes.storm import WatchedBuffer, survive, write_for_ever
-from replay_tutorial.shared.protocol import HELD
+from replay_tutorial.shared.protocol import is_held
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="needs fork, SIGKILL and SIGSTOP: Linux or macOS"
@@ -94,10 +94,10 @@ def test_buffer_that_hangs_is_found_out():
 
 def masses_by_index(buffer):
     """Index → mass, of every row in the sampler's tree."""
-    draw = buffer._draw
-    slots = np.flatnonzero(draw.known >= 0)
-    leaves = draw.tree.leaves
-    return dict(zip(draw.known[slots].tolist(), leaves[slots].tolist(), strict=True))
+    sampler = buffer._view.sampler
+    known = sampler.arrays.known
+    slots = np.flatnonzero(known >= 0)
+    return dict(zip(known[slots].tolist(), sampler.tree.leaves[slots].tolist(), strict=True))
 
 
 def sample_and_tell(buffer, answers):
@@ -141,15 +141,15 @@ def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
             return False
 
         wait_until(stopped_inside)
-        (slot,) = np.flatnonzero(buffer._ring.stamps & HELD)
-        stamp = int(buffer._ring.stamps[slot])
+        (slot,) = np.flatnonzero(is_held(buffer._view.ring.stamps))
+        stamp = int(buffer._view.ring.stamps[slot])
         for lap in range(5):
             buffer.add(**rows.make(3, lap * capacity, capacity), priorities=np.ones(capacity))
             assert rows.check(buffer.sample(32)) == Faults(0, 0)
-        assert buffer.held() == 1 and buffer._ring.stamps[slot] == stamp, "nobody touched what it holds"
+        assert buffer.held() == 1 and buffer._view.ring.stamps[slot] == stamp, "nobody touched what it holds"
         assert len(set(buffer.sample(200)["indexes"] % capacity)) == capacity - 1
         os.kill(writer.pid, signal.SIGCONT)
-        wait_until(lambda: buffer._ring.stamps[slot] != stamp)
+        wait_until(lambda: buffer._view.ring.stamps[slot] != stamp)
         assert writer.is_alive()
         assert rows.check(buffer.sample(32)) == Faults(0, 0)
     buffer.add(**rows.make(4, 0, 2 * capacity), priorities=np.ones(2 * capacity))

@@ -1,0 +1,43 @@
+"""Priorities that several processes share: a row's mass lies beside it, the maximum is everybody's.
+
+Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
+"""
+
+import numpy as np
+
+from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.priorities import Priorities
+from replay_tutorial.shared.atomics import fetch_max
+from replay_tutorial.shared.memory import SharedArrays, Specs
+
+
+def priority_specs(capacity: int) -> Specs:
+    """Describe the shared arrays that priorities need beside the ring's masses."""
+    double = np.dtype(np.float64)
+    return {
+        # the maximum of all priorities given so far
+        "seen": ((1,), double),
+        # masses that the sampler has changed, and index + 1 of the row that each is of, 0 for none
+        "updated_indexes": ((capacity,), np.dtype(np.int64)),
+        "updated_masses": ((capacity,), double),
+    }
+
+
+@kernel
+def raise_max(bits: Integers, value: int) -> None:
+    """Raise a maximum to at least a value, both floats from 0 on taken for integers: these have the same order."""
+    fetch_max(bits, 0, value)
+
+
+class SharedPriorities(Priorities):
+    """Priorities whose maximum is raised by many processes at once."""
+
+    def __init__(self, block: SharedArrays, masses: Floats) -> None:
+        """Look into a block with the arrays of `priority_specs`."""
+        super().__init__(masses, block["seen"], block.layout["alpha"], block.layout["eps"])
+
+    def saw(self, highest: float) -> None:
+        """Remember the maximum of the priorities that rows have been given."""
+        if highest > self.seen[0]:
+            positive = np.float64(highest + 0.0)  # not -0.0, whose bits are those of the least integer
+            raise_max(self.seen.view(np.int64), int(positive.view(np.int64)))

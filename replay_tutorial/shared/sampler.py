@@ -122,10 +122,11 @@ Plain = Annotated[tuple[Any, ...], SamplerArrays]
 @kernel
 def take_in(arrays: SamplerArrays) -> None:
     """Learn of the rows published since the last call, and set the tree."""
-    stamps, progress, waiting, is_waiting = arrays.stamps, arrays.progress, arrays.waiting, arrays.is_waiting
-    capacity, leaf = stamps.shape[0], int64(first_leaf(arrays.sums))
-    oldest_index = load_acquire(arrays.counters, CLEARED)
-    next_index = load_acquire(arrays.counters, NEXT_INDEX)
+    # Names of their own: in a loop, Numba counts references to what is taken out of a tuple.
+    counters, stamps, _, masses, updated_indexes, updated_masses = arrays[:6]
+    known, waiting, is_waiting, progress, sums, minima = arrays[6:]
+    capacity, leaf = stamps.shape[0], int64(first_leaf(sums))
+    oldest_index, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
     first, again = max(progress[TAKEN_IN], oldest_index, next_index - capacity), progress[WAITING]
     changed = np.empty(again + next_index - first, np.int64)
     changes, to_come = 0, 0
@@ -135,8 +136,8 @@ def take_in(arrays: SamplerArrays) -> None:
             continue
         stamp = load_acquire(stamps, slot)
         index = index_of(stamp)
-        updated = arrays.updated_indexes[slot] == index + 1
-        mass = arrays.updated_masses[slot] if updated else arrays.masses[slot]
+        updated = updated_indexes[slot] == index + 1
+        mass = updated_masses[slot] if updated else masses[slot]
         fence_acquire()
         # Without the second look, the mass may be the next row's. Stamp 0: reserved, and not yet begun.
         published = stamp > 0 and not is_held(stamp) and load_acquire(stamps, slot) == stamp
@@ -147,13 +148,13 @@ def take_in(arrays: SamplerArrays) -> None:
             to_come += 1
         if not published or index < oldest_index:
             index, mass = NO_INDEX, 0.0
-        if index != arrays.known[slot]:
-            arrays.known[slot] = index
-            arrays.sums[leaf + slot] = mass
+        if index != known[slot]:
+            known[slot] = index
+            sums[leaf + slot] = mass
             changed[changes] = slot
             changes += 1
     progress[TAKEN_IN], progress[WAITING] = next_index, to_come
-    recompute_above(arrays.sums, arrays.minima, changed[:changes])
+    recompute_above(sums, minima, changed[:changes])
 
 
 @kernel
@@ -172,28 +173,29 @@ def draw_rows(
         return failed.shape[0]
     masses[:] = uniforms
     slots = find_stratified(arrays.sums, masses)
+    known, waiting, is_waiting, progress = arrays.known, arrays.waiting, arrays.is_waiting, arrays.progress
     for i in range(slots.shape[0]):
-        indexes[i] = arrays.known[slots[i]]
+        indexes[i] = known[slots[i]]
     oldest_index = load_acquire(arrays.counters, CLEARED)
     failures = read_rows(arrays.stamps, arrays.rows, slots, indexes, oldest_index, copies, failed)
     for i in range(failures):
         slot = slots[failed[i]]
-        if not arrays.is_waiting[slot]:
-            arrays.is_waiting[slot] = True
-            arrays.waiting[arrays.progress[WAITING]] = slot
-            arrays.progress[WAITING] += 1
+        if not is_waiting[slot]:
+            is_waiting[slot] = True
+            waiting[progress[WAITING]] = slot
+            progress[WAITING] += 1
     fetch_add(arrays.counters, SAMPLED, slots.shape[0] - failures)
     fetch_add(arrays.counters, REJECTED, failures)
     return failures
 
 
 @kernel
-def write_back(arrays: SamplerArrays, slot: int, index: int, mass: float) -> None:
+def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
     """Leave a changed mass to the next sampler."""
-    store_release(arrays.updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
+    store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
     fence_release()
-    arrays.updated_masses[slot] = mass
-    store_release(arrays.updated_indexes, slot, index + 1)
+    updated_masses[slot] = mass
+    store_release(updated_indexes, slot, index + 1)
 
 
 @kernel
@@ -206,24 +208,26 @@ def update_rows(
     """
     arrays = SamplerArrays(*plain)
     take_in(arrays)
+    known, sums, progress = arrays.known, arrays.sums, arrays.progress
+    updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
     for i in range(indexes.shape[0]):
-        if not 0 <= indexes[i] < arrays.progress[TAKEN_IN]:
+        if not 0 <= indexes[i] < progress[TAKEN_IN]:
             return NEVER_GIVEN_OUT, 0.0
         if not 0.0 <= priorities[i] <= limit:  # so written, NaN fails too
             return OUT_OF_RANGE, 0.0
     masses, slots = np.empty(indexes.shape[0]), np.empty(indexes.shape[0], np.int64)
     write_masses(priorities, alpha, eps, masses)
-    capacity, leaf = arrays.known.shape[0], int64(first_leaf(arrays.sums))
+    capacity, leaf = known.shape[0], int64(first_leaf(sums))
     count, max_priority = 0, NO_PRIORITY
     for i in range(indexes.shape[0]):
         slot = indexes[i] % capacity
-        if arrays.known[slot] == indexes[i]:  # trap: else the slot holds another row by now
-            arrays.sums[leaf + slot] = masses[i]  # of a repeated index the last one stays
-            write_back(arrays, slot, indexes[i], masses[i])
+        if known[slot] == indexes[i]:  # trap: else the slot holds another row by now
+            sums[leaf + slot] = masses[i]  # of a repeated index the last one stays
+            write_back(updated_indexes, updated_masses, slot, indexes[i], masses[i])
             max_priority = max(max_priority, priorities[i])
             slots[count] = slot
             count += 1
-    recompute_above(arrays.sums, arrays.minima, slots[:count])
+    recompute_above(sums, arrays.minima, slots[:count])
     fetch_add(arrays.counters, STALE, indexes.shape[0] - count)
     return DONE, max_priority
 

@@ -45,7 +45,7 @@ class FrameArrays(NamedTuple):
 
 @kernel
 def hash_of(frames: Words, i: int) -> np.uint64:
-    """Hash a frame, in four chains at once: each waits for its last multiplication, but not for those of the others."""
+    """Hash a frame, in four chains at once: none waits for the multiplications of another."""
     prime = uint64(0x9E3779B97F4A7C15)
     a, b, c, d = uint64(1), uint64(2), uint64(3), uint64(4)
     whole = frames.shape[1] // 4 * 4
@@ -125,7 +125,7 @@ def number_frames(
 def read_frames(
     stamps: Integers, frames: Words, indexes: IntegerRows, places: Integers, copies: StackWords, gone: Flags
 ) -> None:
-    """Copy the frames that rows name to the rows' places; marks places one of whose frames is not there any more."""
+    """Copy the frames that rows name to the rows' places; mark a place in `gone` if a frame is not there."""
     for i in range(indexes.shape[0]):
         place = places[i]
         for k in range(indexes.shape[1]):
@@ -147,7 +147,7 @@ def record_of(layout: FrameLayout) -> np.dtype[np.void]:
 
 
 def frame_specs(prefix: str, layout: FrameLayout, rows: int, frames_per_row: float) -> Specs:
-    """Describe the shared arrays for the frames of so many rows."""
+    """Describe the shared arrays for the frames of a number of rows."""
     capacity = int(rows * frames_per_row) + ROWS_AT_ONCE * layout.frames_per_row + ROOM
     return ring_specs(capacity, record_of(layout), prefix)
 
@@ -155,8 +155,8 @@ def frame_specs(prefix: str, layout: FrameLayout, rows: int, frames_per_row: flo
 class FrameRing:
     """The frames of one observation, and of its next observation if that is shared.
 
-    A frame is named again only while it is young, so that it outlives the row that names it: a quarter of the frames
-    that there are beyond one a row may have been added since. So with c frames for n rows, every row is there in full
+    A frame is named again only while it is young, so that it outlives the row that names it: of the frames that there
+    are beyond one per row, a quarter may have been added since. So with c frames for n rows, every row is there in full
     as long as at most c - (c - n) / 4 frames are added with n rows.
 
     Attributes:
@@ -177,7 +177,7 @@ class FrameRing:
         )
 
     def number(self, observations: npt.NDArray[np.generic]) -> Integers:
-        """Return the indexes of the frames of observations, (n, *shape): int64[n, stack]; those that are new are written."""
+        """Return the indexes of the frames of observations, (n, *shape), as int64[n, stack]; write new frames."""
         ring, new_frames = self.ring, self._words(observations)
         owner, indexes = ring.owners.mine(), np.empty(len(new_frames), np.int64)
         start = turns = 0
@@ -193,7 +193,7 @@ class FrameRing:
                 start, turns = end + 1, 0
 
     def read(self, indexes: Integers, places: Integers, copies: Words, gone: Flags) -> None:
-        """Copy the frames of rows, int64[n, stack], to their places in `copies`; marks in `gone` rows that lack one."""
+        """Copy the frames of rows, int64[n, stack], to their places in `copies`; mark rows that lack one in `gone`."""
         read_frames(self.ring.stamps, self.ring.rows, np.ascontiguousarray(indexes), places, copies, gone)
 
     def empty_copies(self, count: int) -> Words:

@@ -57,7 +57,7 @@ class Handle:
 
     @property
     def address(self) -> str:
-        """Where an unrelated process of the same user can `attach`, while this process lives or the file lies there.
+        """Where an unrelated process of the same user can `attach`, while this process lives or the file exists.
 
         Raises:
             ValueError: If there is no file, and the system is not Linux.
@@ -65,7 +65,7 @@ class Handle:
         return self._block.address
 
     def close(self) -> None:
-        """Give up this process's share of the memory, which is free when the last process has.
+        """Release this process's share of the memory, which is free when the last process has done so.
 
         Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the rows
         later raises ValueError; closing again is harmless.

@@ -20,8 +20,10 @@ import numpy as np
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.protocol import reserve
 
-INSERTS, SAMPLES = 0, 8  # where the counters stand in int64[16]: on a cache line each
-POLL_SECONDS = 0.001  # seconds between two looks at the counters
+# Where the counters stand in int64[16]: on a cache line each.
+INSERTS, SAMPLES = 0, 8
+# Seconds between two looks at the counters.
+POLL_SECONDS = 0.001
 
 
 class SamplesPerInsert:
@@ -48,7 +50,7 @@ class SamplesPerInsert:
             error_buffer: Half the width of the band, in samples; at least max(1, samples_per_insert).
 
         Raises:
-            ValueError: If an argument is out of range; a narrower band could stop both sides for ever.
+            ValueError: If an argument is out of range; a narrower band could stop both sides forever.
         """
         if not 0.0 < samples_per_insert < math.inf:
             raise ValueError(f"samples_per_insert must be finite and above 0, not {samples_per_insert}.")
@@ -56,8 +58,8 @@ class SamplesPerInsert:
             raise ValueError(f"min_size must be at least 1, not {min_size}.")
         if not max(1.0, samples_per_insert) <= error_buffer < math.inf:
             raise ValueError(
-                f"error_buffer must be finite and at least max(1, samples_per_insert) = {max(1.0, samples_per_insert)}, "
-                f"not {error_buffer}: in a narrower band both sides would wait for ever."
+                "error_buffer must be finite and at least max(1, samples_per_insert) = "
+                f"{max(1.0, samples_per_insert)}, not {error_buffer}: in a narrower band both sides wait forever."
             )
         self.samples_per_insert = float(samples_per_insert)
         self.min_size = int(min_size)
@@ -85,13 +87,13 @@ class SamplesPerInsert:
         Args:
             count: Rows that are to be inserted; beyond the first `min_size`, count · samples_per_insert must be at
                 most error_buffer.
-            timeout: Seconds to wait at most; None waits for ever.
+            timeout: Seconds to wait at most; None waits forever.
 
         Returns:
             Whether they may.
 
         Raises:
-            ValueError: If the count is below 1, or too great for the band.
+            ValueError: If the count is below 1, or too large for the band.
         """
         if 1 <= count <= self.min_size - self.inserts:
             return True
@@ -104,13 +106,13 @@ class SamplesPerInsert:
 
         Args:
             count: Rows that are to be sampled, at most error_buffer.
-            timeout: Seconds to wait at most; None waits for ever.
+            timeout: Seconds to wait at most; None waits forever.
 
         Returns:
             Whether they may.
 
         Raises:
-            ValueError: If the count is below 1, or too great for the band.
+            ValueError: If the count is below 1, or too large for the band.
         """
         self._check(count, count)
         return wait_until(
@@ -139,12 +141,12 @@ class SamplesPerInsert:
         if samples > self.error_buffer:
             raise ValueError(
                 f"{count} rows at once move the error by {samples}, more than error_buffer = {self.error_buffer}, "
-                "so that both sides might wait for ever. Take fewer at once, or make error_buffer greater."
+                "so that both sides might wait forever. Take fewer at once, or a larger error_buffer."
             )
 
 
 def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:
-    """Look at a condition until it holds or time is up; tell whether it holds."""
+    """Poll a condition until it holds or the time is up; return whether it holds."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while not condition():
         if time.monotonic() >= deadline:

@@ -108,7 +108,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
         Args:
             priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
-                highest priority that any row has been given.
+                maximum of the priorities that rows have been given.
             **fields: A value for each field; nested dicts and tuples are joined by "/".
 
         Returns:
@@ -127,8 +127,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
         Args:
             batch_size: Number of transitions.
-            beta: How much of the bias is made good by the weights, in [0, 1].
-            normalize: Weights are divided by the greatest weight of the "buffer", or of the "batch".
+            beta: How much of the bias the weights correct, in [0, 1].
+            normalize: Weights are divided by the maximum weight of the "buffer", or of the "batch".
 
         Returns:
             As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`, float32[batch_size].
@@ -211,9 +211,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     ) -> None:
         count = archive.checked_count(counters, "next_index")
         masses, seen = np.zeros(min(count, self._view.ring.capacity)), np.zeros(1)
-        for name, array, least in (("masses", masses, 0.0), ("seen", seen, NO_PRIORITY)):
+        for name, array, minimum in (("masses", masses, 0.0), ("seen", seen, NO_PRIORITY)):
             read_into(name, [array])
-            if not (np.isfinite(array) & (array >= least)).all():
+            if not (np.isfinite(array) & (array >= minimum)).all():
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
         super()._fill(counters, read_into, masses)
         self._view.sampler.priorities.saw(float(seen[0]))

@@ -132,17 +132,17 @@ class MPReplayBuffer(Handle):
         self._episode_len = 0
 
     def wait_for(self, rows: int, timeout: float | None = None) -> bool:
-        """Wait until so many rows are stored, asleep but for a look a millisecond.
+        """Wait until this many rows are stored, asleep except for one look per millisecond.
 
         Args:
             rows: How many; at most the buffer's size.
-            timeout: Seconds to wait at most; None waits for ever.
+            timeout: Seconds to wait at most; None waits forever.
 
         Returns:
             Whether they are.
 
         Raises:
-            ValueError: If so many never will be.
+            ValueError: If the buffer can never hold that many.
         """
         ring = self._view.ring
         if rows > ring.capacity:
@@ -223,7 +223,7 @@ class MPReplayBuffer(Handle):
         """Fill a new buffer with what `save` wrote; this process becomes the sampler, and draws on from there.
 
         Args:
-            path: A file written by a buffer that was built with the same arguments (but for the seed).
+            path: A file written by a buffer that was built with the same arguments (except the seed).
 
         Raises:
             OSError: If it can't be read.

@@ -12,11 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-BIRTH_SHIFT = 32  # a process in one word: its birth, of which 31 bits tell enough, above its number
+# A process in one word: its birth, of which 31 bits are enough, above its number.
+BIRTH_SHIFT = 32
 
 
 def birth(process: int) -> int | None:
-    """Tell when a process was born, in units of the system's own; None if it is not alive.
+    """Return when a process was born, in units of the system's own; None if it is not alive.
 
     Args:
         process: Its number.
@@ -28,14 +29,12 @@ def birth(process: int) -> int | None:
         return birth_on_linux(process)
     if sys.platform == "win32":
         return birth_on_windows(process)
-    told = subprocess.run(
+    shown = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(process)], capture_output=True, text=True, check=False
     ).stdout
-    return (
-        None
-        if not told.strip() or told.lstrip().startswith("Z")
-        else zlib.crc32(told.split(None, 1)[1].encode())
-    )
+    if not shown.strip() or shown.lstrip().startswith("Z"):
+        return None
+    return zlib.crc32(shown.split(None, 1)[1].encode())
 
 
 def birth_on_linux(process: int) -> int | None:
@@ -71,10 +70,10 @@ def in_one_word(process: int, born: int) -> int:
 
 
 def is_alive(word: int) -> bool:
-    """Tell whether the process that a word names is alive.
+    """Return whether the process that a word names is alive.
 
     Args:
-        word: What `in_one_word` gave.
+        word: What `in_one_word` returned.
     """
     process = word % (1 << BIRTH_SHIFT)
     born = birth(process)

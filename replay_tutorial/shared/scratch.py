@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Scratch:
-    """Room for so many rows.
+    """Room for a number of rows.
 
     Attributes:
         count: Number of rows.
@@ -28,7 +28,7 @@ class Scratch:
         self._columns = [rows[name] for name in dtype.names or ()]
 
     def fill(self, columns: Sequence[Any], masses: Any) -> None:
-        """Lay down what `Fields.to_columns` gave, and masses: one a row, one for all, or None for none."""
+        """Lay down what `Fields.to_columns` returned, and masses: one per row, one for all, or None."""
         for room, column in zip(self._columns, columns, strict=True):
             room[...] = column
         if masses is not None:
@@ -43,7 +43,7 @@ class ScratchStore:
         self._rooms: list[Scratch] = []
 
     def take(self, count: int) -> Scratch:
-        """Take out a room for so many rows, the last one given back if it fits."""
+        """Take out a room for `count` rows, the last one given back if it fits."""
         try:
             scratch = self._rooms.pop()
         except IndexError:

@@ -23,16 +23,17 @@ from replay_tutorial.shared.protocol import NEXT_INDEX
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 from replay_tutorial.shared.snapshot import Snapshot
 
-DrawAgain = Callable[[Integers], Rows]  # gives other rows for positions of a batch
+# Returns other rows for positions of a batch.
+DrawAgain = Callable[[Integers], Rows]
 
 
 def prefixes(layouts: Sequence[FrameLayout]) -> list[str]:
-    """Begin the names of each observation's arrays."""
+    """Return what the names of each observation's arrays begin with."""
     return [f"frames{i}/" for i in range(len(layouts))]
 
 
 def specs_of_frames(layouts: Sequence[FrameLayout], rows: int, frames_per_row: float) -> Specs:
-    """Tell the shared arrays for the frames of so many rows."""
+    """Describe the shared arrays for the frames of a number of rows."""
     specs: Specs = {}
     for prefix, layout in zip(prefixes(layouts), layouts, strict=True):
         specs = {**specs, **frame_specs(prefix, layout, rows, frames_per_row)}
@@ -72,11 +73,11 @@ class SharedFrames:
         return max(int(frames.ring.counters[NEXT_INDEX]) for frames in self.rings)
 
     def number(self, count: int, columns: Sequence[Any]) -> list[Any]:
-        """Write the frames of rows, and give the rows' columns with indexes in the place of observations.
+        """Write the frames of rows; return the rows' columns with indexes in the place of observations.
 
         Args:
             count: Number of rows.
-            columns: As `Fields.to_columns` gave them.
+            columns: As `Fields.to_columns` returned them.
         """
         skipped = max(0, count - self._rows)  # of more rows than there are slots the last ones are written
         numbered = dict(zip(self._fields.fields, columns, strict=True))
@@ -96,7 +97,7 @@ class SharedFrames:
 
         Args:
             rows: Records with indexes, which may be overwritten.
-            draw_again: Gives other rows for those that lack a frame.
+            draw_again: Returns other rows for those that lack a frame.
 
         Raises:
             RuntimeError: If none can be found that has all its frames.
@@ -112,7 +113,7 @@ class SharedFrames:
         raise self.no_frames()
 
     def restore_those_there(self, rows: Rows) -> Batch:
-        """Put the observations in the place of their frames' indexes, and leave out rows that lack a frame."""
+        """Put observations in the place of their frames' indexes, and leave out rows that lack a frame."""
         copies = self._empty_copies(len(rows))
         there = ~self._read(rows, np.arange(len(rows)), copies)
         if there.all():
@@ -147,14 +148,14 @@ class SharedFrames:
         """Make the error that says that rows are there and their frames are not."""
         return RuntimeError(
             "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
-            "frames_per_transition counts on. Enlarge it; statistics() tells frames_added and rows_added."
+            "frames_per_transition counts on. Enlarge it; statistics() has frames_added and rows_added."
         )
 
     def _empty_copies(self, count: int) -> dict[str, Words]:
         return {name: frames.empty_copies(count) for name, frames in self._ring_of.items()}
 
     def _read(self, rows: Rows, places: Integers, copies: dict[str, Words]) -> Flags:
-        """Copy the frames of rows to their places; tells for each place whether a frame of its row is gone."""
+        """Copy the frames of rows to their places; return for each place whether a frame of its row is gone."""
         gone = np.zeros(places[-1] + 1 if len(places) else 0, np.bool_)
         for name, frames in self._ring_of.items():
             frames.read(rows[name], places, copies[name], gone)

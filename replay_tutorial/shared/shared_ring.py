@@ -58,7 +58,7 @@ class Statistics(NamedTuple):
         stale_updates: Priorities dropped because their row had been replaced.
         writers_alive: Living processes that have added or sampled.
         writers_lost: Processes that have, and are dead.
-        rows_per_second: Rows published a second, since the buffer was made.
+        rows_per_second: Rows published per second, since the buffer was made.
         frames_added: Frames written, of the observation that needed most; 0 if none is kept as frames.
     """
 
@@ -74,7 +74,7 @@ class Statistics(NamedTuple):
 
 
 def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Specs:
-    """Tell the shared arrays that a ring needs, named after a prefix; the record must be a multiple of eight bytes."""
+    """Describe the shared arrays of a ring, named after a prefix; a record is a multiple of eight bytes."""
     integer = np.dtype(np.int64)
     return {
         f"{prefix}stamps": ((capacity,), integer),
@@ -117,7 +117,7 @@ class SharedRing:
 
     @property
     def oldest_index(self) -> int:
-        """The least index that a row may have and not be forgotten by `clear`."""
+        """The minimum index of rows that `clear` has not forgotten."""
         return int(self.counters[CLEARED])
 
     @property
@@ -135,7 +135,7 @@ class SharedRing:
         return max(0, min(published, self.capacity, self.next_index - self.oldest_index))
 
     def append(self, new_rows: Words, new_masses: Floats, turns: int = MAX_TURNS) -> int:
-        """Write rows; gives the index of the first.
+        """Write rows; return the index of the first.
 
         Args:
             new_rows: uint64[n, words], at least one row; of more than `capacity` the last ones are written.
@@ -165,7 +165,7 @@ class SharedRing:
         return index if passed_over[0] == 0 else first_index
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
-        """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
+        """Draw rows uniformly, with replacement; those that change meanwhile are drawn again."""
         self.check_some(batch_size)
         copies = self.empty_words(batch_size)
         missing = self.read(self._draw_slots(batch_size, rng), copies)
@@ -175,10 +175,9 @@ class SharedRing:
                 return self.as_rows(copies)
             self.count(REJECTED, len(missing))
             slots = self._draw_slots(len(missing), rng)
+            # Many may be reserved and few published, forever.
             if turn % 10 == 0 and len(published := self.published_slots()):
-                slots = rng.choice(
-                    published, len(missing)
-                )  # many may be reserved and few published, for ever
+                slots = rng.choice(published, len(missing))
             part = self.empty_words(len(missing))
             failed = self.read(slots, part)
             copies[missing] = part
@@ -192,7 +191,7 @@ class SharedRing:
         return (newest - 1 - below(span, count, rng)) % self.capacity
 
     def read(self, slots: Integers, copies: Words) -> Integers:
-        """Copy whatever rows slots hold; gives the positions, int64[m], of slots without a whole one."""
+        """Copy whatever rows slots hold; return the positions, int64[m], of slots without a whole one."""
         failed = np.empty(len(slots), np.int64)
         return failed[: read_slots(self.stamps, self.rows, slots, self.oldest_index, copies, failed)]
 
@@ -214,7 +213,7 @@ class SharedRing:
         )
 
     def indexes(self, slots: Integers) -> Integers:
-        """Tell the indexes of the rows published in slots, int64[n]; NO_INDEX where there is none."""
+        """Return the indexes of the rows published in slots, int64[n]; NO_INDEX where there is none."""
         indexes = np.empty(len(slots), np.int64)
         look(self.stamps, slots, self.oldest_index, indexes)
         return indexes

@@ -1,19 +1,21 @@
-"""The protocol of the shared ring as a small state machine, and an explorer that visits every state it can reach.
+"""The protocol of the shared ring as a small state machine, and an explorer of all states that it can reach.
 
-Writers, their crashes and one sampler take turns in every possible order, one memory operation at a time. A process
-that is not scheduled is a stopped one, so stops need no step of their own. The stamps have the layout of
-`replay_tutorial.shared.protocol`; a row's words and mass are just its index.
+Writers, their crashes and one sampler take turns in every possible order, one memory operation at a time. A
+process that is not scheduled is a stopped one, so stops need no step of their own. The stamps have the layout
+of `replay_tutorial.shared.protocol`; a row's words and mass are just its index.
 
 How the machine's memory is modelled:
 
-- What a writer stores waits until it becomes visible to all others at once. The order is free, within what a fence or
-  a release allows: `pending` is a sequence of groups, and a store may become visible only while it is in the first.
+- What a writer stores waits until it becomes visible to all others at once. The order is free, within what a
+  fence or a release allows: `pending` is a sequence of groups, and a store may become visible only while it
+  is in the first.
 - A swap compares with the newest stamp, visible or not: a word has one order of changes, even without fences.
 - The loads of the sampler happen in any order that an acquire or a fence does not forbid.
-- A killed writer's pending stores are lost, even such as a machine must complete: more can go wrong here than there.
+- A killed writer's pending stores are lost, even such as a machine must complete: more can go wrong here than
+  there.
 
-Left out: loads of a writer that come before its own publication. A writer's next look at a stamp may be early, but it
-is no more than a hint to the swap that follows, and both fetch_add and swap release.
+Left out: loads of a writer that come before its own publication. A writer's next look at a stamp may be
+early, but it is no more than a hint to the swap that follows, and both fetch_add and swap release.
 """
 
 from collections.abc import Iterator
@@ -119,7 +121,7 @@ def put(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
 
 
 def after_look(stamp: int, index: int) -> str:
-    """Return what a writer does next that wants to put a row where it saw this stamp; DONE: leave the row out."""
+    """Return what a writer does next where it saw this stamp; DONE: leave the row out."""
     if stamp >= published(index):
         return DONE
     return TEST_HOLDER if is_held(stamp) and owner_of(stamp) != NOBODY else SWAP
@@ -146,7 +148,7 @@ class Model:
         self.loads_before = self._loads_before()
 
     def _stores(self) -> tuple[tuple[str | int, ...], ...]:
-        """Return what a writer stores after its swap, and between which stores there is a fence or a release."""
+        """Return what a writer stores after its swap, in groups with a fence or a release between."""
         row = (WORD_1, WORD_2, MASS) if self.configuration.masses else (WORD_1, WORD_2)
         return {
             "no fence after the swap": ((HOLD, *row), (PUBLISH,)),
@@ -240,7 +242,8 @@ class Model:
         if self._newest_stamp(state, slot) != writer.seen:
             return self._changed(state, number, writer._replace(step=LOOK, seen=0))
         after = self._changed(state, number, writer._replace(step=STORE, seen=0, pending=self.stores))
-        # With a fence behind it, a swap that is not yet visible can't be told from one that has not happened yet.
+        # With a fence behind it, a swap that is not yet visible can't be told from one that has not happened
+        # yet.
         return self._store(after, number, HOLD) if self.stores[0] == (HOLD,) else after
 
     def _newest_stamp(self, state: State, slot: int) -> int:
@@ -357,7 +360,8 @@ def explore(model: Model) -> Report:
     start = model.start()
     numbers = {start: 0}
     came_from = [(0, "start")]
-    # For each writer, the state that each state leads to if that writer alone goes on; itself where it has ended.
+    # For each writer, the state that each state leads to if that writer alone goes on; itself where it has
+    # ended.
     alone: list[list[int]] = [[] for _ in start.writers]
     at = 0
     states = [start]

@@ -1,13 +1,13 @@
 """Atomic operations on int64 arrays that several processes share, for use inside of kernels.
 
-A plain load or store may be split, repeated, merged or moved by the compiler, and on Arm moved by the processor too.
-None of this happens to the operations here, and each says in which order others see what is written around it:
+A plain load or store may be split, repeated, merged or moved by the compiler, and on Arm moved by the
+processor too. None of this happens to these operations, and they keep an order:
 
 - whoever sees a **release** with an **acquire** sees all that was stored before the release;
 - a **fence** keeps what stands before it before what stands after it.
 
-Numba has atomics for GPUs only, so each of these is an intrinsic: a function whose LLVM instructions are written by
-hand. They work between threads and between processes, as long as the memory is the same.
+Numba has atomics for GPUs only, so each of these is an intrinsic: a function whose LLVM instructions are
+written by hand. They work between threads and between processes, as long as the memory is the same.
 
 Left out: weaker orders than are used here, and other types than int64.
 """
@@ -49,7 +49,7 @@ def store_release(typing_context: Any, array: Any, index: Any, value: Any) -> An
 
 @intrinsic
 def fetch_add(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
-    """Add to `array[index]` and return what was there before, to no two callers the same. Acquires and releases."""
+    """Add to `array[index]`; return what was there before, to no two callers the same. Acquires, releases."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw(

@@ -1,8 +1,9 @@
 """A ring of frames that several processes share: a frame is written once, and rows name it by its index.
 
-The frames lie in a shared ring of their own, under the same protocol as rows: stamped, and visible only when whole.
-An index is never used again, so a frame that has been replaced is found out when it is read. A writer remembers which
-frames it added last, by a hash; whether one is really there is decided by comparing its bytes in the ring.
+The frames lie in a shared ring of their own, under the same protocol as rows: stamped, and visible only when
+whole. An index is never used again, so a frame that has been replaced is found out when it is read. A writer
+remembers which frames it added last, by a hash; whether one is really there is decided by comparing its bytes
+in the ring.
 
 Left out: a frame that another process has added. Each writer shares frames with its own rows only.
 """
@@ -89,10 +90,10 @@ def number_frames(
     owner: int,
     indexes: Integers,
 ) -> int:
-    """Write the indexes of frames from `start` on into `indexes`, and into the ring those frames that are new.
+    """Find or add frames from `start` on, and write their indexes into `indexes`.
 
-    Returns the first whose slot another writer holds, or their number. Two threads may spoil each other's memory of
-    frames; what it says is compared with the ring.
+    Returns the first whose slot another writer holds, or their number. Two threads may spoil each other's
+    memory of frames; what it says is compared with the ring.
     """
     counters, stamps, frames, masses, hashes, remembered = FrameArrays(*plain)
     no_masses = np.zeros(1)
@@ -155,9 +156,9 @@ def frame_specs(prefix: str, layout: FrameLayout, rows: int, frames_per_row: flo
 class FrameRing:
     """The frames of one observation, and of its next observation if that is shared.
 
-    A frame is named again only while it is young, so that it outlives the row that names it: of the frames that there
-    are beyond one per row, a quarter may have been added since. So with c frames for n rows, every row is there in full
-    as long as at most c - (c - n) / 4 frames are added with n rows.
+    A frame is named again only while it is young, so that it outlives the row that names it: of the frames
+    that there are beyond one per row, a quarter may have been added since. So with c frames for n rows, every
+    row is there in full as long as at most c - (c - n) / 4 frames are added with n rows.
 
     Attributes:
         layout: How frames make up observations.
@@ -177,7 +178,7 @@ class FrameRing:
         )
 
     def number(self, observations: npt.NDArray[np.generic]) -> Integers:
-        """Return the indexes of the frames of observations, (n, *shape), as int64[n, stack]; write new frames."""
+        """Write the new frames of observations, (n, *shape); return the indexes of all, int64[n, stack]."""
         ring, new_frames = self.ring, self._words(observations)
         owner, indexes = ring.owners.mine(), np.empty(len(new_frames), np.int64)
         start = turns = 0
@@ -193,7 +194,7 @@ class FrameRing:
                 start, turns = end + 1, 0
 
     def read(self, indexes: Integers, places: Integers, copies: Words, gone: Flags) -> None:
-        """Copy the frames of rows, int64[n, stack], to their places in `copies`; mark rows that lack one in `gone`."""
+        """Copy the frames of rows, int64[n, stack], to their places; mark rows that lack one in `gone`."""
         read_frames(self.ring.stamps, self.ring.rows, np.ascontiguousarray(indexes), places, copies, gone)
 
     def empty_copies(self, count: int) -> Words:

@@ -1,8 +1,8 @@
 """A handle: one process's hold on a buffer that several processes share.
 
-The rows, counters and stamps lie in one block of shared memory (`memory`). A handle is a small object with a view into
-it (`view`): each process has its own, made when the buffer is made, passed to it, or attached by address. A copy of a
-handle, also a deep one, is another handle on the same rows.
+The rows, counters and stamps lie in one block of shared memory (`memory`). A handle is a small object with a
+view into it (`view`): each process has its own, made when the buffer is made, passed to it, or attached by
+address. A copy of a handle, also a deep one, is another handle on the same rows.
 
 Left out: what lies in the block.
 """
@@ -57,7 +57,7 @@ class Handle:
 
     @property
     def address(self) -> str:
-        """Where an unrelated process of the same user can `attach`, while this process lives or the file exists.
+        """Where an unrelated process can `attach`, while this process lives or the file exists.
 
         Raises:
             ValueError: If there is no file, and the system is not Linux.
@@ -67,8 +67,8 @@ class Handle:
     def close(self) -> None:
         """Release this process's share of the memory, which is free when the last process has done so.
 
-        Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the rows
-        later raises ValueError; closing again is harmless.
+        Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the
+        rows later raises ValueError; closing again is harmless.
         """
         if "_view" in self.__dict__:
             self._view.release()

@@ -5,8 +5,8 @@ processes happen to be. The limiter keeps
 
     error = inserts · samples_per_insert - samples
 
-inside a band around its value at the moment when sampling may begin. Above it inserting waits, below it sampling.
-Nobody holds anything while it waits, so a process that dies can stop nobody.
+inside a band around its value at the moment when sampling may begin. Above it inserting waits, below it
+sampling. Nobody holds anything while it waits, so a process that dies can stop nobody.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """
@@ -29,8 +29,8 @@ POLL_SECONDS = 0.001
 class SamplesPerInsert:
     """Keeps the number of samples per insert, between processes, near a given ratio.
 
-    Pass it to processes as an argument. Whoever adds calls `await_can_insert` before and `inserted` after, whoever
-    samples `await_can_sample` and `sampled`.
+    Pass it to processes as an argument. Whoever adds calls `await_can_insert` before and `inserted` after,
+    whoever samples `await_can_sample` and `sampled`.
 
     Example:
         >>> limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=800.0)
@@ -59,7 +59,7 @@ class SamplesPerInsert:
         if not max(1.0, samples_per_insert) <= error_buffer < math.inf:
             raise ValueError(
                 "error_buffer must be finite and at least max(1, samples_per_insert) = "
-                f"{max(1.0, samples_per_insert)}, not {error_buffer}: in a narrower band both sides wait forever."
+                f"{max(1.0, samples_per_insert)}, not {error_buffer}: in a narrower band both wait forever."
             )
         self.samples_per_insert = float(samples_per_insert)
         self.min_size = int(min_size)
@@ -85,8 +85,8 @@ class SamplesPerInsert:
         """Wait until `count` rows may be inserted.
 
         Args:
-            count: Rows that are to be inserted; beyond the first `min_size`, count · samples_per_insert must be at
-                most error_buffer.
+            count: Rows that are to be inserted; beyond the first `min_size`, count · samples_per_insert must
+                be at most error_buffer.
             timeout: Seconds to wait at most; None waits forever.
 
         Returns:
@@ -140,8 +140,8 @@ class SamplesPerInsert:
             raise ValueError(f"count must be at least 1, not {count}.")
         if samples > self.error_buffer:
             raise ValueError(
-                f"{count} rows at once move the error by {samples}, more than error_buffer = {self.error_buffer}, "
-                "so that both sides might wait forever. Take fewer at once, or a larger error_buffer."
+                f"{count} rows at once move the error by {samples}, more than error_buffer = "
+                f"{self.error_buffer}, so that both sides might wait forever. Take fewer at once, or a larger error_buffer."
             )
 
 

@@ -1,9 +1,9 @@
-"""A mailbox for the newest parameters: the learner publishes, every actor pulls when it likes, and nobody waits.
+"""A mailbox for the newest parameters: the learner publishes, each actor pulls when it likes, nobody waits.
 
-Only the newest parameters are of use, so there is no queue: a slow actor skips versions instead of falling behind. Two
-places take turns, version v in place v mod 2, so the newest whole version stays untouched while the next one is
-written. A reader copies first and looks afterwards whether its place was written to meanwhile; if so there is a newer
-version, and it takes that.
+Only the newest parameters are of use, so there is no queue: a slow actor skips versions instead of falling
+behind. Two places take turns, version v in place v mod 2, so the newest whole version stays untouched while
+the next one is written. A reader copies first and looks afterwards whether its place was written to
+meanwhile; if so there is a newer version, and it takes that.
 
 A learner that is killed while it publishes leaves the last whole version, and another may go on from there.
 

@@ -1,11 +1,12 @@
 """Shared memory: one set of arrays that several processes see.
 
-The arrays lie in one block that begins with a text: which arrays there are, and what their owner says of them. By
-default the block has no name in any file system (`room` tells where it lies instead), so nothing is left behind,
-however the processes end, and nobody has to clean up. With a path it is a file on disk, which outlives them all.
+The arrays lie in one block that begins with a text: which arrays there are, and what their owner says of
+them. By default the block has no name in any file system (`room` tells where it lies instead), so nothing is
+left behind, however the processes end, and nobody has to clean up. With a path it is a file on disk, which
+outlives them all.
 
-A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver), or, if it
-is not related, by its address. Pages are handed out when they are first written.
+A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver),
+or, if it is not related, by its address. Pages are handed out when they are first written.
 
 Left out: other machines.
 """
@@ -106,7 +107,7 @@ class SharedArrays:
 
     @property
     def address(self) -> str:
-        """Where an unrelated process of the same user finds the block, while this process lives or the file exists.
+        """Where an unrelated process finds the block, while this process lives or the file exists.
 
         Raises:
             ValueError: If it has no file, and the system is not Linux.

@@ -1,7 +1,7 @@
 """The prioritized replay buffer that several processes share: any number of writers, one sampler.
 
-A writer leaves a row's mass beside the row. The sum tree is the sampler's own: it takes in new masses before it
-draws, and writes changed ones back, so that another sampler could build the same tree.
+A writer leaves a row's mass beside the row. The sum tree is the sampler's own: it takes in new masses before
+it draws, and writes changed ones back, so that another sampler could build the same tree.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
@@ -31,8 +31,8 @@ POLL_SECONDS = 0.001
 class MPPrioritizedReplayBuffer(MPReplayBuffer):
     """The newest transitions of many processes, drawn by one of them in proportion to their priority.
 
-    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that samples
-    or updates is the sampler from then on, for as long as it lives.
+    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that
+    samples or updates is the sampler from then on, for as long as it lives.
 
     Example:
         >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
@@ -131,7 +131,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             normalize: Weights are divided by the maximum weight of the "buffer", or of the "batch".
 
         Returns:
-            As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`, float32[batch_size].
+            As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`,
+            float32[batch_size].
 
         Raises:
             RuntimeError: If another living process is the sampler, or no row has all its frames.
@@ -152,7 +153,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         return batch
 
     def _drawing_again(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
-        """Return a function that takes rows which lack a frame out of the tree, and draws others in their places."""
+        """Return a function that takes rows which lack a frame out of the tree, and draws others."""
         ring, sampler = self._view.ring, self._view.sampler
 
         def draw_again(positions: Integers) -> Rows:
@@ -170,8 +171,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give rows new priorities.
 
-        Of a repeated index the last priority stays; an update for a row that has been replaced is dropped and counted
-        in `stale_updates`.
+        Of a repeated index the last priority stays; an update for a row that has been replaced is dropped and
+        counted in `stale_updates`.
 
         Args:
             indexes: Integers[n], as `sample` gave them.
@@ -181,7 +182,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             IndexError: If an index was never given out.
             RuntimeError: If another living process is the sampler.
             TypeError: If indexes are not integers or priorities not real numbers.
-            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
+            ValueError: If the lengths differ, or a priority is not finite and at least 0. Nothing has
+                changed then.
         """
         with self._view.claim.lock():
             self._view.sampler.update(indexes, priorities)

@@ -1,7 +1,8 @@
 """The uniform replay buffer that several processes share: any number of writers, one sampler.
 
-The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`shared_ring`), which needs
-no lock: nobody waits for anybody, and a process that is killed costs at most the rows that it was adding.
+The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`shared_ring`), which
+needs no lock: nobody waits for anybody, and a process that is killed costs at most the rows that it was
+adding.
 
 Left out: what belongs to one stream of steps: n-step windows. They are the actor's: see `NStep`.
 """
@@ -31,8 +32,8 @@ from replay_tutorial.shared.view import describe, make_block
 class MPReplayBuffer(Handle):
     """The newest transitions of many processes, drawn uniformly by one of them.
 
-    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that samples
-    is the sampler from then on, for as long as it lives.
+    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that
+    samples is the sampler from then on, for as long as it lives.
 
     Example:
         >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
@@ -64,19 +65,19 @@ class MPReplayBuffer(Handle):
         Args:
             size: Number of transitions kept; when it is reached, the oldest make room.
             env_dict: As for `ReplayBuffer`.
-            next_of: As for `ReplayBuffer`. A frame is stored once for all rows of one process that show it, if they
-                follow each other closely, as an actor's do; several environments may take turns.
+            next_of: As for `ReplayBuffer`. A frame is stored once for all rows of one process that show it,
+                if they follow each other closely, as an actor's do; several environments may take turns.
             stack_compress: As for `ReplayBuffer`.
-            frames_per_transition: Frames that there is room for, for each transition, if next_of or stack_compress
-                says that observations are kept as frames; at least 1. An actor's episodes of L steps need 1 + 4/(3 L), or
-                1 + 16/(3 L) if the first frame doesn't fill its stack. A
+            frames_per_transition: Frames that there is room for, for each transition, if next_of or
+                stack_compress says that observations are kept as frames; at least 1. An actor's episodes of L
+                steps need 1 + 4/(3 L), or 1 + 16/(3 L) if the first frame doesn't fill its stack. A
                 transition whose frames have been replaced before it counts as replaced.
             default_dtype: The dtype of fields that name none.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
-            ctx: A multiprocessing context, as cpprb takes it. It makes no difference: every start method works.
-            path: A file on disk to keep everything in, so that it outlives the processes; a file that exists is
-                opened with every row that was published in it, and priorities. None for memory.
+            ctx: A multiprocessing context, as cpprb takes it; of no effect, since every start method works.
+            path: A file on disk to keep everything in, so that it outlives the processes; a file that exists
+                is opened with every row that was published in it, and priorities. None for memory.
 
         Raises:
             MemoryError: If there is less room than it may come to need.
@@ -86,8 +87,8 @@ class MPReplayBuffer(Handle):
         """
         if Nstep is not None:
             raise ValueError(
-                f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes add "
-                "here. Do it in the actor: fold its steps with NStep, then add the rows, next_obs among them."
+                f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes "
+                "add here. Do it in the actor: fold its steps with NStep, then add the rows, next_obs among them."
             )
         if not 1.0 <= frames_per_transition < math.inf:
             raise ValueError(
@@ -106,7 +107,7 @@ class MPReplayBuffer(Handle):
             **fields: A value for each field; nested dicts and tuples are joined by "/".
 
         Returns:
-            The index of the first row: its serial number, counted from 0 over all processes and never used again.
+            The index of the first row: its serial number over all processes, from 0 and never used again.
 
         Raises:
             KeyError: If a field is missing or unknown.
@@ -208,8 +209,8 @@ class MPReplayBuffer(Handle):
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file: rows, counters and this process's random state.
 
-        Others may go on adding; rows that are replaced before the file is complete are left out. The file holds
-        arrays and text, no pickle, and replaces an old one only when it is complete.
+        Others may go on adding; rows that are replaced before the file is complete are left out. The file
+        holds arrays and text, no pickle, and replaces an old one only when it is complete.
 
         Args:
             path: The file; no suffix is added.
@@ -220,7 +221,7 @@ class MPReplayBuffer(Handle):
         archive.save(path, self._block.layout, *self._state())
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Fill a new buffer with what `save` wrote; this process becomes the sampler, and draws on from there.
+        """Fill a new buffer with what `save` wrote; this process becomes the sampler, and draws on.
 
         Args:
             path: A file written by a buffer that was built with the same arguments (except the seed).
@@ -228,8 +229,8 @@ class MPReplayBuffer(Handle):
         Raises:
             OSError: If it can't be read.
             RuntimeError: If another living process is the sampler.
-            ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout or
-                version. Nothing has changed then.
+            ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout
+                or version. Nothing has changed then.
         """
         with archive.reading(path, self._block.layout) as (counters, read_into):
             self._fill(counters, read_into)

@@ -1,7 +1,7 @@
 """Owners: the processes that work on a shared ring, each under a small number that fits into a stamp.
 
-The number stands for a process and the moment of its birth, in one word, so that one swap registers it and one load
-tells who it is. The number of a dead process is given out again, but only after what it held has been freed.
+The number stands for a process and the moment of its birth, in one word: one swap registers it, one load
+reads it. The number of a dead process is given out again, but only after what it held has been freed.
 
 Left out: more than OWNER_COUNT - 1 living processes.
 """

@@ -1,7 +1,7 @@
 """Processes: who is this, and is it still alive?
 
-A process is named by its number and the moment of its birth, because the system gives numbers out again. One that
-has ended but was not yet waited for (a zombie) is dead.
+A process is named by its number and the moment of its birth, because the system gives numbers out again. One
+that has ended but was not yet waited for (a zombie) is dead.
 """
 
 import os

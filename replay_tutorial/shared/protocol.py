@@ -2,9 +2,9 @@
 
     published(i) ──swap──▶ held(i + capacity, writer) ──store──▶ published(i + capacity)
 
-A writer takes a slot by swapping in a stamp of its own, which succeeds for one writer only, copies the row, and
-publishes it with a stamp that nobody holds. Whoever reads a row looks at the stamp before and after: if it is the
-same published one, the row is whole.
+A writer takes a slot by swapping in a stamp of its own, which succeeds for one writer only, copies the row,
+and publishes it with a stamp that nobody holds. Whoever reads a row looks at the stamp before and after: if
+it is the same published one, the row is whole.
 
 See docs/design/shared-ring.md for the proof that this is enough.
 """
@@ -30,8 +30,8 @@ NOBODY = 0
 # No row's index: that of a slot without a published row.
 NO_INDEX = -1
 
-# Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own, so that
-# neither slows the other down.
+# Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own,
+# so that neither slows the other down.
 NEXT_INDEX, PUBLISHED, SAMPLER = 0, 8, 16
 CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, TURN = range(24, 32)
 COUNTER_WORDS = 32
@@ -164,7 +164,7 @@ def read_rows(
     copies: Words,
     failed: Integers,
 ) -> int:
-    """Copy the rows of indexes; return how many are not there any more, and list their positions in `failed`."""
+    """Copy the rows of indexes; return how many are gone, and list their positions in `failed`."""
     failures = 0
     for i in range(slots.shape[0]):
         if read_row(stamps, rows, slots[i], oldest_index, copies, i) != indexes[i]:
@@ -177,7 +177,7 @@ def read_rows(
 def read_slots(
     stamps: Integers, rows: Words, slots: Integers, oldest_index: int, copies: Words, failed: Integers
 ) -> int:
-    """Copy whatever rows slots hold; return how many have no whole one, and list their positions in `failed`."""
+    """Copy the rows in slots; return how many hold no whole one, and list their positions in `failed`."""
     failures = 0
     for i in range(slots.shape[0]):
         if read_row(stamps, rows, slots[i], oldest_index, copies, i) == NO_INDEX:

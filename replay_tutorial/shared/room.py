@@ -1,7 +1,7 @@
 """Room: whether a block of memory will fit, asked before it is made.
 
-Pages are handed out when they are first written. If there are none left then, the system kills a process, or the
-write ends in a bus error; so a block that can't fit is refused while that is still an ordinary error.
+Pages are handed out when they are first written. If there are none left then, the system kills a process, or
+the write ends in a bus error; so a block that can't fit is refused while that is still an ordinary error.
 
 Left out: what other processes will take later.
 """

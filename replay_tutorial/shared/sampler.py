@@ -1,12 +1,12 @@
 """The sampler: the one process that draws from a shared ring, and its draws in proportion to the masses.
 
-Its sum tree holds the masses of the rows that it knows. Before it draws, it looks at the slots reserved since the last
-time, and again at those that were not published then. A row that is drawn, but has been replaced meanwhile, is drawn
-again. Each call is one kernel from end to end: with batches of 64 rows, every step back into Python would cost as much
-as the work itself.
+Its sum tree holds the masses of the rows that it knows. Before it draws, it looks at the slots reserved since
+the last time, and again at those that were not published then. A row that is drawn, but has been replaced
+meanwhile, is drawn again. Each call is one kernel from end to end: with batches of 64 rows, every step back
+into Python would cost as much as the work itself.
 
-What the sampler learns later about a row, it writes into arrays of its own, with the row's index, and never over the
-writer's mass: that might already be the next row's. So another sampler can build the same tree.
+What the sampler learns later about a row, it writes into arrays of its own, with the row's index, and never
+over the writer's mass: that might already be the next row's. So another sampler can build the same tree.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
@@ -57,7 +57,7 @@ DONE, NEVER_GIVEN_OUT, OUT_OF_RANGE = 0, 1, 2
 
 
 class Claim:
-    """Being the sampler: one process at a time, one of its handles, and one of its threads.
+    """Being the sampler: one process at a time, and in it one handle and one thread.
 
     Attributes:
         turn: Counts the claims; another one since means that another handle may have updated masses.
@@ -68,7 +68,7 @@ class Claim:
         self.turn = -1
         self._counters = counters
         self._process = 0
-        # By process, because a forked child may find the lock of its parent held by a thread that it does not have.
+        # One per process: a forked child may find its parent's lock held by a thread that it does not have.
         self._locks: dict[int, threading.Lock] = {}
 
     def lock(self) -> threading.Lock:
@@ -91,8 +91,8 @@ class Claim:
         me, sampler = myself(), int(self._counters[SAMPLER])
         if (sampler not in (0, me) and is_alive(sampler)) or not swap(self._counters, SAMPLER, sampler, me):
             raise RuntimeError(
-                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only one. "
-                f"Sample there, or end it before process {process} takes over."
+                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
+                f"one. Sample there, or end it before process {process} takes over."
             )
         self._locks.setdefault(process, threading.Lock())
         self.turn = int(reserve(self._counters, TURN, 1)) + 1
@@ -163,8 +163,8 @@ def draw_rows(
 ) -> int:
     """Take in new rows, draw one for each number in [0, 1), and copy what was drawn.
 
-    Returns the number of rows that must be drawn again, and lists their positions in `failed`: those that have been
-    replaced meanwhile, or all if none has mass.
+    Returns the number of rows that must be drawn again, and lists their positions in `failed`: those that
+    have been replaced meanwhile, or all if none has mass.
     """
     arrays = SamplerArrays(*plain)
     take_in(arrays)
@@ -314,7 +314,7 @@ class PrioritizedSampler:
         own.saw(max_priority)
 
     def take_out(self, indexes: Integers) -> None:
-        """Draw rows no more that turned out to lack a frame. They stay known, so that they are not taken in again."""
+        """Never draw these rows again: they lack a frame. They stay known, and so are not taken in again."""
         slots = indexes % self._ring.capacity
         slots = np.unique(slots[self.arrays.known[slots] == indexes])
         self.tree.set(slots, np.zeros(len(slots)))
@@ -327,7 +327,7 @@ class PrioritizedSampler:
         self.arrays.progress[TAKEN_IN] = self._ring.oldest_index  # not next_index: others go on adding
 
     def state(self, count: int) -> dict[str, Any]:
-        """Return the arrays of an archive, for the first `count` slots; they are to be written after the rows."""
+        """Return an archive's arrays for the first `count` slots, to be written after the rows."""
 
         def masses() -> list[Floats]:
             slots = np.arange(count)

@@ -1,8 +1,8 @@
 """Scratch: where rows are laid side by side before they go into a shared ring.
 
-A row is copied into the ring in one go, while its slot is held; so its fields must lie together before. The room for
-that is kept from call to call, because making it takes longer than using it. A thread takes a room out of the store
-while it works with it, so no two threads ever share one.
+A row is copied into the ring in one go, while its slot is held; so its fields must lie together before. The
+room for that is kept from call to call, because making it takes longer than using it. A thread takes a room
+out of the store while it works with it, so no two threads ever share one.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Frames in shared memory: an observation is stored once, although several rows of a process show it.
 
-A row holds the indexes of its frames in the place of its observations. Frames are written before the row that names
-them: a writer that is killed in between leaves frames that nobody names, never a row without frames. A row whose
-frames have been replaced before it counts as replaced, and another is drawn.
+A row holds the indexes of its frames in the place of its observations. Frames are written before the row that
+names them: a writer that is killed in between leaves frames that nobody names, never a row without frames. A
+row whose frames have been replaced before it counts as replaced, and another is drawn.
 
 Left out: how a frame is found again (`frame_ring`).
 """
@@ -155,7 +155,7 @@ class SharedFrames:
         return {name: frames.empty_copies(count) for name, frames in self._ring_of.items()}
 
     def _read(self, rows: Rows, places: Integers, copies: dict[str, Words]) -> Flags:
-        """Copy the frames of rows to their places; return for each place whether a frame of its row is gone."""
+        """Copy the frames of rows to their places; return for each place whether it lacks a frame."""
         gone = np.zeros(places[-1] + 1 if len(places) else 0, np.bool_)
         for name, frames in self._ring_of.items():
             frames.read(rows[name], places, copies[name], gone)

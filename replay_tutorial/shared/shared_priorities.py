@@ -25,7 +25,7 @@ def priority_specs(capacity: int) -> Specs:
 
 @kernel
 def raise_max(bits: Integers, value: int) -> None:
-    """Raise a maximum to at least a value, both floats from 0 on taken for integers: these have the same order."""
+    """Raise a maximum, both floats from 0 on taken for integers, whose order is the same."""
     fetch_max(bits, 0, value)
 
 

@@ -1,13 +1,13 @@
 """The shared ring: any number of writers, one sampler, no lock.
 
-Each slot has a stamp: the index of the row in it, and who holds it, if anyone does. A writer reserves indexes with
-one atomic add, and writes its rows as `protocol` says: a row is visible only when it is whole.
+Each slot has a stamp: the index of the row in it, and who holds it, if anyone does. A writer reserves indexes
+with one atomic add, and writes its rows as `protocol` says: a row is visible only when it is whole.
 
-Nobody waits for anybody. A slot that another holds is passed over, and the row gets a new index. If its holder is
-dead, the slot is free; if it has only been stopped, it still may write, and so nobody else may. At most one slot is
-held by each thread that writes, and only for the copying of one row.
+Nobody waits for anybody. A slot that another holds is passed over, and the row gets a new index. If its
+holder is dead, the slot is free; if it has only been stopped, it still may write, and so nobody else may. At
+most one slot is held by each thread that writes, and only for the copying of one row.
 
-Left out: freeing the rows that a killed writer had reserved and not yet written; the next lap overwrites their slots.
+Left out: freeing what a killed writer had reserved and not yet written; the next lap overwrites those slots.
 
 See docs/design/shared-ring.md for the proof that this is enough.
 """
@@ -129,7 +129,8 @@ class SharedRing:
     def stored(self) -> int:
         """Number of rows published since the last `clear`, at most the capacity.
 
-        As counted by the writers: killed ones may have left a few rows uncounted, or reserved a few for nothing.
+        As counted by the writers: killed ones may have left a few rows uncounted, or reserved a few for
+        nothing.
         """
         published = int(self.counters[PUBLISHED] - self.counters[PUBLISHED_BEFORE_CLEAR])
         return max(0, min(published, self.capacity, self.next_index - self.oldest_index))

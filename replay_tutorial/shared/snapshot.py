@@ -1,7 +1,7 @@
 """Snapshots: a shared ring as an archive, while others go on writing, and back.
 
-Every row is copied, torn or not. Its index is looked at before and after: if it is the same, the row did not change
-in between, and counts. A ring is filled again as any writer would fill it, under the old indexes.
+Every row is copied, torn or not. Its index is looked at before and after: if it is the same, the row did not
+change in between, and counts. A ring is filled again as any writer would fill it, under the old indexes.
 
 Left out: the writers' processes; they are others by then.
 """

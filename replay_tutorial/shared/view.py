@@ -1,8 +1,8 @@
 """A view: one process's objects on a block that several processes share.
 
 The block's text describes the buffer: its fields, which observations are kept as frames, its size. From the
-description follow the arrays, and from the block alone everything that a process needs to work on it. So a view is never
-passed on: whoever gets the block makes one.
+description follow the arrays, and from the block alone everything that a process needs to work on it. So a
+view is never passed on: whoever gets the block makes one.
 
 Left out: the random numbers and the open episode, which are a handle's own.
 """

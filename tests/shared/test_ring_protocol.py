@@ -1,7 +1,7 @@
-"""The protocol of the shared ring: no order of operations breaks an invariant, and the kernels do what the model does.
+"""The protocol of the shared ring: no order of operations breaks an invariant; the kernels follow the model.
 
-`protocol_model` visits every reachable state. That it can find what it looks for is shown by mutations: each takes one
-precaution out of the protocol, and must be caught by the invariant which that precaution serves.
+`protocol_model` visits every reachable state. That it can find what it looks for is shown by mutations: each
+takes one precaution out of the protocol, and must be caught by the invariant which that precaution serves.
 """
 
 import functools

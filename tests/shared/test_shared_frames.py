@@ -1,7 +1,7 @@
 """Frames in shared memory: a compressed buffer of many processes gives what a plain one of one process gives.
 
-The oracle is `ReplayBuffer` without compression. Where several processes write, a row says which pictures it must
-show: each follows from its writer, environment and number.
+The oracle is `ReplayBuffer` without compression. Where several processes write, a row says which pictures it
+must show: each follows from its writer, environment and number.
 """
 
 import multiprocessing
@@ -107,7 +107,7 @@ def test_whatever_is_added_the_plain_buffer_has_the_same(buffer_class, mode, siz
 
 @every_buffer
 def test_a_memory_that_lies_harms_nobody(buffer_class):
-    """What a writer remembers of its frames may be out of date, or spoilt by another thread: the bytes decide."""
+    """What a writer remembers of its frames may be out of date, or spoilt by a thread: the bytes decide."""
     for seed in range(5):
         life = Life(buffer_class, "both", 20, seed)
         (frames,) = life.shared._view.frames.rings

@@ -142,7 +142,7 @@ def sample_and_update(buffer, priorities, answers):
 
 
 def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there():
-    """In the first lap such a slot was taken for one whose row is known, and its row not drawn before it was replaced."""
+    """In the first lap such a slot was taken for one with a known row, and its row never drawn."""
     buffer = MPPrioritizedReplayBuffer(16, row_fields(), seed=0)
     ring = buffer._view.ring
     reserved = reserve(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here

@@ -1,4 +1,4 @@
-"""Processes are killed and stopped at random moments: nothing hangs, nothing is torn, nothing is lost for good."""
+"""Processes are killed and stopped at random moments: nothing hangs, is torn, or is lost for good."""
 
 import multiprocessing
 import os

@@ -17,9 +17,8 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.proportional import check_weighing, weigh
-from replay_tutorial.buffers.ring import check_batch_size
+from replay_tutorial.buffers.priorities import NO_PRIORITY, check_weighing, weights_of
+from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
@@ -113,7 +112,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def _look_into_block(self) -> None:
         super()._look_into_block()
         alpha, eps = self._block.layout["alpha"], self._block.layout["eps"]
-        self._priorities = SharedPriorities(self._ring.masses, self._block["seen"], alpha, eps)
+        self._priorities = SharedPriorities(self._ring.capacity, self._block["seen"], alpha, eps)
         self._draw: SharedDraw | None = None  # of the sampler only
 
     @property
@@ -167,7 +166,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
                 if self._frames is None
                 else self._with_frames(self._frames, rows, indexes, masses, draw)
             )
-            weights = weigh(draw.tree.minima, masses, beta, normalize == "buffer")
+            weights = weights_of(masses, beta, draw.tree.minimum, normalize == "buffer")
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
 
@@ -209,7 +208,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
     def get_max_priority(self) -> float:
         """Tell the highest priority that any row has been given; 1.0 before the first."""
-        return self._priorities.highest
+        return self._priorities.max_priority
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting.
@@ -229,8 +228,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             self._draw = SharedDraw(self._ring, self._priorities, self._block)
         return self._draw
 
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        counters, arrays = super()._taken_apart()
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        counters, arrays = super()._state()
         indexes = arrays.pop("indexes")  # last: whatever changed before it is written does not count
 
         def masses() -> list[Floats]:
@@ -242,7 +241,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         seen = [self._block["seen"]]
         return counters, arrays | {"seen": seen, "masses": masses, "indexes": indexes}
 
-    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
         masses = np.zeros(min(archive.checked_count(counters, "next_index"), self._ring.capacity))
         seen = np.zeros(1)
         for name, array, least in (("masses", masses, 0.0), ("seen", seen, NO_PRIORITY)):
@@ -250,5 +249,5 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             if not (np.isfinite(array) & (array >= least)).all():
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
         self._fill(counters, read_into, masses)
-        self._priorities.saw(float(seen[0]))
+        self._priorities.note_max_priority(float(seen[0]))
         return self

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.archive import Archived
-from replay_tutorial.buffers.counted import Counted
+from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step import names_of
-from replay_tutorial.buffers.ring import check_batch_size, checked_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
@@ -29,7 +28,7 @@ from replay_tutorial.shared.scratch import ScratchStore
 from replay_tutorial.shared.shared_ring import Statistics
 
 
-class MPReplayBuffer(Handle, Counted, Archived):
+class MPReplayBuffer(Handle, BaseBuffer):
     """The newest transitions of many processes, drawn uniformly by one of them.
 
     Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that samples
@@ -247,7 +246,7 @@ class MPReplayBuffer(Handle, Counted, Archived):
         """Bytes reserved for transitions."""
         return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)
 
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         counters, arrays = snapshot.taken_apart(self._ring)
         if self._frames is not None:
             indexes = arrays.pop("indexes")  # last, as in a ring alone: a row replaced before does not count
@@ -256,7 +255,7 @@ class MPReplayBuffer(Handle, Counted, Archived):
         mine = {"episode_len": self._episode_len, "random_state": self._rng.bit_generator.state}
         return counters | mine, arrays
 
-    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
         """Fill the ring, which must be a new one, from an archive."""
         count = min(archive.checked_count(counters, "next_index"), self._ring.capacity)
         self._fill(counters, read_into, np.zeros(count))

@@ -8,15 +8,13 @@ What the sampler learns later about a row, it writes into arrays of its own, wit
 writer's mass: that might already be the next row's. So another sampler can build the same tree.
 """
 
-import math
 import time
 from typing import Any
 
 import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers, Words, kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
-from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT, checked_indexes, never_given_out
+from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Priorities
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared.atomics import fetch_max
 from replay_tutorial.shared.memory import SharedArrays, Specs
@@ -39,20 +37,19 @@ def draw_specs(capacity: int) -> Specs:
 
 
 @kernel
-def raise_to(seen: Integers, bits: int) -> None:
-    """Raise the highest priority seen to at least another, as integers: floats from 0 on have the same order."""
-    fetch_max(seen, 0, bits)
+def raise_to(max_given: Integers, bits: int) -> None:
+    """Raise the maximum priority to at least another, as integers: floats from 0 on have the same order."""
+    fetch_max(max_given, 0, bits)
 
 
 class SharedPriorities(Priorities):
-    """Priorities whose highest is raised by many processes at once."""
+    """Priorities whose maximum is raised by many processes at once."""
 
-    def saw(self, highest: float) -> None:
-        """Remember the highest of the priorities that rows have been given."""
-        if highest > self.seen[0]:
-            raise_to(
-                self.seen.view(np.int64), int(np.float64(highest + 0.0).view(np.int64))
-            )  # + 0.0: no -0.0
+    def note_max_priority(self, priority: float) -> None:
+        """Remember the largest of some priorities that rows have been given."""
+        if priority > self.max_given[0]:
+            # + 0.0: no -0.0
+            raise_to(self.max_given.view(np.int64), int(np.float64(priority + 0.0).view(np.int64)))
 
 
 class SharedDraw:
@@ -127,24 +124,20 @@ class SharedDraw:
 
     def update(self, indexes: Any, priorities: Any) -> None:
         """Set the masses of rows anew; see `MPPrioritizedReplayBuffer.update_priorities`."""
-        checked = checked_indexes(indexes)
-        given, own = self.priorities.checked(priorities, len(checked)), self.priorities
-        count, highest = update_rows(
+        own = self.priorities
+        checked, given = own.as_update(indexes, priorities)
+        status, count, max_priority = update_rows(
             self._ring.counters,
             self._ring.stamps,
             *self._learning,
             checked,
             given,
-            own.alpha,
-            own.eps,
-            own.greatest,
+            own.formula,
         )
-        if count == NEVER_GIVEN_OUT:
-            raise never_given_out(checked, int(self._progress[TAKEN_IN]))
-        if math.isnan(highest):
-            raise own.refusal(given)
-        self.stale_updates += len(checked) - int(count)
-        own.saw(highest)
+        if status != DONE:
+            raise own.update_refusal(status, checked, given, int(self._progress[TAKEN_IN]))
+        self.stale_updates += len(checked) - count
+        own.note_max_priority(max_priority)
 
     def take_out(self, indexes: Integers) -> None:
         """Draw rows no more that turned out to lack a frame. They stay known, so that they are not taken in again."""
@@ -157,5 +150,5 @@ class SharedDraw:
         known = np.flatnonzero(self.known != NO_INDEX)
         self.known[known] = NO_INDEX
         self.tree.set(known, np.zeros(len(known)))
-        self.priorities.seen[0] = NO_PRIORITY
+        self.priorities.max_given[0] = NO_PRIORITY
         self._progress[TAKEN_IN] = self._ring.oldest_index  # not next_index: others go on adding

@@ -9,8 +9,7 @@ Left out: what to do when a drawn row has been replaced meanwhile; that is `prop
 import numpy as np
 
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY, write_masses
-from replay_tutorial.buffers.proportional import NEVER_GIVEN_OUT
+from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, check_update, masses_of
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
     fence_acquire,
@@ -122,7 +121,8 @@ def draw_rows(
     )
     if sums[ROOT] == 0.0:
         return NO_MASS
-    slots = find_stratified(sums, uniforms)
+    slots, drawn_masses = find_stratified(sums, uniforms)
+    uniforms[:] = drawn_masses
     for i in range(slots.shape[0]):
         indexes[i] = known[slots[i]]
     failures = read_rows(stamps, rows, slots, indexes, load_acquire(counters, CLEARED), copies, failed)
@@ -152,11 +152,10 @@ def update_rows(
     minima: Floats,
     indexes: Integers,
     priorities: Floats,
-    alpha: float,
-    eps: float,
-    greatest: float,
-) -> tuple[float, float]:
+    formula: Formula,
+) -> tuple[int, int, float]:
     """Take in new rows, then do as `update_leaves` does, and write the masses back for another sampler."""
+    alpha, eps, priority_limit = formula
     take_in(
         counters,
         stamps,
@@ -171,21 +170,18 @@ def update_rows(
         minima,
     )
     capacity, leaf = known.shape[0], int64(first_leaf(sums))
-    for i in range(indexes.shape[0]):
-        if not 0 <= indexes[i] < progress[TAKEN_IN]:
-            return NEVER_GIVEN_OUT, 0.0
-        if not 0.0 <= priorities[i] <= greatest:
-            return 0, np.nan
-    new_masses = np.empty(indexes.shape[0])
-    write_masses(priorities, alpha, eps, new_masses)
-    highest = NO_PRIORITY
+    status = check_update(indexes, priorities, progress[TAKEN_IN], priority_limit)
+    if status != DONE:
+        return status, 0, NO_PRIORITY
+    new_masses = masses_of(priorities, alpha, eps)
+    max_priority = NO_PRIORITY
     slots = np.empty(indexes.shape[0], np.int64)
     count = 0
     for i in range(indexes.shape[0]):
         slot = indexes[i] % capacity
         if known[slot] != indexes[i]:  # trap: the slot holds another row by now
             continue
-        highest = max(highest, priorities[i])
+        max_priority = max(max_priority, priorities[i])
         sums[leaf + slot] = new_masses[i]
         store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
         fence_release()
@@ -195,4 +191,4 @@ def update_rows(
         count += 1
     recompute_above(sums, minima, slots[:count])
     fetch_add(counters, STALE, indexes.shape[0] - count)
-    return count, highest
+    return DONE, count, max_priority

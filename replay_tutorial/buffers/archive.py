@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +25,10 @@ import numpy.typing as npt
 FORMAT = "replay_tutorial buffer"
 VERSION = 1
 PIECE = 1 << 20  # bytes written at once
-Segments = Sequence[npt.NDArray[Any]]  # pieces of one array, laid end to end along axis 0
-Parts = Mapping[
-    str, Segments | Callable[[], Segments]
-]  # by name; a function is called when those before are written
+# Pieces of one array, laid end to end along axis 0.
+Segments = Sequence[npt.NDArray[Any]]
+# By name; a function is called when those before are written.
+Arrays = dict[str, Segments | Callable[[], Segments]]
 ReadInto = Callable[[str, Segments], None]
 
 # what reading a zip with flipped bits may raise
@@ -51,7 +51,7 @@ def save(
     path: str | PathLike[str],
     layout: Mapping[str, Any],
     counters: Mapping[str, Any],
-    arrays: Parts,
+    arrays: Arrays,
 ) -> None:
     """Write a file, and put it in its place when it is complete.
 
@@ -176,48 +176,3 @@ def checked_count(counters: Mapping[str, Any], name: str, least: float = 0, most
     if type(count) is not int or not least <= count <= most:
         raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between {least} and {most}")
     return count
-
-
-class Archived:
-    """Gives `save` and `load` to a class that can take itself apart and put itself together."""
-
-    _layout: dict[str, Any]  # what must agree for a file to be loaded
-
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Segments | Callable[[], Segments]]]:
-        """Give the counters, as JSON, and the arrays, in the order in which they are to be written."""
-        raise NotImplementedError
-
-    def _loaded(self, counters: dict[str, Any], read_into: ReadInto) -> Self:
-        """Make an object alike from an archive; this one stays as it is."""
-        raise NotImplementedError
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file: rows, counters, open n-step windows and the random state.
-
-        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it is
-        complete.
-
-        Args:
-            path: The file; no suffix is added.
-
-        Raises:
-            OSError: If it can't be written. An old file is left as it was.
-        """
-        save(path, self._layout, *self._taken_apart())
-
-    def load(self, path: str | PathLike[str]) -> None:
-        """Replace everything by what `save` wrote, bit for bit.
-
-        What was stored before is given up only when the file has been read, so that a buffer in use needs its
-        memory twice for that long.
-
-        Args:
-            path: A file written by a buffer that was built with the same arguments (but for the seed).
-
-        Raises:
-            OSError: If it can't be read.
-            ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
-        """
-        with reading(path, self._layout) as (counters, read_into):
-            loaded = self._loaded(counters, read_into)
-        self.__dict__.update(loaded.__dict__)

@@ -1,8 +1,10 @@
 """The prioritized replay buffer: what surprised the agent most is drawn most.
 
-A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier it
-was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for all rows. Floats are the business of
-`priorities`, drawing that of `proportional`, rows that of `uniform`.
+A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier it was to be
+drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for all rows. `add` writes a
+row's mass into its leaf of the sum tree, and no node above: `sample` brings those up to date for all new rows at once.
+
+The equations are in `priorities`, the tree in `sum_tree`, and what happens to rows in `uniform`.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
@@ -15,11 +17,83 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.jit import Floats
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
-from replay_tutorial.buffers.proportional import ProportionalDraw
-from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
+from replay_tutorial.buffers.priorities import (
+    DONE,
+    NO_PRIORITY,
+    Formula,
+    Priorities,
+    Weights,
+    check_update,
+    check_weighing,
+    masses_of,
+    weights_of,
+)
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.buffers.uniform import ReplayBuffer
+
+
+@kernel
+def newest_indexes(slots: Integers, next_index: int, capacity: int) -> Integers:
+    """Find the newest index that belongs to each slot."""
+    next_slot = next_index % capacity
+    indexes = np.empty(slots.shape[0], np.int64)
+    for i in range(slots.shape[0]):
+        laps_ago = 0 if slots[i] < next_slot else 1
+        indexes[i] = next_index - next_slot + slots[i] - laps_ago * capacity
+    return indexes
+
+
+@kernel
+def draw(
+    sums: Floats,
+    minima: Floats,
+    uniforms: Floats,
+    next_index: int,
+    capacity: int,
+    beta: float,
+    by_buffer: bool,
+) -> tuple[Integers, Integers, Weights]:
+    """Find slots for numbers in [0, 1), and the indexes and weights of their rows: one kernel, to be called once."""
+    slots, masses = find_stratified(sums, uniforms)
+    weights = weights_of(masses, beta, minima[ROOT], by_buffer)
+    return slots, newest_indexes(slots, next_index, capacity), weights
+
+
+@kernel
+def update_leaves(
+    indexes: Integers,
+    priorities: Floats,
+    oldest_index: int,
+    next_index: int,
+    capacity: int,
+    formula: Formula,
+    sums: Floats,
+    minima: Floats,
+) -> tuple[int, int, float]:
+    """Give rows that are still there new masses; if anything is wrong, nothing has changed.
+
+    Returns:
+        What `check_update` returns, the number of rows that are still there, and the largest of their priorities.
+    """
+    alpha, eps, priority_limit = formula
+    status = check_update(indexes, priorities, next_index, priority_limit)
+    if status != DONE:
+        return status, 0, NO_PRIORITY
+    masses = masses_of(priorities, alpha, eps)
+    leaf, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
+    slots = np.empty(indexes.shape[0], np.int64)
+    count, max_priority = 0, NO_PRIORITY
+    for i in range(indexes.shape[0]):
+        index = indexes[i]
+        if index >= oldest_index:  # trap: else its slot holds another row by now
+            slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
+            sums[leaf + slot] = masses[i]  # of a repeated index the last one stays
+            max_priority = max(max_priority, priorities[i])
+            slots[count] = slot
+            count += 1
+    recompute_above(sums, minima, slots[:count])
+    return DONE, count, max_priority
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -81,28 +155,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError(
                 f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
             )
-        self._priorities, self._draw = self._empty_priorities(alpha, eps)
+        self._priorities = Priorities(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
+        self._tree = SumTree(self._ring.capacity)
+        self._tree_index = 0  # the tree's inner nodes know the masses of the rows up to this index
         self._waiting_masses = np.zeros(0)  # float64[n], of the steps in the n-step window
+        self.stale_updates = 0
         self._layout |= {"alpha": self._priorities.alpha, "eps": self._priorities.eps}
-
-    def _empty_priorities(self, alpha: float, eps: float) -> tuple[Priorities, ProportionalDraw]:
-        tree = SumTree(self._ring.capacity)
-        masses = tree.leaves[
-            : self._ring.capacity
-        ]  # in one process, the tree's leaves are where the masses lie
-        priorities = Priorities(masses, np.full(1, NO_PRIORITY), alpha, eps)
-        return priorities, ProportionalDraw(priorities, tree)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._priorities.masses = self._draw.tree.leaves[
-            : self._ring.capacity
-        ]  # unpickled, they were two arrays
-
-    @property
-    def stale_updates(self) -> int:
-        """Priorities dropped because their row had been replaced."""
-        return self._draw.stale_updates
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.
@@ -129,7 +187,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._waiting_masses = np.append(self._waiting_masses, np.broadcast_to(masses, count))
         first_index = self._ring.next_index
         index = self._store(count, columns)
-        self._give_masses(first_index, masses)
+        self._put_masses(first_index, masses)
         return index
 
     def on_episode_end(self) -> None:
@@ -139,7 +197,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         first_index = self._ring.next_index
         super().on_episode_end()
-        self._give_masses(first_index, self._waiting_masses)
+        self._put_masses(first_index, self._waiting_masses)
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Draw transitions in proportion to their masses, stratified (appendix B.2.1), with replacement.
@@ -160,8 +218,19 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
         self._check_sample(batch_size)
-        self._draw.take_in(self._ring.oldest_index, self._ring.next_index)
-        slots, indexes, weights = self._draw.draw(batch_size, beta, normalize, self._rng)
+        check_weighing(beta, normalize)
+        tree, ring = self._tree, self._ring
+        self._update_tree()
+        tree.check_total()
+        slots, indexes, weights = draw(
+            tree.sums,
+            tree.minima,
+            self._rng.random(batch_size),
+            ring.next_index,
+            ring.capacity,
+            beta,
+            normalize == "buffer",
+        )
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
@@ -181,45 +250,74 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             TypeError: If indexes are not integers or priorities not real numbers.
             ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
         """
-        self._draw.update(indexes, priorities, self._ring.oldest_index, self._ring.next_index)
+        checked, given = self._priorities.as_update(indexes, priorities)
+        status, count, max_priority = update_leaves(
+            checked,
+            given,
+            self._ring.oldest_index,
+            self._ring.next_index,
+            self._ring.capacity,
+            self._priorities.formula,
+            self._tree.sums,
+            self._tree.minima,
+        )
+        if status != DONE:
+            raise self._priorities.update_refusal(status, checked, given, self._ring.next_index)
+        self.stale_updates += len(checked) - count
+        self._priorities.note_max_priority(max_priority)
 
     def get_max_priority(self) -> float:
-        """Tell the highest priority that any row has been given; 1.0 before the first."""
-        return self._priorities.highest
+        """Return the largest priority that any row has been given; 1.0 before the first."""
+        return self._priorities.max_priority
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting."""
-        self._draw.forget(self._ring.slots_in_order(), self._ring.next_index)
+        slots = self._ring.slots_in_order()
+        self._tree.set(slots, np.zeros(len(slots)))
+        self._tree_index = self._ring.next_index
+        self._priorities.max_given[0] = NO_PRIORITY
         self._waiting_masses = np.zeros(0)
         super().clear()
 
-    def _give_masses(self, first_index: int, masses: Floats | float) -> None:
-        """Give the rows stored since `first_index` their masses; those of a window come first in, first out."""
-        count = self._ring.next_index - first_index
+    def _put_masses(self, first_index: int, masses: Floats | float) -> None:
+        """Lay masses in the leaves of the rows from `first_index` on; those of a window come first in, first out."""
+        ring = self._ring
+        count = ring.next_index - first_index
         if self._window is not None:
             masses, self._waiting_masses = self._waiting_masses[:count], self._waiting_masses[count:]
-        self._priorities.put(first_index, count, masses)
+        if isinstance(masses, np.ndarray):
+            masses = masses[0] if count == 1 else masses[-ring.capacity :]
+        self._tree.leaves[ring.slots_of(first_index, count)] = masses
 
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        counters, arrays = super()._taken_apart()
-        masses = self._priorities.masses[self._ring.slots_in_order()]
-        mine = {"masses": masses, "seen": self._priorities.seen, "waiting_masses": self._waiting_masses}
+    def _update_tree(self) -> None:
+        """Bring the tree up to date with the leaves that `add` wrote; O(new rows · log capacity)."""
+        ring = self._ring
+        first_index = max(self._tree_index, ring.oldest_index)
+        if first_index < ring.next_index:
+            slots: Integers = np.arange(first_index, ring.next_index) % ring.capacity
+            self._tree.recompute(slots)
+            self._tree_index = ring.next_index
+
+    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+        counters, arrays = super()._state()
+        masses = self._tree.leaves[self._ring.slots_in_order()]
+        mine = {"masses": masses, "seen": self._priorities.max_given, "waiting_masses": self._waiting_masses}
         return counters | {"stale_updates": self.stale_updates}, arrays | {
             name: [array] for name, array in mine.items()
         }
 
-    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
-        loaded = super()._loaded(counters, read_into)
+    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+        loaded = super()._from_state(counters, read_into)
         masses, seen = np.zeros(loaded.get_stored_size()), np.zeros(1)
         loaded._waiting_masses = np.zeros(archive.checked_count(counters, "waiting"))
         for name, array in (("masses", masses), ("seen", seen), ("waiting_masses", loaded._waiting_masses)):
             read_into(name, [array])
             if not (np.isfinite(array).all() and (array >= (NO_PRIORITY if name == "seen" else 0.0)).all()):
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        loaded._priorities, loaded._draw = loaded._empty_priorities(
-            self._priorities.alpha, self._priorities.eps
+        loaded._priorities = Priorities(
+            self._ring.capacity, seen, self._priorities.alpha, self._priorities.eps
         )
-        loaded._priorities.masses[loaded._ring.slots_in_order()] = masses
-        loaded._priorities.seen = seen
-        loaded._draw.stale_updates = archive.checked_count(counters, "stale_updates")
+        loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
+        loaded._tree.leaves[loaded._ring.slots_in_order()] = masses
+        loaded.stale_updates = archive.checked_count(counters, "stale_updates")
         return loaded

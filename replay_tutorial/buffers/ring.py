@@ -7,36 +7,15 @@ replaced can be told so.
 Left out: what a row means.
 """
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.copying import take_rows
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.jit import Integers, kernel
-
-
-@kernel
-def newest_indexes(slots: Integers, next_index: int, capacity: int) -> Integers:
-    """Find the newest index that belongs to each slot."""
-    next_slot = next_index % capacity
-    indexes = np.empty(slots.shape[0], np.int64)
-    for i in range(slots.shape[0]):
-        laps_ago = 0 if slots[i] < next_slot else 1
-        indexes[i] = next_index - next_slot + slots[i] - laps_ago * capacity
-    return indexes
-
-
-def below(limit: int, count: int, rng: np.random.Generator) -> Integers:
-    """Draw whole numbers from 0 to limit - 1, each as likely: int64[count].
-
-    A third of the time of `rng.integers`. One number is likelier than another by limit / 2^53 at most, and even the
-    greatest double below 1 times the limit stays below the limit.
-    """
-    return (rng.random(count) * limit).astype(np.int64)
+from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.rows import random_below, take_rows
 
 
 class Ring:
@@ -93,22 +72,31 @@ class Ring:
             The index of the first of them.
         """
         first_index = self.next_index
-        slot = first_index % self.capacity
         if count == 1:
-            self._rows[slot] = tuple(columns)
-        elif slot + count <= self.capacity:
-            slots = slice(slot, slot + count)
-            for column, values in zip(self._columns, columns, strict=False):
-                column[slots] = values
+            self._rows[first_index % self.capacity] = tuple(columns)
         else:
-            kept = min(count, self.capacity)
-            last_slots = np.arange(first_index + count - kept, first_index + count) % self.capacity
+            if count > self.capacity:
+                columns = [values[-self.capacity :] for values in columns]
+            slots = self.slots_of(first_index, count)
             for column, values in zip(self._columns, columns, strict=True):
-                column[last_slots] = values[count - kept :]
+                column[slots] = values
         self.next_index += count
         if self.stored < self.capacity:
             self.stored = min(self.stored + count, self.capacity)
         return first_index
+
+    def slots_of(self, first_index: int, count: int) -> int | slice | Integers:
+        """Find the slots of `count` consecutive rows; of more than `capacity` those of the last ones.
+
+        One is a number, and many are a slice, or else, across the wrap-around, int64[min(count, capacity)].
+        """
+        slot = first_index % self.capacity
+        if count == 1:
+            return slot
+        if slot + count <= self.capacity:
+            return slice(slot, slot + count)
+        last_index = first_index + count
+        return np.arange(max(first_index, last_index - self.capacity), last_index) % self.capacity
 
     def take(self, slots: Integers) -> Rows:
         """Copy the rows in `slots`, int64[n], each of which must hold one.
@@ -142,7 +130,7 @@ class Ring:
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Integers:
         """Draw slots that hold rows, uniformly, with replacement."""
-        drawn = below(self.stored, batch_size, rng)
+        drawn = random_below(self.stored, batch_size, rng)
         if self.stored < self.capacity:  # in a full ring the slots are 0 .. capacity - 1, wherever it begins
             drawn += self.oldest_index
             drawn %= self.capacity
@@ -151,28 +139,3 @@ class Ring:
     def clear(self) -> None:
         """Forget every row; indexes go on counting."""
         self.stored = 0
-
-
-def checked_size(size: float) -> int:
-    """Read the number of transitions that a buffer keeps.
-
-    Raises:
-        TypeError: If it is not a number.
-        ValueError: If it is below 1 or not whole.
-    """
-    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
-        raise TypeError(f"size must be an integer, not {size!r}.")
-    if not (size >= 1 and float(size).is_integer()):
-        raise ValueError(f"size must be a whole number of transitions, at least 1, not {size}.")
-    return int(size)
-
-
-def check_batch_size(batch_size: int) -> None:
-    """Refuse a batch size below 1.
-
-    Raises:
-        TypeError: If it is not an integer.
-        ValueError: If it is below 1.
-    """
-    if operator.index(batch_size) < 1:
-        raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")

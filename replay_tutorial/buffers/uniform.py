@@ -17,16 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.counted import Counted
+from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step import Window, names_of
-from replay_tutorial.buffers.ring import Ring, check_batch_size, checked_size
+from replay_tutorial.buffers.ring import Ring
+from replay_tutorial.buffers.rows import check_batch_size, checked_size
 
 
-class ReplayBuffer(Counted, archive.Archived):
+class ReplayBuffer(BaseBuffer):
     """The newest transitions of one process, drawn uniformly; several of its threads need a lock around the calls.
 
     Example:
@@ -220,7 +221,7 @@ class ReplayBuffer(Counted, archive.Archived):
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Add some first."
             )
 
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         oldest_frames = [oldest_frame(log, self._oldest_row()) for log in self._logs]
         counters = {
             "next_index": self._ring.next_index,
@@ -233,7 +234,7 @@ class ReplayBuffer(Counted, archive.Archived):
             ],
             "random_state": self._rng.bit_generator.state,
         }
-        arrays: dict[str, archive.Segments] = {"rows": self._ring.segments()}
+        arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:
             arrays["waiting"] = [archive.as_bytes(self._window.waiting)]
         for i, (log, oldest) in enumerate(zip(self._logs, oldest_frames, strict=True)):
@@ -241,7 +242,7 @@ class ReplayBuffer(Counted, archive.Archived):
             arrays[f"previous{i}"] = [log.previous]
         return counters, arrays
 
-    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
         """Make a buffer alike from an archive; this one stays as it is."""
         loaded = copy.copy(self)
         next_index = archive.checked_count(counters, "next_index")

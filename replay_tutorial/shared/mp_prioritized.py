@@ -17,9 +17,9 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.proportional import check_weighing, weigh
-from replay_tutorial.buffers.ring import check_batch_size
+from replay_tutorial.buffers.priorities import NO_PRIORITY, check_weighing, weights_of
+from replay_tutorial.buffers.rows import check_batch_size
+from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE
 from replay_tutorial.shared.shared_frames import DrawAgain
@@ -148,7 +148,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
                 batch = view.fields.to_batch(rows)
             else:
                 batch = view.frames.restore(rows, self._drawing_again(rows, indexes, masses))
-            weights = weigh(sampler.tree.minima, masses, beta, normalize == "buffer")
+            weights = weights_of(masses, beta, sampler.tree.minima[ROOT], normalize == "buffer")
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
 
@@ -190,7 +190,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
     def get_max_priority(self) -> float:
         """Return the maximum of the priorities that rows have been given; 1.0 before the first."""
-        return self._view.sampler.priorities.highest
+        return self._view.sampler.priorities.max_priority
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting.
@@ -218,4 +218,4 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             if not (np.isfinite(array) & (array >= minimum)).all():
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
         super()._fill(counters, read_into, masses)
-        self._view.sampler.priorities.saw(float(seen[0]))
+        self._view.sampler.priorities.note_max_priority(float(seen[0]))

@@ -9,8 +9,8 @@ it is the same published one, the row is whole.
 See docs/design/shared-ring.md for the proof that this is enough.
 """
 
-from replay_tutorial.buffers.copying import copy_row
 from replay_tutorial.buffers.jit import Floats, Integers, Words, jitable, kernel
+from replay_tutorial.buffers.rows import copy_row
 from replay_tutorial.shared.atomics import (
     compare_and_swap,
     fence_acquire,

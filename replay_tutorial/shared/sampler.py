@@ -20,8 +20,14 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities, write_masses
-from replay_tutorial.buffers.proportional import checked_indexes, never_given_out
+from replay_tutorial.buffers.priorities import (
+    DONE,
+    NO_PRIORITY,
+    Formula,
+    Priorities,
+    check_update,
+    masses_of,
+)
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
     fence_acquire,
@@ -51,9 +57,6 @@ from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 
 # Where in `progress`: the index up to which slots were looked at, and how many are looked at again.
 TAKEN_IN, WAITING = 0, 1
-
-# What an update comes to.
-DONE, NEVER_GIVEN_OUT, OUT_OF_RANGE = 0, 1, 2
 
 
 class Claim:
@@ -171,8 +174,7 @@ def draw_rows(
     if arrays.sums[ROOT] == 0.0:
         failed[:] = np.arange(failed.shape[0])
         return failed.shape[0]
-    masses[:] = uniforms
-    slots = find_stratified(arrays.sums, masses)
+    slots, masses[:] = find_stratified(arrays.sums, uniforms)
     known, waiting, is_waiting, progress = arrays.known, arrays.waiting, arrays.is_waiting, arrays.progress
     for i in range(slots.shape[0]):
         indexes[i] = known[slots[i]]
@@ -199,24 +201,21 @@ def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, ind
 
 
 @kernel
-def update_rows(
-    plain: Plain, indexes: Integers, priorities: Floats, alpha: float, eps: float, limit: float
-) -> tuple[int, float]:
+def update_rows(plain: Plain, indexes: Integers, priorities: Floats, formula: Formula) -> tuple[int, float]:
     """Take in new rows, and give those that are still there new masses.
 
-    Returns what it comes to, and the maximum of the priorities given; if it is not DONE, no mass has changed.
+    Returns what `check_update` returns, and the largest of the priorities given; if not DONE, no mass has
+    changed.
     """
+    alpha, eps, priority_limit = formula
     arrays = SamplerArrays(*plain)
     take_in(arrays)
     known, sums, progress = arrays.known, arrays.sums, arrays.progress
     updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
-    for i in range(indexes.shape[0]):
-        if not 0 <= indexes[i] < progress[TAKEN_IN]:
-            return NEVER_GIVEN_OUT, 0.0
-        if not 0.0 <= priorities[i] <= limit:  # so written, NaN fails too
-            return OUT_OF_RANGE, 0.0
-    masses, slots = np.empty(indexes.shape[0]), np.empty(indexes.shape[0], np.int64)
-    write_masses(priorities, alpha, eps, masses)
+    status = check_update(indexes, priorities, progress[TAKEN_IN], priority_limit)
+    if status != DONE:
+        return status, NO_PRIORITY
+    masses, slots = masses_of(priorities, alpha, eps), np.empty(indexes.shape[0], np.int64)
     capacity, leaf = known.shape[0], int64(first_leaf(sums))
     count, max_priority = 0, NO_PRIORITY
     for i in range(indexes.shape[0]):
@@ -304,14 +303,12 @@ class PrioritizedSampler:
         """Give rows new priorities, see `MPPrioritizedReplayBuffer`; the caller holds the claim's lock."""
         if self._turn != self._claim.turn:
             self._prepare()
-        checked, own = checked_indexes(indexes), self.priorities
-        given = own.checked(priorities, len(checked))
-        outcome, max_priority = update_rows(self._plain, checked, given, own.alpha, own.eps, own.greatest)
-        if outcome == NEVER_GIVEN_OUT:
-            raise never_given_out(checked, int(self.arrays.progress[TAKEN_IN]))
-        if outcome == OUT_OF_RANGE:
-            raise own.refusal(given)
-        own.saw(max_priority)
+        checked, given = self.priorities.as_update(indexes, priorities)
+        status, max_priority = update_rows(self._plain, checked, given, self.priorities.formula)
+        if status != DONE:
+            next_index = int(self.arrays.progress[TAKEN_IN])
+            raise self.priorities.update_refusal(status, checked, given, next_index)
+        self.priorities.note_max_priority(max_priority)
 
     def take_out(self, indexes: Integers) -> None:
         """Never draw these rows again: they lack a frame. They stay known, and so are not taken in again."""
@@ -323,7 +320,7 @@ class PrioritizedSampler:
         """Forget every row; the caller holds the claim's lock."""
         self._ring.clear()
         self._prepare()
-        self.priorities.seen[0] = NO_PRIORITY
+        self.priorities.max_given[0] = NO_PRIORITY
         self.arrays.progress[TAKEN_IN] = self._ring.oldest_index  # not next_index: others go on adding
 
     def state(self, count: int) -> dict[str, Any]:
@@ -334,4 +331,4 @@ class PrioritizedSampler:
             updated = self._block["updated_indexes"][slots] == self._ring.indexes(slots) + 1
             return [np.where(updated, self._block["updated_masses"][slots], self._ring.masses[slots])]
 
-        return {"seen": [self.priorities.seen], "masses": masses}
+        return {"seen": [self.priorities.max_given], "masses": masses}

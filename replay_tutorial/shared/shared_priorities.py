@@ -5,7 +5,7 @@ Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.jit import Integers, kernel
 from replay_tutorial.buffers.priorities import Priorities
 from replay_tutorial.shared.atomics import fetch_max
 from replay_tutorial.shared.memory import SharedArrays, Specs
@@ -32,12 +32,13 @@ def raise_max(bits: Integers, value: int) -> None:
 class SharedPriorities(Priorities):
     """Priorities whose maximum is raised by many processes at once."""
 
-    def __init__(self, block: SharedArrays, masses: Floats) -> None:
+    def __init__(self, block: SharedArrays) -> None:
         """Look into a block with the arrays of `priority_specs`."""
-        super().__init__(masses, block["seen"], block.layout["alpha"], block.layout["eps"])
+        layout = block.layout
+        super().__init__(layout["size"], block["seen"], layout["alpha"], layout["eps"])
 
-    def saw(self, highest: float) -> None:
-        """Remember the maximum of the priorities that rows have been given."""
-        if highest > self.seen[0]:
-            positive = np.float64(highest + 0.0)  # not -0.0, whose bits are those of the least integer
-            raise_max(self.seen.view(np.int64), int(positive.view(np.int64)))
+    def note_max_priority(self, priority: float) -> None:
+        """Remember the largest of some priorities that rows have been given."""
+        if priority > self.max_given[0]:
+            positive = np.float64(priority + 0.0)  # not -0.0, whose bits are those of the smallest integer
+            raise_max(self.max_given.view(np.int64), int(positive.view(np.int64)))

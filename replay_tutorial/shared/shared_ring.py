@@ -19,7 +19,7 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import Floats, Integers, Words
-from replay_tutorial.buffers.ring import below
+from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.owners import Owners
 from replay_tutorial.shared.protocol import (
@@ -189,7 +189,7 @@ class SharedRing:
         """Draw slots whose newest rows have been reserved."""
         newest = self.next_index
         span = max(1, min(newest - self.oldest_index, self.capacity))
-        return (newest - 1 - below(span, count, rng)) % self.capacity
+        return (newest - 1 - random_below(span, count, rng)) % self.capacity
 
     def read(self, slots: Integers, copies: Words) -> Integers:
         """Copy whatever rows slots hold; return the positions, int64[m], of slots without a whole one."""

@@ -81,7 +81,7 @@ class View:
         self.scratches = ScratchStore(dtype)
         self.claim = Claim(self.ring.counters)
         if "alpha" in block.layout:
-            priorities = SharedPriorities(block, self.ring.masses)
+            priorities = SharedPriorities(block)
             self.sampler = PrioritizedSampler(self.ring, self.claim, priorities, block)
 
     def release(self) -> None:

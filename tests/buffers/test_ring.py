@@ -11,7 +11,7 @@ from oracles import CAPACITIES, PlainBuffer, assert_rows_among, assert_same_colu
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.bench.method.fresh import resident_memory
-from replay_tutorial.buffers.ring import below
+from replay_tutorial.buffers.rows import random_below
 
 ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (3, 4)},
@@ -230,4 +230,4 @@ class Greatest:
 
 @given(limit=st.integers(1, 2**50))
 def test_drawn_numbers_stay_below_the_limit(limit):
-    assert below(limit, 3, Greatest()).tolist() == [limit - 1] * 3
+    assert random_below(limit, 3, Greatest()).tolist() == [limit - 1] * 3

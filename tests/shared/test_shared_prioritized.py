@@ -18,8 +18,7 @@ from shared_rows import (
 )
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
-from replay_tutorial.buffers.proportional import weigh
-from replay_tutorial.buffers.sum_tree import ROOT
+from replay_tutorial.buffers.priorities import weights_of
 from replay_tutorial.shared.protocol import NEXT_INDEX, reserve, write_rows
 from replay_tutorial.shared.sampler import WAITING
 
@@ -155,9 +154,9 @@ def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there
 
 
 def test_no_weight_is_above_1_though_the_least_mass_rose_after_the_draw():
-    minima = np.full(ROOT + 1, 0.5)  # of the buffer, when the last of several draws is done
+    min_in_buffer = 0.5  # when the last of several draws is done
     masses = np.array([0.1, 0.5, 1.0])  # of the rows that were drawn
-    assert weigh(minima, masses, 1.0, True).tolist() == [1.0, 1.0, 0.5]
+    assert weights_of(masses, 1.0, min_in_buffer, True).tolist() == [1.0, 1.0, 0.5]
 
 
 def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):

@@ -23,9 +23,9 @@ from replay_tutorial.bench.method.report import spread_text
 from replay_tutorial.bench.method.timing import FloatArray, Spread, Work, measure
 from replay_tutorial.bench.one_process.buffers import CHUNK, LEARNER_BATCH
 from replay_tutorial.bench.peers.lineup import ALPHA, FIELDS, OURS, Ceiling, Library, random_rows
-from replay_tutorial.buffers.copying import take_rows
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.rows import take_rows
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
 
 PROGRAM = "python -m replay_tutorial bench ceiling"
@@ -117,7 +117,8 @@ def kernel_works(capacity: int, rng: np.random.Generator) -> dict[str, Work]:
     masses = itertools.cycle([random_masses(rng, LEARNER_BATCH) for _ in range(256)])
 
     def find() -> Integers:
-        return find_leaves(tree.sums, next(places) * tree.total)
+        slots, _ = find_leaves(tree.sums, next(places) * tree.total)
+        return slots
 
     def take(slots: Integers) -> Integers:
         take_rows(words, slots, np.empty((LEARNER_BATCH, words.shape[1]), np.uint64))

@@ -141,7 +141,7 @@ class SamplesPerInsert:
         if samples > self.error_buffer:
             raise ValueError(
                 f"{count} rows at once move the error by {samples}, more than error_buffer = "
-                f"{self.error_buffer}, so that both sides might wait forever. Take fewer at once, or a larger error_buffer."
+                f"{self.error_buffer}, so that both sides might wait forever: take fewer, or widen the band."
             )
 
 

@@ -205,8 +205,15 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         counters, arrays = super()._state()
         indexes = arrays.pop("indexes")
-        count = min(counters["next_index"], self._view.ring.capacity)
-        return counters, arrays | self._view.sampler.state(count) | {"indexes": indexes}
+        block, ring = self._block, self._view.ring
+        slots: Integers = np.arange(min(counters["next_index"], ring.capacity))
+
+        def masses() -> list[Floats]:
+            updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
+            return [np.where(updated, block["updated_masses"][slots], ring.masses[slots])]
+
+        # In this order: whatever changes before the indexes are written does not count.
+        return counters, arrays | {"seen": [block["seen"]], "masses": masses, "indexes": indexes}
 
     def _fill(
         self, counters: dict[str, Any], read_into: archive.ReadInto, masses: Floats | None = None

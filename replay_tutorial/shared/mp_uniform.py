@@ -88,7 +88,7 @@ class MPReplayBuffer(Handle):
         if Nstep is not None:
             raise ValueError(
                 f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes "
-                "add here. Do it in the actor: fold its steps with NStep, then add the rows, next_obs among them."
+                "add here. Do it in the actor: fold its steps with NStep, then add the rows, with next_obs."
             )
         if not 1.0 <= frames_per_transition < math.inf:
             raise ValueError(

@@ -17,13 +17,9 @@ BIRTH_SHIFT = 32
 
 
 def birth(process: int) -> int | None:
-    """Return when a process was born, in units of the system's own; None if it is not alive.
+    """Return when the process of a number was born, in units of the system's own; None if it is not alive.
 
-    Args:
-        process: Its number.
-
-    Returns:
-        A number that differs from that of any other process of the same number.
+    No other process of the same number has the same birth.
     """
     if sys.platform == "linux":
         return birth_on_linux(process)
@@ -70,22 +66,14 @@ def in_one_word(process: int, born: int) -> int:
 
 
 def is_alive(word: int) -> bool:
-    """Return whether the process that a word names is alive.
-
-    Args:
-        word: What `in_one_word` returned.
-    """
+    """Return whether the process that a word names is alive."""
     process = word % (1 << BIRTH_SHIFT)
     born = birth(process)
     return born is not None and in_one_word(process, born) == word
 
 
 def myself() -> int:
-    """Name this process by a word.
-
-    Raises:
-        RuntimeError: If the system does not tell when it was born.
-    """
+    """Name this process by a word."""
     return word_of(os.getpid())
 
 

@@ -12,15 +12,7 @@ from pathlib import Path
 
 
 def check_room(size: int, path: Path | None) -> None:
-    """Refuse a block that is larger than the free memory or disk.
-
-    Args:
-        size: Bytes.
-        path: The file it will be; None for memory.
-
-    Raises:
-        MemoryError: If it is too large; with the sizes and what to do.
-    """
+    """Refuse a block of `size` bytes that is larger than the free memory, or the free disk at the path."""
     room = free_memory() if path is None else shutil.disk_usage(path.parent).free
     if room is not None and size > room:
         where = "memory" if path is None else f"disk below {path.parent}"

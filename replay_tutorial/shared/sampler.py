@@ -20,21 +20,12 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
-from replay_tutorial.buffers.priorities import (
-    DONE,
-    NO_PRIORITY,
-    Formula,
-    Priorities,
-    check_update,
-    masses_of,
-)
+from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, Priorities, check_update, masses_of
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import (
     fence_acquire,
-    fence_release,
     fetch_add,
     load_acquire,
-    store_release,
 )
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
@@ -53,6 +44,7 @@ from replay_tutorial.shared.protocol import (
     reserve,
     swap,
 )
+from replay_tutorial.shared.shared_priorities import write_back
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 
 # Where in `progress`: the index up to which slots were looked at, and how many are looked at again.
@@ -75,11 +67,7 @@ class Claim:
         self._locks: dict[int, threading.Lock] = {}
 
     def lock(self) -> threading.Lock:
-        """Become the sampler, and return the lock between this process's threads.
-
-        Raises:
-            RuntimeError: If another living process is the sampler.
-        """
+        """Become the sampler, and return the lock between its threads; refuse if another living process is it."""
         process = os.getpid()
         if process != self._process or self._counters[TURN] != self.turn:
             self._take_turn(process)
@@ -192,20 +180,10 @@ def draw_rows(
 
 
 @kernel
-def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
-    """Leave a changed mass to the next sampler."""
-    store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
-    fence_release()
-    updated_masses[slot] = mass
-    store_release(updated_indexes, slot, index + 1)
-
-
-@kernel
 def update_rows(plain: Plain, indexes: Integers, priorities: Floats, formula: Formula) -> tuple[int, float]:
     """Take in new rows, and give those that are still there new masses.
 
-    Returns what `check_update` returns, and the largest of the priorities given; if not DONE, no mass has
-    changed.
+    Returns what `check_update` returns, and the largest of the priorities; if not DONE, no mass has changed.
     """
     alpha, eps, priority_limit = formula
     arrays = SamplerArrays(*plain)
@@ -235,9 +213,9 @@ class PrioritizedSampler:
     """Draws rows in proportion to their masses, and updates these.
 
     Attributes:
-        priorities: How priorities become masses, and their maximum so far; every process's.
-        arrays: What the kernels work on, and
-        tree: the masses of the rows that are known; both only if this process is the sampler.
+        priorities: How priorities become masses, and their maximum so far.
+        tree: The masses of the rows that are known; it and
+        arrays: what the kernels work on are there from the first call on.
     """
 
     def __init__(self, ring: SharedRing, claim: Claim, priorities: Priorities, block: SharedArrays) -> None:
@@ -271,7 +249,7 @@ class PrioritizedSampler:
         """Draw rows in proportion to their masses, stratified; the caller holds the claim's lock.
 
         Returns:
-            The rows, their indexes, int64[batch_size], and masses, float64[batch_size].
+            The rows, their indexes, int64[batch_size], and their masses, float64[batch_size].
 
         Raises:
             RuntimeError: If rows are replaced faster than they can be read.
@@ -322,13 +300,3 @@ class PrioritizedSampler:
         self._prepare()
         self.priorities.max_given[0] = NO_PRIORITY
         self.arrays.progress[TAKEN_IN] = self._ring.oldest_index  # not next_index: others go on adding
-
-    def state(self, count: int) -> dict[str, Any]:
-        """Return an archive's arrays for the first `count` slots, to be written after the rows."""
-
-        def masses() -> list[Floats]:
-            slots = np.arange(count)
-            updated = self._block["updated_indexes"][slots] == self._ring.indexes(slots) + 1
-            return [np.where(updated, self._block["updated_masses"][slots], self._ring.masses[slots])]
-
-        return {"seen": [self.priorities.max_given], "masses": masses}

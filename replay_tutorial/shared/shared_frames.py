@@ -27,16 +27,11 @@ from replay_tutorial.shared.snapshot import Snapshot
 DrawAgain = Callable[[Integers], Rows]
 
 
-def prefixes(layouts: Sequence[FrameLayout]) -> list[str]:
-    """Return what the names of each observation's arrays begin with."""
-    return [f"frames{i}/" for i in range(len(layouts))]
-
-
 def specs_of_frames(layouts: Sequence[FrameLayout], rows: int, frames_per_row: float) -> Specs:
     """Describe the shared arrays for the frames of a number of rows."""
     specs: Specs = {}
-    for prefix, layout in zip(prefixes(layouts), layouts, strict=True):
-        specs = {**specs, **frame_specs(prefix, layout, rows, frames_per_row)}
+    for i, layout in enumerate(layouts):
+        specs = {**specs, **frame_specs(f"frames{i}/", layout, rows, frames_per_row)}
     return specs
 
 
@@ -53,11 +48,7 @@ class SharedFrames:
     ) -> None:
         """Look into arrays that `specs_of_frames` described."""
         self.stored_fields = with_numbers(fields, layouts)
-        self.rings = [
-            FrameRing(arrays, prefix, layout, rows)
-            for prefix, layout in zip(prefixes(layouts), layouts, strict=True)
-        ]
-        self._prefixes = prefixes(layouts)
+        self.rings = [FrameRing(arrays, f"frames{i}/", layout, rows) for i, layout in enumerate(layouts)]
         self._fields = fields
         self._rows = rows
         self._ring_of = {name: frames for frames in self.rings for name in frames.layout.names}
@@ -73,12 +64,7 @@ class SharedFrames:
         return max(int(frames.ring.counters[NEXT_INDEX]) for frames in self.rings)
 
     def number(self, count: int, columns: Sequence[Any]) -> list[Any]:
-        """Write the frames of rows; return the rows' columns with indexes in the place of observations.
-
-        Args:
-            count: Number of rows.
-            columns: As `Fields.to_columns` returned them.
-        """
+        """Write the frames of `count` rows; return the columns with indexes in the place of observations."""
         skipped = max(0, count - self._rows)  # of more rows than there are slots the last ones are written
         numbered = dict(zip(self._fields.fields, columns, strict=True))
         observations: dict[str, Any] = {}
@@ -93,11 +79,7 @@ class SharedFrames:
         return list(numbered.values())
 
     def restore(self, rows: Rows, draw_again: DrawAgain) -> Batch:
-        """Put the observations in the place of their frames' indexes.
-
-        Args:
-            rows: Records with indexes, which may be overwritten.
-            draw_again: Returns other rows for those that lack a frame.
+        """Put observations in the place of frame indexes; `draw_again` replaces rows that lack a frame.
 
         Raises:
             RuntimeError: If none can be found that has all its frames.
@@ -110,7 +92,10 @@ class SharedFrames:
             if len(positions) == 0:
                 return self._to_batch(rows, copies)
             rows[positions] = draw_again(positions)
-        raise self.no_frames()
+        raise RuntimeError(
+            "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
+            "frames_per_transition counts on. Enlarge it; statistics() has frames_added and rows_added."
+        )
 
     def restore_those_there(self, rows: Rows) -> Batch:
         """Put observations in the place of their frames' indexes, and leave out rows that lack a frame."""
@@ -124,32 +109,20 @@ class SharedFrames:
         """Return the counters of each ring of frames, and all their arrays by name."""
         counters: list[dict[str, Any]] = []
         arrays: dict[str, Any] = {}
-        for prefix, frames in zip(self._prefixes, self.rings, strict=True):
+        for i, frames in enumerate(self.rings):
             counted, parts = snapshot.state_of(frames.ring)
             counters.append(counted)
-            arrays |= {f"{prefix}{name}": part for name, part in parts.items()}
+            arrays |= {f"frames{i}/{name}": part for name, part in parts.items()}
         return counters, arrays
 
     def read_snapshots(
         self, counters: Sequence[Mapping[str, Any]], read_into: ReadInto
     ) -> list[tuple[SharedRing, Snapshot]]:
-        """Read what an archive has of each ring of frames; changes nothing.
-
-        Raises:
-            ValueError: If the file is damaged.
-        """
-        rings = zip(self._prefixes, self.rings, counters, strict=True)
+        """Read what an archive has of each ring of frames; change nothing."""
         return [
-            (frames.ring, snapshot.read(frames.ring, counted, read_into, prefix))
-            for prefix, frames, counted in rings
+            (frames.ring, snapshot.read(frames.ring, counted, read_into, f"frames{i}/"))
+            for i, (frames, counted) in enumerate(zip(self.rings, counters, strict=True))
         ]
-
-    def no_frames(self) -> RuntimeError:
-        """Make the error that says that rows are there and their frames are not."""
-        return RuntimeError(
-            "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
-            "frames_per_transition counts on. Enlarge it; statistics() has frames_added and rows_added."
-        )
 
     def _empty_copies(self, count: int) -> dict[str, Words]:
         return {name: frames.empty_copies(count) for name, frames in self._ring_of.items()}

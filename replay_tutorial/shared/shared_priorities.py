@@ -5,9 +5,9 @@ Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Integers, kernel
+from replay_tutorial.buffers.jit import Floats, Integers, kernel
 from replay_tutorial.buffers.priorities import Priorities
-from replay_tutorial.shared.atomics import fetch_max
+from replay_tutorial.shared.atomics import fence_release, fetch_max, store_release
 from replay_tutorial.shared.memory import SharedArrays, Specs
 
 
@@ -27,6 +27,15 @@ def priority_specs(capacity: int) -> Specs:
 def raise_max(bits: Integers, value: int) -> None:
     """Raise a maximum, both floats from 0 on taken for integers, whose order is the same."""
     fetch_max(bits, 0, value)
+
+
+@kernel
+def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
+    """Leave a changed mass to the next sampler."""
+    store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
+    fence_release()
+    updated_masses[slot] = mass
+    store_release(updated_indexes, slot, index + 1)
 
 
 class SharedPriorities(Priorities):

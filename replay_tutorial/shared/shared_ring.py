@@ -127,21 +127,17 @@ class SharedRing:
 
     @property
     def stored(self) -> int:
-        """Number of rows published since the last `clear`, at most the capacity.
+        """Number of rows published since the last `clear`, at most the capacity, as counted by the writers.
 
-        As counted by the writers: killed ones may have left a few rows uncounted, or reserved a few for
-        nothing.
+        Killed ones may have left a few rows uncounted, or reserved a few for nothing.
         """
         published = int(self.counters[PUBLISHED] - self.counters[PUBLISHED_BEFORE_CLEAR])
         return max(0, min(published, self.capacity, self.next_index - self.oldest_index))
 
     def append(self, new_rows: Words, new_masses: Floats, turns: int = MAX_TURNS) -> int:
-        """Write rows; return the index of the first.
+        """Write at least one row, of more than `capacity` the last ones; return the index of the first.
 
-        Args:
-            new_rows: uint64[n, words], at least one row; of more than `capacity` the last ones are written.
-            new_masses: float64[n].
-            turns: How often a row may be offered a slot.
+        A row is offered a slot as often as `turns` says, and then dropped.
         """
         owner, count = self.owners.mine(), len(new_rows)
         first_index, i = append_rows(

@@ -50,7 +50,7 @@ def take_turns(words: Integers, process: int, turns: int) -> int:
 
 @kernel
 def send(words: Integers, rounds: int) -> None:
-    """Send numbers: a plain payload, then the flag that says that it is there. Waits until each is fetched."""
+    """Send numbers: a plain payload, then the flag that says so. Waits until each is fetched."""
     for number in range(1, rounds + 1):
         for word in range(8):
             words[PAYLOAD + word] = number

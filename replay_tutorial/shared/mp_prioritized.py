@@ -206,7 +206,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         counters, arrays = super()._state()
         indexes = arrays.pop("indexes")
         block, ring = self._block, self._view.ring
-        slots: Integers = np.arange(min(counters["next_index"], ring.capacity))
+        count: int = min(counters["next_index"], ring.capacity)
+        slots = np.arange(count)
 
         def masses() -> list[Floats]:
             updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1

@@ -55,7 +55,7 @@ class Claim:
     """Being the sampler: one process at a time, and in it one handle and one thread.
 
     Attributes:
-        turn: Counts the claims; another one since means that another handle may have updated masses.
+        turn: Counts the claims: after another one, another handle may have updated masses.
     """
 
     def __init__(self, counters: Integers) -> None:
@@ -67,7 +67,7 @@ class Claim:
         self._locks: dict[int, threading.Lock] = {}
 
     def lock(self) -> threading.Lock:
-        """Become the sampler, and return the lock between its threads; refuse if another living process is it."""
+        """Become the sampler, and return the lock between its threads; refuse while another process is it."""
         process = os.getpid()
         if process != self._process or self._counters[TURN] != self.turn:
             self._take_turn(process)

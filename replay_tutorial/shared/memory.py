@@ -1,9 +1,8 @@
 """Shared memory: one set of arrays that several processes see.
 
 The arrays lie in one block that begins with a text: which arrays there are, and what their owner says of
-them. By default the block has no name in any file system (`room` tells where it lies instead), so nothing is
-left behind, however the processes end, and nobody has to clean up. With a path it is a file on disk, which
-outlives them all.
+them. By default the block has no name in any file system, so nothing is left behind, however the processes
+end, and nobody has to clean up. With a path it is a file on disk, which outlives them all.
 
 A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver),
 or, if it is not related, by its address. Pages are handed out when they are first written.

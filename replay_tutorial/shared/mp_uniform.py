@@ -1,8 +1,7 @@
 """The uniform replay buffer that several processes share: any number of writers, one sampler.
 
 The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`shared_ring`), which
-needs no lock: nobody waits for anybody, and a process that is killed costs at most the rows that it was
-adding.
+needs no lock: nobody waits, and a process that is killed costs at most the rows that it was adding.
 
 Left out: what belongs to one stream of steps: n-step windows. They are the actor's: see `NStep`.
 """
@@ -43,7 +42,7 @@ class MPReplayBuffer(Handle):
         ((32, 4), 10)
     """
 
-    # What the description of a prioritized buffer has more.
+    # alpha and eps, which the description of a prioritized buffer has beside the rest.
     _exponents: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
@@ -121,8 +120,7 @@ class MPReplayBuffer(Handle):
         view = self._view
         if view.frames is not None:
             columns = view.frames.number(count, columns)
-        scratch = view.scratches.take(count)
-        scratch.fill(columns, masses)
+        scratch = view.scratches.take(count, columns, masses)
         index = view.ring.append(scratch.words, scratch.masses)
         view.scratches.give_back(scratch)
         self._episode_len += count

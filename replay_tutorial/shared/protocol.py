@@ -155,25 +155,6 @@ def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies
 
 
 @kernel
-def read_rows(
-    stamps: Integers,
-    rows: Words,
-    slots: Integers,
-    indexes: Integers,
-    oldest_index: int,
-    copies: Words,
-    failed: Integers,
-) -> int:
-    """Copy the rows of indexes; return how many are gone, and list their positions in `failed`."""
-    failures = 0
-    for i in range(slots.shape[0]):
-        if read_row(stamps, rows, slots[i], oldest_index, copies, i) != indexes[i]:
-            failed[failures] = i
-            failures += 1
-    return failures
-
-
-@kernel
 def read_slots(
     stamps: Integers, rows: Words, slots: Integers, oldest_index: int, copies: Words, failed: Integers
 ) -> int:

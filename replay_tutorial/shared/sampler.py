@@ -40,7 +40,7 @@ from replay_tutorial.shared.protocol import (
     TURN,
     index_of,
     is_held,
-    read_rows,
+    read_row,
     reserve,
     swap,
 )
@@ -163,17 +163,19 @@ def draw_rows(
         failed[:] = np.arange(failed.shape[0])
         return failed.shape[0]
     slots, masses[:] = find_stratified(arrays.sums, uniforms)
-    known, waiting, is_waiting, progress = arrays.known, arrays.waiting, arrays.is_waiting, arrays.progress
+    stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
+    waiting, is_waiting = arrays.waiting, arrays.is_waiting
+    oldest_index, failures = load_acquire(arrays.counters, CLEARED), 0
     for i in range(slots.shape[0]):
-        indexes[i] = known[slots[i]]
-    oldest_index = load_acquire(arrays.counters, CLEARED)
-    failures = read_rows(arrays.stamps, arrays.rows, slots, indexes, oldest_index, copies, failed)
-    for i in range(failures):
-        slot = slots[failed[i]]
-        if not is_waiting[slot]:
-            is_waiting[slot] = True
-            waiting[progress[WAITING]] = slot
-            progress[WAITING] += 1
+        slot = slots[i]
+        indexes[i] = known[slot]
+        if read_row(stamps, rows, slot, oldest_index, copies, i) != indexes[i]:
+            failed[failures] = i
+            failures += 1
+            if not is_waiting[slot]:
+                is_waiting[slot] = True
+                waiting[progress[WAITING]] = slot
+                progress[WAITING] += 1
     fetch_add(arrays.counters, SAMPLED, slots.shape[0] - failures)
     fetch_add(arrays.counters, REJECTED, failures)
     return failures

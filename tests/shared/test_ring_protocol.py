@@ -43,7 +43,6 @@ from replay_tutorial.shared.protocol import (
     owner_of,
     published,
     read_row,
-    read_rows,
     read_slots,
     without_owner,
     write_rows,
@@ -222,21 +221,15 @@ def test_what_may_be_read_is_read(stamp, oldest_index):
     slot, copies, failed = np.zeros(1, np.int64), np.zeros((1, 2), np.uint64), np.empty(1, np.int64)
     failures = read_slots(arrays["stamps"], arrays["rows"], slot, oldest_index, copies, failed)
     assert (failures, copies.tolist()) == ((0, [[7, 7]]) if good else (1, [[0, 0]]))
-    for wanted in (INDEX, INDEX - CAPACITY):
-        failures = read_rows(
-            arrays["stamps"], arrays["rows"], slot, np.array([wanted]), oldest_index, copies, failed
-        )
-        assert failures == (0 if good and wanted == index else 1)
+    found = read_row(arrays["stamps"], arrays["rows"], 0, oldest_index, copies, 0)
+    assert found == (index if good else NO_INDEX)
 
 
 def test_every_failure_is_listed():
     arrays, _ = ring_arrays(held(2, OTHER))
-    slots, wanted = np.array([0, 1, 0, 1, 0]), np.full(5, INDEX - 1)
+    slots = np.array([0, 1, 0, 1, 0])
     copies, failed = np.zeros((5, 2), np.uint64), np.empty(5, np.int64)
     assert read_slots(arrays["stamps"], arrays["rows"], slots, 0, copies, failed) == 3
-    assert failed[:3].tolist() == [0, 2, 4]
-    failed[:] = 0
-    assert read_rows(arrays["stamps"], arrays["rows"], slots, wanted, 0, copies, failed) == 3
     assert failed[:3].tolist() == [0, 2, 4]
 
 

@@ -19,8 +19,8 @@ from shared_rows import (
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from replay_tutorial.buffers.priorities import weights_of
-from replay_tutorial.shared.protocol import NEXT_INDEX, reserve, write_rows
-from replay_tutorial.shared.sampler import WAITING
+from replay_tutorial.shared.protocol import NEXT_INDEX, held, published, reserve, write_rows
+from replay_tutorial.shared.sampler import WAITING, draw_rows
 
 impatience = shared_rows.impatience
 
@@ -218,3 +218,19 @@ def test_bad_priorities_on_add_are_refused_before_anything_changes(priorities):
 def test_alpha_and_eps_out_of_range_are_refused(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         MPPrioritizedReplayBuffer(8, row_fields(), **option)
+
+
+def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_looked_at_again():
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), seed=0)
+    buffer.add(**rows_of(1, 0, 8))
+    buffer.sample(8)
+    ring, sampler = buffer._view.ring, buffer._view.sampler
+    ring.stamps[[2, 5]] = held(10, 1), published(13)  # the tree knows nothing of it: no index was reserved
+    indexes, masses, failed = np.empty(16, np.int64), np.empty(16), np.empty(16, np.int64)
+    copies, rejected = ring.empty_words(16), buffer.statistics().rows_rejected
+    failures = draw_rows(tuple(sampler.arrays), np.full(16, 0.5), indexes, masses, copies, failed)
+    assert indexes.tolist() == np.repeat(np.arange(8), 2).tolist()
+    assert failed[:failures].tolist() == [4, 5, 10, 11]
+    assert buffer.statistics().rows_rejected == rejected + 4
+    assert sampler.arrays.waiting[: sampler.arrays.progress[WAITING]].tolist() == [2, 5]
+    assert set(buffer.sample(64)["indexes"]) == {0, 1, 3, 4, 6, 7, 13}

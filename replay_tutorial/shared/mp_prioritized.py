@@ -119,8 +119,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
         """
-        count, columns = self._view.fields.to_columns(fields)
-        return self._append(count, columns, self._view.sampler.priorities.masses_of_new(priorities, count))
+        view = self._view
+        count, columns = view.fields.to_columns(fields)
+        return self._append(count, columns, view.sampler.priorities.masses_of_new(priorities, count))
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Draw transitions in proportion to their masses, stratified, with replacement.

@@ -2,8 +2,7 @@
 
 Its sum tree holds the masses of the rows that it knows. Before it draws, it looks at the slots reserved since
 the last time, and again at those that were not published then. A row that is drawn, but has been replaced
-meanwhile, is drawn again. Each call is one kernel from end to end: with batches of 64 rows, every step back
-into Python would cost as much as the work itself.
+meanwhile, is drawn again. Each call is one kernel: every step back into Python would cost as much as its work.
 
 What the sampler learns later about a row, it writes into arrays of its own, with the row's index, and never
 over the writer's mass: that might already be the next row's. So another sampler can build the same tree.
@@ -212,12 +211,12 @@ def update_rows(plain: Plain, indexes: Integers, priorities: Floats, formula: Fo
 
 
 class PrioritizedSampler:
-    """Draws rows in proportion to their masses, and updates these.
+    """Draws rows in proportion to their masses, and updates these; the caller holds the claim's lock.
 
     Attributes:
         priorities: How priorities become masses, and their maximum so far.
-        tree: The masses of the rows that are known; it and
-        arrays: what the kernels work on are there from the first call on.
+        tree: The masses of the rows that are known; made by the first call of a turn.
+        arrays: What the kernels work on; likewise.
     """
 
     def __init__(self, ring: SharedRing, claim: Claim, priorities: Priorities, block: SharedArrays) -> None:
@@ -248,10 +247,7 @@ class PrioritizedSampler:
         self._turn = self._claim.turn
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
-        """Draw rows in proportion to their masses, stratified; the caller holds the claim's lock.
-
-        Returns:
-            The rows, their indexes, int64[batch_size], and their masses, float64[batch_size].
+        """Draw rows, stratified; return them, their indexes, int64[n], and their masses, float64[n].
 
         Raises:
             RuntimeError: If rows are replaced faster than they can be read.
@@ -280,7 +276,7 @@ class PrioritizedSampler:
         return words, indexes, masses, failed[:failures]
 
     def update(self, indexes: Any, priorities: Any) -> None:
-        """Give rows new priorities, see `MPPrioritizedReplayBuffer`; the caller holds the claim's lock."""
+        """Give rows new priorities, see `MPPrioritizedReplayBuffer`."""
         if self._turn != self._claim.turn:
             self._prepare()
         checked, given = self.priorities.as_update(indexes, priorities)
@@ -297,7 +293,7 @@ class PrioritizedSampler:
         self.tree.set(slots, np.zeros(len(slots)))
 
     def clear(self) -> None:
-        """Forget every row; the caller holds the claim's lock."""
+        """Forget every row."""
         self._ring.clear()
         self._prepare()
         self.priorities.max_given[0] = NO_PRIORITY

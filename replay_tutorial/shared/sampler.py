@@ -2,7 +2,7 @@
 
 Its sum tree holds the masses of the rows that it knows. Before it draws, it looks at the slots reserved since
 the last time, and again at those that were not published then. A row that is drawn, but has been replaced
-meanwhile, is drawn again. Each call is one kernel: every step back into Python would cost as much as its work.
+meanwhile, is drawn again. Each call is one kernel: a step back into Python would cost as much as its work.
 
 What the sampler learns later about a row, it writes into arrays of its own, with the row's index, and never
 over the writer's mass: that might already be the next row's. So another sampler can build the same tree.

@@ -35,7 +35,7 @@ class ScratchStore:
         self._unused: list[Scratch] = []
 
     def take(self, count: int, columns: Sequence[Any], masses: Any) -> Scratch:
-        """Take out a scratch that holds rows, given by columns, and masses: one each, one for all, or None."""
+        """Take out a scratch that holds rows, given by columns, and masses: one per row, for all, or None."""
         try:
             scratch = self._unused.pop()
         except IndexError:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import shared_rows
 from scipy import stats
-from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer
+from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer, in_child
 
 from replay_tutorial.bench.many_processes import storm
 from replay_tutorial.bench.many_processes.checked_rows import CheckedRows, Faults
@@ -124,6 +124,28 @@ def test_next_sampler_has_the_tree_of_the_one_that_was_killed(capacity):
     assert rows.check(buffer.sample(16)) == Faults(0, 0)
     assert set(told) == set(range(3, capacity + 3))
     assert masses_by_index(buffer) == told
+
+
+def leave_a_child_while_sampling(buffer, answers):
+    buffer.sample(4)
+    sampler, lock = os.getpid(), buffer._view.claim.lock()
+    lock.acquire()  # as a thread does that draws while another one forks
+    if os.fork() == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(POLL_SECONDS)  # nobody else ends an orphan that hangs
+        while os.getppid() == sampler:
+            time.sleep(0.001)
+        answers.put(len(buffer.sample(4)["indexes"]))
+        answers.close()
+        answers.join_thread()
+        os._exit(0)
+
+
+def test_forked_child_of_a_dead_sampler_does_not_wait_for_its_lock():
+    rows = CheckedRows(row_bytes=40)
+    buffer = WatchedBuffer(8, rows.env_dict)
+    buffer.add(**rows.make(1, 0, 8), priorities=np.ones(8))
+    assert in_child(multiprocessing.get_context("fork"), leave_a_child_while_sampling, buffer) == 4
 
 
 def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():

@@ -87,15 +87,20 @@ def weights_of(masses: Floats, beta: float, min_in_buffer: float, by_buffer: boo
 
 
 @kernel
-def checked_masses(priorities: Floats, formula: Formula) -> tuple[int, Floats, float]:
-    """Return DONE or BAD_PRIORITY, the masses, and the largest of the priorities, NO_PRIORITY if there are none."""
+def write_masses(priorities: Floats, formula: Formula, masses: Floats) -> tuple[int, float]:
+    """Write the masses of rows, unless a priority is bad.
+
+    Returns:
+        DONE or BAD_PRIORITY, and the largest of the priorities, NO_PRIORITY if there are none.
+    """
     alpha, eps, priority_limit = formula
     max_priority = NO_PRIORITY
     for i in range(priorities.shape[0]):
         if not 0.0 <= priorities[i] <= priority_limit:  # so written, NaN fails too
-            return BAD_PRIORITY, priorities, NO_PRIORITY
+            return BAD_PRIORITY, NO_PRIORITY
         max_priority = max(max_priority, priorities[i])
-    return DONE, masses_of(priorities, alpha, eps), max_priority
+    masses[:] = masses_of(priorities, alpha, eps)
+    return DONE, max_priority
 
 
 @kernel
@@ -174,7 +179,8 @@ class Priorities:
         """
         if priorities is not None:
             given = self.as_floats(priorities, count)
-            status, masses, max_priority = checked_masses(given, self.formula)
+            masses = np.empty(count)
+            status, max_priority = write_masses(given, self.formula, masses)
             if status == BAD_PRIORITY:
                 raise self.refusal(given)
             self.note_max_priority(max_priority)

@@ -281,13 +281,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def _put_masses(self, first_index: int, masses: Floats | float) -> None:
         """Lay masses in the leaves of the rows from `first_index` on; those of a window come first in, first out."""
-        ring = self._ring
-        count = ring.next_index - first_index
+        count = self._ring.next_index - first_index
         if self._window is not None:
             masses, self._waiting_masses = self._waiting_masses[:count], self._waiting_masses[count:]
-        if isinstance(masses, np.ndarray):
-            masses = masses[0] if count == 1 else masses[-ring.capacity :]
-        self._tree.leaves[ring.slots_of(first_index, count)] = masses
+        if count == 1:
+            mass = masses[0] if isinstance(masses, np.ndarray) else masses
+            self._tree.leaves[first_index % self._ring.capacity] = mass
+        else:
+            self._tree.leaves[self._ring.slots_of(first_index, count)] = masses
 
     def _update_tree(self) -> None:
         """Bring the tree up to date with the leaves that `add` wrote; O(new rows · log capacity)."""

@@ -75,8 +75,6 @@ class Ring:
         if count == 1:
             self._rows[first_index % self.capacity] = tuple(columns)
         else:
-            if count > self.capacity:
-                columns = [values[-self.capacity :] for values in columns]
             slots = self.slots_of(first_index, count)
             for column, values in zip(self._columns, columns, strict=True):
                 column[slots] = values
@@ -85,18 +83,15 @@ class Ring:
             self.stored = min(self.stored + count, self.capacity)
         return first_index
 
-    def slots_of(self, first_index: int, count: int) -> int | slice | Integers:
-        """Find the slots of `count` consecutive rows; of more than `capacity` those of the last ones.
+    def slots_of(self, first_index: int, count: int) -> slice | Integers:
+        """Find the slots of `count` consecutive rows: a slice, or int64[count] across the wrap-around.
 
-        One is a number, and many are a slice, or else, across the wrap-around, int64[min(count, capacity)].
+        Of more rows than there are slots the last ones stay: of a repeated slot NumPy keeps the last value.
         """
         slot = first_index % self.capacity
-        if count == 1:
-            return slot
         if slot + count <= self.capacity:
             return slice(slot, slot + count)
-        last_index = first_index + count
-        return np.arange(max(first_index, last_index - self.capacity), last_index) % self.capacity
+        return np.arange(first_index, first_index + count) % self.capacity
 
     def take(self, slots: Integers) -> Rows:
         """Copy the rows in `slots`, int64[n], each of which must hold one.

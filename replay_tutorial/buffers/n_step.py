@@ -1,4 +1,4 @@
-"""N-step transitions: fold the rewards of n steps into one row.
+"""N-step transitions: sum the rewards of n steps into one row.
 
 A row (s_t, a_t, r_t, s_t+1) becomes (s_t, a_t, R, s_t+k), with the return of the k steps that follow
 
@@ -30,31 +30,31 @@ ENDS = ("terminated", "truncated", "done")  # a step with any of these true is t
 
 
 @kernel
-def fold(
-    rewards: FloatRows,
-    ends: Flags,
-    terminates: Flags,
-    n: int,
-    gamma: float,
-    flush: bool,
-    returns: FloatRows,
-    discounts: Floats,
-    last_steps: Integers,
-) -> int:
-    """Fold steps from each first step on; give the number of rows that are whole."""
+def sum_rewards(
+    rewards: FloatRows, ends: Flags, terminates: Flags, n: int, gamma: float, flush: bool
+) -> tuple[FloatRows, Floats, Integers]:
+    """Sum the rewards of n steps, or fewer at an episode's end, from each step on that can be a whole row.
+
+    Returns:
+        Of each whole row its return, its discount, and its last step.
+    """
+    returns, discounts = np.zeros(rewards.shape), np.zeros(len(rewards))
+    last_steps = np.zeros(len(rewards), np.int64)
+    whole = 0
     for first in range(len(rewards)):
         discount = 1.0
         step = first
         for step in range(first, min(first + n, len(rewards))):
             returns[first] += discount * rewards[step]
-            discount *= gamma  # once a reward: γ^k for the k rewards that were really there
+            discount *= gamma  # once per reward: γ^k for the k rewards that were really there
             if ends[step]:
                 break
         if not (step - first + 1 == n or ends[step] or flush):
-            return first  # it waits for more steps, and so do all after it
+            break  # it waits for more steps, and so do all after it
         discounts[first] = 0.0 if terminates[step] else discount
         last_steps[first] = step
-    return len(rewards)
+        whole += 1
+    return returns[:whole], discounts[:whole], last_steps[:whole]
 
 
 class NStepSettings(NamedTuple):
@@ -105,7 +105,7 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
     for name in ENDS:
         if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
             raise ValueError(
-                f"Nstep needs one {name!r} a transition, not the shape {fields.fields[name].shape}."
+                f"Nstep needs one {name!r} per transition, not the shape {fields.fields[name].shape}."
             )
     if "discount" in fields.fields:
         raise ValueError("Nstep makes the field 'discount' itself; leave it out of env_dict.")
@@ -132,6 +132,7 @@ class Window:
         self._rows_in = fields
         self._ends = [name for name in ENDS if name in fields.fields]
         self._terminates = next((name for name in ("terminated", "done") if name in fields.fields), None)
+        self._sizes = {name: math.prod(fields.fields[name].shape) for name in self.settings.rewards}
         reward = fields.fields[self.settings.rewards[0]] if self.settings.rewards else None
         shape = (1,) if reward is None or reward.shape else ()
         discount = {"shape": shape, "dtype": reward.dtype if reward else np.float32}
@@ -143,20 +144,20 @@ class Window:
         self.waiting: Rows = np.zeros(0, self._rows_in.dtype)
 
     def push(self, rows: Rows) -> Rows:
-        """Take in consecutive steps; give the rows that became whole, oldest first, perhaps none."""
+        """Take in consecutive steps; return the rows that became whole, oldest first, perhaps none."""
+        # not np.concatenate: it would lay the fields out anew
         steps = np.zeros(len(self.waiting) + len(rows), self._rows_in.dtype)
         steps[: len(self.waiting)] = self.waiting
         steps[len(self.waiting) :] = rows
-        return self._fold(steps, flush=False)
+        return self._whole_rows(steps, flush=False)
 
     def flush(self) -> Rows:
-        """End the episode: give every step that waits, with the rewards that were there."""
-        return self._fold(self.waiting, flush=True)
+        """End the episode: return every step that waits, with the rewards that were there."""
+        return self._whole_rows(self.waiting, flush=True)
 
-    def _fold(self, steps: Rows, flush: bool) -> Rows:
-        count = len(steps)
-        sizes = {name: math.prod(self._rows_in.fields[name].shape) for name in self.settings.rewards}
-        columns = [steps[name].reshape(count, size) for name, size in sizes.items()]
+    def _whole_rows(self, steps: Rows, flush: bool) -> Rows:
+        count, n, gamma = len(steps), self.settings.size, self.settings.gamma
+        columns = [steps[name].reshape(count, size) for name, size in self._sizes.items()]
         rewards = np.concatenate([np.zeros((count, 0)), *columns], axis=1, dtype=np.float64)
         ends = np.zeros(count, np.bool_)
         for name in self._ends:
@@ -164,26 +165,17 @@ class Window:
         terminates = np.zeros(count, np.bool_)
         if self._terminates is not None:
             terminates = steps[self._terminates].reshape(count) != 0
-        returns, discounts, last_steps = np.zeros_like(rewards), np.zeros(count), np.zeros(count, np.int64)
-        n, gamma = self.settings.size, self.settings.gamma
-        whole = fold(rewards, ends, terminates, n, gamma, flush, returns, discounts, last_steps)
-        self.waiting = steps[whole:].copy()
-        return self._rows_out(steps, returns[:whole], discounts[:whole], last_steps[:whole])
+        returns, discounts, last_steps = sum_rewards(rewards, ends, terminates, n, gamma, flush)
+        self.waiting = steps[len(returns) :].copy()
+        return self._rows_out(steps, returns, discounts, last_steps)
 
-    def _rows_out(
-        self,
-        steps: Rows,
-        returns: Floats,
-        discounts: Floats,
-        last_steps: Integers,
-    ) -> Rows:
+    def _rows_out(self, steps: Rows, returns: Floats, discounts: Floats, last_steps: Integers) -> Rows:
         rows = np.zeros(len(returns), self.fields.dtype)
         moved = {*self.settings.nexts, *self._ends}
         for name in self._rows_in.fields:
             rows[name] = steps[name][last_steps] if name in moved else steps[name][: len(rows)]
         first = 0
-        for name in self.settings.rewards:
-            size = math.prod(self._rows_in.fields[name].shape)
+        for name, size in self._sizes.items():
             with np.errstate(over="ignore"):  # a return beyond the dtype is stored as infinite
                 rows[name] = returns[:, first : first + size].reshape(rows[name].shape)
             first += size

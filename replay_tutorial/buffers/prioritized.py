@@ -54,7 +54,7 @@ def draw(
     beta: float,
     by_buffer: bool,
 ) -> tuple[Integers, Integers, Weights]:
-    """Find slots for numbers in [0, 1), and the indexes and weights of their rows: one kernel, to be called once."""
+    """Return n slots for n numbers in [0, 1), and the indexes and weights of their rows."""
     slots, masses = find_stratified(sums, uniforms)
     weights = weights_of(masses, beta, minima[ROOT], by_buffer)
     return slots, newest_indexes(slots, next_index, capacity), weights
@@ -165,11 +165,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.
 
-        O(batch); the sum tree takes the new masses in at the next `sample`.
+        O(batch); `sample` brings the sum tree up to date.
 
         Args:
             priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
-                highest priority that any row has been given, so that each is soon drawn. An n-step row keeps the
+                largest priority that any row has been given, so that each is soon drawn. An n-step row keeps the
                 priority given with its first step.
             **fields: A value for each field.
 
@@ -206,8 +206,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             batch_size: Number of transitions.
-            beta: How much of the bias is made good by the weights, in [0, 1].
-            normalize: Weights are divided by the greatest weight of the "buffer", or of the "batch".
+            beta: How much of the bias the weights correct, in [0, 1].
+            normalize: Weights are divided by the largest weight of the "buffer", or of the "batch".
 
         Returns:
             As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], to give to `update_priorities`, and
@@ -219,24 +219,19 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         self._check_sample(batch_size)
         check_weighing(beta, normalize)
-        tree, ring = self._tree, self._ring
         self._update_tree()
+        tree, ring = self._tree, self._ring
         tree.check_total()
+        uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
         slots, indexes, weights = draw(
-            tree.sums,
-            tree.minima,
-            self._rng.random(batch_size),
-            ring.next_index,
-            ring.capacity,
-            beta,
-            normalize == "buffer",
+            tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity, beta, by_buffer
         )
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Give rows new priorities.
+        """Set the priorities of rows.
 
         Of a repeated index the last priority stays. A row that has been replaced since it was drawn keeps its
         successor's priority: the update is dropped and counted in `stale_updates`. O(n log capacity).
@@ -250,21 +245,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             TypeError: If indexes are not integers or priorities not real numbers.
             ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
         """
-        checked, given = self._priorities.as_update(indexes, priorities)
+        own, ring, tree = self._priorities, self._ring, self._tree
+        rows, given = own.as_update(indexes, priorities)
+        oldest_index, next_index = ring.oldest_index, ring.next_index
         status, count, max_priority = update_leaves(
-            checked,
-            given,
-            self._ring.oldest_index,
-            self._ring.next_index,
-            self._ring.capacity,
-            self._priorities.formula,
-            self._tree.sums,
-            self._tree.minima,
+            rows, given, oldest_index, next_index, ring.capacity, own.formula, tree.sums, tree.minima
         )
         if status != DONE:
-            raise self._priorities.update_refusal(status, checked, given, self._ring.next_index)
-        self.stale_updates += len(checked) - count
-        self._priorities.note_max_priority(max_priority)
+            raise own.update_refusal(status, rows, given, next_index)
+        self.stale_updates += len(rows) - count
+        own.note_max_priority(max_priority)
 
     def get_max_priority(self) -> float:
         """Return the largest priority that any row has been given; 1.0 before the first."""
@@ -295,17 +285,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         ring = self._ring
         first_index = max(self._tree_index, ring.oldest_index)
         if first_index < ring.next_index:
-            slots: Integers = np.arange(first_index, ring.next_index) % ring.capacity
-            self._tree.recompute(slots)
+            self._tree.recompute(ring.slot_numbers(first_index, ring.next_index))
             self._tree_index = ring.next_index
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()
-        masses = self._tree.leaves[self._ring.slots_in_order()]
-        mine = {"masses": masses, "seen": self._priorities.max_given, "waiting_masses": self._waiting_masses}
-        return counters | {"stale_updates": self.stale_updates}, arrays | {
-            name: [array] for name, array in mine.items()
-        }
+        counters["stale_updates"] = self.stale_updates
+        arrays["masses"] = [self._tree.leaves[self._ring.slots_in_order()]]
+        arrays["seen"] = [self._priorities.max_given]
+        arrays["waiting_masses"] = [self._waiting_masses]
+        return counters, arrays
 
     def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
         loaded = super()._from_state(counters, read_into)
@@ -315,9 +304,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             read_into(name, [array])
             if not (np.isfinite(array).all() and (array >= (NO_PRIORITY if name == "seen" else 0.0)).all()):
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        loaded._priorities = Priorities(
-            self._ring.capacity, seen, self._priorities.alpha, self._priorities.eps
-        )
+        own = self._priorities
+        loaded._priorities = Priorities(self._ring.capacity, seen, own.alpha, own.eps)
         loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
         loaded._tree.leaves[loaded._ring.slots_in_order()] = masses
         loaded.stale_updates = archive.checked_count(counters, "stale_updates")

@@ -96,7 +96,11 @@ class Ring:
         slot = first_index % self.capacity
         if slot + count <= self.capacity:
             return slice(slot, slot + count)
-        return np.arange(first_index, first_index + count) % self.capacity
+        return self.slot_numbers(first_index, first_index + count)
+
+    def slot_numbers(self, first_index: int, end_index: int) -> Integers:
+        """List the slots of the rows from `first_index` on, up to but not including `end_index`."""
+        return np.arange(first_index, end_index) % self.capacity
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Integers:
         """Draw slots that hold rows, uniformly, with replacement: int64[batch_size]."""
@@ -121,7 +125,7 @@ class Ring:
 
     def slots_in_order(self) -> Integers:
         """List the slots that hold rows, the oldest first."""
-        return np.arange(self.oldest_index, self.next_index) % self.capacity
+        return self.slot_numbers(self.oldest_index, self.next_index)
 
     def segments(self) -> list[npt.NDArray[np.uint8]]:
         """Return views of the rows' bytes, oldest first, uint8[n, itemsize]: up to the wrap-around, and after it."""

@@ -217,17 +217,20 @@ class Fields:
         if len(values) != len(self.fields):
             values = self._flattened(values)
         columns: list[Any] = []
+        length = None
         for name, dtype, shape, _, _, _ in self._in_order:
             value = values[name]
             fits = type(value) is ndarray and value.dtype is dtype and value.shape[1:] == shape and value.ndim
-            columns.append(value if fits else self.fields[name].to_array(value))
-            if len(columns[-1]) != len(columns[0]):
+            column = value if fits else self.fields[name].to_array(value)
+            columns.append(column)
+            if length is None:
+                length = len(column)
+            elif len(column) != length:
                 raise ValueError(
-                    f"All fields must hold equally many transitions; {name!r} holds {len(columns[-1])}, "
-                    f"those before it {len(columns[0])}."
+                    f"All fields must hold equally many transitions; {name!r} holds {len(column)}, "
+                    f"those before it {length}."
                 )
-        length = len(columns[0])
-        if length == 0:
+        if not length:
             raise ValueError("There is no transition to add: the batch is empty.")
         self._last_batch = [(f.name, f.dtype, (length, *f.shape)) for f in self.fields.values()]
         return (length, columns) if length > 1 else (1, [column[0] for column in columns])
@@ -246,12 +249,13 @@ class Fields:
             raise KeyError(
                 f"a field is given twice, nested and by its name: {sorted(name for name, _ in pairs)}"
             )
-        missing, unknown = sorted(self.fields.keys() - flat.keys()), sorted(flat.keys() - self.fields.keys())
-        if missing or unknown:
-            faults = [f"missing {missing}"] * bool(missing) + [f"unknown {unknown}"] * bool(unknown)
-            raise KeyError(
-                f"{' and '.join(faults)}; a transition has the fields {list(self.fields)}"
-            ) from None
+        if flat.keys() != self.fields.keys():
+            missing, unknown = self.fields.keys() - flat.keys(), flat.keys() - self.fields.keys()
+            faults = [f"missing {sorted(missing)}"] * bool(missing) + [f"unknown {sorted(unknown)}"] * bool(
+                unknown
+            )
+            known = f"a transition has the fields {list(self.fields)}"
+            raise KeyError(f"{' and '.join(faults)}; {known}") from None
         return flat
 
     def to_batch(self, rows: Rows) -> Batch:

@@ -197,10 +197,9 @@ class ReplayBuffer(BaseBuffer):
         self._append(rows if self._window is None else self._window.push(rows))
 
     def _append(self, rows: Rows) -> None:
-        if len(rows) == 1:
-            self._ring.append(1, rows[0])
-        elif len(rows) > 1:
-            self._ring.append(len(rows), [rows[name] for name in self._stored_fields.fields])
+        if len(rows) > 0:
+            columns = [rows[name] if len(rows) > 1 else rows[name][0] for name in self._stored_fields.fields]
+            self._ring.append(len(rows), columns)
 
     def _oldest_row(self) -> Rows:
         """Copy the oldest row that is kept, in the ring or else in the window: one record, or none."""

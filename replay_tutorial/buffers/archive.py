@@ -1,8 +1,8 @@
 """Archives: a buffer's whole state in one file, without pickle.
 
-The file is a zip of `.npy` arrays and one JSON text, so `numpy.load` opens it and loading it runs no code of a
-stranger. It is written beside its place and moved there when it is complete: a crash leaves the old file whole.
-Every member carries a checksum, and the text says which buffer wrote it.
+The file is a zip of `.npy` arrays and one JSON text, so `numpy.load` opens it and loading it runs no code of
+a stranger. It is written beside its place and moved there when it is complete: a crash leaves the old file
+whole. Every member carries a checksum, and the text says which buffer wrote it.
 
 Left out: compression. Observations that compress well are better kept small in memory too (`frames`).
 """
@@ -127,7 +127,7 @@ def reading(
 
 
 def as_bytes(rows: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
-    """Show records as bytes: a view, uint8[n, itemsize]."""
+    """Return records as bytes: a view, uint8[n, itemsize]."""
     return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
 
 

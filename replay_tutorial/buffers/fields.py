@@ -1,8 +1,8 @@
 """Fields: what one transition consists of, and the one place where its values are checked.
 
-A transition becomes one record of a NumPy structured array, all fields side by side, because then a random row costs one
-visit to memory instead of one per field. Values are converted here, once, and refused here, before
-anything else has changed.
+A transition becomes one record of a NumPy structured array, all fields side by side, because then a random
+row costs one visit to memory instead of one per field. Values are converted here, once, and refused here,
+before anything else has changed.
 
 Left out: variable shapes, strings and Python objects.
 """
@@ -35,7 +35,7 @@ class Field(NamedTuple):
         name: The keyword of `add` and the key of a sample.
         dtype: What an element is stored as.
         shape: The shape in one transition; `(1,)` samples as `(batch, 1)`, `()` as `(batch,)`.
-        scalars: The types of one number that are only checked against `low` and `high`; none unless the size is 1.
+        scalars: The types that are only checked against `low` and `high`; none unless the size is 1.
         low: The smallest value that the dtype holds.
         high: The largest.
     """
@@ -168,17 +168,18 @@ class Fields:
     def to_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
         """Check the arguments of `add`.
 
-        There are three ways, the quickest first: one transition that can be stored as it is (here); a batch of the
-        same length as the last one (`_batch_to_columns`); whatever must be converted (`_any_to_columns`). What does
-        not fit goes on to the next way. Nested values are made flat, and begin again.
+        There are three ways, the fastest first; what does not fit goes on to the next one:
+        1. one transition, and nothing to convert: here;
+        2. a batch as long as the last one, and nothing to convert: `_batch_to_columns`;
+        3. anything else: `_any_to_columns`. Nested values are made flat, and begin again.
 
         Args:
             values: For each field one transition's value or a batch along axis 0; nested dicts and tuples are
                 joined by "/".
 
         Returns:
-            The number n of transitions, and for each field what can be assigned to n rows of its column: shape
-            (n, *shape), or one transition's value if n is 1. They may be the caller's own arrays: copy them.
+            The number n of transitions, and for each field what can be assigned to n rows of its column:
+            shape (n, *shape), or one value if n is 1. They may be the caller's own arrays: copy them.
 
         Raises:
             KeyError: If a field is missing or unknown.

@@ -1,12 +1,13 @@
 """Frames: store an observation once, although several rows show it.
 
-The next observation of one row is the observation of the row after it, and a stack of four Atari frames shares
-three of them with the stack after it. So frames go into a log, each once, numbered from 0, and a row keeps the
-numbers. Whether a frame is already there is decided by comparing its bytes, not by trusting the caller: at the
-end of an episode, at the wrap-around of the ring, or with transitions in no order at all, the log only grows faster.
+The next observation of one row is the observation of the row after it, and a stack of four Atari frames
+shares three of them with the stack after it. So frames go into a log, each once, numbered from 0, and a row
+keeps the numbers. Whether a frame is already there is decided by comparing its bytes, not by trusting the
+caller: at the end of an episode, at the wrap-around of the ring, or with transitions in no order at all, the
+log only grows faster.
 
-Left out: a search through the whole log. A frame is looked for where the preceding row says it should be, and at
-the log's end (where it stands if the picture has not moved).
+Left out: a search through the whole log. A frame is looked for where the preceding row says it should be, and
+at the log's end (where it stands if the picture has not moved).
 
 1,000,000 transitions of 4 x 84 x 84 uint8 with their next observations: 7.3 GB instead of 56.5 GB.
 """
@@ -136,13 +137,13 @@ class FrameLog:
         return min(int(oldest[name].min()) for name in self.layout.names)
 
     def segments(self, oldest_frame: int) -> list[Bytes]:
-        """Return views of the frames, oldest first, uint8[n, frame_bytes]: up to the wrap-around, and after it."""
+        """Return the frames, oldest first, in two views, uint8[n, frame_bytes]: a log wraps around."""
         first = oldest_frame % len(self._log)
         count = min(self.next_frame - oldest_frame, len(self._log) - first)
         return [self._log[first : first + count], self._log[: self.next_frame - oldest_frame - count]]
 
     def restored(self, next_frame: int, count: int) -> "FrameLog":
-        """Make a log alike with memory of its own, and room for `count` frames that are to be read into `segments`."""
+        """Make a log alike with its own memory, for `count` frames that are to be read into `segments`."""
         log = copy.copy(self)
         log.forget_previous()
         log.next_frame = next_frame
@@ -213,7 +214,7 @@ class FrameStore:
 
     @property
     def layout(self) -> list[list[Any]]:
-        """Return for each log its fields' names and the axis of its stacks, as JSON: what a file must agree with."""
+        """Each log's field names and the axis of its stacks, as JSON: what a file must agree with."""
         return [[*log.layout.names, log.layout.axis] for log in self.logs]
 
     @property
@@ -222,7 +223,7 @@ class FrameStore:
         return sum(log.nbytes for log in self.logs)
 
     def state(self, oldest: Rows) -> tuple[list[dict[str, int]], Arrays]:
-        """Return counters, as JSON, and arrays, for `from_state`, given the oldest row kept (one record, or none)."""
+        """Return counters, as JSON, and arrays, given the oldest row kept (one record, or none)."""
         counters: list[dict[str, int]] = []
         arrays: Arrays = {}
         for i, log in enumerate(self.logs):

@@ -64,7 +64,8 @@ class NStepSettings(NamedTuple):
         size: n, the number of rewards in a return.
         gamma: The discount of one step, in [0, 1].
         rewards: The fields that are summed.
-        nexts: The fields that move to the end of the window; `terminated`, `truncated` and `done` do so by themselves.
+        nexts: The fields that move to the end of the window; `terminated`, `truncated` and `done` do so by
+            themselves.
     """
 
     size: int
@@ -187,12 +188,13 @@ class NStep:
     """N-step windows for an actor that has no buffer: one for each of its environments.
 
     Example:
-        >>> env_dict = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "terminated": {"shape": (), "dtype": bool}}
+        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+        >>> env_dict = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
         >>> n_step = NStep(env_dict, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
         >>> n_step.add(obs=0, rew=1, next_obs=1, terminated=False) is None
         True
-        >>> rows = n_step.add(obs=1, rew=1, next_obs=2, terminated=True)  # the episode ends: both rows are whole
-        >>> rows["rew"].tolist(), rows["next_obs"][:, 0].tolist(), rows["discount"].tolist()
+        >>> rows = n_step.add(obs=1, rew=1, next_obs=2, terminated=True)  # it ends: both rows are whole
+        >>> rows["rew"].tolist(), rows["next_obs"].tolist(), rows["discount"].tolist()
         ([1.5, 1.0], [2.0, 2.0], [0.0, 0.0])
     """
 
@@ -208,8 +210,9 @@ class NStep:
 
         Args:
             env_dict: The fields of one step, as for `ReplayBuffer`.
-            Nstep: `size`, the number n of rewards in a return; `gamma`, the discount of one step (0.99 if left
-                out); `rew`, the field or fields summed; `next`, the field or fields that move to the window's end.
+            Nstep: `size`, the number n of rewards in a return; `gamma`, the discount of one step (0.99 if
+                left out); `rew`, the field or fields summed; `next`, the field or fields that move to the
+                window's end.
             environments: How many environments step side by side.
             default_dtype: The dtype of fields that name none.
 
@@ -263,7 +266,7 @@ class NStep:
         return self._batch(self._window(environment).flush())
 
     def state(self) -> list[Rows]:
-        """Copy the steps that wait, for `restore`: of each environment at most n - 1 records, oldest first."""
+        """Copy the steps that wait, for `restore`: per environment at most n - 1 records, oldest first."""
         return [window.waiting.copy() for window in self._windows]
 
     def restore(self, state: Sequence[Rows]) -> None:

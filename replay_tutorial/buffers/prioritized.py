@@ -1,10 +1,13 @@
 """The prioritized replay buffer: what surprised the agent most is drawn most.
 
-A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier it was to be
-drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for all rows. `add` writes a
-row's mass into its leaf of the sum tree, and no node above: `sample` brings those up to date for all new rows at once.
+    add:                row in the ring, priority ──▶ mass in its leaf
+    sample:             leaves drawn by mass ──▶ slots, their rows, indexes and weights
+    update_priorities:  index ──▶ slot ──▶ the same leaf, unless the row has been replaced
 
-The equations are in `priorities`, the tree in `sum_tree`, and what happens to rows in `uniform`.
+A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier
+it was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for
+all rows. The equations are in `priorities`, the tree in `sum_tree`. `add` writes no node above its leaf:
+`sample` does, for all new rows at once.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
@@ -34,17 +37,6 @@ from replay_tutorial.buffers.uniform import ReplayBuffer
 
 
 @kernel
-def newest_indexes(slots: Integers, next_index: int, capacity: int) -> Integers:
-    """Find the newest index that belongs to each slot."""
-    next_slot = next_index % capacity
-    indexes = np.empty(slots.shape[0], np.int64)
-    for i in range(slots.shape[0]):
-        laps_ago = 0 if slots[i] < next_slot else 1
-        indexes[i] = next_index - next_slot + slots[i] - laps_ago * capacity
-    return indexes
-
-
-@kernel
 def draw(
     sums: Floats,
     minima: Floats,
@@ -56,8 +48,10 @@ def draw(
 ) -> tuple[Integers, Integers, Weights]:
     """Return n slots for n numbers in [0, 1), and the indexes and weights of their rows."""
     slots, masses = find_stratified(sums, uniforms)
-    weights = weights_of(masses, beta, minima[ROOT], by_buffer)
-    return slots, newest_indexes(slots, next_index, capacity), weights
+    next_slot = next_index % capacity
+    # the slots from next_slot on are still of the lap before
+    indexes = slots + (next_index - next_slot) - capacity * (slots >= next_slot)
+    return slots, indexes, weights_of(masses, beta, minima[ROOT], by_buffer)
 
 
 @kernel
@@ -74,7 +68,7 @@ def update_leaves(
     """Give rows that are still there new masses; if anything is wrong, nothing has changed.
 
     Returns:
-        What `check_update` returns, the number of rows that are still there, and the largest of their priorities.
+        What `check_update` returns, the number of rows still there, and the largest of their priorities.
     """
     alpha, eps, priority_limit = formula
     status = check_update(indexes, priorities, next_index, priority_limit)
@@ -151,13 +145,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             Nstep=Nstep,
             seed=seed,
         )
-        if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
+        if own := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
             raise ValueError(
-                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
+                f"{sorted(own)} can't be fields of a prioritized buffer: it uses the names itself."
             )
         self._priorities = Priorities(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
-        self._tree_index = 0  # the tree's inner nodes know the masses of the rows up to this index
+        self._tree_index = 0  # above the leaves, the tree knows the rows before this index
         self._waiting_masses = np.zeros(0)  # float64[n], of the steps in the n-step window
         self.stale_updates = 0
         self._layout |= {"alpha": self._priorities.alpha, "eps": self._priorities.eps}
@@ -169,8 +163,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
-                largest priority that any row has been given, so that each is soon drawn. An n-step row keeps the
-                priority given with its first step.
+                largest priority that any row has been given, so that each is soon drawn. An n-step row keeps
+                the priority given with its first step.
             **fields: A value for each field.
 
         Returns:
@@ -210,8 +204,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             normalize: Weights are divided by the largest weight of the "buffer", or of the "batch".
 
         Returns:
-            As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], to give to `update_priorities`, and
-            `weights`, float32[batch_size] in (0, 1], to multiply the losses by. Rows come in the order of slots.
+            As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], for `update_priorities`,
+            and `weights`, float32[batch_size] in (0, 1], to multiply losses by. Rows come by slot.
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -219,8 +213,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         self._check_sample(batch_size)
         check_weighing(beta, normalize)
-        self._update_tree()
         tree, ring = self._tree, self._ring
+        first_new = max(self._tree_index, ring.oldest_index)
+        if first_new < ring.next_index:  # `add` has written leaves, and nothing above them
+            tree.recompute(ring.slot_numbers(first_new, ring.next_index))
+            self._tree_index = ring.next_index
         tree.check_total()
         uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
         slots, indexes, weights = draw(
@@ -243,7 +240,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Raises:
             IndexError: If an index was never given out.
             TypeError: If indexes are not integers or priorities not real numbers.
-            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
+            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed.
         """
         own, ring, tree = self._priorities, self._ring, self._tree
         rows, given = own.as_update(indexes, priorities)
@@ -270,7 +267,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         super().clear()
 
     def _put_masses(self, first_index: int, masses: Floats | float) -> None:
-        """Lay masses in the leaves of the rows from `first_index` on; those of a window come first in, first out."""
+        """Write the masses of the rows from `first_index` on; those of a window come first in, first out."""
         count = self._ring.next_index - first_index
         if self._window is not None:
             masses, self._waiting_masses = self._waiting_masses[:count], self._waiting_masses[count:]
@@ -279,14 +276,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._tree.leaves[first_index % self._ring.capacity] = mass
         else:
             self._tree.leaves[self._ring.slots_of(first_index, count)] = masses
-
-    def _update_tree(self) -> None:
-        """Bring the tree up to date with the leaves that `add` wrote; O(new rows · log capacity)."""
-        ring = self._ring
-        first_index = max(self._tree_index, ring.oldest_index)
-        if first_index < ring.next_index:
-            self._tree.recompute(ring.slot_numbers(first_index, ring.next_index))
-            self._tree_index = ring.next_index
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()

@@ -1,11 +1,11 @@
 """A ring of rows: the newest `capacity` transitions, each under an index that is never used again.
 
 The index counts transitions from 0; row `index` lies in slot `index % capacity`, where it replaces the row
-`index - capacity`. Because an index names one transition forever, whoever still holds it after the row has been
-replaced can be told so.
+`index - capacity`. Because an index names one transition forever, whoever still holds it after the row has
+been replaced can be told so.
 
-    index   8  9  10  3  4  5  6  7        capacity 8, next_index 11: the oldest row is 3, and the next goes to slot 3
-    slot    0  1   2  3  4  5  6  7
+    slot    0  1   2  3  4  5  6  7        capacity 8, next_index 11: the oldest row is 3,
+    index   8  9  10  3  4  5  6  7        and row 11 will replace it in slot 3
 
 Left out: what a row means (`fields`).
 """
@@ -71,7 +71,7 @@ class Ring:
 
         Args:
             count: How many, at least one.
-            columns: For each field what is assigned to it: shape (count, …), or one row's value if count is 1.
+            columns: For each field what is assigned to it: shape (count, …), or one value if count is 1.
 
         Returns:
             The index of the first of them.
@@ -113,7 +113,7 @@ class Ring:
     def take(self, slots: Integers) -> Rows:
         """Copy the rows in `slots`, int64[n], each of which must hold one.
 
-        A whole record at a time: one visit to memory per row, where taking field by field would cost one per field.
+        A whole record at a time: one visit to memory per row, where field by field it would be one per field.
         """
         copies = np.empty((len(slots), self._words.shape[1]), np.uint64)
         take_rows(self._words, slots, copies)
@@ -128,7 +128,7 @@ class Ring:
         return self.slot_numbers(self.oldest_index, self.next_index)
 
     def segments(self) -> list[npt.NDArray[np.uint8]]:
-        """Return views of the rows' bytes, oldest first, uint8[n, itemsize]: up to the wrap-around, and after it."""
+        """Return the rows, oldest first, in two views, uint8[n, itemsize]: a ring wraps around."""
         first = self.oldest_index % self.capacity
         count = min(self.stored, self.capacity - first)
         raw = self._rows.view(np.uint8).reshape(self.capacity, -1)

@@ -3,8 +3,8 @@
     add:     fields ──▶ (frames) ──▶ (n-step window) ──▶ ring
     sample:  ring ──▶ (frames) ──▶ batch
 
-`fields` checks the values; observations may be replaced by the numbers of their frames (`frames`), and steps be summed
-to n-step rows (`n_step`); the `ring` keeps the rows. A sample draws slots, and takes the way back.
+`fields` checks the values; observations may be replaced by the numbers of their frames (`frames`), and steps
+be summed to n-step rows (`n_step`); the `ring` keeps the rows. A sample draws slots, and takes the way back.
 
 Left out: priorities (`prioritized`), and other processes (`shared`).
 
@@ -30,7 +30,7 @@ from replay_tutorial.buffers.rows import check_batch_size, checked_size
 
 
 class ReplayBuffer(BaseBuffer):
-    """The newest transitions of one process, drawn uniformly; several of its threads need a lock around the calls.
+    """The newest transitions of one process, drawn uniformly; its threads need a lock around the calls.
 
     Example:
         >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "act": {"dtype": np.int64}, "rew": {}}, seed=0)
@@ -62,13 +62,13 @@ class ReplayBuffer(BaseBuffer):
                 `(batch, 1)`; `()` samples as `(batch,)`) and `dtype`. It is not changed.
             next_of: The observation, or several, whose next one is to be stored only once; `add` and `sample`
                 then have a field `next_…` for each.
-            stack_compress: The observation, or several, whose stacked frames are to be stored only once. The stack
-                lies along the shorter of the first and the last axis; a dict `{"obs": 0}` says so itself.
+            stack_compress: The observation, or several, whose stacked frames are to be stored only once. The
+                stack lies along the shorter of the first and the last axis; `{"obs": 0}` names another.
             default_dtype: The dtype of fields that name none.
-            Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions, each
-                with a field `discount`, so that the target is `rew + discount * Q(next_obs)`. What is named by
-                "next" is that of the last step, and so are `terminated`, `truncated` and `done`. There is one window,
-                for one environment; an actor with several has an `NStep` instead.
+            Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions,
+                each with a field `discount`, so that the target is `rew + discount * Q(next_obs)`. What is
+                named by "next" is that of the last step, and so are `terminated`, `truncated` and `done`.
+                There is one window, for one environment; an actor with several has an `NStep` instead.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
 
         Raises:
@@ -137,9 +137,9 @@ class ReplayBuffer(BaseBuffer):
 
         Returns:
             For each field an array of shape (batch_size, *shape). The batch belongs to the caller: it may be
-            written to, no later call changes it, and `torch.from_numpy` takes it without a copy. The fields of a
-            row lie side by side in memory, so the arrays are strided; copy one with `np.ascontiguousarray` to
-            keep it when the rest may go.
+            written to, no later call changes it, and `torch.from_numpy` takes it without a copy. The fields
+            of a row lie side by side in memory, so the arrays are strided; copy one with
+            `np.ascontiguousarray` to keep it when the rest may go.
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -215,7 +215,8 @@ class ReplayBuffer(BaseBuffer):
         check_batch_size(batch_size)
         if self._ring.stored == 0:
             raise ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Add some first."
+                f"sample({batch_size}) needs at least 1 stored transition; "
+                "the buffer is empty. Add some first."
             )
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:

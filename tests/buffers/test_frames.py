@@ -54,7 +54,7 @@ def test_long_histories_equal_a_plain_list_too(modes, n):
 @repeatable(20)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(40, 120), disobedience=st.sampled_from([0.3, 1.0]))
 def test_frames_memory_grows_without_losing_a_frame(modes, n, seed, size, disobedience):
-    """So many frames that are met only once, in a buffer so large, that the room for one a row is not enough."""
+    """Many frames that are met only once, in a large buffer: the room for one per row is not enough."""
     history = History(seed, modes, n, size=size, disobedience=disobedience)
     for _ in range(8):
         for _ in range(3):

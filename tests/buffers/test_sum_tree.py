@@ -29,7 +29,7 @@ def draw(tree: SumTree, batch_size: int, rng: np.random.Generator) -> tuple[np.n
 
 
 def assert_parents_are_their_childrens(tree: SumTree) -> None:
-    """A sum is that of its eight children, halved three times, bit for bit; a minimum the least of theirs above 0."""
+    """A sum is its eight children's, halved three times, bit for bit; a minimum the least above 0."""
     parents = np.arange(7, len(tree.minima))
     children = 8 * (parents - 6)[:, np.newaxis] + np.arange(8)
     sums = [total_by_halves(masses) for masses in tree.sums[children].tolist()]

@@ -265,8 +265,7 @@ def test_20_highest_priority_is_kept_in_full_and_the_last_of_many_leaves_is_reac
     buffer.update_priorities([0], [buffer.get_max_priority()])
     assert weights(buffer) == {0: 1.0, 1: 1.0}
     tree = SumTree(1 << 16)
-    tree.set(
-        np.arange(1 << 16), np.concatenate([[1e9], np.ones((1 << 16) - 1)])
-    )  # in float32, 1e9 + 1 is 1e9
+    masses = np.concatenate([[1e9], np.ones((1 << 16) - 1)])  # in float32, 1e9 + 1 is 1e9
+    tree.set(np.arange(1 << 16), masses)
     assert find(tree, 1e9 + np.arange(5.0)).tolist() == [1, 2, 3, 4, 5]
     assert find(tree, np.array([np.nextafter(tree.total, 0)])).tolist() == [(1 << 16) - 1]

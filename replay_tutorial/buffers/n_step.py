@@ -30,31 +30,33 @@ ENDS = ("terminated", "truncated", "done")  # a step with any of these true is t
 
 
 @kernel
-def sum_rewards(
-    rewards: FloatRows, ends: Flags, terminates: Flags, n: int, gamma: float, flush: bool
-) -> tuple[FloatRows, Floats, Integers]:
-    """Sum the rewards of n steps, or fewer at an episode's end, from each step on that can be a whole row.
-
-    Returns:
-        Of each whole row its return, its discount, and its last step.
-    """
-    returns, discounts = np.zeros(rewards.shape), np.zeros(len(rewards))
-    last_steps = np.zeros(len(rewards), np.int64)
-    whole = 0
-    for first in range(len(rewards)):
-        discount = 1.0
-        step = first
-        for step in range(first, min(first + n, len(rewards))):
-            returns[first] += discount * rewards[step]
-            discount *= gamma  # once per reward: γ^k for the k rewards that were really there
-            if ends[step]:
-                break
+def find_windows(
+    ends: Flags, terminates: Flags, n: int, gamma: float, flush: bool
+) -> tuple[Integers, Floats]:
+    """Find the last step and the discount of each whole row; row i begins at step i."""
+    last_steps, discounts = np.zeros(len(ends), np.int64), np.zeros(len(ends))
+    for first in range(len(ends)):
+        step, discount = first, gamma
+        while step + 1 < min(first + n, len(ends)) and not ends[step]:
+            step += 1
+            discount *= gamma  # once per reward: γ^k for the k rewards that are really there
         if not (step - first + 1 == n or ends[step] or flush):
-            break  # it waits for more steps, and so do all after it
-        discounts[first] = 0.0 if terminates[step] else discount
+            return last_steps[:first], discounts[:first]  # it waits for more steps, and so do all after it
         last_steps[first] = step
-        whole += 1
-    return returns[:whole], discounts[:whole], last_steps[:whole]
+        discounts[first] = 0.0 if terminates[step] else discount
+    return last_steps, discounts
+
+
+@kernel
+def sum_rewards(rewards: FloatRows, last_steps: Integers, gamma: float) -> FloatRows:
+    """Sum the discounted rewards of each row's steps."""
+    returns = np.zeros((len(last_steps), rewards.shape[1]))
+    for first in range(len(last_steps)):
+        discount = 1.0
+        for step in range(first, last_steps[first] + 1):
+            returns[first] += discount * rewards[step]
+            discount *= gamma
+    return returns
 
 
 class NStepSettings(NamedTuple):
@@ -132,8 +134,7 @@ class Window:
         self.settings = read_settings(settings, fields)
         self._rows_in = fields
         self._ends = [name for name in ENDS if name in fields.fields]
-        self._terminates = next((name for name in ("terminated", "done") if name in fields.fields), None)
-        self._sizes = {name: math.prod(fields.fields[name].shape) for name in self.settings.rewards}
+        self._terminates = [name for name in ("terminated", "done") if name in fields.fields][:1]
         reward = fields.fields[self.settings.rewards[0]] if self.settings.rewards else None
         shape = (1,) if reward is None or reward.shape else ()
         discount = {"shape": shape, "dtype": reward.dtype if reward else np.float32}
@@ -157,31 +158,30 @@ class Window:
         return self._whole_rows(self.waiting, flush=True)
 
     def _whole_rows(self, steps: Rows, flush: bool) -> Rows:
-        count, n, gamma = len(steps), self.settings.size, self.settings.gamma
-        columns = [steps[name].reshape(count, size) for name, size in self._sizes.items()]
-        rewards = np.concatenate([np.zeros((count, 0)), *columns], axis=1, dtype=np.float64)
-        ends = np.zeros(count, np.bool_)
-        for name in self._ends:
-            ends |= steps[name].reshape(count) != 0
-        terminates = np.zeros(count, np.bool_)
-        if self._terminates is not None:
-            terminates = steps[self._terminates].reshape(count) != 0
-        returns, discounts, last_steps = sum_rewards(rewards, ends, terminates, n, gamma, flush)
-        self.waiting = steps[len(returns) :].copy()
-        return self._rows_out(steps, returns, discounts, last_steps)
-
-    def _rows_out(self, steps: Rows, returns: Floats, discounts: Floats, last_steps: Integers) -> Rows:
-        rows = np.zeros(len(returns), self.fields.dtype)
-        moved = {*self.settings.nexts, *self._ends}
-        for name in self._rows_in.fields:
-            rows[name] = steps[name][last_steps] if name in moved else steps[name][: len(rows)]
-        first = 0
-        for name, size in self._sizes.items():
-            with np.errstate(over="ignore"):  # a return beyond the dtype is stored as infinite
-                rows[name] = returns[:, first : first + size].reshape(rows[name].shape)
-            first += size
+        size, gamma, rewards, nexts = self.settings
+        ends, terminates = any_true(steps, self._ends), any_true(steps, self._terminates)
+        last_steps, discounts = find_windows(ends, terminates, size, gamma, flush)
+        rows = np.zeros(len(last_steps), self.fields.dtype)
+        for name, field in self._rows_in.fields.items():
+            if name in rewards:
+                values = steps[name].reshape(len(steps), math.prod(field.shape)).astype(np.float64)
+                with np.errstate(over="ignore"):  # a return beyond the dtype is stored as infinite
+                    rows[name] = sum_rewards(values, last_steps, gamma).reshape(rows[name].shape)
+            elif name in nexts or name in self._ends:
+                rows[name] = steps[name][last_steps]
+            else:
+                rows[name] = steps[name][: len(rows)]
         rows["discount"] = discounts.reshape(rows["discount"].shape)
+        self.waiting = steps[len(rows) :].copy()
         return rows
+
+
+def any_true(steps: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return for each step whether any of its fields `names` is true: bool[n]."""
+    flags = np.zeros(len(steps), np.bool_)
+    for name in names:
+        flags |= steps[name].reshape(len(steps)) != 0
+    return flags
 
 
 class NStep:

@@ -251,12 +251,9 @@ class Fields:
                 f"a field is given twice, nested and by its name: {sorted(name for name, _ in pairs)}"
             )
         if flat.keys() != self.fields.keys():
-            missing, unknown = self.fields.keys() - flat.keys(), flat.keys() - self.fields.keys()
-            faults = [f"missing {sorted(missing)}"] * bool(missing) + [f"unknown {sorted(unknown)}"] * bool(
-                unknown
-            )
-            known = f"a transition has the fields {list(self.fields)}"
-            raise KeyError(f"{' and '.join(faults)}; {known}") from None
+            names = {"missing": self.fields.keys() - flat.keys(), "unknown": flat.keys() - self.fields.keys()}
+            faults = " and ".join(f"{word} {sorted(wrong)}" for word, wrong in names.items() if wrong)
+            raise KeyError(f"{faults}; a transition has the fields {list(self.fields)}") from None
         return flat
 
     def to_batch(self, rows: Rows) -> Batch:

@@ -185,7 +185,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return index
 
     def on_episode_end(self) -> None:
-        """End the episode, as in `ReplayBuffer`: n-step rows that still wait are stored with their priorities."""
+        """End the episode: n-step rows that still wait are stored, with their priorities."""
         first_index = self._ring.next_index
         super().on_episode_end()
         self._put_masses(first_index, self._waiting_masses)

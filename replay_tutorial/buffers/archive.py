@@ -31,7 +31,7 @@ Segments = Sequence[npt.NDArray[Any]]
 Arrays = dict[str, Segments | Callable[[], Segments]]
 ReadInto = Callable[[str, Segments], None]
 
-# what reading a zip with flipped bits may raise
+# What reading a zip with flipped bits may raise.
 DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -170,9 +170,9 @@ def read_npy(member: IO[bytes], name: str, segments: Segments) -> None:
         raise zipfile.BadZipFile(f"{name} is too long")
 
 
-def checked_count(counters: Mapping[str, Any], name: str, least: float = 0, most: float = math.inf) -> int:
+def checked_count(counters: Mapping[str, Any], name: str, most: float = math.inf) -> int:
     """Read a counter, and refuse one that no buffer can have."""
     count = counters[name]
-    if type(count) is not int or not least <= count <= most:
-        raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between {least} and {most}")
+    if type(count) is not int or not 0 <= count <= most:
+        raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between 0 and {most}")
     return count

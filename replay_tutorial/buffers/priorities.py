@@ -148,7 +148,7 @@ class Priorities:
         self.eps = float(eps)
         self.formula: Formula = (self.alpha, self.eps, self.priority_limit)
         self.max_given = max_given
-        # For what max_given, and the mass that a new row gets then.
+        # The max_given that the mass of a new row was computed for, and that mass.
         self._mass_of_max = (NO_PRIORITY, self._mass(FIRST_PRIORITY))
 
     @property

@@ -240,14 +240,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed.
         """
         own, ring, tree = self._priorities, self._ring, self._tree
-        rows, given = own.as_update(indexes, priorities)
+        checked, given = own.as_update(indexes, priorities)
         oldest_index, next_index = ring.oldest_index, ring.next_index
         status, count, max_priority = update_leaves(
-            rows, given, oldest_index, next_index, ring.capacity, own.formula, tree.sums, tree.minima
+            checked, given, oldest_index, next_index, ring.capacity, own.formula, tree.sums, tree.minima
         )
         if status != DONE:
-            raise own.update_refusal(status, rows, given, next_index)
-        self.stale_updates += len(rows) - count
+            raise own.update_refusal(status, checked, given, next_index)
+        self.stale_updates += len(checked) - count
         own.note_max_priority(max_priority)
 
     def get_max_priority(self) -> float:

@@ -1,8 +1,8 @@
 """Archives: a buffer's whole state in one file, without pickle.
 
-The file is a zip of `.npy` arrays and one JSON text, so `numpy.load` opens it and loading it runs no code of a
-stranger. It is written beside its place and moved there when it is complete: a crash leaves the old file whole.
-Every member carries a checksum, and the text says which buffer wrote it.
+The file is a zip of `.npy` arrays and one JSON text, so `numpy.load` opens it and loading it runs no code of
+a stranger. It is written beside its place and moved there when it is complete: a crash leaves the old file
+whole. Every member carries a checksum, and the text says which buffer wrote it.
 
 Left out: compression. Observations that compress well are better kept small in memory too (`frames`).
 """
@@ -31,7 +31,7 @@ Segments = Sequence[npt.NDArray[Any]]
 Arrays = dict[str, Segments | Callable[[], Segments]]
 ReadInto = Callable[[str, Segments], None]
 
-# what reading a zip with flipped bits may raise
+# What reading a zip with flipped bits may raise.
 DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -127,7 +127,7 @@ def reading(
 
 
 def as_bytes(rows: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
-    """Show records as bytes: a view, uint8[n, itemsize]."""
+    """Return records as bytes: a view, uint8[n, itemsize]."""
     return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
 
 
@@ -170,9 +170,9 @@ def read_npy(member: IO[bytes], name: str, segments: Segments) -> None:
         raise zipfile.BadZipFile(f"{name} is too long")
 
 
-def checked_count(counters: Mapping[str, Any], name: str, least: float = 0, most: float = math.inf) -> int:
+def checked_count(counters: Mapping[str, Any], name: str, most: float = math.inf) -> int:
     """Read a counter, and refuse one that no buffer can have."""
     count = counters[name]
-    if type(count) is not int or not least <= count <= most:
-        raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between {least} and {most}")
+    if type(count) is not int or not 0 <= count <= most:
+        raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between 0 and {most}")
     return count

@@ -1,4 +1,4 @@
-"""What every buffer has, of one process or of many: it counts its rows, and is saved to a file and loaded from it.
+"""What every buffer has, of one process or of many: counts of its rows, and its way to a file and back.
 
 Left out: everything in which buffers differ.
 """
@@ -49,8 +49,8 @@ class BaseBuffer:
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file: rows, counters, open n-step windows and the random state.
 
-        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it is
-        complete.
+        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it
+        is complete.
 
         Args:
             path: The file; no suffix is added.

@@ -3,14 +3,14 @@
     P(i) = (p_i + ε)^α / Σ_k (p_k + ε)^α        the probability of row i with the priority p_i, a |TD error|
     w_i  = u_i / max_k u_k = (min_k m_k / m_i)^β        its weight in the loss: u_i = (1 / N · 1 / P(i))^β
 
-A row's mass m_i is (p_i + ε)^α: what its leaf in the sum tree holds. A power is written out here as additions and
-multiplications without a branch, because `x ** y` is a call of the C library, and a compiler can't do calls side by
-side, where this loop takes several numbers with each instruction.
+A row's mass m_i is (p_i + ε)^α: what its leaf in the sum tree holds. A power is written out here as additions
+and multiplications without a branch, because `x ** y` is a call of the C library, and a compiler can't do
+calls side by side, where this loop takes several numbers with each instruction.
 
 Left out: rank-based priorities (section 3.3, variant 2).
 
-Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1 and section 3.4; Abramowitz and Stegun 1964, 4.1.27
-and 4.2.1.
+Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1 and section 3.4; for powers Abramowitz and
+Stegun 1964, 4.1.27 and 4.2.1.
 """
 
 import math
@@ -77,7 +77,7 @@ def masses_of(priorities: Floats, alpha: float, eps: float) -> Floats:
 
 @kernel
 def weights_of(masses: Floats, beta: float, min_in_buffer: float, by_buffer: bool) -> Weights:
-    """Return the weights of rows of these masses, float32[n], divided by the largest of the buffer or of the batch."""
+    """Return the weights of rows of these masses, float32[n]; the largest in buffer or batch is 1."""
     min_mass = min_in_buffer if by_buffer else masses.min()
     weights = np.empty(masses.shape[0], np.float32)
     for i in range(masses.shape[0]):
@@ -87,15 +87,20 @@ def weights_of(masses: Floats, beta: float, min_in_buffer: float, by_buffer: boo
 
 
 @kernel
-def checked_masses(priorities: Floats, formula: Formula) -> tuple[int, Floats, float]:
-    """Return DONE or BAD_PRIORITY, the masses, and the largest of the priorities, NO_PRIORITY if there are none."""
+def write_masses(priorities: Floats, formula: Formula, masses: Floats) -> tuple[int, float]:
+    """Write the masses of rows, unless a priority is bad.
+
+    Returns:
+        DONE or BAD_PRIORITY, and the largest of the priorities, NO_PRIORITY if there are none.
+    """
     alpha, eps, priority_limit = formula
     max_priority = NO_PRIORITY
     for i in range(priorities.shape[0]):
         if not 0.0 <= priorities[i] <= priority_limit:  # so written, NaN fails too
-            return BAD_PRIORITY, priorities, NO_PRIORITY
+            return BAD_PRIORITY, NO_PRIORITY
         max_priority = max(max_priority, priorities[i])
-    return DONE, masses_of(priorities, alpha, eps), max_priority
+    masses[:] = masses_of(priorities, alpha, eps)
+    return DONE, max_priority
 
 
 @kernel
@@ -143,10 +148,8 @@ class Priorities:
         self.eps = float(eps)
         self.formula: Formula = (self.alpha, self.eps, self.priority_limit)
         self.max_given = max_given
-        self._mass_of_max = (
-            NO_PRIORITY,
-            self._mass(FIRST_PRIORITY),
-        )  # for what max_given, the mass of a new row
+        # The max_given that the mass of a new row was computed for, and that mass.
+        self._mass_of_max = (NO_PRIORITY, self._mass(FIRST_PRIORITY))
 
     @property
     def max_priority(self) -> float:
@@ -161,7 +164,7 @@ class Priorities:
         """Return the masses of rows that are to be added, and note their largest priority.
 
         Args:
-            priorities: `count` numbers of any shape, finite and at least 0; None gives all rows `max_priority`.
+            priorities: `count` numbers, finite and at least 0; None stands for `max_priority` each.
             count: How many rows there are.
 
         Returns:
@@ -169,12 +172,12 @@ class Priorities:
 
         Raises:
             TypeError: If they are not real numbers.
-            ValueError: If there are more or fewer, or one is negative, infinite, NaN, or so large that the total
-                would overflow.
+            ValueError: If there are more or fewer, or one is negative, NaN, or above `priority_limit`.
         """
         if priorities is not None:
             given = self.as_floats(priorities, count)
-            status, masses, max_priority = checked_masses(given, self.formula)
+            masses = np.empty(count)
+            status, max_priority = write_masses(given, self.formula, masses)
             if status == BAD_PRIORITY:
                 raise self.refusal(given)
             self.note_max_priority(max_priority)

@@ -1,10 +1,13 @@
 """The prioritized replay buffer: what surprised the agent most is drawn most.
 
-A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier it was to be
-drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for all rows. `add` writes a
-row's mass into its leaf of the sum tree, and no node above: `sample` brings those up to date for all new rows at once.
+    add:                row in the ring, priority ──▶ mass in its leaf
+    sample:             leaves drawn by mass ──▶ slots, their rows, indexes and weights
+    update_priorities:  index ──▶ slot ──▶ the same leaf, unless the row has been replaced
 
-The equations are in `priorities`, the tree in `sum_tree`, and what happens to rows in `uniform`.
+A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier
+it was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for
+all rows. The equations are in `priorities`, the tree in `sum_tree`. `add` writes no node above its leaf:
+`sample` does, for all new rows at once.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
@@ -34,17 +37,6 @@ from replay_tutorial.buffers.uniform import ReplayBuffer
 
 
 @kernel
-def newest_indexes(slots: Integers, next_index: int, capacity: int) -> Integers:
-    """Find the newest index that belongs to each slot."""
-    next_slot = next_index % capacity
-    indexes = np.empty(slots.shape[0], np.int64)
-    for i in range(slots.shape[0]):
-        laps_ago = 0 if slots[i] < next_slot else 1
-        indexes[i] = next_index - next_slot + slots[i] - laps_ago * capacity
-    return indexes
-
-
-@kernel
 def draw(
     sums: Floats,
     minima: Floats,
@@ -54,10 +46,12 @@ def draw(
     beta: float,
     by_buffer: bool,
 ) -> tuple[Integers, Integers, Weights]:
-    """Find slots for numbers in [0, 1), and the indexes and weights of their rows: one kernel, to be called once."""
+    """Return n slots for n numbers in [0, 1), and the indexes and weights of their rows."""
     slots, masses = find_stratified(sums, uniforms)
-    weights = weights_of(masses, beta, minima[ROOT], by_buffer)
-    return slots, newest_indexes(slots, next_index, capacity), weights
+    next_slot = next_index % capacity
+    # the slots from next_slot on are still of the lap before
+    indexes = slots + (next_index - next_slot) - capacity * (slots >= next_slot)
+    return slots, indexes, weights_of(masses, beta, minima[ROOT], by_buffer)
 
 
 @kernel
@@ -74,7 +68,7 @@ def update_leaves(
     """Give rows that are still there new masses; if anything is wrong, nothing has changed.
 
     Returns:
-        What `check_update` returns, the number of rows that are still there, and the largest of their priorities.
+        What `check_update` returns, the number of rows still there, and the largest of their priorities.
     """
     alpha, eps, priority_limit = formula
     status = check_update(indexes, priorities, next_index, priority_limit)
@@ -151,13 +145,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             Nstep=Nstep,
             seed=seed,
         )
-        if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
+        if own := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
             raise ValueError(
-                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
+                f"{sorted(own)} can't be fields of a prioritized buffer: it uses the names itself."
             )
         self._priorities = Priorities(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
-        self._tree_index = 0  # the tree's inner nodes know the masses of the rows up to this index
+        self._tree_index = 0  # above the leaves, the tree knows the rows before this index
         self._waiting_masses = np.zeros(0)  # float64[n], of the steps in the n-step window
         self.stale_updates = 0
         self._layout |= {"alpha": self._priorities.alpha, "eps": self._priorities.eps}
@@ -165,12 +159,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.
 
-        O(batch); the sum tree takes the new masses in at the next `sample`.
+        O(batch); `sample` brings the sum tree up to date.
 
         Args:
             priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
-                highest priority that any row has been given, so that each is soon drawn. An n-step row keeps the
-                priority given with its first step.
+                largest priority that any row has been given, so that each is soon drawn. An n-step row keeps
+                the priority given with its first step.
             **fields: A value for each field.
 
         Returns:
@@ -191,10 +185,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return index
 
     def on_episode_end(self) -> None:
-        """End the episode: n-step rows that still wait are stored, with their priorities.
-
-        Call it whenever an episode ends, also by truncation; twice in a row is harmless.
-        """
+        """End the episode: n-step rows that still wait are stored, with their priorities."""
         first_index = self._ring.next_index
         super().on_episode_end()
         self._put_masses(first_index, self._waiting_masses)
@@ -206,12 +197,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             batch_size: Number of transitions.
-            beta: How much of the bias is made good by the weights, in [0, 1].
-            normalize: Weights are divided by the greatest weight of the "buffer", or of the "batch".
+            beta: How much of the bias the weights correct, in [0, 1].
+            normalize: Weights are divided by the largest weight of the "buffer", or of the "batch".
 
         Returns:
-            As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], to give to `update_priorities`, and
-            `weights`, float32[batch_size] in (0, 1], to multiply the losses by. Rows come in the order of slots.
+            As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], for `update_priorities`,
+            and `weights`, float32[batch_size] in (0, 1], to multiply losses by. Rows come by slot.
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -220,23 +211,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._check_sample(batch_size)
         check_weighing(beta, normalize)
         tree, ring = self._tree, self._ring
-        self._update_tree()
+        first_new = max(self._tree_index, ring.oldest_index)
+        if first_new < ring.next_index:  # `add` has written leaves, and nothing above them
+            tree.recompute(ring.slot_numbers(first_new, ring.next_index))
+            self._tree_index = ring.next_index
         tree.check_total()
+        uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
         slots, indexes, weights = draw(
-            tree.sums,
-            tree.minima,
-            self._rng.random(batch_size),
-            ring.next_index,
-            ring.capacity,
-            beta,
-            normalize == "buffer",
+            tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity, beta, by_buffer
         )
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Give rows new priorities.
+        """Set the priorities of rows.
 
         Of a repeated index the last priority stays. A row that has been replaced since it was drawn keeps its
         successor's priority: the update is dropped and counted in `stale_updates`. O(n log capacity).
@@ -248,23 +237,18 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Raises:
             IndexError: If an index was never given out.
             TypeError: If indexes are not integers or priorities not real numbers.
-            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
+            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed.
         """
-        checked, given = self._priorities.as_update(indexes, priorities)
+        own, ring, tree = self._priorities, self._ring, self._tree
+        checked, given = own.as_update(indexes, priorities)
+        oldest_index, next_index = ring.oldest_index, ring.next_index
         status, count, max_priority = update_leaves(
-            checked,
-            given,
-            self._ring.oldest_index,
-            self._ring.next_index,
-            self._ring.capacity,
-            self._priorities.formula,
-            self._tree.sums,
-            self._tree.minima,
+            checked, given, oldest_index, next_index, ring.capacity, own.formula, tree.sums, tree.minima
         )
         if status != DONE:
-            raise self._priorities.update_refusal(status, checked, given, self._ring.next_index)
+            raise own.update_refusal(status, checked, given, next_index)
         self.stale_updates += len(checked) - count
-        self._priorities.note_max_priority(max_priority)
+        own.note_max_priority(max_priority)
 
     def get_max_priority(self) -> float:
         """Return the largest priority that any row has been given; 1.0 before the first."""
@@ -280,31 +264,23 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         super().clear()
 
     def _put_masses(self, first_index: int, masses: Floats | float) -> None:
-        """Lay masses in the leaves of the rows from `first_index` on; those of a window come first in, first out."""
-        ring = self._ring
-        count = ring.next_index - first_index
+        """Write the masses of the rows from `first_index` on; those of a window come first in, first out."""
+        count = self._ring.next_index - first_index
         if self._window is not None:
             masses, self._waiting_masses = self._waiting_masses[:count], self._waiting_masses[count:]
-        if isinstance(masses, np.ndarray):
-            masses = masses[0] if count == 1 else masses[-ring.capacity :]
-        self._tree.leaves[ring.slots_of(first_index, count)] = masses
-
-    def _update_tree(self) -> None:
-        """Bring the tree up to date with the leaves that `add` wrote; O(new rows · log capacity)."""
-        ring = self._ring
-        first_index = max(self._tree_index, ring.oldest_index)
-        if first_index < ring.next_index:
-            slots: Integers = np.arange(first_index, ring.next_index) % ring.capacity
-            self._tree.recompute(slots)
-            self._tree_index = ring.next_index
+        if count == 1:
+            mass = masses[0] if isinstance(masses, np.ndarray) else masses
+            self._tree.leaves[first_index % self._ring.capacity] = mass
+        else:
+            self._tree.leaves[self._ring.slots_of(first_index, count)] = masses
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()
-        masses = self._tree.leaves[self._ring.slots_in_order()]
-        mine = {"masses": masses, "seen": self._priorities.max_given, "waiting_masses": self._waiting_masses}
-        return counters | {"stale_updates": self.stale_updates}, arrays | {
-            name: [array] for name, array in mine.items()
-        }
+        counters["stale_updates"] = self.stale_updates
+        arrays["masses"] = [self._tree.leaves[self._ring.slots_in_order()]]
+        arrays["seen"] = [self._priorities.max_given]
+        arrays["waiting_masses"] = [self._waiting_masses]
+        return counters, arrays
 
     def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
         loaded = super()._from_state(counters, read_into)
@@ -314,9 +290,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             read_into(name, [array])
             if not (np.isfinite(array).all() and (array >= (NO_PRIORITY if name == "seen" else 0.0)).all()):
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        loaded._priorities = Priorities(
-            self._ring.capacity, seen, self._priorities.alpha, self._priorities.eps
-        )
+        own = self._priorities
+        loaded._priorities = Priorities(self._ring.capacity, seen, own.alpha, own.eps)
         loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
         loaded._tree.leaves[loaded._ring.slots_in_order()] = masses
         loaded.stale_updates = archive.checked_count(counters, "stale_updates")

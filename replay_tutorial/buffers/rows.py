@@ -1,8 +1,8 @@
 """Rows of a ring: which are drawn, and how they are copied.
 
-A row is copied whole by the system's `memcpy`, which moves up to 64 bytes with one instruction. A loop over the row's
-words is the same in Numba, and two to five times slower: it can't know that the rows don't overlap. Every ring draws
-and copies so, that of one process (`ring`) and that of many (`shared`).
+A row is copied whole by the system's `memcpy`, which moves up to 64 bytes with one instruction. A loop over
+the row's words is the same in Numba, and two to five times slower: it can't know that the rows don't overlap.
+Every ring draws and copies so, that of one process (`ring`) and that of many (`shared`).
 
 Left out: rows that are not whole words of eight bytes; `fields` pads them.
 """
@@ -24,7 +24,7 @@ def first_word(context: Any, builder: Any, array_type: Any, value: Any, row: Any
 
 @intrinsic
 def copy_row(typing_context: Any, target: Any, place: Any, source: Any, slot: Any) -> Any:
-    """Copy `source[slot]` to `target[place]`: contiguous arrays of 8-byte words, with rows of the same length."""
+    """Copy `source[slot]` to `target[place]`: contiguous arrays of 8-byte words, rows of the same length."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         to, words = first_word(context, builder, signature.args[0], arguments[0], arguments[1])
@@ -45,8 +45,8 @@ def take_rows(rows: Words, slots: Integers, copies: Words) -> None:
 def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
     """Draw whole numbers from 0 to limit - 1, each as likely: int64[count].
 
-    A third of the time of `rng.integers`. One number is likelier than another by limit / 2^53 at most, and even the
-    largest double below 1 times the limit stays below the limit.
+    A third of the time of `rng.integers`. One number is likelier than another by limit / 2^53 at most, and
+    even the largest double below 1 times the limit stays below the limit.
     """
     return (rng.random(count) * limit).astype(np.int64)
 

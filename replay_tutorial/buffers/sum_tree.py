@@ -1,12 +1,17 @@
 """A sum tree: draw a leaf with probability proportional to its mass, in O(log capacity).
 
-Every leaf holds the mass of one slot; every other node holds the sum of its children, so the root holds the total. To
-draw, pick a number below the total and walk down: left if it is less than what the left half holds, else right, after
-taking that off. A batch goes down level by level, all queries together, because then the memory's waits overlap; walking one query
-at a time to its leaf is the same algorithm, twelve times slower.
+    sums            10              a query of 6.5: 6.5 ≥ 4, so right, with 6.5 - 4 = 2.5 left;
+                4       6                           2.5 < 5, so left: slot 2
+    slots      1 3     5 1
 
-The tree is binary, but only every third level is stored, so that a node has eight children: they share a cache line of
-64 bytes, and the two levels between are a few additions. Setting leaves takes half the time of the plain binary tree.
+Every leaf holds the mass of one slot; every other node holds the sum of its children, so the root holds the
+total. To draw, pick a number below the total and walk down: left if it is less than what the left half holds,
+else right, after taking that off. A batch goes down level by level, all queries together, because then the
+memory's waits overlap; walking one query at a time to its leaf is the same algorithm, twelve times slower.
+
+The tree is binary, but only every third level is stored, so that a node has eight children: they share a
+cache line of 64 bytes, and the two levels between are a few additions. Setting leaves takes half the time of
+the plain binary tree.
 
 Left out: deletion (set the mass to 0) and growth. A second tree, of minima, gives the smallest mass in O(1).
 
@@ -21,8 +26,8 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, uint64
 
-# Node n has the children 8 (n - 6) to 8 (n - 6) + 7, and the parent n // 8 + 6. The numbers begin at 7 so that eight
-# siblings begin at a multiple of eight. The nodes 0 to 6 are not used.
+# Node n has the children 8 (n - 6) to 8 (n - 6) + 7, and the parent n // 8 + 6. The numbers begin at 7 so
+# that eight siblings begin at a multiple of eight. The nodes 0 to 6 are not used.
 ROOT = 7
 CHILDREN = 8
 
@@ -91,7 +96,7 @@ def recompute_sums(sums: Floats, nodes: Nodes) -> None:
 
 @kernel
 def recompute_minima(sums: Floats, minima: Floats, nodes: Nodes) -> None:
-    """Recompute the minima of nodes just above the leaves, and of their ancestors as far up as they change."""
+    """Recompute the minima of nodes just above the leaves, and of their ancestors as far as they change."""
     masses, count = sums, uint64(nodes.shape[0])
     while count > uint64(0):
         changes = uint64(0)
@@ -185,7 +190,7 @@ def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
 def find_stratified(sums: Floats, uniforms: Floats) -> tuple[Integers, Floats]:
     """Stretch n numbers in [0, 1) to one query in each of n equal parts of the total, and find their leaves.
 
-    A slot's probability is mass / total, and slots come in ascending order (Schaul et al. 2016, appendix B.2.1).
+    A slot's probability is mass / total, and slots come in ascending order (appendix B.2.1).
 
     Returns:
         The slots found, int64[n], and their masses, float64[n].
@@ -202,16 +207,16 @@ class SumTree:
     Example:
         >>> tree = SumTree(3)
         >>> tree.set(np.array([0, 1, 2]), np.array([1.0, 0.0, 3.0]))
-        >>> slots, masses = find_leaves(tree.sums, np.array([0.5, 1.0, 3.9]))  # slot 0 owns [0, 1), slot 2 [1, 4)
-        >>> slots.tolist(), masses.tolist()
+        >>> slots, masses = find_leaves(tree.sums, np.array([0.5, 1.0, 3.9]))
+        >>> slots.tolist(), masses.tolist()  # slot 0 owns [0, 1), slot 2 owns [1, 4)
         ([0, 2, 2], [1.0, 3.0, 3.0])
 
     Attributes:
         leaf_count: Leaves: the smallest power of eight that is at least the capacity.
         sums: float64[nodes]; a leaf's mass, a parent's sum of its children.
         minima: float64[nodes above the leaves]; the smallest mass above 0 below a node, 0 if there is none.
-        leaves: float64[leaf_count], the masses, one per slot: a view of `sums`. What is written to it counts after
-            `recompute`.
+        leaves: float64[leaf_count], the masses, one per slot: a view of `sums`. What is written to it counts
+            after `recompute`.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -225,8 +230,8 @@ class SumTree:
         """
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}.")
-        # All leaves lie on one level, so that they stand in the order of their slots. Memory is not touched before
-        # it is used, so the leaves beyond the capacity cost nothing.
+        # All leaves lie on one level, so that they stand in the order of their slots. Memory is not touched
+        # before it is used, so the leaves beyond the capacity cost nothing.
         self.leaf_count, first = CHILDREN, ROOT + 1
         while self.leaf_count < capacity:
             self.leaf_count, first = self.leaf_count * CHILDREN, (first - (ROOT - 1)) * CHILDREN

@@ -29,14 +29,14 @@ def draw(tree: SumTree, batch_size: int, rng: np.random.Generator) -> tuple[np.n
 
 
 def assert_parents_are_their_childrens(tree: SumTree) -> None:
-    """A sum is that of its eight children, halved three times, bit for bit; a minimum the least of theirs above 0."""
+    """A sum is its eight children's, halved three times, bit for bit; a minimum the least above 0."""
     parents = np.arange(7, len(tree.minima))
     children = 8 * (parents - 6)[:, np.newaxis] + np.arange(8)
     sums = [total_by_halves(masses) for masses in tree.sums[children].tolist()]
     np.testing.assert_array_equal(tree.sums[parents], sums)
     below = np.concatenate([tree.minima, tree.sums[len(tree.minima) :]])[children]
-    least = np.where(below > 0, below, np.inf).min(axis=1)
-    np.testing.assert_array_equal(tree.minima[parents], np.where(np.isinf(least), 0, least))
+    smallest = np.where(below > 0, below, np.inf).min(axis=1)
+    np.testing.assert_array_equal(tree.minima[parents], np.where(np.isinf(smallest), 0, smallest))
     leaves = tree.sums[len(tree.minima) :]
     assert np.array_equal(tree.leaves, leaves)
     assert tree.total == tree.sums[7]
@@ -44,7 +44,7 @@ def assert_parents_are_their_childrens(tree: SumTree) -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7, 8, 9, 64, 65, 1000, 4096, 4097])
-def test_leaves_are_the_least_power_of_eight_that_holds_the_capacity(capacity):
+def test_leaves_are_the_smallest_power_of_eight_that_holds_the_capacity(capacity):
     tree = SumTree(capacity)
     assert tree.leaf_count == 8 ** max(1, math.ceil(math.log(capacity, 8) - 1e-9))
     assert len(tree.leaves) == tree.leaf_count >= capacity

@@ -1,32 +1,41 @@
-"""The protocol of the shared ring as a small state machine, and an explorer that visits every state it can reach.
+"""The protocol of the shared ring as a small state machine, and an explorer of all states that it can reach.
 
-Writers, their crashes and one sampler take turns in every possible order, one memory operation at a time. A process
-that is not scheduled is a stopped one, so stops need no step of their own. The stamps have the layout of
-`replay_tutorial.shared.protocol`; a row's words and mass are just its index.
+Writers, their crashes and one sampler take turns in every possible order, one memory operation at a time. A
+process that is not scheduled is a stopped one, so stops need no step of their own. The stamps have the layout
+of `replay_tutorial.shared.protocol`; a row's words and mass are just its index.
 
 How the machine's memory is modelled:
 
-- What a writer stores waits until it becomes visible to all others at once. The order is free, within what a fence or
-  a release allows: `pending` is a sequence of groups, and a store may become visible only while it is in the first.
+- What a writer stores waits until it becomes visible to all others at once. The order is free, within what a
+  fence or a release allows: `pending` is a sequence of groups, and a store may become visible only while it
+  is in the first.
 - A swap compares with the newest stamp, visible or not: a word has one order of changes, even without fences.
 - The loads of the sampler happen in any order that an acquire or a fence does not forbid.
-- A killed writer's pending stores are lost, even such as a machine must complete: more can go wrong here than there.
+- A killed writer's pending stores are lost, even such as a machine must complete: more can go wrong here than
+  there.
 
-Left out: loads of a writer that come before its own publication. A writer's next look at a stamp may be early, but it
-is no more than a hint to the swap that follows, and both fetch_add and swap release.
+Left out: loads of a writer that come before its own publication. A writer's next look at a stamp may be
+early, but it is no more than a hint to the swap that follows, and both fetch_add and swap release.
 """
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from replay_tutorial.shared.protocol import HELD, INDEX_SHIFT, NOBODY, OWNER_COUNT, OWNER_SHIFT
+from replay_tutorial.shared.protocol import (
+    NOBODY,
+    held,
+    index_of,
+    is_held,
+    owner_of,
+    published,
+    without_owner,
+)
 
-OWNER_MASK = (OWNER_COUNT - 1) << OWNER_SHIFT
 NOTHING = -1  # a word never written, a load not yet done
 
 # What a writer does next.
-RESERVE, LOOK, SWAP, JUDGE, FREE, STORE, DONE, DEAD, INHERIT = (
-    "reserve", "look", "swap", "judge", "free", "store", "done", "dead", "inherit",
+RESERVE, LOOK, SWAP, TEST_HOLDER, FREE, STORE, DONE, DEAD, INHERIT = (
+    "reserve", "look", "swap", "test_holder", "free", "store", "done", "dead", "inherit",
 )  # fmt: skip
 # What a writer stores, and what the sampler loads.
 HOLD, WORD_1, WORD_2, MASS, PUBLISH = "hold", 0, 1, 2, "publish"
@@ -111,31 +120,16 @@ def put(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
     return (*values[:place], value, *values[place + 1 :])
 
 
-def owner_of(stamp: int) -> int:
-    """Tell who holds a slot; NOBODY if none does, or a dead one did."""
-    return (stamp & OWNER_MASK) >> OWNER_SHIFT
-
-
-def published(index: int) -> int:
-    """Give the stamp of a slot with a whole row."""
-    return (index + 1) << INDEX_SHIFT
-
-
-def held(index: int, owner: int) -> int:
-    """Give the stamp of a slot that a writer works on."""
-    return published(index) | owner << OWNER_SHIFT | HELD
-
-
 def after_look(stamp: int, index: int) -> str:
-    """Tell what a writer does next that wants to put a row where it saw this stamp; DONE: leave the row out."""
+    """Return what a writer does next where it saw this stamp; DONE: leave the row out."""
     if stamp >= published(index):
         return DONE
-    return JUDGE if stamp & HELD and owner_of(stamp) != NOBODY else SWAP
+    return TEST_HOLDER if is_held(stamp) and owner_of(stamp) != NOBODY else SWAP
 
 
 def may_be_read(stamp: int) -> bool:
-    """Tell whether a reader that saw this stamp may go on to the words."""
-    return stamp & HELD == 0 and stamp > 0
+    """Return whether a reader that saw this stamp may go on to the words."""
+    return not is_held(stamp) and stamp > 0
 
 
 class Model:
@@ -154,7 +148,7 @@ class Model:
         self.loads_before = self._loads_before()
 
     def _stores(self) -> tuple[tuple[str | int, ...], ...]:
-        """Give what a writer stores after its swap, and between which stores there is a fence or a release."""
+        """Return what a writer stores after its swap, in groups with a fence or a release between."""
         row = (WORD_1, WORD_2, MASS) if self.configuration.masses else (WORD_1, WORD_2)
         return {
             "no fence after the swap": ((HOLD, *row), (PUBLISH,)),
@@ -164,7 +158,7 @@ class Model:
         }.get(self.mutation or "", ((HOLD,), row, (PUBLISH,)))
 
     def _loads_before(self) -> dict[int, tuple[int, ...]]:
-        """Give the sampler's loads, and which of them must have happened before each."""
+        """Return the sampler's loads, and which of them must have happened before each."""
         loads = {FIRST: (), WORD_1: (FIRST,), WORD_2: (FIRST,), SECOND: (FIRST, WORD_1, WORD_2)}
         if self.mutation == "no second look":
             del loads[SECOND]
@@ -177,7 +171,7 @@ class Model:
         return loads
 
     def start(self) -> State:
-        """Give the empty ring, with every writer before its first call."""
+        """Return the empty ring, with every writer before its first call."""
         return State(
             0,
             (0,) * self.capacity,
@@ -189,7 +183,7 @@ class Model:
         )
 
     def successors(self, state: State) -> Iterator[tuple[str, State]]:
-        """Give every state that is one memory operation, or one crash, away."""
+        """Return every state that is one memory operation, or one crash, away."""
         for number, writer in enumerate(state.writers):
             if writer.step == DEAD:
                 if state.heirs:
@@ -205,7 +199,7 @@ class Model:
             yield f"sampler: {after.sampler}", after
 
     def steps(self, state: State, number: int) -> Iterator[State]:
-        """Give what the next operation of one writer can lead to."""
+        """Return what the next operation of one writer can lead to."""
         writer = state.writers[number]
         if writer.step == STORE:
             for which in writer.pending[0]:
@@ -235,10 +229,10 @@ class Model:
         stamp = state.stamps[index % self.capacity]
         step = after_look(stamp, index)
         if step == DONE and self.mutation == "no test for being lapped":
-            step = JUDGE if stamp & HELD else SWAP
+            step = TEST_HOLDER if is_held(stamp) else SWAP
         if step == DONE:
             return self._changed(state, number, self._next_row(writer, 0))
-        if step == JUDGE and self.mutation == "take what a living writer holds":
+        if step == TEST_HOLDER and self.mutation == "take what a living writer holds":
             step = SWAP
         return self._changed(state, number, writer._replace(step=step, seen=stamp))
 
@@ -248,7 +242,8 @@ class Model:
         if self._newest_stamp(state, slot) != writer.seen:
             return self._changed(state, number, writer._replace(step=LOOK, seen=0))
         after = self._changed(state, number, writer._replace(step=STORE, seen=0, pending=self.stores))
-        # With a fence behind it, a swap that is not yet visible can't be told from one that has not happened yet.
+        # With a fence behind it, a swap that is not yet visible can't be told from one that has not happened
+        # yet.
         return self._store(after, number, HOLD) if self.stores[0] == (HOLD,) else after
 
     def _newest_stamp(self, state: State, slot: int) -> int:
@@ -271,11 +266,11 @@ class Model:
         ownerless = self.mutation == "held stamp without owner"
         holding = held(index, NOBODY if ownerless else number + 1)
         stamp = holding if which == HOLD else published(index)
-        if stamp >> INDEX_SHIFT < state.stamps[slot] >> INDEX_SHIFT:
+        if index_of(stamp) < index_of(state.stamps[slot]):
             raise Violation(f"older row over a newer one: {index} in slot {slot}")
         return state._replace(stamps=put(state.stamps, slot, stamp))
 
-    def _judge(self, state: State, number: int, writer: Writer) -> State:
+    def _test_holder(self, state: State, number: int, writer: Writer) -> State:
         holder = state.writers[owner_of(writer.seen) - 1]
         if holder.step in (DEAD, INHERIT) and self.mutation != "dead writers' slots are passed over":
             return self._changed(state, number, writer._replace(step=FREE))
@@ -287,7 +282,7 @@ class Model:
         slot = writer.reserved[0] % self.capacity
         after = self._changed(state, number, writer._replace(step=LOOK, seen=0))
         if state.stamps[slot] == writer.seen or self.mutation == "free by a store instead of a swap":
-            return after._replace(stamps=put(state.stamps, slot, writer.seen & ~OWNER_MASK))
+            return after._replace(stamps=put(state.stamps, slot, without_owner(writer.seen)))
         return after
 
     def _begin_heir(self, state: State, number: int) -> State:
@@ -298,8 +293,8 @@ class Model:
     def _inherit(self, state: State, number: int, heir: Writer) -> State:
         """Free the next slot that the number's last process held; without one, begin to work."""
         for slot, stamp in enumerate(state.stamps):
-            if stamp & HELD and owner_of(stamp) == number + 1:
-                return state._replace(stamps=put(state.stamps, slot, stamp & ~OWNER_MASK))
+            if is_held(stamp) and owner_of(stamp) == number + 1:
+                return state._replace(stamps=put(state.stamps, slot, without_owner(stamp)))
         return self._changed(state, number, heir._replace(step=RESERVE))
 
     def _sampler_steps(self, state: State) -> Iterator[State]:
@@ -324,13 +319,13 @@ class Model:
                 yield state._replace(sampler=after)
 
     def _is_done(self, loaded: tuple[int, ...]) -> bool:
-        """Tell whether the sampler's loads are complete; if so, check the row that it would return."""
+        """Return whether the sampler's loads are complete; if so, check the row that it would return."""
         if any(loaded[load] == NOTHING for load in self.loads_before):
             return False
         word_1, word_2, first, second = loaded
         if second not in (first, NOTHING):
             return True
-        index = (first >> INDEX_SHIFT) - 1
+        index = index_of(first)
         if word_1 != word_2:
             raise Violation(f"torn row: words of {word_1} and {word_2} returned as row {index}")
         if word_1 < 0:
@@ -342,9 +337,7 @@ class Model:
     def check(self, state: State) -> None:
         """Raise Violation if an invariant of states does not hold."""
         for slot, stamp in enumerate(state.stamps):
-            right = (
-                not self.configuration.masses or state.words[3 * slot + MASS] == (stamp >> INDEX_SHIFT) - 1
-            )
+            right = not self.configuration.masses or state.words[3 * slot + MASS] == index_of(stamp)
             if may_be_read(stamp) and not right:
                 raise Violation(f"wrong mass beside the row published in slot {slot}")
         storing = [w.reserved[0] % self.capacity for w in state.writers if w.step == STORE]
@@ -367,7 +360,8 @@ def explore(model: Model) -> Report:
     start = model.start()
     numbers = {start: 0}
     came_from = [(0, "start")]
-    # For each writer, the state that each state leads to if that writer alone goes on; itself where it has ended.
+    # For each writer, the state that each state leads to if that writer alone goes on; itself where it has
+    # ended.
     alone: list[list[int]] = [[] for _ in start.writers]
     at = 0
     states = [start]
@@ -412,7 +406,7 @@ def first_that_never_ends(ways: list[int]) -> int | None:
 
 
 def trail_to(state: int, came_from: list[tuple[int, str]]) -> tuple[str, ...]:
-    """Tell the operations that lead from the start to a state."""
+    """Return the operations that lead from the start to a state."""
     labels: list[str] = []
     while state:
         state, label = came_from[state]

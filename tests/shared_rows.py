@@ -1,7 +1,7 @@
-"""What the tests of the multi-process buffers share: rows that give a fault away, and processes that can't hang.
+"""What the tests of the multi-process buffers share: rows that show a fault, and processes that can't hang.
 
-Every row carries its writer, its number and a checksum over the rest, so a row that was torn, never written or
-taken twice gives itself away.
+Every row carries its writer, its number and a checksum over the rest, so a row that was torn, never written
+or taken twice gives itself away.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Archives: a buffer's whole state in one file, without pickle.
 
-The file is a zip of `.npy` arrays and one JSON text, so `numpy.load` opens it and loading it runs no code of a
-stranger. It is written beside its place and moved there when it is complete: a crash leaves the old file whole.
-Every member carries a checksum, and the text says which buffer wrote it.
+The file is a zip of `.npy` arrays and one JSON text, so `numpy.load` opens it and loading it runs no code of
+a stranger. It is written beside its place and moved there when it is complete: a crash leaves the old file
+whole. Every member carries a checksum, and the text says which buffer wrote it.
 
 Left out: compression. Observations that compress well are better kept small in memory too (`frames`).
 """
@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,13 @@ import numpy.typing as npt
 FORMAT = "replay_tutorial buffer"
 VERSION = 1
 PIECE = 1 << 20  # bytes written at once
-Segments = Sequence[npt.NDArray[Any]]  # pieces of one array, laid end to end along axis 0
-Parts = Mapping[
-    str, Segments | Callable[[], Segments]
-]  # by name; a function is called when those before are written
+# Pieces of one array, laid end to end along axis 0.
+Segments = Sequence[npt.NDArray[Any]]
+# By name; a function is called when those before are written.
+Arrays = dict[str, Segments | Callable[[], Segments]]
 ReadInto = Callable[[str, Segments], None]
 
-# what reading a zip with flipped bits may raise
+# What reading a zip with flipped bits may raise.
 DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -51,7 +51,7 @@ def save(
     path: str | PathLike[str],
     layout: Mapping[str, Any],
     counters: Mapping[str, Any],
-    arrays: Parts,
+    arrays: Arrays,
 ) -> None:
     """Write a file, and put it in its place when it is complete.
 
@@ -127,7 +127,7 @@ def reading(
 
 
 def as_bytes(rows: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
-    """Show records as bytes: a view, uint8[n, itemsize]."""
+    """Return records as bytes: a view, uint8[n, itemsize]."""
     return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
 
 
@@ -170,54 +170,9 @@ def read_npy(member: IO[bytes], name: str, segments: Segments) -> None:
         raise zipfile.BadZipFile(f"{name} is too long")
 
 
-def checked_count(counters: Mapping[str, Any], name: str, least: float = 0, most: float = math.inf) -> int:
+def checked_count(counters: Mapping[str, Any], name: str, most: float = math.inf) -> int:
     """Read a counter, and refuse one that no buffer can have."""
     count = counters[name]
-    if type(count) is not int or not least <= count <= most:
-        raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between {least} and {most}")
+    if type(count) is not int or not 0 <= count <= most:
+        raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between 0 and {most}")
     return count
-
-
-class Archived:
-    """Gives `save` and `load` to a class that can take itself apart and put itself together."""
-
-    _layout: dict[str, Any]  # what must agree for a file to be loaded
-
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Segments | Callable[[], Segments]]]:
-        """Give the counters, as JSON, and the arrays, in the order in which they are to be written."""
-        raise NotImplementedError
-
-    def _loaded(self, counters: dict[str, Any], read_into: ReadInto) -> Self:
-        """Make an object alike from an archive; this one stays as it is."""
-        raise NotImplementedError
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file: rows, counters, open n-step windows and the random state.
-
-        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it is
-        complete.
-
-        Args:
-            path: The file; no suffix is added.
-
-        Raises:
-            OSError: If it can't be written. An old file is left as it was.
-        """
-        save(path, self._layout, *self._taken_apart())
-
-    def load(self, path: str | PathLike[str]) -> None:
-        """Replace everything by what `save` wrote, bit for bit.
-
-        What was stored before is given up only when the file has been read, so that a buffer in use needs its
-        memory twice for that long.
-
-        Args:
-            path: A file written by a buffer that was built with the same arguments (but for the seed).
-
-        Raises:
-            OSError: If it can't be read.
-            ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
-        """
-        with reading(path, self._layout) as (counters, read_into):
-            loaded = self._loaded(counters, read_into)
-        self.__dict__.update(loaded.__dict__)

@@ -1,7 +1,7 @@
 """Frame layouts: which frames an observation consists of, and which observations share theirs.
 
-An observation is a stack of frames along one axis, or is one frame itself. This module takes observations apart
-and puts them together again; it also adds the next observation to the fields.
+An observation is a stack of frames along one axis, or is one frame itself. This module takes observations
+apart and puts them together again; it also adds the next observation to the fields.
 
 Left out: where frames are kept (`frames`, and `shared.frame_ring` for many processes).
 """
@@ -108,7 +108,7 @@ def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
 
 
 def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
-    """Find each stack's axis: the one that was told, else the shorter of the first and the last; of equal ones the last."""
+    """Find each stack's axis: the one given, else the shorter of the first and last; if equal, the last."""
     if stack_compress is None:
         return {}
     told = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
@@ -119,7 +119,8 @@ def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
         shape = fields.fields[name].shape if name in fields.fields else ()
         if not shape:
             raise ValueError(
-                f"stack_compress names {name!r}, which is no field with an axis; there are {list(fields.fields)}."
+                f"stack_compress names {name!r}, which is no field with an axis; "
+                f"there are {list(fields.fields)}."
             )
         axis = told.get(name, 0 if shape[0] < shape[-1] else len(shape) - 1)
         if not -len(shape) <= axis < len(shape):

@@ -1,12 +1,13 @@
 """Frames: store an observation once, although several rows show it.
 
-The next observation of one row is the observation of the row after it, and a stack of four Atari frames shares
-three of them with the stack after it. So frames go into a log, each once, numbered from 0, and a row keeps the
-numbers. Whether a frame is already there is decided by comparing its bytes, not by trusting the caller: at the
-end of an episode, at the seam of the ring, or with transitions in no order at all, the log only grows faster.
+The next observation of one row is the observation of the row after it, and a stack of four Atari frames
+shares three of them with the stack after it. So frames go into a log, each once, numbered from 0, and a row
+keeps the numbers. Whether a frame is already there is decided by comparing its bytes, not by trusting the
+caller: at the end of an episode, at the wrap-around of the ring, or with transitions in no order at all, the
+log only grows faster.
 
-Left out: a search through the whole log. A frame is looked for where the preceding row says it should be, and at
-the log's end (where it stands if the picture has not moved).
+Left out: a search through the whole log. A frame is looked for where the preceding row says it should be, and
+at the log's end (where it stands if the picture has not moved).
 
 1,000,000 transitions of 4 x 84 x 84 uint8 with their next observations: 7.3 GB instead of 56.5 GB.
 """
@@ -17,6 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.archive import Arrays, ReadInto, checked_count
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import (
     FrameLayout,
@@ -48,7 +50,7 @@ def same_bytes(left: Bytes, right: Bytes) -> bool:
 def number_frames(
     log: Frames, next_frame: int, frames: Stacks, stack: int, previous: Integers, ids: IntegerRows
 ) -> int:
-    """Number the frames of rows, append to the log those that are new, and give the next frame's number.
+    """Number the frames of rows, append to the log those that are new, and return the next frame's number.
 
     A row's frames are those of the observation and, if it is kept too, those of the next observation.
     """
@@ -84,11 +86,11 @@ class FrameLog:
     Attributes:
         layout: How they make up observations.
         next_frame: The number that the next new frame will get.
-        previous: int64[frames a row], the frames of the newest row; NO_FRAME before there is one.
+        previous: int64[frames per row], the frames of the newest row; NO_FRAME before there is one.
     """
 
     def __init__(self, layout: FrameLayout, capacity: int) -> None:
-        """Reserve room for one frame a row and a sixty-fourth more, for the first frames of episodes."""
+        """Reserve room for one frame per row and a sixty-fourth more, for the first frames of episodes."""
         self.layout = layout
         self._room_for_rows_at_once = layout.frames_per_row * ROWS_AT_ONCE
         length = capacity + capacity // 64 + self._room_for_rows_at_once
@@ -110,7 +112,7 @@ class FrameLog:
 
         Args:
             rows: Records with the observations in full.
-            oldest_frame: The least number that a row still needs.
+            oldest_frame: The smallest number that a row still needs.
 
         Returns:
             int64[n, len(names), stack].
@@ -128,14 +130,20 @@ class FrameLog:
         """Copy the observations that consist of frames `ids`, int64[n, stack]."""
         return self.layout.join(self._log.take(ids % len(self._log), axis=0))
 
+    def oldest_frame(self, oldest: Rows) -> int:
+        """Find the first frame that is still needed, given the oldest row kept (one record, or none)."""
+        if len(oldest) == 0:
+            return self.next_frame
+        return min(int(oldest[name].min()) for name in self.layout.names)
+
     def segments(self, oldest_frame: int) -> list[Bytes]:
-        """Show the frames, oldest first, as two views of shape (n, frame bytes): up to the seam, and after it."""
+        """Return the frames, oldest first, in two views, uint8[n, frame_bytes]: a log wraps around."""
         first = oldest_frame % len(self._log)
         count = min(self.next_frame - oldest_frame, len(self._log) - first)
         return [self._log[first : first + count], self._log[: self.next_frame - oldest_frame - count]]
 
     def restored(self, next_frame: int, count: int) -> "FrameLog":
-        """Make a log alike with memory of its own, and room for `count` frames that its `segments` are to be filled with."""
+        """Make a log alike with its own memory, for `count` frames that are to be read into `segments`."""
         log = copy.copy(self)
         log.forget_previous()
         log.next_frame = next_frame
@@ -184,7 +192,7 @@ class FrameStore:
         """
         stored = np.zeros(len(rows), self.fields.dtype)
         for log in self.logs:
-            ids = log.number(rows, oldest_frame(log, oldest))
+            ids = log.number(rows, log.oldest_frame(oldest))
             for i, name in enumerate(log.layout.names):
                 stored[name] = ids[:, i]
         compressed = {name for log in self.logs for name in log.layout.names}
@@ -199,9 +207,41 @@ class FrameStore:
                 batch[name] = log.observations(batch[name])
         return batch
 
+    def forget_previous(self) -> None:
+        """Let the next row begin anew: the frames of the newest one need not be kept."""
+        for log in self.logs:
+            log.forget_previous()
 
-def oldest_frame(log: FrameLog, oldest: Rows) -> int:
-    """Find the least frame that is still needed, given the oldest row kept (one record, or none)."""
-    if len(oldest) == 0:
-        return log.next_frame
-    return min(int(oldest[name].min()) for name in log.layout.names)
+    @property
+    def layout(self) -> list[list[Any]]:
+        """Each log's field names and the axis of its stacks, as JSON: what a file must agree with."""
+        return [[*log.layout.names, log.layout.axis] for log in self.logs]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for frames."""
+        return sum(log.nbytes for log in self.logs)
+
+    def state(self, oldest: Rows) -> tuple[list[dict[str, int]], Arrays]:
+        """Return counters, as JSON, and arrays, given the oldest row kept (one record, or none)."""
+        counters: list[dict[str, int]] = []
+        arrays: Arrays = {}
+        for i, log in enumerate(self.logs):
+            oldest_frame = log.oldest_frame(oldest)
+            counters.append({"next": log.next_frame, "oldest": oldest_frame})
+            arrays[f"frames{i}"] = log.segments(oldest_frame)
+            arrays[f"previous{i}"] = [log.previous]
+        return counters, arrays
+
+    def from_state(self, counters: list[dict[str, Any]], read_into: ReadInto) -> "FrameStore":
+        """Make a store alike from what `state` returned; this one stays as it is."""
+        store = copy.copy(self)
+        store.logs = []
+        for i, (log, numbers) in enumerate(zip(self.logs, counters, strict=True)):
+            next_frame = checked_count(numbers, "next")
+            oldest_frame = checked_count(numbers, "oldest", most=next_frame)
+            log = log.restored(next_frame, next_frame - oldest_frame)
+            read_into(f"frames{i}", log.segments(oldest_frame))
+            read_into(f"previous{i}", [log.previous])
+            store.logs.append(log)
+        return store

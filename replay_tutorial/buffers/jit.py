@@ -1,8 +1,8 @@
 """The one doorway to Numba: how this package compiles a function, and what the functions' arrays are called.
 
-Numba turns a Python function over arrays into machine code, once, and keeps the result on disk beside the source. A
-kernel's annotations are its signature, so that it is compiled exactly once: an argument of another type is an error,
-never a second compilation in the middle of a training run.
+Numba turns a Python function over arrays into machine code, once, and keeps the result on disk beside the
+source. A kernel's annotations are its signature, so that it is compiled exactly once: an argument of another
+type is an error, never a second compilation in the middle of a training run.
 
 Left out: parallel loops (`prange`). Most kernels wait for memory, and Ape-X uses the other cores already.
 """
@@ -25,6 +25,9 @@ from numba.core import types as numba_types
 # Called inside of a kernel, they convert a number to the type.
 int64: Any = numba.int64
 uint64: Any = numba.uint64
+
+# A small function that stays Python's for Python, and becomes part of every kernel that calls it.
+jitable: Any = extending.register_jitable
 
 # For functions whose machine code is written by hand.
 intrinsic: Any = extending.intrinsic
@@ -50,8 +53,8 @@ SCALARS: dict[Any, Any] = {
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function over arrays to machine code, cached on disk.
 
-    Kernels assume valid input: the class that owns the arrays has checked it. They release the GIL. The compiled
-    function keeps its source as `.py_func`.
+    Kernels assume valid input: the class that owns the arrays has checked it. They release the GIL. The
+    compiled function keeps its source as `.py_func`.
     """
     *arguments, result = (numba_type(hint) for hint in hints_of(function))
     try:
@@ -76,9 +79,9 @@ def hints_of(thing: Any) -> list[Any]:
 def numba_type(hint: Any) -> Any:
     """Find Numba's type for an annotation.
 
-    A NamedTuple keeps its names between kernels. From Python it comes as a plain tuple, `Annotated[tuple[Any, ...], It]`,
-    and is named inside, `It(*plain)`: taking ten arrays out of a named tuple costs 0.7 µs more than taking them one by
-    one, out of a plain one 0.1 µs.
+    A NamedTuple keeps its names between kernels. From Python it comes as a plain tuple,
+    `Annotated[tuple[Any, ...], It]`, and is named inside, `It(*plain)`: taking ten arrays out of a named
+    tuple costs 0.7 µs more than taking them one by one, out of a plain one 0.1 µs.
     """
     if hint in SCALARS:
         return SCALARS[hint]

@@ -1,4 +1,4 @@
-"""N-step transitions: fold the rewards of n steps into one row.
+"""N-step transitions: sum the rewards of n steps into one row.
 
 A row (s_t, a_t, r_t, s_t+1) becomes (s_t, a_t, R, s_t+k), with the return of the k steps that follow
 
@@ -30,31 +30,33 @@ ENDS = ("terminated", "truncated", "done")  # a step with any of these true is t
 
 
 @kernel
-def fold(
-    rewards: FloatRows,
-    ends: Flags,
-    terminates: Flags,
-    n: int,
-    gamma: float,
-    flush: bool,
-    returns: FloatRows,
-    discounts: Floats,
-    last_steps: Integers,
-) -> int:
-    """Fold steps from each first step on; give the number of rows that are whole."""
-    for first in range(len(rewards)):
-        discount = 1.0
-        step = first
-        for step in range(first, min(first + n, len(rewards))):
-            returns[first] += discount * rewards[step]
-            discount *= gamma  # once a reward: γ^k for the k rewards that were really there
-            if ends[step]:
-                break
+def find_windows(
+    ends: Flags, terminates: Flags, n: int, gamma: float, flush: bool
+) -> tuple[Integers, Floats]:
+    """Find the last step and the discount of each whole row; row i begins at step i."""
+    last_steps, discounts = np.zeros(len(ends), np.int64), np.zeros(len(ends))
+    for first in range(len(ends)):
+        step, discount = first, gamma
+        while step + 1 < min(first + n, len(ends)) and not ends[step]:
+            step += 1
+            discount *= gamma  # once per reward: γ^k for the k rewards that are really there
         if not (step - first + 1 == n or ends[step] or flush):
-            return first  # it waits for more steps, and so do all after it
-        discounts[first] = 0.0 if terminates[step] else discount
+            return last_steps[:first], discounts[:first]  # it waits for more steps, and so do all after it
         last_steps[first] = step
-    return len(rewards)
+        discounts[first] = 0.0 if terminates[step] else discount
+    return last_steps, discounts
+
+
+@kernel
+def sum_rewards(rewards: FloatRows, last_steps: Integers, gamma: float) -> FloatRows:
+    """Sum the discounted rewards of each row's steps."""
+    returns = np.zeros((len(last_steps), rewards.shape[1]))
+    for first in range(len(last_steps)):
+        discount = 1.0
+        for step in range(first, last_steps[first] + 1):
+            returns[first] += discount * rewards[step]
+            discount *= gamma
+    return returns
 
 
 class NStepSettings(NamedTuple):
@@ -64,7 +66,8 @@ class NStepSettings(NamedTuple):
         size: n, the number of rewards in a return.
         gamma: The discount of one step, in [0, 1].
         rewards: The fields that are summed.
-        nexts: The fields that move to the end of the window; `terminated`, `truncated` and `done` do so by themselves.
+        nexts: The fields that move to the end of the window; `terminated`, `truncated` and `done` do so by
+            themselves.
     """
 
     size: int
@@ -105,7 +108,7 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
     for name in ENDS:
         if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
             raise ValueError(
-                f"Nstep needs one {name!r} a transition, not the shape {fields.fields[name].shape}."
+                f"Nstep needs one {name!r} per transition, not the shape {fields.fields[name].shape}."
             )
     if "discount" in fields.fields:
         raise ValueError("Nstep makes the field 'discount' itself; leave it out of env_dict.")
@@ -131,7 +134,7 @@ class Window:
         self.settings = read_settings(settings, fields)
         self._rows_in = fields
         self._ends = [name for name in ENDS if name in fields.fields]
-        self._terminates = next((name for name in ("terminated", "done") if name in fields.fields), None)
+        self._terminates = [name for name in ("terminated", "done") if name in fields.fields][:1]
         reward = fields.fields[self.settings.rewards[0]] if self.settings.rewards else None
         shape = (1,) if reward is None or reward.shape else ()
         discount = {"shape": shape, "dtype": reward.dtype if reward else np.float32}
@@ -143,64 +146,55 @@ class Window:
         self.waiting: Rows = np.zeros(0, self._rows_in.dtype)
 
     def push(self, rows: Rows) -> Rows:
-        """Take in consecutive steps; give the rows that became whole, oldest first, perhaps none."""
+        """Take in consecutive steps; return the rows that became whole, oldest first, perhaps none."""
+        # not np.concatenate: it would lay the fields out anew
         steps = np.zeros(len(self.waiting) + len(rows), self._rows_in.dtype)
         steps[: len(self.waiting)] = self.waiting
         steps[len(self.waiting) :] = rows
-        return self._fold(steps, flush=False)
+        return self._whole_rows(steps, flush=False)
 
     def flush(self) -> Rows:
-        """End the episode: give every step that waits, with the rewards that were there."""
-        return self._fold(self.waiting, flush=True)
+        """End the episode: return every step that waits, with the rewards that were there."""
+        return self._whole_rows(self.waiting, flush=True)
 
-    def _fold(self, steps: Rows, flush: bool) -> Rows:
-        count = len(steps)
-        sizes = {name: math.prod(self._rows_in.fields[name].shape) for name in self.settings.rewards}
-        columns = [steps[name].reshape(count, size) for name, size in sizes.items()]
-        rewards = np.concatenate([np.zeros((count, 0)), *columns], axis=1, dtype=np.float64)
-        ends = np.zeros(count, np.bool_)
-        for name in self._ends:
-            ends |= steps[name].reshape(count) != 0
-        terminates = np.zeros(count, np.bool_)
-        if self._terminates is not None:
-            terminates = steps[self._terminates].reshape(count) != 0
-        returns, discounts, last_steps = np.zeros_like(rewards), np.zeros(count), np.zeros(count, np.int64)
-        n, gamma = self.settings.size, self.settings.gamma
-        whole = fold(rewards, ends, terminates, n, gamma, flush, returns, discounts, last_steps)
-        self.waiting = steps[whole:].copy()
-        return self._rows_out(steps, returns[:whole], discounts[:whole], last_steps[:whole])
-
-    def _rows_out(
-        self,
-        steps: Rows,
-        returns: Floats,
-        discounts: Floats,
-        last_steps: Integers,
-    ) -> Rows:
-        rows = np.zeros(len(returns), self.fields.dtype)
-        moved = {*self.settings.nexts, *self._ends}
-        for name in self._rows_in.fields:
-            rows[name] = steps[name][last_steps] if name in moved else steps[name][: len(rows)]
-        first = 0
-        for name in self.settings.rewards:
-            size = math.prod(self._rows_in.fields[name].shape)
-            with np.errstate(over="ignore"):  # a return beyond the dtype is stored as infinite
-                rows[name] = returns[:, first : first + size].reshape(rows[name].shape)
-            first += size
+    def _whole_rows(self, steps: Rows, flush: bool) -> Rows:
+        size, gamma, rewards, nexts = self.settings
+        ends, terminates = any_true(steps, self._ends), any_true(steps, self._terminates)
+        last_steps, discounts = find_windows(ends, terminates, size, gamma, flush)
+        rows = np.zeros(len(last_steps), self.fields.dtype)
+        for name, field in self._rows_in.fields.items():
+            if name in rewards:
+                values = steps[name].reshape(len(steps), math.prod(field.shape)).astype(np.float64)
+                with np.errstate(over="ignore"):  # a return beyond the dtype is stored as infinite
+                    rows[name] = sum_rewards(values, last_steps, gamma).reshape(rows[name].shape)
+            elif name in nexts or name in self._ends:
+                rows[name] = steps[name][last_steps]
+            else:
+                rows[name] = steps[name][: len(rows)]
         rows["discount"] = discounts.reshape(rows["discount"].shape)
+        self.waiting = steps[len(rows) :].copy()
         return rows
+
+
+def any_true(steps: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return for each step whether any of its fields `names` is true: bool[n]."""
+    flags = np.zeros(len(steps), np.bool_)
+    for name in names:
+        flags |= steps[name].reshape(len(steps)) != 0
+    return flags
 
 
 class NStep:
     """N-step windows for an actor that has no buffer: one for each of its environments.
 
     Example:
-        >>> env_dict = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "terminated": {"shape": (), "dtype": bool}}
+        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+        >>> env_dict = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
         >>> n_step = NStep(env_dict, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
         >>> n_step.add(obs=0, rew=1, next_obs=1, terminated=False) is None
         True
-        >>> rows = n_step.add(obs=1, rew=1, next_obs=2, terminated=True)  # the episode ends: both rows are whole
-        >>> rows["rew"].tolist(), rows["next_obs"][:, 0].tolist(), rows["discount"].tolist()
+        >>> rows = n_step.add(obs=1, rew=1, next_obs=2, terminated=True)  # it ends: both rows are whole
+        >>> rows["rew"].tolist(), rows["next_obs"].tolist(), rows["discount"].tolist()
         ([1.5, 1.0], [2.0, 2.0], [0.0, 0.0])
     """
 
@@ -216,8 +210,9 @@ class NStep:
 
         Args:
             env_dict: The fields of one step, as for `ReplayBuffer`.
-            Nstep: `size`, the number n of rewards in a return; `gamma`, the discount of one step (0.99 if left
-                out); `rew`, the field or fields summed; `next`, the field or fields that move to the window's end.
+            Nstep: `size`, the number n of rewards in a return; `gamma`, the discount of one step (0.99 if
+                left out); `rew`, the field or fields summed; `next`, the field or fields that move to the
+                window's end.
             environments: How many environments step side by side.
             default_dtype: The dtype of fields that name none.
 
@@ -271,7 +266,7 @@ class NStep:
         return self._batch(self._window(environment).flush())
 
     def state(self) -> list[Rows]:
-        """Copy the steps that wait, for `restore`: of each environment at most n - 1 records, oldest first."""
+        """Copy the steps that wait, for `restore`: per environment at most n - 1 records, oldest first."""
         return [window.waiting.copy() for window in self._windows]
 
     def restore(self, state: Sequence[Rows]) -> None:

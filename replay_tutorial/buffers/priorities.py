@@ -1,86 +1,195 @@
-"""Priorities: from the |TD error| that a caller gives to the mass that lies beside a row.
+"""The equations of prioritized replay: from a priority to a mass, and from a mass to a weight.
 
-    P(i) = (p_i + ε)^α / Σ_k (p_k + ε)^α, the probability of row i with the priority p_i    (Schaul et al. 2016, eq. 1)
+    P(i) = (p_i + ε)^α / Σ_k (p_k + ε)^α        the probability of row i with the priority p_i, a |TD error|
+    w_i  = u_i / max_k u_k = (min_k m_k / m_i)^β        its weight in the loss: u_i = (1 / N · 1 / P(i))^β
 
-A row's mass is (p + ε)^α. Floats lie in an array beside the rows, one a slot; whoever adds a row leaves its mass there
-and is done. The sum tree over them belongs to whoever draws (`proportional`).
+A row's mass m_i is (p_i + ε)^α: what its leaf in the sum tree holds. A power is written out here as additions
+and multiplications without a branch, because `x ** y` is a call of the C library, and a compiler can't do
+calls side by side, where this loop takes several numbers with each instruction.
 
 Left out: rank-based priorities (section 3.3, variant 2).
+
+Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1 and section 3.4; for powers Abramowitz and
+Stegun 1964, 4.1.27 and 4.2.1.
 """
 
 import math
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats, kernel
-from replay_tutorial.buffers.power import power
+from replay_tutorial.buffers.jit import Floats, Integers, kernel, types
+
+Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]
+Formula = tuple[float, float, float]  # alpha, eps, and the largest priority that may be given
 
 FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 1 in algorithm 1)
 NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
 
+# What a kernel answers.
+DONE, UNKNOWN_INDEX, BAD_PRIORITY = 0, 1, 2
+
+# As many terms as add anything to a double. The last term comes first, as Horner's rule wants it.
+LOG2_TERMS = tuple(2 / math.log(2) / (2 * k + 1) for k in reversed(range(11)))
+EXP2_TERMS = tuple(math.log(2) ** k / math.factorial(k) for k in reversed(range(14)))
+
+# A double is its sign, 11 bits of exponent (counted from -1023), and 52 bits of fraction.
+FRACTION_BITS, ZERO_EXPONENT = 52, 1023
+ROOT_OF_HALF = int(np.float64(math.sqrt(0.5)).view(np.int64))  # as bits
+MIN_NORMAL = 2.0**-1022  # below it, the bits mean something else
+
 
 @kernel
-def write_masses(priorities: Floats, alpha: float, eps: float, masses: Floats) -> None:
-    """Turn priorities into masses."""
+def power(x: float, y: float) -> float:
+    """Return x ** y for x in [0, 2^1023] and y in [0, 1], with an error below 10^-13 of it.
+
+    x^y = 2^(y · log2 x),    x = 2^e · m with m in [√½, √2),    s = (m - 1) / (m + 1)
+    log2 x = e + 2 / ln 2 · (s + s^3 / 3 + s^5 / 5 + ...),    2^f = Σ_k (f · ln 2)^k / k!  for f in [-½, ½]
+
+    0 ** 0 is 1; other x below 2^-1022 are taken for 2^-1022.
+    """
+    bits = np.float64(max(x, MIN_NORMAL)).view(np.int64)
+    exponent = (bits - ROOT_OF_HALF) >> FRACTION_BITS
+    m = np.int64(bits - (exponent << FRACTION_BITS)).view(np.float64)
+    s = (m - 1.0) / (m + 1.0)
+    series = 0.0
+    for term in LOG2_TERMS:
+        series = series * (s * s) + term
+    log2 = y * (exponent + s * series)
+    whole = np.rint(log2)
+    two_to_rest = 0.0
+    for term in EXP2_TERMS:
+        two_to_rest = two_to_rest * (log2 - whole) + term
+    two_to_whole = np.int64((np.int64(whole) + ZERO_EXPONENT) << FRACTION_BITS).view(np.float64)
+    return two_to_rest * two_to_whole if x > 0.0 or y == 0.0 else 0.0
+
+
+@kernel
+def masses_of(priorities: Floats, alpha: float, eps: float) -> Floats:
+    """Return the masses of rows with these priorities, float64[n]."""
+    masses = np.empty(priorities.shape[0])
     for i in range(priorities.shape[0]):  # nothing else in this loop, so that it goes several at a time
         masses[i] = power(priorities[i] + eps, alpha)
+    return masses
 
 
 @kernel
-def masses_and_highest(
-    priorities: Floats, alpha: float, eps: float, greatest: float, masses: Floats
-) -> float:
-    """Compute masses and give the highest priority; NaN if one is negative, too great, or NaN."""
-    highest = NO_PRIORITY
+def weights_of(masses: Floats, beta: float, min_in_buffer: float, by_buffer: bool) -> Weights:
+    """Return the weights of rows of these masses, float32[n]; the largest in buffer or batch is 1."""
+    min_mass = min_in_buffer if by_buffer else masses.min()
+    weights = np.empty(masses.shape[0], np.float32)
+    for i in range(masses.shape[0]):
+        # In shared memory the smallest mass may have grown since the row was drawn.
+        weights[i] = min(power(min_mass / masses[i], beta), 1.0)
+    return weights
+
+
+@kernel
+def write_masses(priorities: Floats, formula: Formula, masses: Floats) -> tuple[int, float]:
+    """Write the masses of rows, unless a priority is bad.
+
+    Returns:
+        DONE or BAD_PRIORITY, and the largest of the priorities, NO_PRIORITY if there are none.
+    """
+    alpha, eps, priority_limit = formula
+    max_priority = NO_PRIORITY
     for i in range(priorities.shape[0]):
-        if not 0.0 <= priorities[i] <= greatest:  # so written, NaN fails too
-            return np.nan
-        highest = max(highest, priorities[i])
-    write_masses(priorities, alpha, eps, masses)
-    return highest
+        if not 0.0 <= priorities[i] <= priority_limit:  # so written, NaN fails too
+            return BAD_PRIORITY, NO_PRIORITY
+        max_priority = max(max_priority, priorities[i])
+    masses[:] = masses_of(priorities, alpha, eps)
+    return DONE, max_priority
+
+
+@kernel
+def check_update(indexes: Integers, priorities: Floats, next_index: int, priority_limit: float) -> int:
+    """Return DONE if rows may get these priorities; else UNKNOWN_INDEX or BAD_PRIORITY."""
+    for i in range(indexes.shape[0]):
+        if not 0 <= indexes[i] < next_index:
+            return UNKNOWN_INDEX
+        if not 0.0 <= priorities[i] <= priority_limit:
+            return BAD_PRIORITY
+    return DONE
+
+
+def check_weighing(beta: float, normalize: str) -> None:
+    """Refuse a beta that is out of range, and an unknown `normalize`."""
+    if not 0.0 <= beta <= 1.0:
+        raise ValueError(f"beta must lie in [0, 1], not {beta}.")
+    if normalize not in ("buffer", "batch"):
+        raise ValueError(f'normalize must be "buffer" or "batch", not {normalize!r}.')
 
 
 class Priorities:
-    """The masses of a ring's slots, and the highest priority so far.
+    """The exponents of a buffer, and the largest priority so far.
 
     Attributes:
         alpha: How much priorities count, in [0, 1].
         eps: Added to each priority.
-        greatest: The greatest priority that may be given; the total of so many masses can't overflow.
-        masses: float64[capacity], the mass of each slot.
-        seen: float64[1], the highest priority that any row has been given, NO_PRIORITY before the first.
+        priority_limit: The largest priority that may be given: the total of `capacity` masses can't overflow.
+        formula: alpha, eps and priority_limit, as kernels take them.
+        max_given: float64[1], the largest priority that any row has been given, NO_PRIORITY before the first.
     """
 
-    def __init__(self, masses: Floats, seen: Floats, alpha: float, eps: float) -> None:
-        """Begin with the arrays given, which may lie in shared memory.
+    def __init__(self, capacity: int, max_given: Floats, alpha: float, eps: float) -> None:
+        """Begin with the array given, which may lie in shared memory.
 
         Raises:
             ValueError: If alpha or eps is out of range.
         """
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(f"alpha must lie in [0, 1], not {alpha}.")
-        self.greatest = sys.float_info.max / (8 * len(masses))
-        if not 0.0 <= eps <= self.greatest:
-            raise ValueError(f"eps must lie between 0 and {self.greatest:.3g}, not {eps}.")
+        self.priority_limit = sys.float_info.max / (8 * capacity)
+        if not 0.0 <= eps <= self.priority_limit:
+            raise ValueError(f"eps must lie between 0 and {self.priority_limit:.3g}, not {eps}.")
         self.alpha = float(alpha)
         self.eps = float(eps)
-        self.masses = masses
-        self.seen = seen
-        self._mass_of_new = (NO_PRIORITY, float(self.to_masses(FIRST_PRIORITY, 1)[0][0]))
+        self.formula: Formula = (self.alpha, self.eps, self.priority_limit)
+        self.max_given = max_given
+        # The max_given that the mass of a new row was computed for, and that mass.
+        self._mass_of_max = (NO_PRIORITY, self._mass(FIRST_PRIORITY))
 
     @property
-    def highest(self) -> float:
-        """The highest priority that any row has been given; FIRST_PRIORITY before the first."""
-        return FIRST_PRIORITY if self.seen[0] == NO_PRIORITY else float(self.seen[0])
+    def max_priority(self) -> float:
+        """The largest priority that any row has been given; FIRST_PRIORITY before the first."""
+        return FIRST_PRIORITY if self.max_given[0] == NO_PRIORITY else float(self.max_given[0])
 
-    def checked(self, priorities: Any, count: int) -> Floats:
-        """Give priorities as float64[count]; whether each is in range is not looked at.
+    def note_max_priority(self, priority: float) -> None:
+        """Remember the largest of some priorities that rows have been given."""
+        self.max_given[0] = max(float(self.max_given[0]), priority)
+
+    def masses_of_new(self, priorities: Any, count: int) -> Floats | float:
+        """Return the masses of rows that are to be added, and note their largest priority.
 
         Args:
-            priorities: `count` numbers; any shape of that size.
-            count: How many there must be.
+            priorities: `count` numbers, finite and at least 0; None stands for `max_priority` each.
+            count: How many rows there are.
+
+        Returns:
+            float64[count], or one mass for all if `priorities` is None.
+
+        Raises:
+            TypeError: If they are not real numbers.
+            ValueError: If there are more or fewer, or one is negative, NaN, or above `priority_limit`.
+        """
+        if priorities is not None:
+            given = self.as_floats(priorities, count)
+            masses = np.empty(count)
+            status, max_priority = write_masses(given, self.formula, masses)
+            if status == BAD_PRIORITY:
+                raise self.refusal(given)
+            self.note_max_priority(max_priority)
+            return masses
+        if self._mass_of_max[0] != self.max_given[0]:
+            self._mass_of_max = (float(self.max_given[0]), self._mass(self.max_priority))
+        if self.max_given[0] == NO_PRIORITY:
+            self.note_max_priority(FIRST_PRIORITY)
+        return self._mass_of_max[1]
+
+    def as_floats(self, priorities: Any, count: int) -> Floats:
+        """Convert priorities to float64[count]; whether each is in range is not looked at.
 
         Raises:
             TypeError: If they are not real numbers.
@@ -93,62 +202,32 @@ class Priorities:
             raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
         return np.ascontiguousarray(array, np.float64).reshape(count)
 
-    def to_masses(self, priorities: Any, count: int) -> tuple[Floats, float]:
-        """Check priorities and turn them into masses.
-
-        Args:
-            priorities: `count` numbers, finite and at least 0; any shape of that size.
-            count: How many there must be.
-
-        Returns:
-            The masses, float64[count], and the highest of the priorities, NO_PRIORITY if there are none.
+    def as_update(self, indexes: Any, priorities: Any) -> tuple[Integers, Floats]:
+        """Convert the arguments of `update_priorities` to int64[n] and float64[n]; ranges are not looked at.
 
         Raises:
-            TypeError: If they are not real numbers.
-            ValueError: If there are more or fewer, or one is negative, infinite, NaN, or so great that the total
-                would overflow.
+            TypeError: If they are not integers and real numbers.
+            ValueError: If there are more of the one than of the other.
         """
-        given = self.checked(priorities, count)
-        masses = np.empty(count)
-        highest = masses_and_highest(given, self.alpha, self.eps, self.greatest, masses)
-        if math.isnan(highest):
-            raise self.refusal(given)
-        return masses, highest
+        array = np.asarray(indexes)
+        if array.dtype.kind not in "iu" and array.size:
+            raise TypeError(f"Indexes are integers, as `sample` gave them, not {array.dtype}.")
+        checked = np.ascontiguousarray(array, np.int64).reshape(-1)
+        return checked, self.as_floats(priorities, len(checked))
 
     def refusal(self, given: Floats) -> ValueError:
         """Make the error that names the first priority out of range."""
-        wrong = given[~((given >= 0.0) & (given <= self.greatest))][0]
+        wrong = given[~((given >= 0.0) & (given <= self.priority_limit))][0]
         return ValueError(
-            f"A priority must lie between 0 and {self.greatest:.3g}, not {wrong}. Give |TD error|."
+            f"A priority must lie between 0 and {self.priority_limit:.3g}, not {wrong}. Give |TD error|."
         )
 
-    def masses_of_new(self, priorities: Any, count: int) -> Floats | float:
-        """Give the masses of rows that are to be added, float64[count], or one for all if `priorities` is None.
+    def update_refusal(self, status: int, indexes: Integers, given: Floats, next_index: int) -> Exception:
+        """Make the error for what `check_update` found: UNKNOWN_INDEX or BAD_PRIORITY."""
+        if status == BAD_PRIORITY:
+            return self.refusal(given)
+        wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]
+        return IndexError(f"No row has had the index {wrong}; indexes given out are 0 to {next_index - 1}.")
 
-        Their highest priority counts from now on.
-        """
-        if priorities is not None:
-            masses, highest = self.to_masses(priorities, count)
-            self.saw(highest)
-            return masses
-        if self._mass_of_new[0] != self.seen[0]:
-            self._mass_of_new = (float(self.seen[0]), float(self.to_masses(self.highest, 1)[0][0]))
-        if self.seen[0] == NO_PRIORITY:
-            self.saw(FIRST_PRIORITY)
-        return self._mass_of_new[1]
-
-    def put(self, first_index: int, count: int, masses: Floats | float) -> None:
-        """Lay masses beside the `count` rows from `first_index` on."""
-        slot = first_index % len(self.masses)
-        if count == 1:
-            self.masses[slot] = masses[0] if isinstance(masses, np.ndarray) else masses
-        elif slot + count <= len(self.masses):
-            self.masses[slot : slot + count] = masses
-        else:
-            kept = min(count, len(self.masses))
-            slots = np.arange(first_index + count - kept, first_index + count) % len(self.masses)
-            self.masses[slots] = masses[count - kept :] if isinstance(masses, np.ndarray) else masses
-
-    def saw(self, highest: float) -> None:
-        """Remember the highest of the priorities that rows have been given."""
-        self.seen[0] = max(float(self.seen[0]), highest)
+    def _mass(self, priority: float) -> float:
+        return float(power(priority + self.eps, self.alpha))

@@ -1,8 +1,13 @@
 """The prioritized replay buffer: what surprised the agent most is drawn most.
 
-A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier it
-was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for all rows. Floats are the business of
-`priorities`, drawing that of `proportional`, rows that of `uniform`.
+    add:                row in the ring, priority ──▶ mass in its leaf
+    sample:             leaves drawn by mass ──▶ slots, their rows, indexes and weights
+    update_priorities:  index ──▶ slot ──▶ the same leaf, unless the row has been replaced
+
+A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier
+it was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for
+all rows. The equations are in `priorities`, the tree in `sum_tree`. `add` writes no node above its leaf:
+`sample` does, for all new rows at once.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
@@ -15,11 +20,74 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.jit import Floats
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Priorities
-from replay_tutorial.buffers.proportional import ProportionalDraw
-from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
+from replay_tutorial.buffers.priorities import (
+    DONE,
+    NO_PRIORITY,
+    Formula,
+    Priorities,
+    Weights,
+    check_update,
+    check_weighing,
+    masses_of,
+    weights_of,
+)
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.buffers.uniform import ReplayBuffer
+
+
+@kernel
+def draw(
+    sums: Floats,
+    minima: Floats,
+    uniforms: Floats,
+    next_index: int,
+    capacity: int,
+    beta: float,
+    by_buffer: bool,
+) -> tuple[Integers, Integers, Weights]:
+    """Return n slots for n numbers in [0, 1), and the indexes and weights of their rows."""
+    slots, masses = find_stratified(sums, uniforms)
+    next_slot = next_index % capacity
+    # the slots from next_slot on are still of the lap before
+    indexes = slots + (next_index - next_slot) - capacity * (slots >= next_slot)
+    return slots, indexes, weights_of(masses, beta, minima[ROOT], by_buffer)
+
+
+@kernel
+def update_leaves(
+    indexes: Integers,
+    priorities: Floats,
+    oldest_index: int,
+    next_index: int,
+    capacity: int,
+    formula: Formula,
+    sums: Floats,
+    minima: Floats,
+) -> tuple[int, int, float]:
+    """Give rows that are still there new masses; if anything is wrong, nothing has changed.
+
+    Returns:
+        What `check_update` returns, the number of rows still there, and the largest of their priorities.
+    """
+    alpha, eps, priority_limit = formula
+    status = check_update(indexes, priorities, next_index, priority_limit)
+    if status != DONE:
+        return status, 0, NO_PRIORITY
+    masses = masses_of(priorities, alpha, eps)
+    leaf, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
+    slots = np.empty(indexes.shape[0], np.int64)
+    count, max_priority = 0, NO_PRIORITY
+    for i in range(indexes.shape[0]):
+        index = indexes[i]
+        if index >= oldest_index:  # trap: else its slot holds another row by now
+            slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
+            sums[leaf + slot] = masses[i]  # of a repeated index the last one stays
+            max_priority = max(max_priority, priorities[i])
+            slots[count] = slot
+            count += 1
+    recompute_above(sums, minima, slots[:count])
+    return DONE, count, max_priority
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -77,42 +145,26 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             Nstep=Nstep,
             seed=seed,
         )
-        if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
+        if own := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
             raise ValueError(
-                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
+                f"{sorted(own)} can't be fields of a prioritized buffer: it uses the names itself."
             )
-        self._priorities, self._draw = self._empty_priorities(alpha, eps)
+        self._priorities = Priorities(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
+        self._tree = SumTree(self._ring.capacity)
+        self._tree_index = 0  # above the leaves, the tree knows the rows before this index
         self._waiting_masses = np.zeros(0)  # float64[n], of the steps in the n-step window
+        self.stale_updates = 0
         self._layout |= {"alpha": self._priorities.alpha, "eps": self._priorities.eps}
-
-    def _empty_priorities(self, alpha: float, eps: float) -> tuple[Priorities, ProportionalDraw]:
-        tree = SumTree(self._ring.capacity)
-        masses = tree.leaves[
-            : self._ring.capacity
-        ]  # in one process, the tree's leaves are where the masses lie
-        priorities = Priorities(masses, np.full(1, NO_PRIORITY), alpha, eps)
-        return priorities, ProportionalDraw(priorities, tree)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._priorities.masses = self._draw.tree.leaves[
-            : self._ring.capacity
-        ]  # unpickled, they were two arrays
-
-    @property
-    def stale_updates(self) -> int:
-        """Priorities dropped because their row had been replaced."""
-        return self._draw.stale_updates
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.
 
-        O(batch); the sum tree takes the new masses in at the next `sample`.
+        O(batch); `sample` brings the sum tree up to date.
 
         Args:
             priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
-                highest priority that any row has been given, so that each is soon drawn. An n-step row keeps the
-                priority given with its first step.
+                largest priority that any row has been given, so that each is soon drawn. An n-step row keeps
+                the priority given with its first step.
             **fields: A value for each field.
 
         Returns:
@@ -129,17 +181,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._waiting_masses = np.append(self._waiting_masses, np.broadcast_to(masses, count))
         first_index = self._ring.next_index
         index = self._store(count, columns)
-        self._give_masses(first_index, masses)
+        self._put_masses(first_index, masses)
         return index
 
     def on_episode_end(self) -> None:
-        """End the episode: n-step rows that still wait are stored, with their priorities.
-
-        Call it whenever an episode ends, also by truncation; twice in a row is harmless.
-        """
+        """End the episode: n-step rows that still wait are stored, with their priorities."""
         first_index = self._ring.next_index
         super().on_episode_end()
-        self._give_masses(first_index, self._waiting_masses)
+        self._put_masses(first_index, self._waiting_masses)
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Draw transitions in proportion to their masses, stratified (appendix B.2.1), with replacement.
@@ -148,26 +197,35 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             batch_size: Number of transitions.
-            beta: How much of the bias is made good by the weights, in [0, 1].
-            normalize: Weights are divided by the greatest weight of the "buffer", or of the "batch".
+            beta: How much of the bias the weights correct, in [0, 1].
+            normalize: Weights are divided by the largest weight of the "buffer", or of the "batch".
 
         Returns:
-            As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], to give to `update_priorities`, and
-            `weights`, float32[batch_size] in (0, 1], to multiply the losses by. Rows come in the order of slots.
+            As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], for `update_priorities`,
+            and `weights`, float32[batch_size] in (0, 1], to multiply losses by. Rows come by slot.
 
         Raises:
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
         self._check_sample(batch_size)
-        self._draw.take_in(self._ring.oldest_index, self._ring.next_index)
-        slots, indexes, weights = self._draw.draw(batch_size, beta, normalize, self._rng)
+        check_weighing(beta, normalize)
+        tree, ring = self._tree, self._ring
+        first_new = max(self._tree_index, ring.oldest_index)
+        if first_new < ring.next_index:  # `add` has written leaves, and nothing above them
+            tree.recompute(ring.slot_numbers(first_new, ring.next_index))
+            self._tree_index = ring.next_index
+        tree.check_total()
+        uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
+        slots, indexes, weights = draw(
+            tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity, beta, by_buffer
+        )
         batch = self._take(slots)
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Give rows new priorities.
+        """Set the priorities of rows.
 
         Of a repeated index the last priority stays. A row that has been replaced since it was drawn keeps its
         successor's priority: the update is dropped and counted in `stale_updates`. O(n log capacity).
@@ -179,47 +237,62 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         Raises:
             IndexError: If an index was never given out.
             TypeError: If indexes are not integers or priorities not real numbers.
-            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
+            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed.
         """
-        self._draw.update(indexes, priorities, self._ring.oldest_index, self._ring.next_index)
+        own, ring, tree = self._priorities, self._ring, self._tree
+        checked, given = own.as_update(indexes, priorities)
+        oldest_index, next_index = ring.oldest_index, ring.next_index
+        status, count, max_priority = update_leaves(
+            checked, given, oldest_index, next_index, ring.capacity, own.formula, tree.sums, tree.minima
+        )
+        if status != DONE:
+            raise own.update_refusal(status, checked, given, next_index)
+        self.stale_updates += len(checked) - count
+        own.note_max_priority(max_priority)
 
     def get_max_priority(self) -> float:
-        """Tell the highest priority that any row has been given; 1.0 before the first."""
-        return self._priorities.highest
+        """Return the largest priority that any row has been given; 1.0 before the first."""
+        return self._priorities.max_priority
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting."""
-        self._draw.forget(self._ring.slots_in_order(), self._ring.next_index)
+        slots = self._ring.slots_in_order()
+        self._tree.set(slots, np.zeros(len(slots)))
+        self._tree_index = self._ring.next_index
+        self._priorities.max_given[0] = NO_PRIORITY
         self._waiting_masses = np.zeros(0)
         super().clear()
 
-    def _give_masses(self, first_index: int, masses: Floats | float) -> None:
-        """Give the rows stored since `first_index` their masses; those of a window come first in, first out."""
+    def _put_masses(self, first_index: int, masses: Floats | float) -> None:
+        """Write the masses of the rows from `first_index` on; those of a window come first in, first out."""
         count = self._ring.next_index - first_index
         if self._window is not None:
             masses, self._waiting_masses = self._waiting_masses[:count], self._waiting_masses[count:]
-        self._priorities.put(first_index, count, masses)
+        if count == 1:
+            mass = masses[0] if isinstance(masses, np.ndarray) else masses
+            self._tree.leaves[first_index % self._ring.capacity] = mass
+        else:
+            self._tree.leaves[self._ring.slots_of(first_index, count)] = masses
 
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        counters, arrays = super()._taken_apart()
-        masses = self._priorities.masses[self._ring.slots_in_order()]
-        mine = {"masses": masses, "seen": self._priorities.seen, "waiting_masses": self._waiting_masses}
-        return counters | {"stale_updates": self.stale_updates}, arrays | {
-            name: [array] for name, array in mine.items()
-        }
+    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+        counters, arrays = super()._state()
+        counters["stale_updates"] = self.stale_updates
+        arrays["masses"] = [self._tree.leaves[self._ring.slots_in_order()]]
+        arrays["seen"] = [self._priorities.max_given]
+        arrays["waiting_masses"] = [self._waiting_masses]
+        return counters, arrays
 
-    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
-        loaded = super()._loaded(counters, read_into)
+    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+        loaded = super()._from_state(counters, read_into)
         masses, seen = np.zeros(loaded.get_stored_size()), np.zeros(1)
         loaded._waiting_masses = np.zeros(archive.checked_count(counters, "waiting"))
         for name, array in (("masses", masses), ("seen", seen), ("waiting_masses", loaded._waiting_masses)):
             read_into(name, [array])
             if not (np.isfinite(array).all() and (array >= (NO_PRIORITY if name == "seen" else 0.0)).all()):
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        loaded._priorities, loaded._draw = loaded._empty_priorities(
-            self._priorities.alpha, self._priorities.eps
-        )
-        loaded._priorities.masses[loaded._ring.slots_in_order()] = masses
-        loaded._priorities.seen = seen
-        loaded._draw.stale_updates = archive.checked_count(counters, "stale_updates")
+        own = self._priorities
+        loaded._priorities = Priorities(self._ring.capacity, seen, own.alpha, own.eps)
+        loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
+        loaded._tree.leaves[loaded._ring.slots_in_order()] = masses
+        loaded.stale_updates = archive.checked_count(counters, "stale_updates")
         return loaded

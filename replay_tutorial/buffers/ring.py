@@ -1,42 +1,24 @@
 """A ring of rows: the newest `capacity` transitions, each under an index that is never used again.
 
 The index counts transitions from 0; row `index` lies in slot `index % capacity`, where it replaces the row
-`index - capacity`. Because an index names one transition for ever, whoever still holds it after the row has been
-replaced can be told so.
+`index - capacity`. Because an index names one transition forever, whoever still holds it after the row has
+been replaced can be told so.
 
-Left out: what a row means.
+    slot    0  1   2  3  4  5  6  7        capacity 8, next_index 11: the oldest row is 3,
+    index   8  9  10  3  4  5  6  7        and row 11 will replace it in slot 3
+
+Left out: what a row means (`fields`).
 """
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.copying import take_rows
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.jit import Integers, kernel
-
-
-@kernel
-def newest_indexes(slots: Integers, next_index: int, capacity: int) -> Integers:
-    """Find the newest index that belongs to each slot."""
-    next_slot = next_index % capacity
-    indexes = np.empty(slots.shape[0], np.int64)
-    for i in range(slots.shape[0]):
-        laps_ago = 0 if slots[i] < next_slot else 1
-        indexes[i] = next_index - next_slot + slots[i] - laps_ago * capacity
-    return indexes
-
-
-def below(limit: int, count: int, rng: np.random.Generator) -> Integers:
-    """Draw whole numbers from 0 to limit - 1, each as likely: int64[count].
-
-    A third of the time of `rng.integers`. One number is likelier than another by limit / 2^53 at most, and even the
-    greatest double below 1 times the limit stays below the limit.
-    """
-    return (rng.random(count) * limit).astype(np.int64)
+from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.rows import random_below, take_rows
 
 
 class Ring:
@@ -48,20 +30,22 @@ class Ring:
         stored: Number of rows held, at most the capacity.
     """
 
-    next_index: int = 0
-    stored: int = 0
-
-    def __init__(self, rows: Rows) -> None:
-        """Begin without rows.
+    def __init__(self, capacity: int, dtype: np.dtype[np.void], next_index: int = 0, stored: int = 0) -> None:
+        """Reserve memory for rows; pages are handed out when they are first written.
 
         Args:
-            rows: The memory for them, one record a slot; what it holds does not matter.
+            capacity: Number of slots.
+            dtype: The record that a row is.
+            next_index: Where to begin to count.
+            stored: Rows that are to be read into `segments`.
         """
-        self.capacity = len(rows)
-        self._rows = rows
-        self._look_into_rows()
+        self.capacity = capacity
+        self.next_index = next_index
+        self.stored = stored
+        self._rows: Rows = np.zeros(capacity, dtype)
+        self._make_views()
 
-    def _look_into_rows(self) -> None:
+    def _make_views(self) -> None:
         self._words = self._rows.view(np.uint64).reshape(self.capacity, -1)
         self._columns = [self._rows[name] for name in self._rows.dtype.names or ()]
 
@@ -70,7 +54,7 @@ class Ring:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._look_into_rows()
+        self._make_views()
 
     @property
     def oldest_index(self) -> int:
@@ -86,34 +70,50 @@ class Ring:
         """Add rows; the oldest make room.
 
         Args:
-            count: How many, at least one; of more than `capacity` the last ones stay.
-            columns: For each field what is assigned to it: shape (count, …), or one row's value if count is 1.
+            count: How many, at least one.
+            columns: For each field what is assigned to it: shape (count, …), or one value if count is 1.
 
         Returns:
             The index of the first of them.
         """
         first_index = self.next_index
-        slot = first_index % self.capacity
         if count == 1:
-            self._rows[slot] = tuple(columns)
-        elif slot + count <= self.capacity:
-            slots = slice(slot, slot + count)
-            for column, values in zip(self._columns, columns, strict=False):
-                column[slots] = values
+            self._rows[first_index % self.capacity] = tuple(columns)
         else:
-            kept = min(count, self.capacity)
-            last_slots = np.arange(first_index + count - kept, first_index + count) % self.capacity
+            slots = self.slots_of(first_index, count)
             for column, values in zip(self._columns, columns, strict=True):
-                column[last_slots] = values[count - kept :]
+                column[slots] = values
         self.next_index += count
         if self.stored < self.capacity:
             self.stored = min(self.stored + count, self.capacity)
         return first_index
 
+    def slots_of(self, first_index: int, count: int) -> slice | Integers:
+        """Find the slots of `count` consecutive rows: a slice, or int64[count] across the wrap-around.
+
+        Of more rows than there are slots the last ones stay: of a repeated slot NumPy keeps the last value.
+        """
+        slot = first_index % self.capacity
+        if slot + count <= self.capacity:
+            return slice(slot, slot + count)
+        return self.slot_numbers(first_index, first_index + count)
+
+    def slot_numbers(self, first_index: int, end_index: int) -> Integers:
+        """List the slots of the rows from `first_index` on, up to but not including `end_index`."""
+        return np.arange(first_index, end_index) % self.capacity
+
+    def draw(self, batch_size: int, rng: np.random.Generator) -> Integers:
+        """Draw slots that hold rows, uniformly, with replacement: int64[batch_size]."""
+        drawn = random_below(self.stored, batch_size, rng)
+        if self.stored < self.capacity:  # in a full ring the slots are 0 to capacity - 1, wherever it begins
+            drawn += self.oldest_index
+            drawn %= self.capacity
+        return drawn
+
     def take(self, slots: Integers) -> Rows:
         """Copy the rows in `slots`, int64[n], each of which must hold one.
 
-        A whole record at a time: one visit to memory a row, where taking field by field would cost one a field.
+        A whole record at a time: one visit to memory per row, where field by field it would be one per field.
         """
         copies = np.empty((len(slots), self._words.shape[1]), np.uint64)
         take_rows(self._words, slots, copies)
@@ -125,54 +125,15 @@ class Ring:
 
     def slots_in_order(self) -> Integers:
         """List the slots that hold rows, the oldest first."""
-        return np.arange(self.oldest_index, self.next_index) % self.capacity
+        return self.slot_numbers(self.oldest_index, self.next_index)
 
     def segments(self) -> list[npt.NDArray[np.uint8]]:
-        """Show the rows' bytes, oldest first, as two views of shape (n, itemsize): up to the seam, and after it."""
+        """Return the rows, oldest first, in two views, uint8[n, itemsize]: a ring wraps around."""
         first = self.oldest_index % self.capacity
         count = min(self.stored, self.capacity - first)
         raw = self._rows.view(np.uint8).reshape(self.capacity, -1)
         return [raw[first : first + count], raw[: self.stored - count]]
 
-    def restored(self, next_index: int, stored: int) -> "Ring":
-        """Make a ring alike with memory of its own, and room for rows that its `segments` are to be filled with."""
-        ring = Ring(np.zeros(self.capacity, self._rows.dtype))  # zeros_like would touch every page
-        ring.next_index, ring.stored = next_index, stored
-        return ring
-
-    def draw(self, batch_size: int, rng: np.random.Generator) -> Integers:
-        """Draw slots that hold rows, uniformly, with replacement."""
-        drawn = below(self.stored, batch_size, rng)
-        if self.stored < self.capacity:  # in a full ring the slots are 0 .. capacity - 1, wherever it begins
-            drawn += self.oldest_index
-            drawn %= self.capacity
-        return drawn
-
     def clear(self) -> None:
         """Forget every row; indexes go on counting."""
         self.stored = 0
-
-
-def checked_size(size: float) -> int:
-    """Read the number of transitions that a buffer keeps.
-
-    Raises:
-        TypeError: If it is not a number.
-        ValueError: If it is below 1 or not whole.
-    """
-    if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
-        raise TypeError(f"size must be an integer, not {size!r}.")
-    if not (size >= 1 and float(size).is_integer()):
-        raise ValueError(f"size must be a whole number of transitions, at least 1, not {size}.")
-    return int(size)
-
-
-def check_batch_size(batch_size: int) -> None:
-    """Refuse a batch size below 1.
-
-    Raises:
-        TypeError: If it is not an integer.
-        ValueError: If it is below 1.
-    """
-    if operator.index(batch_size) < 1:
-        raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")

@@ -19,16 +19,17 @@ def fields_from_spaces(
 ) -> dict[str, dict[str, Any]]:
     """Describe the transitions of an environment.
 
-    Nested spaces become fields of their own, their names joined by "/": `obs/image`, `obs/0`. `add` takes the nested
-    values as they are. For a vector environment give its `single_observation_space` and `single_action_space`.
+    Nested spaces become fields of their own, their names joined by "/": `obs/image`, `obs/0`. `add` takes the
+    nested values as they are. For a vector environment give its `single_observation_space` and
+    `single_action_space`.
 
     Args:
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.
         action_space: Likewise.
 
     Returns:
-        An env_dict with `obs`, `act`, `rew` (float32), `next_obs`, `terminated` and `truncated` (bool). Numbers
-        have the shape `()` and sample as `(batch,)`.
+        An env_dict with `obs`, `act`, `rew` (float32), `next_obs`, `terminated` and `truncated` (bool).
+        Numbers have the shape `()` and sample as `(batch,)`.
 
     Raises:
         TypeError: If a space is of another kind.

@@ -1,14 +1,19 @@
 """A sum tree: draw a leaf with probability proportional to its mass, in O(log capacity).
 
-Every leaf holds the mass of one slot; every other node holds the sum of its children, so the root holds the total. To
-draw, pick a number below the total and walk down: left if it is less than what the left half holds, else right, after
-taking that off. A batch goes down level by level, all queries together, because then the memory's waits overlap; walking one query
-at a time to its leaf is the same algorithm, twelve times slower.
+    sums            10              a query of 6.5: 6.5 ≥ 4, so right, with 6.5 - 4 = 2.5 left;
+                4       6                           2.5 < 5, so left: slot 2
+    slots      1 3     5 1
 
-The tree is binary, but only every third level is stored, so that a node has eight children: they share a cache line of
-64 bytes, and the two levels between are a few additions. Setting leaves takes half the time of the plain binary tree.
+Every leaf holds the mass of one slot; every other node holds the sum of its children, so the root holds the
+total. To draw, pick a number below the total and walk down: left if it is less than what the left half holds,
+else right, after taking that off. A batch goes down level by level, all queries together, because then the
+memory's waits overlap; walking one query at a time to its leaf is the same algorithm, twelve times slower.
 
-Left out: deletion (set the mass to 0) and growth. A second tree, of minima, gives the least mass in O(1).
+The tree is binary, but only every third level is stored, so that a node has eight children: they share a
+cache line of 64 bytes, and the two levels between are a few additions. Setting leaves takes half the time of
+the plain binary tree.
+
+Left out: deletion (set the mass to 0) and growth. A second tree, of minima, gives the smallest mass in O(1).
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", appendix B.2.1.
 """
@@ -21,8 +26,8 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, uint64
 
-# Node n has the children 8 (n - 6) to 8 (n - 6) + 7, and the parent n // 8 + 6. The numbers begin at 7 so that eight
-# siblings begin at a multiple of eight. The nodes 0 to 6 are not used.
+# Node n has the children 8 (n - 6) to 8 (n - 6) + 7, and the parent n // 8 + 6. The numbers begin at 7 so
+# that eight siblings begin at a multiple of eight. The nodes 0 to 6 are not used.
 ROOT = 7
 CHILDREN = 8
 
@@ -34,11 +39,23 @@ EIGHTH = uint64(3)  # shift right by it: divided by eight
 
 
 @kernel
+def parent(node: np.uint64) -> np.uint64:
+    """Return the node above."""
+    return (node >> EIGHTH) + SIX
+
+
+@kernel
+def first_child(node: np.uint64) -> np.uint64:
+    """Return the first of the eight nodes below."""
+    return (node - SIX) << EIGHTH
+
+
+@kernel
 def first_leaf(sums: Floats) -> np.uint64:
     """Find the node of slot 0: the first of the last level."""
     node = uint64(ROOT)
-    while ((node - SIX) << EIGHTH) < uint64(sums.shape[0]):
-        node = (node - SIX) << EIGHTH
+    while first_child(node) < uint64(sums.shape[0]):
+        node = first_child(node)
     return node
 
 
@@ -49,13 +66,13 @@ def sum_of_four(sums: Floats, node: np.uint64) -> float:
 
 
 @kernel
-def least_of_eight(masses: Floats, first: np.uint64) -> float:
-    """Find the least mass above 0 of eight siblings; 0 if there is none."""
-    least = np.inf
+def min_of_eight(masses: Floats, first: np.uint64) -> float:
+    """Find the smallest mass above 0 of eight siblings; 0 if there is none."""
+    smallest = np.inf
     for node in range(first, first + uint64(CHILDREN)):
         mass: Any = masses[uint64(node)]
-        least = mass if 0.0 < mass < least else least
-    return least if least < np.inf else 0.0
+        smallest = mass if 0.0 < mass < smallest else smallest
+    return smallest if smallest < np.inf else 0.0
 
 
 @kernel
@@ -66,29 +83,29 @@ def recompute_sums(sums: Floats, nodes: Nodes) -> None:
         parents, last = uint64(0), uint64(0)
         for i in range(count):
             node = nodes[i]
-            first = (node - SIX) << EIGHTH
+            first = first_child(node)
             # recompute, not += difference: differences pile up rounding errors until a draw runs off the tree
             sums[node] = sum_of_four(sums, first) + sum_of_four(sums, first + FOUR)
-            parent = (node >> EIGHTH) + SIX
-            nodes[parents] = parent
+            above = parent(node)
+            nodes[parents] = above
             # without a branch; a parent like the last one is written, but not counted, and so written over
-            parents += uint64(parent != last)
-            last = parent
+            parents += uint64(above != last)
+            last = above
         count = parents
 
 
 @kernel
 def recompute_minima(sums: Floats, minima: Floats, nodes: Nodes) -> None:
-    """Recompute the minima of nodes just above the leaves, and of their ancestors as far up as they change."""
+    """Recompute the minima of nodes just above the leaves, and of their ancestors as far as they change."""
     masses, count = sums, uint64(nodes.shape[0])
     while count > uint64(0):
         changes = uint64(0)
         for i in range(count):
             node = nodes[i]
-            least = least_of_eight(masses, (node - SIX) << EIGHTH)
-            nodes[changes] = (node >> EIGHTH) + SIX
-            changes += uint64(least != minima[node] and node > uint64(ROOT))
-            minima[node] = least
+            smallest = min_of_eight(masses, first_child(node))
+            nodes[changes] = parent(node)
+            changes += uint64(smallest != minima[node] and node > uint64(ROOT))
+            minima[node] = smallest
         masses, count = minima, changes
 
 
@@ -101,7 +118,7 @@ def recompute_above(sums: Floats, minima: Floats, slots: Integers) -> None:
     nodes = np.empty(slots.shape[0], np.uint64)
     count, last = uint64(0), uint64(0)
     for i in range(uint64(slots.shape[0])):
-        node = ((leaf + uint64(slots[i])) >> EIGHTH) + SIX
+        node = parent(leaf + uint64(slots[i]))
         nodes[count] = node
         count += uint64(node != last)
         last = node
@@ -119,27 +136,34 @@ def set_leaves(sums: Floats, minima: Floats, slots: Integers, masses: Floats) ->
 
 
 @kernel
-def last_massive_leaf(sums: Floats, node: np.uint64) -> np.uint64:
+def last_leaf_with_mass(sums: Floats, node: np.uint64) -> np.uint64:
     """Find the last leaf of mass > 0 before a leaf without mass, behind which there is none."""
     leaf = first_leaf(sums)
     while sums[node] == 0.0:
-        node = node - ONE if node & LAST else (node >> EIGHTH) + SIX
+        node = node - ONE if node & LAST else parent(node)
     while node < leaf:
-        node = ((node - SIX) << EIGHTH) | LAST
+        node = first_child(node) | LAST
         while sums[node] == 0.0:
             node -= ONE
     return node
 
 
 @kernel
-def find_leaves(sums: Floats, queries: Floats) -> Integers:
-    """Walk all queries down together; each is overwritten by the mass that it found."""
+def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
+    """Find where queries lie, the masses laid end to end in the order of slots; all walk down together.
+
+    A query at or beyond the total finds the last slot with mass; no query finds a slot without.
+
+    Returns:
+        The slots found, int64[n], and their masses, float64[n].
+    """
     count, leaf = uint64(queries.shape[0]), first_leaf(sums)
     nodes = np.full(queries.shape[0], ROOT, np.uint64)
+    rest = queries.copy()  # of each query what lies below its node
     level = uint64(ROOT)
     while level < leaf:
         for i in range(count):  # without a branch: the processor cannot guess the way
-            node, query = (nodes[i] - SIX) << EIGHTH, queries[i]
+            node, query = first_child(nodes[i]), rest[i]
             left = sum_of_four(sums, node)
             to_the_right = query >= left  # strictly less goes left: never into a leaf of mass 0
             query = query - left if to_the_right else query
@@ -150,32 +174,31 @@ def find_leaves(sums: Floats, queries: Floats) -> Integers:
             node += uint64(to_the_right) << ONE
             left = sums[node]
             to_the_right = query >= left
-            queries[i] = query - left if to_the_right else query
+            rest[i] = query - left if to_the_right else query
             nodes[i] = node + uint64(to_the_right)
-        level = (level - SIX) << EIGHTH
-    slots = np.empty(queries.shape[0], np.int64)
-    found_nothing = False
+        level = first_child(level)
+    slots, masses = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0])
     for i in range(count):
-        slots[i] = nodes[i] - leaf
-        queries[i] = sums[nodes[i]]
-        found_nothing |= queries[i] == 0.0
-    if found_nothing:  # rounding, or a query equal to the total, led past the last leaf that has mass
-        for i in range(count):
-            if queries[i] == 0.0:
-                node = last_massive_leaf(sums, nodes[i])
-                slots[i] = node - leaf
-                queries[i] = sums[node]
-    return slots
+        node = nodes[i]
+        if sums[node] == 0.0:  # rounding, or a query equal to the total, led past the last leaf that has mass
+            node = last_leaf_with_mass(sums, node)
+        slots[i], masses[i] = node - leaf, sums[node]
+    return slots, masses
 
 
 @kernel
-def find_stratified(sums: Floats, uniforms: Floats) -> Integers:
-    """Stretch numbers in [0, 1) to one query in each of n equal parts of the total, and find them; each is overwritten
-    by the mass that it found.
+def find_stratified(sums: Floats, uniforms: Floats) -> tuple[Integers, Floats]:
+    """Stretch n numbers in [0, 1) to one query in each of n equal parts of the total, and find their leaves.
+
+    A slot's probability is mass / total, and slots come in ascending order (appendix B.2.1).
+
+    Returns:
+        The slots found, int64[n], and their masses, float64[n].
     """
+    queries = np.empty(uniforms.shape[0])
     for i in range(uniforms.shape[0]):
-        uniforms[i] = (i + uniforms[i]) / uniforms.shape[0] * sums[ROOT]
-    return find_leaves(sums, uniforms)
+        queries[i] = (i + uniforms[i]) / uniforms.shape[0] * sums[ROOT]
+    return find_leaves(sums, queries)
 
 
 class SumTree:
@@ -184,13 +207,16 @@ class SumTree:
     Example:
         >>> tree = SumTree(3)
         >>> tree.set(np.array([0, 1, 2]), np.array([1.0, 0.0, 3.0]))
-        >>> tree.find(np.array([0.5, 1.0, 3.9])).tolist()  # slot 0 owns [0, 1), slot 2 owns [1, 4)
-        [0, 2, 2]
+        >>> slots, masses = find_leaves(tree.sums, np.array([0.5, 1.0, 3.9]))
+        >>> slots.tolist(), masses.tolist()  # slot 0 owns [0, 1), slot 2 owns [1, 4)
+        ([0, 2, 2], [1.0, 3.0, 3.0])
 
     Attributes:
-        leaf_count: Leaves: the least power of eight that is at least the capacity.
+        leaf_count: Leaves: the smallest power of eight that is at least the capacity.
         sums: float64[nodes]; a leaf's mass, a parent's sum of its children.
-        minima: float64[nodes above the leaves]; the least mass above 0 below a node, 0 if there is none.
+        minima: float64[nodes above the leaves]; the smallest mass above 0 below a node, 0 if there is none.
+        leaves: float64[leaf_count], the masses, one per slot: a view of `sums`. What is written to it counts
+            after `recompute`.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -204,13 +230,18 @@ class SumTree:
         """
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}.")
-        # All leaves lie on one level, so that they stand in the order of their slots. Memory is not touched before
-        # it is used, so the leaves beyond the capacity cost nothing.
+        # All leaves lie on one level, so that they stand in the order of their slots. Memory is not touched
+        # before it is used, so the leaves beyond the capacity cost nothing.
         self.leaf_count, first = CHILDREN, ROOT + 1
         while self.leaf_count < capacity:
             self.leaf_count, first = self.leaf_count * CHILDREN, (first - (ROOT - 1)) * CHILDREN
         self.sums: Floats = aligned_zeros(first + self.leaf_count)
         self.minima: Floats = aligned_zeros(first)
+        self.leaves: Floats = self.sums[first:]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.leaves = self.sums[len(self.minima) :]  # unpickled, they were two arrays
 
     @property
     def total(self) -> float:
@@ -219,18 +250,13 @@ class SumTree:
 
     @property
     def minimum(self) -> float:
-        """The least mass above 0; infinite if all masses are 0."""
+        """The smallest mass above 0; infinite if all masses are 0."""
         return float(self.minima[ROOT]) or math.inf
-
-    @property
-    def leaves(self) -> Floats:
-        """The masses, float64[leaf_count], one a slot: a view; what is written to it counts when its slots are `set`."""
-        return self.sums[-self.leaf_count :]
 
     def set(self, slots: Integers, masses: Floats) -> None:
         """Set the masses of slots; of a repeated slot the last mass stays.
 
-        O(n log capacity); allocates up to 16 bytes a slot given.
+        O(n log capacity); allocates up to 16 bytes per slot given.
 
         Args:
             slots: int64[n], each in [0, capacity).
@@ -238,44 +264,9 @@ class SumTree:
         """
         set_leaves(self.sums, self.minima, slots, masses)
 
-    def find(self, queries: Floats) -> Integers:
-        """Find the slots in which queries lie, the masses laid end to end in the order of slots.
-
-        O(n log capacity). Never finds a slot of mass 0; a query at or beyond the total finds the last slot that
-        has mass.
-
-        Args:
-            queries: float64[n], each in [0, total).
-
-        Returns:
-            int64[n], the slot of each query.
-
-        Raises:
-            ValueError: If every mass is 0.
-        """
-        self.check_total()
-        return find_leaves(self.sums, queries.copy())
-
-    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Integers, Floats]:
-        """Draw slots, each with probability mass / total, stratified.
-
-        The range [0, total) is split into `batch_size` equal parts, and one query is drawn in each (Schaul et al.
-        2016, appendix B.2.1), so the slots come in ascending order.
-
-        Args:
-            batch_size: Number of slots to draw, at least 1.
-            rng: The source of randomness; `batch_size` doubles are taken from it.
-
-        Returns:
-            The slots, int64[batch_size], and their masses, float64[batch_size].
-
-        Raises:
-            ValueError: If every mass is 0.
-        """
-        self.check_total()
-        uniforms = rng.random(batch_size)
-        slots = find_stratified(self.sums, uniforms)
-        return slots, uniforms
+    def recompute(self, slots: Integers) -> None:
+        """Bring the nodes above `slots`, int64[n], up to date, after their `leaves` have been written."""
+        recompute_above(self.sums, self.minima, slots)
 
     def check_total(self) -> None:
         """Refuse to draw from nothing.

@@ -1,8 +1,10 @@
 """The uniform replay buffer: every stored transition is equally likely to be drawn.
 
-A transition goes its way in three steps, each a module of its own: observations may be replaced by the numbers of
-their frames (`frames`), steps may be folded to n-step rows (`n_step`), and rows go into a ring (`ring`). A sample
-draws slots and takes the way back.
+    add:     fields ──▶ (frames) ──▶ (n-step window) ──▶ ring
+    sample:  ring ──▶ (frames) ──▶ batch
+
+`fields` checks the values; observations may be replaced by the numbers of their frames (`frames`), and steps
+be summed to n-step rows (`n_step`); the `ring` keeps the rows. A sample draws slots, and takes the way back.
 
 Left out: priorities (`prioritized`), and other processes (`shared`).
 
@@ -17,17 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.counted import Counted
+from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import with_next
-from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameLog, FrameStore, oldest_frame
+from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameStore
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step import Window, names_of
-from replay_tutorial.buffers.ring import Ring, check_batch_size, checked_size
+from replay_tutorial.buffers.ring import Ring
+from replay_tutorial.buffers.rows import check_batch_size, checked_size
 
 
-class ReplayBuffer(Counted, archive.Archived):
-    """The newest transitions of one process, drawn uniformly; several of its threads need a lock around the calls.
+class ReplayBuffer(BaseBuffer):
+    """The newest transitions of one process, drawn uniformly; its threads need a lock around the calls.
 
     Example:
         >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "act": {"dtype": np.int64}, "rew": {}}, seed=0)
@@ -59,13 +62,13 @@ class ReplayBuffer(Counted, archive.Archived):
                 `(batch, 1)`; `()` samples as `(batch,)`) and `dtype`. It is not changed.
             next_of: The observation, or several, whose next one is to be stored only once; `add` and `sample`
                 then have a field `next_…` for each.
-            stack_compress: The observation, or several, whose stacked frames are to be stored only once. The stack
-                lies along the shorter of the first and the last axis; a dict `{"obs": 0}` says so itself.
+            stack_compress: The observation, or several, whose stacked frames are to be stored only once. The
+                stack lies along the shorter of the first and the last axis; `{"obs": 0}` names another.
             default_dtype: The dtype of fields that name none.
-            Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions, each
-                with a field `discount`, so that the target is `rew + discount * Q(next_obs)`. What is named by
-                "next" is that of the last step, and so are `terminated`, `truncated` and `done`. There is one window,
-                for one environment; an actor with several has an `NStep` instead.
+            Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions,
+                each with a field `discount`, so that the target is `rew + discount * Q(next_obs)`. What is
+                named by "next" is that of the last step, and so are `terminated`, `truncated` and `done`.
+                There is one window, for one environment; an actor with several has an `NStep` instead.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
 
         Raises:
@@ -84,16 +87,14 @@ class ReplayBuffer(Counted, archive.Archived):
             self._window = Window(stored, Nstep)
             stored = self._window.fields
         self._stored_fields = stored
-        self._ring = Ring(
-            np.zeros(capacity, stored.dtype)
-        )  # pages are handed out when they are first written
+        self._ring = Ring(capacity, stored.dtype)
         self._rng = np.random.default_rng(seed)
         self._episode_len = 0
         self._layout = {
             "kind": type(self).__name__,
             "size": capacity,
             "fields": {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()},
-            "frames": [[*log.layout.names, log.layout.axis] for log in self._logs],
+            "frames": self._frames.layout if self._frames else [],
             "Nstep": list(self._window.settings) if self._window else None,
         }
 
@@ -136,9 +137,9 @@ class ReplayBuffer(Counted, archive.Archived):
 
         Returns:
             For each field an array of shape (batch_size, *shape). The batch belongs to the caller: it may be
-            written to, no later call changes it, and `torch.from_numpy` takes it without a copy. The fields of a
-            row lie side by side in memory, so the arrays are strided; copy one with `np.ascontiguousarray` to
-            keep it when the rest may go.
+            written to, no later call changes it, and `torch.from_numpy` takes it without a copy. The fields
+            of a row lie side by side in memory, so the arrays are strided; copy one with
+            `np.ascontiguousarray` to keep it when the rest may go.
 
         Raises:
             TypeError: If batch_size is not an integer.
@@ -165,46 +166,43 @@ class ReplayBuffer(Counted, archive.Archived):
         self._episode_len = 0
         if self._window is not None:
             self._window.clear()
-        for log in self._logs:
-            log.forget_previous()
+        if self._frames is not None:
+            self._frames.forget_previous()
 
     def is_Nstep(self) -> bool:
-        """Tell whether n-step transitions are stored."""
+        """Return whether n-step transitions are stored."""
         return self._window is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved for transitions."""
-        return self._ring.nbytes + sum(log.nbytes for log in self._logs)
-
-    @property
-    def _logs(self) -> list[FrameLog]:
-        return self._frames.logs if self._frames else []
+        return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)
 
     def _store(self, count: int, columns: list[Any]) -> int | None:
         """Take checked transitions through frames and window into the ring."""
         self._episode_len += count
         if self._frames is None and self._window is None:
             return self._ring.append(count, columns)
+        first_index = self._ring.next_index
         rows = self._fields.to_rows(count, columns)
         if self._frames is None:
-            return self._fold(rows)
-        first_index = None
-        for first in range(0, count, ROWS_AT_ONCE):
-            index = self._fold(self._frames.number(rows[first : first + ROWS_AT_ONCE], self._oldest_row()))
-            first_index = index if first_index is None else first_index
-        return first_index
+            self._store_rows(rows)
+        else:
+            for first in range(0, count, ROWS_AT_ONCE):
+                some = rows[first : first + ROWS_AT_ONCE]
+                self._store_rows(self._frames.number(some, self._oldest_row()))
+        return first_index if first_index < self._ring.next_index else None
 
-    def _fold(self, rows: Rows) -> int | None:
-        return self._append(rows if self._window is None else self._window.push(rows))
+    def _store_rows(self, rows: Rows) -> None:
+        self._append(rows if self._window is None else self._window.push(rows))
 
-    def _append(self, rows: Rows) -> int | None:
-        if len(rows) == 0:
-            return None
-        columns = [rows[name] if len(rows) > 1 else rows[name][0] for name in self._stored_fields.fields]
-        return self._ring.append(len(rows), columns)
+    def _append(self, rows: Rows) -> None:
+        if len(rows) > 0:
+            columns = [rows[name] if len(rows) > 1 else rows[name][0] for name in self._stored_fields.fields]
+            self._ring.append(len(rows), columns)
 
     def _oldest_row(self) -> Rows:
+        """Copy the oldest row that is kept, in the ring or else in the window: one record, or none."""
         if self._ring.stored == 0 and self._window is not None:
             return self._window.waiting[:1]
         return self._ring.oldest_row()
@@ -217,36 +215,32 @@ class ReplayBuffer(Counted, archive.Archived):
         check_batch_size(batch_size)
         if self._ring.stored == 0:
             raise ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Add some first."
+                f"sample({batch_size}) needs at least 1 stored transition; "
+                "the buffer is empty. Add some first."
             )
 
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        oldest_frames = [oldest_frame(log, self._oldest_row()) for log in self._logs]
-        counters = {
+    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+        counters: dict[str, Any] = {
             "next_index": self._ring.next_index,
             "stored": self._ring.stored,
             "waiting": len(self._window.waiting) if self._window else 0,
             "episode_len": self._episode_len,
-            "frames": [
-                {"next": log.next_frame, "oldest": oldest}
-                for log, oldest in zip(self._logs, oldest_frames, strict=True)
-            ],
+            "frames": [],
             "random_state": self._rng.bit_generator.state,
         }
-        arrays: dict[str, archive.Segments] = {"rows": self._ring.segments()}
+        arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:
             arrays["waiting"] = [archive.as_bytes(self._window.waiting)]
-        for i, (log, oldest) in enumerate(zip(self._logs, oldest_frames, strict=True)):
-            arrays[f"frames{i}"] = log.segments(oldest)
-            arrays[f"previous{i}"] = [log.previous]
+        if self._frames is not None:
+            counters["frames"], frames = self._frames.state(self._oldest_row())
+            arrays |= frames
         return counters, arrays
 
-    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
-        """Make a buffer alike from an archive; this one stays as it is."""
+    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
         loaded = copy.copy(self)
         next_index = archive.checked_count(counters, "next_index")
         stored = archive.checked_count(counters, "stored", most=min(next_index, self._ring.capacity))
-        loaded._ring = self._ring.restored(next_index, stored)
+        loaded._ring = Ring(self._ring.capacity, self._stored_fields.dtype, next_index, stored)
         loaded._episode_len = archive.checked_count(counters, "episode_len")
         loaded._rng = np.random.default_rng()
         loaded._rng.bit_generator.state = counters["random_state"]
@@ -258,14 +252,5 @@ class ReplayBuffer(Counted, archive.Archived):
             )
             read_into("waiting", [archive.as_bytes(loaded._window.waiting)])
         if self._frames is not None:
-            loaded._frames = copy.copy(self._frames)
-            logs: list[FrameLog] = []
-            for i, (log, frames) in enumerate(zip(self._logs, counters["frames"], strict=True)):
-                next_frame = archive.checked_count(frames, "next")
-                oldest = archive.checked_count(frames, "oldest", most=next_frame)
-                log = log.restored(next_frame, next_frame - oldest)
-                read_into(f"frames{i}", log.segments(oldest))
-                read_into(f"previous{i}", [log.previous])
-                logs.append(log)
-            loaded._frames.logs = logs
+            loaded._frames = self._frames.from_state(counters["frames"], read_into)
         return loaded

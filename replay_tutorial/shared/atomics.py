@@ -1,13 +1,13 @@
 """Atomic operations on int64 arrays that several processes share, for use inside of kernels.
 
-A plain load or store may be split, repeated, merged or moved by the compiler, and on Arm moved by the processor too.
-These are none of that, and they say in which order other processes see what was written before and after them:
+A plain load or store may be split, repeated, merged or moved by the compiler, and on Arm moved by the
+processor too. None of this happens to these operations, and they keep an order:
 
-- what is stored before a **release** is seen by whoever has seen the release with an **acquire**;
+- whoever sees a **release** with an **acquire** sees all that was stored before the release;
 - a **fence** keeps what stands before it before what stands after it.
 
-Numba has atomics for GPUs only, so each of these is an intrinsic: a function whose LLVM instructions are written by
-hand. They work between threads and between processes, as long as the memory is the same.
+Numba has atomics for GPUs only, so each of these is an intrinsic: a function whose LLVM instructions are
+written by hand. They work between threads and between processes, as long as the memory is the same.
 
 Left out: weaker orders than are used here, and other types than int64.
 """
@@ -49,7 +49,7 @@ def store_release(typing_context: Any, array: Any, index: Any, value: Any) -> An
 
 @intrinsic
 def fetch_add(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
-    """Add to `array[index]` and give what was there before; no two callers are given the same. Acquires and releases."""
+    """Add to `array[index]`; return what was there before, to no two callers the same. Acquires, releases."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw(
@@ -61,7 +61,7 @@ def fetch_add(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def fetch_max(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
-    """Raise `array[index]` to at least a value, and give what was there before. Acquires and releases."""
+    """Raise `array[index]` to at least a value; return what was there before. Acquires and releases."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw(
@@ -73,7 +73,7 @@ def fetch_max(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def compare_and_swap(typing_context: Any, array: Any, index: Any, expected: Any, value: Any) -> Any:
-    """Put a value into `array[index]` if the expected one is there; tell whether it was. Acquires and releases."""
+    """Put a value where the expected one is; return whether it was there. Acquires and releases."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = pointer(context, builder, signature, arguments)

@@ -1,13 +1,14 @@
 """A ring of frames that several processes share: a frame is written once, and rows name it by its index.
 
-The frames lie in a shared ring of their own, under the same protocol as rows: stamped, and visible only when whole.
-An index is never used again, so a frame that has been replaced is found out when it is read. A writer remembers which
-frames it added last, by a hash; whether one is really there is decided by comparing its bytes in the ring.
+The frames lie in a shared ring of their own, under the same protocol as rows: stamped, and visible only when
+whole. An index is never used again, so a frame that has been replaced is found out when it is read. A writer
+remembers which frames it added last, by a hash; whether one is really there is decided by comparing its bytes
+in the ring.
 
 Left out: a frame that another process has added. Each writer shares frames with its own rows only.
 """
 
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,24 +17,36 @@ from replay_tutorial.buffers.frame_layout import FrameLayout
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, kernel, types, uint64
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.protocol import INDEX_SHIFT, NEXT_INDEX, NO_INDEX, read_row, write_rows
-from replay_tutorial.shared.shared_ring import MOST_TURNS, SharedRing, ring_specs
+from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, published, read_row, write_rows
+from replay_tutorial.shared.shared_ring import MAX_TURNS, SharedRing, ring_specs
 
+# Frames that a writer can remember: each in one of two places, the older gives way.
 REMEMBERED_BITS = 14
-REMEMBERED = (
-    1 << REMEMBERED_BITS
-)  # frames that a writer can remember: each in one of two places, the older gives way
-ROOM = 256  # frames beyond those that rows need on average, so that small rings have some to spare, too
-ROWS_AT_ONCE = 32  # rows whose frames are numbered together
+REMEMBERED = 1 << REMEMBERED_BITS
+# Frames beyond those that rows need on average, so that small rings have some to spare, too.
+ROOM = 256
+# Rows whose frames are numbered together.
+ROWS_AT_ONCE = 32
 
 Hashes = Annotated[npt.NDArray[np.uint64], types.uint64[::1]]
 IntegerRows = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
 StackWords = Annotated[npt.NDArray[np.uint64], types.uint64[:, :, ::1]]  # [rows, frames of a row, words]
 
 
+class FrameArrays(NamedTuple):
+    """A ring of frames in shared memory, and a writer's own memory of the frames that it added last."""
+
+    counters: Integers
+    stamps: Integers  # [capacity]
+    frames: Words
+    masses: Floats  # [capacity], of no use here
+    hashes: Hashes  # [REMEMBERED]
+    remembered: Integers  # [REMEMBERED], the index of the frame with this hash, NO_INDEX for none
+
+
 @kernel
 def hash_of(frames: Words, i: int) -> np.uint64:
-    """Hash a frame, in four chains at once: each waits for its last multiplication, but not for those of the others."""
+    """Hash a frame, in four chains at once: none waits for the multiplications of another."""
     prime = uint64(0x9E3779B97F4A7C15)
     a, b, c, d = uint64(1), uint64(2), uint64(3), uint64(4)
     whole = frames.shape[1] // 4 * 4
@@ -57,37 +70,32 @@ def hash_of(frames: Words, i: int) -> np.uint64:
 
 @kernel
 def is_there(stamps: Integers, frames: Words, index: int, new_frames: Words, i: int) -> bool:
-    """Tell whether a frame has an index, and all the while of the comparison."""
+    """Return whether a frame has an index, and had it all the while of the comparison."""
     slot = index % stamps.shape[0]
-    published = (index + 1) << INDEX_SHIFT
-    if load_acquire(stamps, slot) != published:
+    if load_acquire(stamps, slot) != published(index):
         return False
     difference = uint64(0)
     for word in range(frames.shape[1]):  # without a way out, so that it is compiled to vector instructions
         difference |= frames[slot, word] ^ new_frames[i, word]
     fence_acquire()
-    return difference == uint64(0) and load_acquire(stamps, slot) == published
+    return difference == uint64(0) and load_acquire(stamps, slot) == published(index)
 
 
 @kernel
 def number_frames(
-    counters: Integers,
-    stamps: Integers,
-    frames: Words,
-    masses: Floats,
-    hashes: Hashes,
-    remembered: Integers,
+    plain: Annotated[tuple[Any, ...], FrameArrays],
     new_frames: Words,
     start: int,
     young: int,
     owner: int,
     indexes: Integers,
 ) -> int:
-    """Give frames from `start` on their indexes, and write those that are new.
+    """Find or add frames from `start` on, and write their indexes into `indexes`.
 
-    Gives the first whose slot another writer holds, or their number. Two threads may spoil each other's memory of
-    frames; what it says is compared with the ring.
+    Returns the first whose slot another writer holds, or their number. Two threads may spoil each other's
+    memory of frames; what it says is compared with the ring.
     """
+    counters, stamps, frames, masses, hashes, remembered = FrameArrays(*plain)
     no_masses = np.zeros(1)
     for i in range(start, new_frames.shape[0]):
         code = hash_of(new_frames, i)
@@ -118,7 +126,7 @@ def number_frames(
 def read_frames(
     stamps: Integers, frames: Words, indexes: IntegerRows, places: Integers, copies: StackWords, gone: Flags
 ) -> None:
-    """Copy the frames that rows name to the rows' places; marks places one of whose frames is not there any more."""
+    """Copy the frames that rows name to the rows' places; mark a place in `gone` if a frame is not there."""
     for i in range(indexes.shape[0]):
         place = places[i]
         for k in range(indexes.shape[1]):
@@ -140,7 +148,7 @@ def record_of(layout: FrameLayout) -> np.dtype[np.void]:
 
 
 def frame_specs(prefix: str, layout: FrameLayout, rows: int, frames_per_row: float) -> Specs:
-    """Tell the shared arrays for the frames of so many rows."""
+    """Describe the shared arrays for the frames of a number of rows."""
     capacity = int(rows * frames_per_row) + ROWS_AT_ONCE * layout.frames_per_row + ROOM
     return ring_specs(capacity, record_of(layout), prefix)
 
@@ -148,13 +156,14 @@ def frame_specs(prefix: str, layout: FrameLayout, rows: int, frames_per_row: flo
 class FrameRing:
     """The frames of one observation, and of its next observation if that is shared.
 
-    A frame is named again only while it is young, so that it outlives the row that names it: a quarter of the frames
-    that there are beyond one a row may have been added since. So with c frames for n rows, every row is there in full
-    as long as at most c - (c - n) / 4 frames are added with n rows.
+    A frame is named again only while it is young, so that it outlives the row that names it: of the frames
+    that there are beyond one per row, a quarter may have been added since. So with c frames for n rows, every
+    row is there in full as long as at most c - (c - n) / 4 frames are added with n rows.
 
     Attributes:
         layout: How frames make up observations.
         ring: The ring that they lie in.
+        remembered: int64[REMEMBERED], the indexes of frames that this process added last.
     """
 
     def __init__(self, arrays: SharedArrays, prefix: str, layout: FrameLayout, rows: int) -> None:
@@ -162,39 +171,30 @@ class FrameRing:
         self.layout = layout
         self.ring = SharedRing(arrays, record_of(layout), prefix)
         self._young = (self.ring.capacity - rows) // 4
-        self._hashes = np.zeros(REMEMBERED, np.uint64)
-        self._remembered = np.full(REMEMBERED, NO_INDEX)
+        self.remembered = np.full(REMEMBERED, NO_INDEX)
+        hashes, ring = np.zeros(REMEMBERED, np.uint64), self.ring
+        self._plain = tuple(
+            FrameArrays(ring.counters, ring.stamps, ring.rows, ring.masses, hashes, self.remembered)
+        )
 
     def number(self, observations: npt.NDArray[np.generic]) -> Integers:
-        """Give the frames of observations, (n, *shape), their indexes, int64[n, stack]; those that are new are written."""
+        """Write the new frames of observations, (n, *shape); return the indexes of all, int64[n, stack]."""
         ring, new_frames = self.ring, self._words(observations)
         owner, indexes = ring.owners.mine(), np.empty(len(new_frames), np.int64)
         start = turns = 0
         while True:
-            end = number_frames(
-                ring.counters,
-                ring.stamps,
-                ring.rows,
-                ring.masses,
-                self._hashes,
-                self._remembered,
-                new_frames,
-                start,
-                self._young,
-                owner,
-                indexes,
-            )
+            end = number_frames(self._plain, new_frames, start, self._young, owner, indexes)
             if end == len(new_frames):
                 return indexes.reshape(len(observations), -1)
             # The frame gets another slot; that of a dead holder is free from the next lap on.
             ring.owners.free(int(indexes[end]) % ring.capacity)
             turns = turns + 1 if end == start else 1
             start = end
-            if turns == MOST_TURNS:  # its row will name a frame that never was, and so count as replaced
+            if turns == MAX_TURNS:  # its row will name a frame that never was, and so count as replaced
                 start, turns = end + 1, 0
 
     def read(self, indexes: Integers, places: Integers, copies: Words, gone: Flags) -> None:
-        """Copy the frames of rows, int64[n, stack], to their places in `copies`; marks in `gone` rows that lack one."""
+        """Copy the frames of rows, int64[n, stack], to their places; mark rows that lack one in `gone`."""
         read_frames(self.ring.stamps, self.ring.rows, np.ascontiguousarray(indexes), places, copies, gone)
 
     def empty_copies(self, count: int) -> Words:

@@ -1,44 +1,35 @@
 """A handle: one process's hold on a buffer that several processes share.
 
-The rows, counters and stamps lie in one block of shared memory (`memory`). A handle is a small object with views into
-it: each process has its own, made when the buffer is made, passed to it, or attached by address. A copy of a handle,
-also a deep one, is another handle on the same rows.
+The rows, counters and stamps lie in one block of shared memory (`memory`). A handle is a small object with a
+view into it (`view`): each process has its own, made when the buffer is made, passed to it, or attached by
+address. A copy of a handle, also a deep one, is another handle on the same rows.
 
 Left out: what lies in the block.
 """
 
-import os
-import threading
 from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
-from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.shared_frames import SharedFrames, specs_of_frames
-from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
+from replay_tutorial.shared.memory import SharedArrays
+from replay_tutorial.shared.view import View
 
 
 class Handle:
-    """What every shared buffer can do with its block: pass it on, attach to it, close it.
+    """What every shared buffer can do with its block: pass it on, attach to it, close it, count its rows."""
 
-    Attributes that begin with an underscore and are `PRIVATE` belong to this process and are not passed on.
-    """
-
-    PRIVATE: tuple[str, ...] = ("_ring", "_frames", "_thread_lock")
-
-    _fields: Fields
-    _frame_layouts: list[FrameLayout]  # none if no observation is kept as frames
-    _frames_per_transition: float
+    _block: SharedArrays
+    # This process's own, not passed on.
+    _view: View
     _rng: np.random.Generator
     _episode_len: int
 
-    def _open(self, capacity: int, path: str | PathLike[str] | None) -> None:
-        """Make the block, or open the file that lies at the path already."""
-        self._block = SharedArrays(self._specs(capacity), self._description(capacity), path)
-        self._look_into_block()
+    def _open(self, block: SharedArrays, seed: int | np.random.SeedSequence | None) -> None:
+        """Begin to work on a block."""
+        self._block, self._view = block, View(block)
+        self._rng = np.random.default_rng(seed)
+        self._episode_len = 0
 
     @classmethod
     def attach(
@@ -57,27 +48,16 @@ class Handle:
             OSError: If there is none.
             ValueError: If there is something else.
         """
+        block = SharedArrays.attach(address)
+        if (kind := block.layout.get("kind")) != cls.__name__:
+            raise ValueError(f"{address} holds a {kind}, not a {cls.__name__}.")
         buffer = cls.__new__(cls)
-        buffer._block = SharedArrays.attach(address)
-        layout = buffer._block.layout
-        if layout.get("kind") != cls.__name__:
-            raise ValueError(f"{address} holds a {layout.get('kind')}, not a {cls.__name__}.")
-        buffer._fields = Fields(
-            {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in layout["fields"].items()}
-        )
-        buffer._frames_per_transition = layout.get("frames_per_transition", 0.0)
-        buffer._frame_layouts = [
-            FrameLayout(buffer._fields.fields[names[0]], tuple(names), axis)
-            for *names, axis in layout.get("frames", [])
-        ]
-        buffer._rng = np.random.default_rng(seed)
-        buffer._episode_len = 0
-        buffer._look_into_block()
+        buffer._open(block, seed)
         return buffer
 
     @property
     def address(self) -> str:
-        """Where an unrelated process of the same user can `attach`, while this process lives or the file lies there.
+        """Where an unrelated process can `attach`, while this process lives or the file exists.
 
         Raises:
             ValueError: If there is no file, and the system is not Linux.
@@ -85,17 +65,14 @@ class Handle:
         return self._block.address
 
     def close(self) -> None:
-        """Give up this process's share of the memory, which is free when the last process has.
+        """Release this process's share of the memory, which is free when the last process has done so.
 
-        Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the rows
-        later raises ValueError; closing again is harmless.
+        Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the
+        rows later raises ValueError; closing again is harmless.
         """
-        if "_ring" in self.__dict__:
-            self._ring.release()
-            for frames in self._frames.rings if self._frames else []:
-                frames.ring.release()
-        for name in ("_block", *self.PRIVATE):
-            self.__dict__.pop(name, None)
+        if "_view" in self.__dict__:
+            self._view.release()
+            del self._view, self._block
 
     def __enter__(self) -> Self:
         """Use the buffer in a `with` block, which closes it."""
@@ -105,45 +82,47 @@ class Handle:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_block" or name in self.PRIVATE:
+        if name in ("_block", "_view"):
             raise ValueError(f"This {type(self).__name__} is closed.")
         return object.__getattribute__(self, name)  # again: the error says what really is missing
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in self.PRIVATE}
+        return {name: value for name, value in self.__dict__.items() if name != "_view"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._look_into_block()
+        self._view = View(self._block)
 
-    def _specs(self, capacity: int) -> Specs:
-        """Tell which arrays the block holds."""
-        stored = with_numbers(self._fields, self._frame_layouts)
-        frames = specs_of_frames(self._frame_layouts, capacity, self._frames_per_transition)
-        return {**ring_specs(capacity, stored.dtype), **frames}
+    def get_stored_size(self) -> int:
+        """Count the transitions that are stored."""
+        return self._view.ring.stored
 
-    def _description(self, capacity: int) -> dict[str, Any]:
-        """Tell what another process, or a file, must agree with."""
-        fields = {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()}
-        description = {"kind": type(self).__name__, "size": capacity, "fields": fields}
-        if not self._frame_layouts:
-            return description
-        frames = [[*layout.names, layout.axis] for layout in self._frame_layouts]
-        return description | {"frames": frames, "frames_per_transition": self._frames_per_transition}
+    def __len__(self) -> int:
+        """Count the transitions that are stored."""
+        return self._view.ring.stored
 
-    def _look_into_block(self) -> None:
-        """Make what belongs to this process alone."""
-        stored = with_numbers(self._fields, self._frame_layouts)
-        self._ring = SharedRing(self._block, stored.dtype)
-        self._frames = (
-            SharedFrames(self._block, self._fields, self._frame_layouts, self._ring.capacity)
-            if self._frame_layouts
-            else None
-        )
-        self._thread_lock = (0, threading.Lock())
+    def get_buffer_size(self) -> int:
+        """Return how many transitions can be stored."""
+        return self._view.ring.capacity
 
-    def _between_threads(self) -> threading.Lock:
-        """Give the lock between the sampler's own threads: it dies with them, and a forked child has one anew."""
-        if self._thread_lock[0] != os.getpid():
-            self._thread_lock = (os.getpid(), threading.Lock())
-        return self._thread_lock[1]
+    def get_next_index(self) -> int:
+        """Return the index that the next row will get."""
+        return self._view.ring.next_index
+
+    def get_current_episode_len(self) -> int:
+        """Count the transitions that this process added since its last `on_episode_end` or `clear`."""
+        return self._episode_len
+
+    def is_Nstep(self) -> bool:
+        """Return whether n-step transitions are made here: never."""
+        return False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for transitions."""
+        return self._view.ring.nbytes + (self._view.frames.nbytes if self._view.frames else 0)
+
+    @property
+    def bytes_per_transition(self) -> float:
+        """Bytes reserved for each transition that can be stored."""
+        return self.nbytes / self._view.ring.capacity

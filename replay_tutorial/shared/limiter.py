@@ -5,8 +5,8 @@ processes happen to be. The limiter keeps
 
     error = inserts · samples_per_insert - samples
 
-inside a band around its value at the moment when sampling may begin. Above it inserting waits, below it sampling.
-Nobody holds anything while it waits, so a process that dies can stop nobody.
+inside a band around its value at the moment when sampling may begin. Above it inserting waits, below it
+sampling. Nobody holds anything while it waits, so a process that dies can stop nobody.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """
@@ -20,15 +20,17 @@ import numpy as np
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.protocol import reserve
 
-INSERTS, SAMPLES = 0, 8  # where the counters stand in int64[16]: on a cache line each
-POLL_SECONDS = 0.001  # seconds between two looks at the counters
+# Where the counters stand in int64[16]: on a cache line each.
+INSERTS, SAMPLES = 0, 8
+# Seconds between two looks at the counters.
+POLL_SECONDS = 0.001
 
 
 class SamplesPerInsert:
     """Keeps the number of samples per insert, between processes, near a given ratio.
 
-    Pass it to processes as an argument. Whoever adds calls `await_can_insert` before and `inserted` after, whoever
-    samples `await_can_sample` and `sampled`.
+    Pass it to processes as an argument. Whoever adds calls `await_can_insert` before and `inserted` after,
+    whoever samples `await_can_sample` and `sampled`.
 
     Example:
         >>> limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=800.0)
@@ -48,7 +50,7 @@ class SamplesPerInsert:
             error_buffer: Half the width of the band, in samples; at least max(1, samples_per_insert).
 
         Raises:
-            ValueError: If an argument is out of range; a narrower band could stop both sides for ever.
+            ValueError: If an argument is out of range; a narrower band could stop both sides forever.
         """
         if not 0.0 < samples_per_insert < math.inf:
             raise ValueError(f"samples_per_insert must be finite and above 0, not {samples_per_insert}.")
@@ -56,8 +58,8 @@ class SamplesPerInsert:
             raise ValueError(f"min_size must be at least 1, not {min_size}.")
         if not max(1.0, samples_per_insert) <= error_buffer < math.inf:
             raise ValueError(
-                f"error_buffer must be finite and at least max(1, samples_per_insert) = {max(1.0, samples_per_insert)}, "
-                f"not {error_buffer}: in a narrower band both sides would wait for ever."
+                "error_buffer must be finite and at least max(1, samples_per_insert) = "
+                f"{max(1.0, samples_per_insert)}, not {error_buffer}: in a narrower band both wait forever."
             )
         self.samples_per_insert = float(samples_per_insert)
         self.min_size = int(min_size)
@@ -83,15 +85,15 @@ class SamplesPerInsert:
         """Wait until `count` rows may be inserted.
 
         Args:
-            count: Rows that are to be inserted; beyond the first `min_size`, count · samples_per_insert must be at
-                most error_buffer.
-            timeout: Seconds to wait at most; None waits for ever.
+            count: Rows that are to be inserted; beyond the first `min_size`, count · samples_per_insert must
+                be at most error_buffer.
+            timeout: Seconds to wait at most; None waits forever.
 
         Returns:
             Whether they may.
 
         Raises:
-            ValueError: If the count is below 1, or too great for the band.
+            ValueError: If the count is below 1, or too large for the band.
         """
         if 1 <= count <= self.min_size - self.inserts:
             return True
@@ -104,13 +106,13 @@ class SamplesPerInsert:
 
         Args:
             count: Rows that are to be sampled, at most error_buffer.
-            timeout: Seconds to wait at most; None waits for ever.
+            timeout: Seconds to wait at most; None waits forever.
 
         Returns:
             Whether they may.
 
         Raises:
-            ValueError: If the count is below 1, or too great for the band.
+            ValueError: If the count is below 1, or too large for the band.
         """
         self._check(count, count)
         return wait_until(
@@ -138,13 +140,13 @@ class SamplesPerInsert:
             raise ValueError(f"count must be at least 1, not {count}.")
         if samples > self.error_buffer:
             raise ValueError(
-                f"{count} rows at once move the error by {samples}, more than error_buffer = {self.error_buffer}, "
-                "so that both sides might wait for ever. Take fewer at once, or make error_buffer greater."
+                f"{count} rows at once move the error by {samples}, more than error_buffer = "
+                f"{self.error_buffer}, so that both sides might wait forever: take fewer, or widen the band."
             )
 
 
 def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:
-    """Look at a condition until it holds or time is up; tell whether it holds."""
+    """Poll a condition until it holds or the time is up; return whether it holds."""
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while not condition():
         if time.monotonic() >= deadline:

@@ -1,9 +1,9 @@
-"""A mailbox for the newest weights: the learner publishes, every actor pulls when it likes, and nobody waits.
+"""A mailbox for the newest parameters: the learner publishes, each actor pulls when it likes, nobody waits.
 
-Only the newest weights are of use, so there is no queue: a slow actor skips versions instead of falling behind. Two
-places take turns, version v in place v mod 2, so the newest whole version stays untouched while the next one is
-written. A reader copies first and looks afterwards whether its place was written to meanwhile; if so there is a newer
-version, and it takes that.
+Only the newest parameters are of use, so there is no queue: a slow actor skips versions instead of falling
+behind. Two places take turns, version v in place v mod 2, so the newest whole version stays untouched while
+the next one is written. A reader copies first and looks afterwards whether its place was written to
+meanwhile; if so there is a newer version, and it takes that.
 
 A learner that is killed while it publishes leaves the last whole version, and another may go on from there.
 
@@ -19,16 +19,14 @@ from replay_tutorial.buffers.jit import Integers, kernel
 from replay_tutorial.shared.atomics import fence_acquire, fence_release, load_acquire, store_release
 from replay_tutorial.shared.memory import SharedArrays
 
-VERSION, BEGUN = (
-    0,
-    8,
-)  # where the counters stand in int64[16]: the newest whole version, the newest begun; a line each
+# Where the counters stand in int64[16], a cache line each: the newest whole version, and the newest begun.
+VERSION, BEGUN = 0, 8
 PLACES = 2
 
 
 @kernel
 def begin(counters: Integers) -> int:
-    """Announce that the next version's place is about to be written to; gives that version."""
+    """Announce that the next version's place is about to be written to; return that version."""
     version = load_acquire(counters, VERSION) + 1
     store_release(counters, BEGUN, version)
     fence_release()  # or a reader might see the first new bytes before the announcement
@@ -43,13 +41,13 @@ def finish(counters: Integers, version: int) -> None:
 
 @kernel
 def newest(counters: Integers) -> int:
-    """Give the newest whole version."""
+    """Return the newest whole version."""
     return load_acquire(counters, VERSION)
 
 
 @kernel
 def still_whole(counters: Integers, version: int) -> bool:
-    """Tell whether the place of a version, copied before, has not been written to meanwhile."""
+    """Return whether the place of a version, copied before, has not been written to meanwhile."""
     fence_acquire()  # or the look might come before the last bytes were read
     return load_acquire(counters, BEGUN) < version + PLACES
 
@@ -91,7 +89,7 @@ class Mailbox:
         return int(self._arrays["counters"][VERSION])
 
     def publish(self, vector: npt.NDArray[Any]) -> int:
-        """Put a new vector in the place of the last one but one.
+        """Put a new vector in the place of the one before the last.
 
         Args:
             vector: Of the mailbox's length and dtype.

@@ -1,11 +1,11 @@
 """Shared memory: one set of arrays that several processes see.
 
-The arrays lie in one block that begins with a text: which arrays there are, and what their owner says of them. By
-default the block has no name in any file system (`room` tells where it lies instead), so nothing is left behind,
-however the processes end, and nobody has to tidy up. With a path it is a file on disk, which outlives them all.
+The arrays lie in one block that begins with a text: which arrays there are, and what their owner says of
+them. By default the block has no name in any file system, so nothing is left behind, however the processes
+end, and nobody has to clean up. With a path it is a file on disk, which outlives them all.
 
-A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver), or, if it
-is not related, by its address. Pages are handed out when they are first written.
+A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver),
+or, if it is not related, by its address. Pages are handed out when they are first written.
 
 Left out: other machines.
 """
@@ -27,8 +27,10 @@ import numpy.typing as npt
 
 from replay_tutorial.shared.room import check_room
 
-CACHE_LINE = 64  # bytes; arrays begin at its multiples, so that two never share one
-TEXT = 1 << 16  # bytes at the block's beginning, for the text
+# Bytes; arrays begin at its multiples, so that two never share one.
+CACHE_LINE = 64
+# Bytes at the block's beginning, for the text.
+TEXT = 1 << 16
 FORMAT = "replay_tutorial shared arrays 1"
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and dtype of each array, by name
@@ -104,7 +106,7 @@ class SharedArrays:
 
     @property
     def address(self) -> str:
-        """Where an unrelated process of the same user finds the block, while this process lives or the file lies there.
+        """Where an unrelated process finds the block, while this process lives or the file exists.
 
         Raises:
             ValueError: If it has no file, and the system is not Linux.
@@ -116,7 +118,7 @@ class SharedArrays:
         raise ValueError("Only Linux lets an unrelated process find memory without a name: give it a path.")
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        """Give the array of a name: a view of the shared block."""
+        """Return the array of a name: a view of the shared block."""
         return self._arrays[name]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -139,7 +141,7 @@ class SharedArrays:
             os.close(handle)
 
     def _new_file(self) -> int:
-        """Make a file of zeros; gives its descriptor, -1 where the system needs none."""
+        """Make a file of zeros; return its descriptor, -1 where the system needs none."""
         if self.path is not None:
             handle = open_file(self.path, os.O_CREAT | os.O_EXCL)
         elif sys.platform == "win32":
@@ -184,7 +186,7 @@ class SharedArrays:
 
 
 def open_file(path: Path, flags: int = 0) -> int:
-    """Open a file to read and write, and if it is made, for its owner only; gives its descriptor."""
+    """Open a file to read and write, for its owner only if it is made; return its descriptor."""
     return os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | flags, 0o600)
 
 
@@ -196,7 +198,7 @@ def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
         read = None
     if type(read) is not dict or read.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise ValueError(
-            f"{path} does not hold shared arrays, or was left unfinished: delete it to begin anew."
+            f"{path} does not hold shared arrays, or was left unfinished: delete it to start again."
         )
     return read  # pyright: ignore[reportUnknownVariableType]
 

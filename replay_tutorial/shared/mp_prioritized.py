@@ -1,7 +1,7 @@
 """The prioritized replay buffer that several processes share: any number of writers, one sampler.
 
-A writer leaves a row's mass beside the row. The sum tree is the sampler's own: it takes in new masses before it
-draws, and writes changed ones back, so that another sampler could build the same tree.
+A writer leaves a row's mass beside the row. The sum tree is the sampler's own: it takes in new masses before
+it draws, and writes changed ones back, so that another sampler could build the same tree.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
@@ -9,7 +9,7 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 import time
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,23 +17,22 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import NO_PRIORITY
-from replay_tutorial.buffers.proportional import check_weighing, weigh
-from replay_tutorial.buffers.ring import check_batch_size
-from replay_tutorial.shared.memory import Specs
+from replay_tutorial.buffers.priorities import NO_PRIORITY, check_weighing, weights_of
+from replay_tutorial.buffers.rows import check_batch_size
+from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
-from replay_tutorial.shared.proportional import SharedDraw, SharedPriorities, draw_specs
 from replay_tutorial.shared.protocol import STALE
-from replay_tutorial.shared.shared_frames import SharedFrames
+from replay_tutorial.shared.shared_frames import DrawAgain
 
-POLL_SECONDS = 0.001  # seconds between two draws when no row has all its frames
+# Seconds between two draws when no row has all its frames.
+POLL_SECONDS = 0.001
 
 
 class MPPrioritizedReplayBuffer(MPReplayBuffer):
     """The newest transitions of many processes, drawn by one of them in proportion to their priority.
 
-    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that samples
-    or updates is the sampler from then on, for as long as it lives.
+    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that
+    samples or updates is the sampler from then on, for as long as it lives.
 
     Example:
         >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
@@ -42,8 +41,6 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         >>> sample = buffer.sample(32, beta=0.4)
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
     """
-
-    PRIVATE = (*MPReplayBuffer.PRIVATE, "_priorities", "_draw")
 
     def __init__(
         self,
@@ -83,7 +80,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
-        self._exponents = (alpha, eps)
+        self._exponents = {"alpha": alpha, "eps": eps}
         super().__init__(
             size,
             env_dict,
@@ -96,37 +93,22 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ctx=ctx,
             path=path,
         )
-        if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
+        if taken := {"indexes", "weights", "priorities"} & self._view.fields.fields.keys():
             raise ValueError(
                 f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
             )
-        if self._block.fresh:
-            self._block["seen"][0] = NO_PRIORITY
-
-    def _specs(self, capacity: int) -> Specs:
-        return {**super()._specs(capacity), **draw_specs(capacity)}
-
-    def _description(self, capacity: int) -> dict[str, Any]:
-        alpha, eps = self._exponents
-        return super()._description(capacity) | {"alpha": alpha, "eps": eps}
-
-    def _look_into_block(self) -> None:
-        super()._look_into_block()
-        alpha, eps = self._block.layout["alpha"], self._block.layout["eps"]
-        self._priorities = SharedPriorities(self._ring.masses, self._block["seen"], alpha, eps)
-        self._draw: SharedDraw | None = None  # of the sampler only
 
     @property
     def stale_updates(self) -> int:
         """Priorities dropped because their row had been replaced."""
-        return int(self._ring.counters[STALE])
+        return int(self._view.ring.counters[STALE])
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.
 
         Args:
             priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
-                highest priority that any row has been given.
+                maximum of the priorities that rows have been given.
             **fields: A value for each field; nested dicts and tuples are joined by "/".
 
         Returns:
@@ -137,62 +119,61 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
         """
-        count, columns = self._fields.to_columns(fields)
-        return self._append(count, columns, self._priorities.masses_of_new(priorities, count))
+        view = self._view
+        count, columns = view.fields.to_columns(fields)
+        return self._append(count, columns, view.sampler.priorities.masses_of_new(priorities, count))
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Draw transitions in proportion to their masses, stratified, with replacement.
 
         Args:
             batch_size: Number of transitions.
-            beta: How much of the bias is made good by the weights, in [0, 1].
-            normalize: Weights are divided by the greatest weight of the "buffer", or of the "batch".
+            beta: How much of the bias the weights correct, in [0, 1].
+            normalize: Weights are divided by the maximum weight of the "buffer", or of the "batch".
 
         Returns:
-            As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`, float32[batch_size].
+            As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`,
+            float32[batch_size].
 
         Raises:
             RuntimeError: If another living process is the sampler, or no row has all its frames.
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
-        with self._between_threads():
-            check_batch_size(batch_size)
-            check_weighing(beta, normalize)
-            draw = self._sampler_draw()
-            words, indexes, masses = draw.draw(batch_size, self._rng)
-            rows = self._ring.as_rows(words)
-            batch = (
-                self._fields.to_batch(rows)
-                if self._frames is None
-                else self._with_frames(self._frames, rows, indexes, masses, draw)
-            )
-            weights = weigh(draw.tree.minima, masses, beta, normalize == "buffer")
+        check_batch_size(batch_size)
+        check_weighing(beta, normalize)
+        view, sampler = self._view, self._view.sampler
+        with view.claim.lock():
+            rows, indexes, masses = sampler.draw(batch_size, self._rng)
+            if view.frames is None:
+                batch = view.fields.to_batch(rows)
+            else:
+                batch = view.frames.restore(rows, self._drawing_again(rows, indexes, masses))
+            weights = weights_of(masses, beta, sampler.tree.minima[ROOT], normalize == "buffer")
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
 
-    def _with_frames(
-        self, frames: SharedFrames, rows: Rows, indexes: Integers, masses: Floats, draw: SharedDraw
-    ) -> Batch:
-        """Put frames into rows; those that lack one leave the tree, and others take their places."""
+    def _drawing_again(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
+        """Return a function that takes rows which lack a frame out of the tree, and draws others."""
+        ring, sampler = self._view.ring, self._view.sampler
 
         def draw_again(positions: Integers) -> Rows:
-            draw.take_out(indexes[positions])
+            sampler.take_out(indexes[positions])
             try:
-                words, indexes[positions], masses[positions] = draw.draw(len(positions), self._rng)
+                drawn, indexes[positions], masses[positions] = sampler.draw(len(positions), self._rng)
             except ValueError:  # no row with mass is left; perhaps one is being added
                 time.sleep(POLL_SECONDS)
                 return rows[positions]
-            self._ring.reject(len(positions))
-            return self._ring.as_rows(words)
+            ring.reject(len(positions))
+            return drawn
 
-        return frames.restore(rows, draw_again)
+        return draw_again
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give rows new priorities.
 
-        Of a repeated index the last priority stays; an update for a row that has been replaced is dropped and counted
-        in `stale_updates`.
+        Of a repeated index the last priority stays; an update for a row that has been replaced is dropped and
+        counted in `stale_updates`.
 
         Args:
             indexes: Integers[n], as `sample` gave them.
@@ -202,14 +183,15 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             IndexError: If an index was never given out.
             RuntimeError: If another living process is the sampler.
             TypeError: If indexes are not integers or priorities not real numbers.
-            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed then.
+            ValueError: If the lengths differ, or a priority is not finite and at least 0. Nothing has
+                changed then.
         """
-        with self._between_threads():
-            self._sampler_draw().update(indexes, priorities)
+        with self._view.claim.lock():
+            self._view.sampler.update(indexes, priorities)
 
     def get_max_priority(self) -> float:
-        """Tell the highest priority that any row has been given; 1.0 before the first."""
-        return self._priorities.highest
+        """Return the maximum of the priorities that rows have been given; 1.0 before the first."""
+        return self._view.sampler.priorities.max_priority
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting.
@@ -217,38 +199,32 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._between_threads():
-            draw = self._sampler_draw()
-            self._ring.clear()
-            draw.forget()
+        with self._view.claim.lock():
+            self._view.sampler.clear()
         self._episode_len = 0
 
-    def _sampler_draw(self) -> SharedDraw:
-        """Become the sampler, if no other living process is, and give this process's tree."""
-        if not self._ring.claim_sampler() or self._draw is None:
-            self._draw = SharedDraw(self._ring, self._priorities, self._block)
-        return self._draw
-
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        counters, arrays = super()._taken_apart()
-        indexes = arrays.pop("indexes")  # last: whatever changed before it is written does not count
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        counters, arrays = super()._state()
+        indexes = arrays.pop("indexes")
+        block, ring = self._block, self._view.ring
+        count: int = min(counters["next_index"], ring.capacity)
+        slots = np.arange(count)
 
         def masses() -> list[Floats]:
-            slots = slice(min(counters["next_index"], self._ring.capacity))
-            stored = self._ring.indexes(np.arange(self._ring.capacity)[slots])
-            updated = self._block["updated_indexes"][slots] == stored + 1
-            return [np.where(updated, self._block["updated_masses"][slots], self._ring.masses[slots])]
+            updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
+            return [np.where(updated, block["updated_masses"][slots], ring.masses[slots])]
 
-        seen = [self._block["seen"]]
-        return counters, arrays | {"seen": seen, "masses": masses, "indexes": indexes}
+        # In this order: whatever changes before the indexes are written does not count.
+        return counters, arrays | {"seen": [block["seen"]], "masses": masses, "indexes": indexes}
 
-    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
-        masses = np.zeros(min(archive.checked_count(counters, "next_index"), self._ring.capacity))
-        seen = np.zeros(1)
-        for name, array, least in (("masses", masses, 0.0), ("seen", seen, NO_PRIORITY)):
+    def _fill(
+        self, counters: dict[str, Any], read_into: archive.ReadInto, masses: Floats | None = None
+    ) -> None:
+        count = archive.checked_count(counters, "next_index")
+        masses, seen = np.zeros(min(count, self._view.ring.capacity)), np.zeros(1)
+        for name, array, minimum in (("masses", masses, 0.0), ("seen", seen, NO_PRIORITY)):
             read_into(name, [array])
-            if not (np.isfinite(array) & (array >= least)).all():
+            if not (np.isfinite(array) & (array >= minimum)).all():
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        self._fill(counters, read_into, masses)
-        self._priorities.saw(float(seen[0]))
-        return self
+        super()._fill(counters, read_into, masses)
+        self._view.sampler.priorities.note_max_priority(float(seen[0]))

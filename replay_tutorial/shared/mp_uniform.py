@@ -1,7 +1,7 @@
 """The uniform replay buffer that several processes share: any number of writers, one sampler.
 
-The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`ring`), which needs
-no lock: nobody waits for anybody, and a process that is killed costs at most the rows that it was adding.
+The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`shared_ring`), which
+needs no lock: nobody waits, and a process that is killed costs at most the rows that it was adding.
 
 Left out: what belongs to one stream of steps: n-step windows. They are the actor's: see `NStep`.
 """
@@ -9,31 +9,30 @@ Left out: what belongs to one stream of steps: n-step windows. They are the acto
 import math
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.archive import Archived
-from replay_tutorial.buffers.counted import Counted
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step import names_of
-from replay_tutorial.buffers.ring import check_batch_size, checked_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
-from replay_tutorial.shared.scratch import ScratchStore
 from replay_tutorial.shared.shared_ring import Statistics
+from replay_tutorial.shared.view import describe, make_block
 
 
-class MPReplayBuffer(Handle, Counted, Archived):
+class MPReplayBuffer(Handle):
     """The newest transitions of many processes, drawn uniformly by one of them.
 
-    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that samples
-    is the sampler from then on, for as long as it lives.
+    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that
+    samples is the sampler from then on, for as long as it lives.
 
     Example:
         >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
@@ -43,7 +42,8 @@ class MPReplayBuffer(Handle, Counted, Archived):
         ((32, 4), 10)
     """
 
-    PRIVATE = (*Handle.PRIVATE, "_scratches")
+    # alpha and eps, which the description of a prioritized buffer has beside the rest.
+    _exponents: Mapping[str, float] = MappingProxyType({})
 
     def __init__(
         self,
@@ -64,19 +64,19 @@ class MPReplayBuffer(Handle, Counted, Archived):
         Args:
             size: Number of transitions kept; when it is reached, the oldest make room.
             env_dict: As for `ReplayBuffer`.
-            next_of: As for `ReplayBuffer`. A frame is stored once for all rows of one process that show it, if they
-                follow each other closely, as an actor's do; several environments may take turns.
+            next_of: As for `ReplayBuffer`. A frame is stored once for all rows of one process that show it,
+                if they follow each other closely, as an actor's do; several environments may take turns.
             stack_compress: As for `ReplayBuffer`.
-            frames_per_transition: Frames that there is room for, for each transition, if next_of or stack_compress
-                says that observations are kept as frames; at least 1. An actor's episodes of L steps need 1 + 4/(3 L), or
-                1 + 16/(3 L) if the first frame doesn't fill its stack. A
+            frames_per_transition: Frames that there is room for, for each transition, if next_of or
+                stack_compress says that observations are kept as frames; at least 1. An actor's episodes of L
+                steps need 1 + 4/(3 L), or 1 + 16/(3 L) if the first frame doesn't fill its stack. A
                 transition whose frames have been replaced before it counts as replaced.
             default_dtype: The dtype of fields that name none.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
-            ctx: A multiprocessing context, as cpprb takes it. It makes no difference: every start method works.
-            path: A file on disk to keep everything in, so that it outlives the processes; a file that exists is
-                opened with every row that was published in it, and priorities. None for memory.
+            ctx: A multiprocessing context, as cpprb takes it; of no effect, since every start method works.
+            path: A file on disk to keep everything in, so that it outlives the processes; a file that exists
+                is opened with every row that was published in it, and priorities. None for memory.
 
         Raises:
             MemoryError: If there is less room than it may come to need.
@@ -86,25 +86,18 @@ class MPReplayBuffer(Handle, Counted, Archived):
         """
         if Nstep is not None:
             raise ValueError(
-                f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes add "
-                "here. Do it in the actor: fold its steps with NStep, then add the rows, next_obs among them."
+                f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes "
+                "add here. Do it in the actor: fold its steps with NStep, then add the rows, with next_obs."
             )
         if not 1.0 <= frames_per_transition < math.inf:
             raise ValueError(
                 f"frames_per_transition must be finite and at least 1, not {frames_per_transition}."
             )
         capacity = checked_size(size)
-        self._fields = with_next(Fields(env_dict, default_dtype), names_of(next_of))
-        self._frame_layouts = frame_layouts(self._fields, names_of(next_of), stack_compress)
-        self._frames_per_transition = float(frames_per_transition)
-        self._rng = np.random.default_rng(seed)
-        self._episode_len = 0
-        self._open(capacity, path)
-
-    def _look_into_block(self) -> None:
-        super()._look_into_block()
-        self._scratches = ScratchStore(self._ring.dtype)
-        self._layout = self._block.layout
+        fields = with_next(Fields(env_dict, default_dtype), names_of(next_of))
+        layouts = frame_layouts(fields, names_of(next_of), stack_compress)
+        description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
+        self._open(make_block({**description, **self._exponents}, path), seed)
 
     def add(self, /, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.
@@ -113,23 +106,23 @@ class MPReplayBuffer(Handle, Counted, Archived):
             **fields: A value for each field; nested dicts and tuples are joined by "/".
 
         Returns:
-            The index of the first row: its serial number, counted from 0 over all processes and never used again.
+            The index of the first row: its serial number over all processes, from 0 and never used again.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
         """
-        count, columns = self._fields.to_columns(fields)
+        count, columns = self._view.fields.to_columns(fields)
         return self._append(count, columns, None)
 
     def _append(self, count: int, columns: list[Any], masses: Any) -> int:
-        if self._frames is not None:
-            columns = self._frames.number(count, columns)
-        scratch = self._scratches.take(count)
-        scratch.fill(columns, masses)
-        index = self._ring.append(scratch.words, scratch.masses)
-        self._scratches.give_back(scratch)
+        view = self._view
+        if view.frames is not None:
+            columns = view.frames.number(count, columns)
+        scratch = view.scratches.take(count, columns, masses)
+        index = view.ring.append(scratch.words, scratch.masses)
+        view.scratches.give_back(scratch)
         self._episode_len += count
         return index
 
@@ -138,26 +131,27 @@ class MPReplayBuffer(Handle, Counted, Archived):
         self._episode_len = 0
 
     def wait_for(self, rows: int, timeout: float | None = None) -> bool:
-        """Wait until so many rows are stored, asleep but for a look a millisecond.
+        """Wait until this many rows are stored, asleep except for one look per millisecond.
 
         Args:
             rows: How many; at most the buffer's size.
-            timeout: Seconds to wait at most; None waits for ever.
+            timeout: Seconds to wait at most; None waits forever.
 
         Returns:
             Whether they are.
 
         Raises:
-            ValueError: If so many never will be.
+            ValueError: If the buffer can never hold that many.
         """
-        if rows > self._ring.capacity:
-            raise ValueError(f"wait_for({rows}): the buffer holds {self._ring.capacity} rows at most.")
-        return wait_until(lambda: self._ring.stored >= rows, timeout)
+        ring = self._view.ring
+        if rows > ring.capacity:
+            raise ValueError(f"wait_for({rows}): the buffer holds {ring.capacity} rows at most.")
+        return wait_until(lambda: ring.stored >= rows, timeout)
 
     def statistics(self) -> Statistics:
         """Count what has happened, in all processes together; any of them may ask."""
-        statistics = self._ring.statistics()
-        return statistics._replace(frames_added=self._frames.added) if self._frames else statistics
+        statistics, frames = self._view.ring.statistics(), self._view.frames
+        return statistics._replace(frames_added=frames.added) if frames else statistics
 
     def sample(self, batch_size: int) -> Batch:
         """Draw transitions uniformly, with replacement.
@@ -173,18 +167,18 @@ class MPReplayBuffer(Handle, Counted, Archived):
             TypeError: If batch_size is not an integer.
             ValueError: If it is below 1, or the buffer is empty.
         """
-        with self._between_threads():
-            check_batch_size(batch_size)
-            self._ring.claim_sampler()
-            rows = self._ring.draw(batch_size, self._rng)
-            if self._frames is None:
-                return self._fields.to_batch(rows)
-            return self._frames.restore(rows, self._draw_again)
+        check_batch_size(batch_size)
+        view = self._view
+        with view.claim.lock():
+            rows = view.ring.draw(batch_size, self._rng)
+            if view.frames is None:
+                return view.fields.to_batch(rows)
+            return view.frames.restore(rows, self._draw_again)
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw as many rows as there are positions, in the place of those that lack a frame."""
-        self._ring.reject(len(positions))
-        return self._ring.draw(len(positions), self._rng)
+        self._view.ring.reject(len(positions))
+        return self._view.ring.draw(len(positions), self._rng)
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
         """Copy everything that is stored.
@@ -195,9 +189,10 @@ class MPReplayBuffer(Handle, Counted, Archived):
         Returns:
             For each field an array of shape (stored, *shape).
         """
-        rows = self._ring.all_rows()
+        view = self._view
+        rows = view.ring.all_rows()
         rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
-        return self._fields.to_batch(rows) if self._frames is None else self._frames.restore_those_there(rows)
+        return view.fields.to_batch(rows) if view.frames is None else view.frames.restore_those_there(rows)
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.
@@ -205,16 +200,15 @@ class MPReplayBuffer(Handle, Counted, Archived):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._between_threads():
-            self._ring.claim_sampler()
-            self._ring.clear()
+        with self._view.claim.lock():
+            self._view.ring.clear()
         self._episode_len = 0
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file: rows, counters and this process's random state.
 
-        Others may go on adding; rows that are replaced before the file is complete are left out. The file holds
-        arrays and text, no pickle, and replaces an old one only when it is complete.
+        Others may go on adding; rows that are replaced before the file is complete are left out. The file
+        holds arrays and text, no pickle, and replaces an old one only when it is complete.
 
         Args:
             path: The file; no suffix is added.
@@ -222,56 +216,46 @@ class MPReplayBuffer(Handle, Counted, Archived):
         Raises:
             OSError: If it can't be written. An old file is left as it was.
         """
-        super().save(path)
+        archive.save(path, self._block.layout, *self._state())
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Fill a new buffer with what `save` wrote; this process becomes the sampler, and draws on from there.
+        """Fill a new buffer with what `save` wrote; this process becomes the sampler, and draws on.
 
         Args:
-            path: A file written by a buffer that was built with the same arguments (but for the seed).
+            path: A file written by a buffer that was built with the same arguments (except the seed).
 
         Raises:
             OSError: If it can't be read.
             RuntimeError: If another living process is the sampler.
-            ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout or
-                version. Nothing has changed then.
+            ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout
+                or version. Nothing has changed then.
         """
-        super().load(path)
+        with archive.reading(path, self._block.layout) as (counters, read_into):
+            self._fill(counters, read_into)
 
-    def is_Nstep(self) -> bool:
-        """Tell whether n-step transitions are made here: never."""
-        return False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes reserved for transitions."""
-        return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)
-
-    def _taken_apart(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        counters, arrays = snapshot.taken_apart(self._ring)
-        if self._frames is not None:
-            indexes = arrays.pop("indexes")  # last, as in a ring alone: a row replaced before does not count
-            counters["frames"], frames = self._frames.taken_apart()
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the counters and the arrays of an archive; the indexes must be written last."""
+        counters, arrays = snapshot.state_of(self._view.ring)
+        if self._view.frames is not None:
+            indexes = arrays.pop("indexes")
+            counters["frames"], frames = self._view.frames.state()
             arrays |= frames | {"indexes": indexes}
-        mine = {"episode_len": self._episode_len, "random_state": self._rng.bit_generator.state}
-        return counters | mine, arrays
+        own = {"episode_len": self._episode_len, "random_state": self._rng.bit_generator.state}
+        return counters | own, arrays
 
-    def _loaded(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
-        """Fill the ring, which must be a new one, from an archive."""
-        count = min(archive.checked_count(counters, "next_index"), self._ring.capacity)
-        self._fill(counters, read_into, np.zeros(count))
-        return self
-
-    def _fill(self, counters: dict[str, Any], read_into: archive.ReadInto, masses: Floats) -> None:
+    def _fill(
+        self, counters: dict[str, Any], read_into: archive.ReadInto, masses: Floats | None = None
+    ) -> None:
+        """Fill the rings, which must be new ones, from an archive."""
+        view = self._view
         generator = np.random.default_rng()
         generator.bit_generator.state = counters["random_state"]
         episode_len = archive.checked_count(counters, "episode_len")
-        with self._between_threads():
-            self._ring.claim_sampler()
-            rows = snapshot.read(self._ring, counters, read_into)
-            frames = self._frames.read_snapshots(counters["frames"], read_into) if self._frames else []
-            snapshot.begin([(self._ring, rows), *frames])
+        with view.claim.lock():
+            rows = snapshot.read(view.ring, counters, read_into)
+            frames = view.frames.read_snapshots(counters["frames"], read_into) if view.frames else []
+            snapshot.begin([(view.ring, rows), *frames])
             for ring, read in frames:
                 snapshot.write(ring, read)
-            snapshot.write(self._ring, rows, masses)
+            snapshot.write(view.ring, rows, masses)
             self._rng, self._episode_len = generator, episode_len

@@ -1,7 +1,7 @@
 """Owners: the processes that work on a shared ring, each under a small number that fits into a stamp.
 
-The number stands for a process and the moment of its birth, in one word, so that one swap registers it and one load
-tells who it is. The number of a dead process is given out again, but only after what it held has been freed.
+The number stands for a process and the moment of its birth, in one word: one swap registers it, one load
+reads it. The number of a dead process is given out again, but only after what it held has been freed.
 
 Left out: more than OWNER_COUNT - 1 living processes.
 """
@@ -12,7 +12,15 @@ import numpy as np
 
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.shared.processes import is_alive, myself
-from replay_tutorial.shared.protocol import HELD, NOBODY, OWNER_COUNT, OWNER_SHIFT, reserve, swap
+from replay_tutorial.shared.protocol import (
+    NOBODY,
+    OWNER_COUNT,
+    is_held,
+    owner_of,
+    reserve,
+    swap,
+    without_owner,
+)
 
 
 class Owners:
@@ -25,10 +33,11 @@ class Owners:
         """Look into the arrays."""
         self._table = table
         self._stamps = stamps
-        self._mine = (0, NOBODY)  # the process that registered, and its number
+        # The process that registered, and its number.
+        self._mine = (0, NOBODY)
 
     def mine(self) -> int:
-        """Give this process's number; it registers once, a forked child anew.
+        """Return this process's number; it registers once, a forked child again.
 
         Raises:
             RuntimeError: If there are too many living owners.
@@ -44,14 +53,13 @@ class Owners:
         self._mine = (0, NOBODY)
 
     def free(self, slot: int) -> bool:
-        """Free a slot that a dead writer holds; tell whether a living one need not be passed over there."""
+        """Free a slot that a dead writer holds; return False if a living one must be passed over there."""
         stamp = int(self._stamps[slot])
-        owner = stamp >> OWNER_SHIFT & (OWNER_COUNT - 1)
-        if not stamp & HELD or owner == NOBODY:
+        if not is_held(stamp) or owner_of(stamp) == NOBODY:
             return True
-        if is_alive(int(self._table[owner])):
+        if is_alive(int(self._table[owner_of(stamp)])):
             return False
-        swap(self._stamps, slot, stamp, stamp & ~((OWNER_COUNT - 1) << OWNER_SHIFT))
+        swap(self._stamps, slot, stamp, without_owner(stamp))
         return True
 
     def count(self) -> tuple[int, int]:
@@ -76,7 +84,5 @@ class Owners:
         raise RuntimeError(f"{OWNER_COUNT - 1} living processes use this buffer; there is no room for more.")
 
     def _free_all(self, owner: int) -> None:
-        held_by = HELD | owner << OWNER_SHIFT
-        everyone = HELD | (OWNER_COUNT - 1) << OWNER_SHIFT
-        for slot in np.flatnonzero(self._stamps & everyone == held_by).tolist():
+        for slot in np.flatnonzero(is_held(self._stamps) & (owner_of(self._stamps) == owner)).tolist():
             self.free(slot)

@@ -1,7 +1,7 @@
 """Processes: who is this, and is it still alive?
 
-A process is named by its number and the moment of its birth, because the system gives numbers out again. One that
-has ended but was not yet waited for (a zombie) is dead.
+A process is named by its number and the moment of its birth, because the system gives numbers out again. One
+that has ended but was not yet waited for (a zombie) is dead.
 """
 
 import os
@@ -12,30 +12,25 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-BIRTH_SHIFT = 32  # a process in one word: its birth, of which 31 bits tell enough, above its number
+# A process in one word: its birth, of which 31 bits are enough, above its number.
+BIRTH_SHIFT = 32
 
 
 def birth(process: int) -> int | None:
-    """Tell when a process was born, in units of the system's own; None if it is not alive.
+    """Return when the process of a number was born, in units of the system's own; None if it is not alive.
 
-    Args:
-        process: Its number.
-
-    Returns:
-        A number that differs from that of any other process of the same number.
+    No other process of the same number has the same birth.
     """
     if sys.platform == "linux":
         return birth_on_linux(process)
     if sys.platform == "win32":
         return birth_on_windows(process)
-    told = subprocess.run(
+    shown = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(process)], capture_output=True, text=True, check=False
     ).stdout
-    return (
-        None
-        if not told.strip() or told.lstrip().startswith("Z")
-        else zlib.crc32(told.split(None, 1)[1].encode())
-    )
+    if not shown.strip() or shown.lstrip().startswith("Z"):
+        return None
+    return zlib.crc32(shown.split(None, 1)[1].encode())
 
 
 def birth_on_linux(process: int) -> int | None:
@@ -71,22 +66,14 @@ def in_one_word(process: int, born: int) -> int:
 
 
 def is_alive(word: int) -> bool:
-    """Tell whether the process that a word names is alive.
-
-    Args:
-        word: What `in_one_word` gave.
-    """
+    """Return whether the process that a word names is alive."""
     process = word % (1 << BIRTH_SHIFT)
     born = birth(process)
     return born is not None and in_one_word(process, born) == word
 
 
 def myself() -> int:
-    """Name this process by a word.
-
-    Raises:
-        RuntimeError: If the system does not tell when it was born.
-    """
+    """Name this process by a word."""
     return word_of(os.getpid())
 
 

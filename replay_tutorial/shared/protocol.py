@@ -2,15 +2,15 @@
 
     published(i) ──swap──▶ held(i + capacity, writer) ──store──▶ published(i + capacity)
 
-A writer takes a slot by swapping in a stamp of its own, which succeeds for one writer only, copies the row, and
-publishes it with a stamp that nobody holds. Whoever reads a row looks at the stamp before and after: if it is the
-same published one, the row is whole.
+A writer takes a slot by swapping in a stamp of its own, which succeeds for one writer only, copies the row,
+and publishes it with a stamp that nobody holds. Whoever reads a row looks at the stamp before and after: if
+it is the same published one, the row is whole.
 
 See docs/design/shared-ring.md for the proof that this is enough.
 """
 
-from replay_tutorial.buffers.copying import copy_row
-from replay_tutorial.buffers.jit import Floats, Integers, Words, kernel
+from replay_tutorial.buffers.jit import Floats, Integers, Words, jitable, kernel
+from replay_tutorial.buffers.rows import copy_row
 from replay_tutorial.shared.atomics import (
     compare_and_swap,
     fence_acquire,
@@ -20,30 +20,74 @@ from replay_tutorial.shared.atomics import (
     store_release,
 )
 
-# A stamp, from the lowest bit on: whether the slot is held, by whom (NOBODY: by a writer that died), index + 1.
+# A stamp, from the lowest bit on: whether the slot is held, by whom, index + 1. Zero was never written.
 HELD = 1
 OWNER_SHIFT, OWNER_COUNT = 1, 1024
+OWNER_BITS = (OWNER_COUNT - 1) << OWNER_SHIFT
 INDEX_SHIFT = 11
+# The owner of a slot that nobody holds, or that was held by a writer that died.
 NOBODY = 0
-
+# No row's index: that of a slot without a published row.
 NO_INDEX = -1
 
-# Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own, so that
-# neither slows the other down.
+# Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own,
+# so that neither slows the other down.
 NEXT_INDEX, PUBLISHED, SAMPLER = 0, 8, 16
 CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, TURN = range(24, 32)
 COUNTER_WORDS = 32
 
 
+@jitable
+def published(index: int) -> int:
+    """Return the stamp of a slot with a whole row."""
+    return (index + 1) << INDEX_SHIFT
+
+
+@jitable
+def held(index: int, owner: int) -> int:
+    """Return the stamp of a slot that a writer works on."""
+    return published(index) | owner << OWNER_SHIFT | HELD
+
+
+@jitable
+def index_of(stamp: int) -> int:
+    """Return the index in a stamp; NO_INDEX if the slot was never written."""
+    return (stamp >> INDEX_SHIFT) - 1
+
+
+@jitable
+def owner_of(stamp: int) -> int:
+    """Return the owner in a stamp."""
+    return (stamp & OWNER_BITS) >> OWNER_SHIFT
+
+
+@jitable
+def is_held(stamp: int) -> bool:
+    """Return whether a writer works on the slot, or has died there."""
+    return stamp & HELD != 0
+
+
+@jitable
+def without_owner(stamp: int) -> int:
+    """Return the stamp that frees a slot which a dead writer holds."""
+    return stamp & ~OWNER_BITS
+
+
+@jitable
+def published_index(stamp: int, oldest_index: int) -> int:
+    """Return the index of the published row in a slot; NO_INDEX if there is none, or it has been cleared."""
+    return NO_INDEX if is_held(stamp) or index_of(stamp) < oldest_index else index_of(stamp)
+
+
 @kernel
 def reserve(counters: Integers, counter: int, count: int) -> int:
-    """Add to a counter and give what was there before."""
+    """Add to a counter and return what was there before."""
     return fetch_add(counters, counter, count)
 
 
 @kernel
 def swap(words: Integers, place: int, expected: int, value: int) -> bool:
-    """Put a value where the expected one is; tell whether it was."""
+    """Put a value where the expected one is; return whether it was."""
     return compare_and_swap(words, place, expected, value)
 
 
@@ -58,24 +102,23 @@ def write_rows(
     start: int,
     owner: int,
 ) -> int:
-    """Write rows from `start` on; gives the first whose slot another writer holds, or their number."""
+    """Write rows from `start` on; return the first whose slot another writer holds, or their number."""
     slot = (first_index + start) % stamps.shape[0] - 1
     for i in range(start, new_rows.shape[0]):
-        slot = (
-            slot + 1 if slot + 1 < stamps.shape[0] else 0
-        )  # a division a row would cost as much as its copy
-        mine = (first_index + i + 1) << INDEX_SHIFT
+        # a division per row would cost as much as its copy
+        slot = slot + 1 if slot + 1 < stamps.shape[0] else 0
+        index = first_index + i
         while True:
             stamp = load_acquire(stamps, slot)
-            if stamp >= mine:  # we were stopped for a whole lap: a newer row is there
+            if stamp >= published(index):  # we were stopped for a whole lap: a newer row is there
                 break
-            if stamp & HELD and stamp >> OWNER_SHIFT & (OWNER_COUNT - 1) != NOBODY:
+            if is_held(stamp) and owner_of(stamp) != NOBODY:
                 return i
-            if compare_and_swap(stamps, slot, stamp, mine | owner << OWNER_SHIFT | HELD):
+            if compare_and_swap(stamps, slot, stamp, held(index, owner)):
                 fence_release()  # or a reader might see new bytes under the old stamp
                 copy_row(rows, slot, new_rows, i)
                 masses[slot] = new_masses[i]
-                store_release(stamps, slot, mine)  # who sees this sees the whole row
+                store_release(stamps, slot, published(index))  # who sees this sees the whole row
                 break
     return new_rows.shape[0]
 
@@ -90,7 +133,7 @@ def append_rows(
     new_masses: Floats,
     owner: int,
 ) -> tuple[int, int]:
-    """Reserve indexes, and write rows under them; gives the first index, and what `write_rows` gives."""
+    """Reserve indexes, and write rows under them; return the first index, and what `write_rows` returns."""
     count = new_rows.shape[0]
     first_index = fetch_add(counters, NEXT_INDEX, count)
     start = max(0, count - stamps.shape[0])  # of more rows than there are slots the last ones stay
@@ -101,10 +144,10 @@ def append_rows(
 
 @kernel
 def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies: Words, place: int) -> int:
-    """Copy the row in a slot; gives its index, or NO_INDEX if none was published there all the while."""
+    """Copy the row in a slot; return its index, or NO_INDEX if none was published there all the while."""
     stamp = load_acquire(stamps, slot)
-    index = (stamp >> INDEX_SHIFT) - 1
-    if stamp & HELD or index < oldest_index:
+    index = published_index(stamp, oldest_index)
+    if index == NO_INDEX:
         return NO_INDEX
     copy_row(copies, place, rows, slot)
     fence_acquire()  # or the second look might come before the last byte was read
@@ -112,29 +155,10 @@ def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies
 
 
 @kernel
-def read_rows(
-    stamps: Integers,
-    rows: Words,
-    slots: Integers,
-    indexes: Integers,
-    oldest_index: int,
-    copies: Words,
-    failed: Integers,
-) -> int:
-    """Copy the rows of indexes; gives the number of those that are not there any more, and lists where they stand."""
-    failures = 0
-    for i in range(slots.shape[0]):
-        if read_row(stamps, rows, slots[i], oldest_index, copies, i) != indexes[i]:
-            failed[failures] = i
-            failures += 1
-    return failures
-
-
-@kernel
 def read_slots(
     stamps: Integers, rows: Words, slots: Integers, oldest_index: int, copies: Words, failed: Integers
 ) -> int:
-    """Copy whatever rows slots hold; gives the number of slots without a whole one, and lists where they stand."""
+    """Copy the rows in slots; return how many hold no whole one, and list their positions in `failed`."""
     failures = 0
     for i in range(slots.shape[0]):
         if read_row(stamps, rows, slots[i], oldest_index, copies, i) == NO_INDEX:
@@ -145,8 +169,6 @@ def read_slots(
 
 @kernel
 def look(stamps: Integers, slots: Integers, oldest_index: int, indexes: Integers) -> None:
-    """Tell for each slot the index of the published row in it, or NO_INDEX."""
+    """Write the index of the published row in each slot, or NO_INDEX, into `indexes`."""
     for i in range(slots.shape[0]):
-        stamp = load_acquire(stamps, slots[i])
-        index = (stamp >> INDEX_SHIFT) - 1
-        indexes[i] = NO_INDEX if stamp & HELD or index < oldest_index else index
+        indexes[i] = published_index(load_acquire(stamps, slots[i]), oldest_index)

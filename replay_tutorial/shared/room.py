@@ -1,7 +1,7 @@
 """Room: whether a block of memory will fit, asked before it is made.
 
-Pages are handed out when they are first written. If there are none left then, the system kills a process, or the
-write ends in a bus error; so a block that can't fit is refused while that is still an ordinary error.
+Pages are handed out when they are first written. If there are none left then, the system kills a process, or
+the write ends in a bus error; so a block that can't fit is refused while that is still an ordinary error.
 
 Left out: what other processes will take later.
 """
@@ -12,30 +12,22 @@ from pathlib import Path
 
 
 def check_room(size: int, path: Path | None) -> None:
-    """Refuse a block that is greater than the room there is.
-
-    Args:
-        size: Bytes.
-        path: The file it will be; None for memory.
-
-    Raises:
-        MemoryError: If it is too great; with the sizes and what to do.
-    """
+    """Refuse a block of `size` bytes that is larger than the free memory, or the free disk at the path."""
     room = free_memory() if path is None else shutil.disk_usage(path.parent).free
     if room is not None and size > room:
         where = "memory" if path is None else f"disk below {path.parent}"
         raise MemoryError(
-            f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. Lower the "
-            "capacity, or give a path on a disk with more room."
+            f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. "
+            "Lower the capacity, or give a path on a disk with more room."
         )
 
 
 def free_memory() -> int | None:
-    """Tell how many bytes this process may still take, for itself and its container; None where nobody tells."""
+    """Return how many bytes this process may still take, limited by its container; None if unknown."""
     if sys.platform != "linux":
         return None
-    told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    free = sum(int(told[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = sum(int(lines[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
     group = Path("/sys/fs/cgroup")
     try:
         limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))

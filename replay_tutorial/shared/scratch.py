@@ -1,8 +1,8 @@
 """Scratch: where rows are laid side by side before they go into a shared ring.
 
-A row is copied into the ring in one go, while its slot is held; so its fields must lie together before. The room for
-that is kept from call to call, because making it takes longer than using it. A thread takes a room out of the store
-while it works with it, so no two threads ever share one.
+A row is copied into the ring in one go, while its slot is held; so its fields must lie together before. A
+scratch is kept from call to call, because making one takes longer than using it. A thread takes it out of the
+store while it works with it, so no two threads ever share one.
 """
 
 from collections.abc import Sequence
@@ -12,44 +12,42 @@ import numpy as np
 
 
 class Scratch:
-    """Room for so many rows.
+    """Room for a number of rows.
 
     Attributes:
-        count: Number of rows.
         words: uint64[count, words], the rows as the ring copies them.
         masses: float64[count].
+        columns: Views of the rows, one per field.
     """
 
     def __init__(self, count: int, dtype: np.dtype[np.void]) -> None:
         rows = np.zeros(count, dtype)
-        self.count = count
         self.words = rows.view(np.uint64).reshape(count, -1)
         self.masses = np.zeros(count)
-        self._columns = [rows[name] for name in dtype.names or ()]
-
-    def fill(self, columns: Sequence[Any], masses: Any) -> None:
-        """Lay down what `Fields.to_columns` gave, and masses: one a row, one for all, or None for none."""
-        for room, column in zip(self._columns, columns, strict=True):
-            room[...] = column
-        if masses is not None:
-            self.masses[...] = masses
+        self.columns = [rows[name] for name in dtype.names or ()]
 
 
 class ScratchStore:
-    """Keeps rooms for rows of one kind."""
+    """Keeps scratches for rows of one kind."""
 
     def __init__(self, dtype: np.dtype[np.void]) -> None:
         self._dtype = dtype
-        self._rooms: list[Scratch] = []
+        self._unused: list[Scratch] = []
 
-    def take(self, count: int) -> Scratch:
-        """Take out a room for so many rows, the last one given back if it fits."""
+    def take(self, count: int, columns: Sequence[Any], masses: Any) -> Scratch:
+        """Take out a scratch that holds rows, given by columns, and masses: one per row, for all, or None."""
         try:
-            scratch = self._rooms.pop()
+            scratch = self._unused.pop()
         except IndexError:
-            return Scratch(count, self._dtype)
-        return scratch if scratch.count == count else Scratch(count, self._dtype)
+            scratch = None
+        if scratch is None or len(scratch.masses) != count:
+            scratch = Scratch(count, self._dtype)
+        for place, column in zip(scratch.columns, columns, strict=True):
+            place[...] = column
+        if masses is not None:
+            scratch.masses[...] = masses
+        return scratch
 
     def give_back(self, scratch: Scratch) -> None:
-        """Keep a room for the next call."""
-        self._rooms.append(scratch)
+        """Keep a scratch for the next call."""
+        self._unused.append(scratch)

@@ -1,8 +1,8 @@
 """Frames in shared memory: an observation is stored once, although several rows of a process show it.
 
-A row holds the indexes of its frames in the place of its observations. Frames are written before the row that names
-them: a writer that is killed in between leaves frames that nobody names, never a row without frames. A row whose
-frames have been replaced before it counts as replaced, and another is drawn.
+A row holds the indexes of its frames in the place of its observations. Frames are written before the row that
+names them: a writer that is killed in between leaves frames that nobody names, never a row without frames. A
+row whose frames have been replaced before it counts as replaced, and another is drawn.
 
 Left out: how a frame is found again (`frame_ring`).
 """
@@ -20,22 +20,18 @@ from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.frame_ring import ROWS_AT_ONCE, FrameRing, frame_specs
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import NEXT_INDEX
-from replay_tutorial.shared.shared_ring import MOST_DRAWS, SharedRing
+from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 from replay_tutorial.shared.snapshot import Snapshot
 
-DrawAgain = Callable[[Integers], Rows]  # gives other rows for positions of a batch
-
-
-def prefixes(layouts: Sequence[FrameLayout]) -> list[str]:
-    """Begin the names of each observation's arrays."""
-    return [f"frames{i}/" for i in range(len(layouts))]
+# Returns other rows for positions of a batch.
+DrawAgain = Callable[[Integers], Rows]
 
 
 def specs_of_frames(layouts: Sequence[FrameLayout], rows: int, frames_per_row: float) -> Specs:
-    """Tell the shared arrays for the frames of so many rows."""
+    """Describe the shared arrays for the frames of a number of rows."""
     specs: Specs = {}
-    for prefix, layout in zip(prefixes(layouts), layouts, strict=True):
-        specs = {**specs, **frame_specs(prefix, layout, rows, frames_per_row)}
+    for i, layout in enumerate(layouts):
+        specs = {**specs, **frame_specs(f"frames{i}/", layout, rows, frames_per_row)}
     return specs
 
 
@@ -52,11 +48,7 @@ class SharedFrames:
     ) -> None:
         """Look into arrays that `specs_of_frames` described."""
         self.stored_fields = with_numbers(fields, layouts)
-        self.rings = [
-            FrameRing(arrays, prefix, layout, rows)
-            for prefix, layout in zip(prefixes(layouts), layouts, strict=True)
-        ]
-        self._prefixes = prefixes(layouts)
+        self.rings = [FrameRing(arrays, f"frames{i}/", layout, rows) for i, layout in enumerate(layouts)]
         self._fields = fields
         self._rows = rows
         self._ring_of = {name: frames for frames in self.rings for name in frames.layout.names}
@@ -72,12 +64,7 @@ class SharedFrames:
         return max(int(frames.ring.counters[NEXT_INDEX]) for frames in self.rings)
 
     def number(self, count: int, columns: Sequence[Any]) -> list[Any]:
-        """Write the frames of rows, and give the rows' columns with indexes in the place of observations.
-
-        Args:
-            count: Number of rows.
-            columns: As `Fields.to_columns` gave them.
-        """
+        """Write the frames of `count` rows; return the columns with indexes in the place of observations."""
         skipped = max(0, count - self._rows)  # of more rows than there are slots the last ones are written
         numbered = dict(zip(self._fields.fields, columns, strict=True))
         observations: dict[str, Any] = {}
@@ -92,69 +79,56 @@ class SharedFrames:
         return list(numbered.values())
 
     def restore(self, rows: Rows, draw_again: DrawAgain) -> Batch:
-        """Put the observations in the place of their frames' indexes.
-
-        Args:
-            rows: Records with indexes, which may be overwritten.
-            draw_again: Gives other rows for those that lack a frame.
+        """Put observations in the place of frame indexes; `draw_again` replaces rows that lack a frame.
 
         Raises:
             RuntimeError: If none can be found that has all its frames.
         """
         copies = self._empty_copies(len(rows))
         positions = np.arange(len(rows))
-        for _ in range(MOST_DRAWS):
+        for _ in range(MAX_DRAWS):
             gone = self._read(rows[positions], positions, copies)
             positions = np.flatnonzero(gone)
             if len(positions) == 0:
                 return self._to_batch(rows, copies)
             rows[positions] = draw_again(positions)
-        raise self.no_frames()
+        raise RuntimeError(
+            "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
+            "frames_per_transition counts on. Enlarge it; statistics() has frames_added and rows_added."
+        )
 
     def restore_those_there(self, rows: Rows) -> Batch:
-        """Put the observations in the place of their frames' indexes, and leave out rows that lack a frame."""
+        """Put observations in the place of their frames' indexes, and leave out rows that lack a frame."""
         copies = self._empty_copies(len(rows))
         there = ~self._read(rows, np.arange(len(rows)), copies)
         if there.all():
             return self._to_batch(rows, copies)
         return self._to_batch(rows[there], {name: array[there] for name, array in copies.items()})
 
-    def taken_apart(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Give the counters of each ring of frames, and all their arrays by name."""
+    def state(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return the counters of each ring of frames, and all their arrays by name."""
         counters: list[dict[str, Any]] = []
         arrays: dict[str, Any] = {}
-        for prefix, frames in zip(self._prefixes, self.rings, strict=True):
-            counted, parts = snapshot.taken_apart(frames.ring)
+        for i, frames in enumerate(self.rings):
+            counted, parts = snapshot.state_of(frames.ring)
             counters.append(counted)
-            arrays |= {f"{prefix}{name}": part for name, part in parts.items()}
+            arrays |= {f"frames{i}/{name}": part for name, part in parts.items()}
         return counters, arrays
 
     def read_snapshots(
         self, counters: Sequence[Mapping[str, Any]], read_into: ReadInto
     ) -> list[tuple[SharedRing, Snapshot]]:
-        """Read what an archive has of each ring of frames; changes nothing.
-
-        Raises:
-            ValueError: If the file is damaged.
-        """
-        rings = zip(self._prefixes, self.rings, counters, strict=True)
+        """Read what an archive has of each ring of frames; change nothing."""
         return [
-            (frames.ring, snapshot.read(frames.ring, counted, read_into, prefix))
-            for prefix, frames, counted in rings
+            (frames.ring, snapshot.read(frames.ring, counted, read_into, f"frames{i}/"))
+            for i, (frames, counted) in enumerate(zip(self.rings, counters, strict=True))
         ]
-
-    def no_frames(self) -> RuntimeError:
-        """Make the error that says that rows are there and their frames are not."""
-        return RuntimeError(
-            "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
-            "frames_per_transition counts on. Enlarge it; statistics() tells frames_added and rows_added."
-        )
 
     def _empty_copies(self, count: int) -> dict[str, Words]:
         return {name: frames.empty_copies(count) for name, frames in self._ring_of.items()}
 
     def _read(self, rows: Rows, places: Integers, copies: dict[str, Words]) -> Flags:
-        """Copy the frames of rows to their places; tells for each place whether a frame of its row is gone."""
+        """Copy the frames of rows to their places; return for each place whether it lacks a frame."""
         gone = np.zeros(places[-1] + 1 if len(places) else 0, np.bool_)
         for name, frames in self._ring_of.items():
             frames.read(rows[name], places, copies[name], gone)

@@ -1,18 +1,17 @@
 """The shared ring: any number of writers, one sampler, no lock.
 
-Each slot has a stamp: the index of the row in it, and who holds it, if anyone does. A writer reserves indexes with
-one atomic add, and writes its rows as `protocol` says: a row is visible only when it is whole.
+Each slot has a stamp: the index of the row in it, and who holds it, if anyone does. A writer reserves indexes
+with one atomic add, and writes its rows as `protocol` says: a row is visible only when it is whole.
 
-Nobody waits for anybody. A slot that another holds is passed over, and the row gets a new index. If its holder is
-dead, the slot is free; if it has only been stopped, it still may write, and so nobody else may. At most one slot is
-held by each thread that writes, and only for the copying of one row.
+Nobody waits for anybody. A slot that another holds is passed over, and the row gets a new index. If its
+holder is dead, the slot is free; if it has only been stopped, it still may write, and so nobody else may. At
+most one slot is held by each thread that writes, and only for the copying of one row.
 
-Left out: freeing the rows that a killed writer had reserved and not yet written; the next lap overwrites their slots.
+Left out: freeing what a killed writer had reserved and not yet written; the next lap overwrites those slots.
 
 See docs/design/shared-ring.md for the proof that this is enough.
 """
 
-import os
 import time
 from typing import NamedTuple
 
@@ -20,10 +19,9 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import Floats, Integers, Words
-from replay_tutorial.buffers.ring import below
+from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.owners import Owners
-from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
 from replay_tutorial.shared.protocol import (
     BORN,
     CLEARED,
@@ -36,19 +34,17 @@ from replay_tutorial.shared.protocol import (
     PUBLISHED_BEFORE_CLEAR,
     REJECTED,
     SAMPLED,
-    SAMPLER,
     STALE,
-    TURN,
     append_rows,
     look,
     read_slots,
     reserve,
-    swap,
     write_rows,
 )
 
-MOST_DRAWS = 1000
-MOST_TURNS = 10  # that a row gets, when its slots are held by others again and again
+MAX_DRAWS = 1000
+# How often a row is offered a slot, when others hold its slots again and again.
+MAX_TURNS = 10
 
 
 class Statistics(NamedTuple):
@@ -62,7 +58,7 @@ class Statistics(NamedTuple):
         stale_updates: Priorities dropped because their row had been replaced.
         writers_alive: Living processes that have added or sampled.
         writers_lost: Processes that have, and are dead.
-        rows_per_second: Rows published a second, since the buffer was made.
+        rows_per_second: Rows published per second, since the buffer was made.
         frames_added: Frames written, of the observation that needed most; 0 if none is kept as frames.
     """
 
@@ -78,7 +74,7 @@ class Statistics(NamedTuple):
 
 
 def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Specs:
-    """Tell the shared arrays that a ring needs, named after a prefix; the record must be a multiple of eight bytes."""
+    """Describe the shared arrays of a ring, named after a prefix; a record is a multiple of eight bytes."""
     integer = np.dtype(np.int64)
     return {
         f"{prefix}stamps": ((capacity,), integer),
@@ -113,7 +109,6 @@ class SharedRing:
         self.capacity = len(self.stamps)
         if self.counters[BORN] == 0:
             self.counters[BORN] = time.time_ns()
-        self._turn = 0  # the sampler's, if this object is the sampler: they are counted
 
     @property
     def next_index(self) -> int:
@@ -122,7 +117,7 @@ class SharedRing:
 
     @property
     def oldest_index(self) -> int:
-        """The least index that a row may have and not be forgotten by `clear`."""
+        """The minimum index of rows that `clear` has not forgotten."""
         return int(self.counters[CLEARED])
 
     @property
@@ -132,20 +127,17 @@ class SharedRing:
 
     @property
     def stored(self) -> int:
-        """Number of rows published since the last `clear`, at most the capacity.
+        """Number of rows published since the last `clear`, at most the capacity, as counted by the writers.
 
-        As counted by the writers: killed ones may have left a few rows uncounted, or reserved a few for nothing.
+        Killed ones may have left a few rows uncounted, or reserved a few for nothing.
         """
         published = int(self.counters[PUBLISHED] - self.counters[PUBLISHED_BEFORE_CLEAR])
         return max(0, min(published, self.capacity, self.next_index - self.oldest_index))
 
-    def append(self, new_rows: Words, new_masses: Floats, turns: int = MOST_TURNS) -> int:
-        """Write rows; gives the index of the first.
+    def append(self, new_rows: Words, new_masses: Floats, turns: int = MAX_TURNS) -> int:
+        """Write at least one row, of more than `capacity` the last ones; return the index of the first.
 
-        Args:
-            new_rows: uint64[n, words], at least one row; of more than `capacity` the last ones are written.
-            new_masses: float64[n].
-            turns: How often a row may be offered a slot.
+        A row is offered a slot as often as `turns` says, and then dropped.
         """
         owner, count = self.owners.mine(), len(new_rows)
         first_index, i = append_rows(
@@ -169,44 +161,20 @@ class SharedRing:
         index = self.append(new_rows[passed_over], new_masses[passed_over], turns - 1)
         return index if passed_over[0] == 0 else first_index
 
-    def claim_sampler(self) -> bool:
-        """Become the sampler; tell whether this object was it already.
-
-        Raises:
-            RuntimeError: If another living process is it.
-        """
-        me, sampler = myself(), int(self.counters[SAMPLER])
-        if sampler == me and self._turn == self.counters[TURN]:
-            return True
-        if (sampler not in (0, me) and is_alive(sampler)) or not swap(self.counters, SAMPLER, sampler, me):
-            raise RuntimeError(
-                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only one. "
-                f"Sample there, or end it before process {os.getpid()} takes over."
-            )
-        self._turn = int(reserve(self.counters, TURN, 1)) + 1
-        return False
-
-    def release(self) -> None:
-        """Give up being an owner, and the sampler; no thread of this process may be writing."""
-        if self._turn == self.counters[TURN]:
-            swap(self.counters, SAMPLER, myself(), 0)
-        self.owners.release()
-
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
-        """Draw rows uniformly, with replacement; those that change under our eyes are drawn again."""
+        """Draw rows uniformly, with replacement; those that change meanwhile are drawn again."""
         self.check_some(batch_size)
         copies = self.empty_words(batch_size)
         missing = self.read(self._draw_slots(batch_size, rng), copies)
-        for turn in range(1, MOST_DRAWS):
+        for turn in range(1, MAX_DRAWS):
             if len(missing) == 0:
                 self.count(SAMPLED, batch_size)
                 return self.as_rows(copies)
             self.count(REJECTED, len(missing))
             slots = self._draw_slots(len(missing), rng)
+            # Many may be reserved and few published, forever.
             if turn % 10 == 0 and len(published := self.published_slots()):
-                slots = rng.choice(
-                    published, len(missing)
-                )  # many may be reserved and few published, for ever
+                slots = rng.choice(published, len(missing))
             part = self.empty_words(len(missing))
             failed = self.read(slots, part)
             copies[missing] = part
@@ -217,10 +185,10 @@ class SharedRing:
         """Draw slots whose newest rows have been reserved."""
         newest = self.next_index
         span = max(1, min(newest - self.oldest_index, self.capacity))
-        return (newest - 1 - below(span, count, rng)) % self.capacity
+        return (newest - 1 - random_below(span, count, rng)) % self.capacity
 
     def read(self, slots: Integers, copies: Words) -> Integers:
-        """Copy whatever rows slots hold; gives the positions, int64[m], of slots without a whole one."""
+        """Copy whatever rows slots hold; return the positions, int64[m], of slots without a whole one."""
         failed = np.empty(len(slots), np.int64)
         return failed[: read_slots(self.stamps, self.rows, slots, self.oldest_index, copies, failed)]
 
@@ -238,11 +206,11 @@ class SharedRing:
                 f"sample({batch_size}): of the rows that have been added, none is stored (yet)."
             )
         return RuntimeError(
-            f"Writers replace rows faster than {MOST_DRAWS} draws could read one; enlarge the buffer."
+            f"Writers replace rows faster than {MAX_DRAWS} draws could read one; enlarge the buffer."
         )
 
     def indexes(self, slots: Integers) -> Integers:
-        """Tell the indexes of the rows published in slots, int64[n]; NO_INDEX where there is none."""
+        """Return the indexes of the rows published in slots, int64[n]; NO_INDEX where there is none."""
         indexes = np.empty(len(slots), np.int64)
         look(self.stamps, slots, self.oldest_index, indexes)
         return indexes

@@ -1,7 +1,7 @@
 """Snapshots: a shared ring as an archive, while others go on writing, and back.
 
-Every row is copied, torn or not. Its index is looked at before and after: if it is the same, the row did not change
-in between, and counts. A ring is filled again as any writer would fill it, under the old indexes.
+Every row is copied, torn or not. Its index is looked at before and after: if it is the same, the row did not
+change in between, and counts. A ring is filled again as any writer would fill it, under the old indexes.
 
 Left out: the writers' processes; they are others by then.
 """
@@ -40,8 +40,8 @@ SAVED = {
 }
 
 
-def taken_apart(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Give a ring's counters, and its arrays slot by slot; the indexes must be written last."""
+def state_of(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a ring's counters, and its arrays slot by slot; the indexes must be written last."""
     counters = {name: int(ring.counters[place]) for name, place in SAVED.items()}
     slots = np.arange(min(counters["next_index"], ring.capacity))
     before = ring.indexes(slots)
@@ -57,7 +57,7 @@ class Snapshot(NamedTuple):
     """A ring as an archive has it, read and checked.
 
     Attributes:
-        counters: As `taken_apart` gave them.
+        counters: As `state_of` returned them.
         slots: int64[n], those that hold a row, the oldest first.
         indexes: int64[n], of the rows in them.
         words: uint64[n, words].
@@ -70,13 +70,7 @@ class Snapshot(NamedTuple):
 
 
 def read(ring: SharedRing, counters: Mapping[str, Any], read_into: ReadInto, prefix: str = "") -> Snapshot:
-    """Read what an archive has of a ring; changes nothing.
-
-    Args:
-        ring: A ring of the same layout.
-        counters: As `taken_apart` gave them.
-        read_into: Reads an array of the archive.
-        prefix: Begins the arrays' names.
+    """Read what an archive has of a ring, arrays named after a prefix; change nothing.
 
     Raises:
         ValueError: If the file is damaged.
@@ -100,28 +94,17 @@ def begin(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
     Raises:
         ValueError: If anything has been added to one of them. Nothing has changed then.
     """
-    for ring, _ in rings:
-        if ring.next_index:
-            raise in_use(ring)
-    for ring, snapshot in rings:
-        if not swap(ring.counters, NEXT_INDEX, 0, snapshot.counters["next_index"]):
-            raise in_use(ring)
-
-
-def in_use(ring: SharedRing) -> ValueError:
-    """Make the error that says that a ring is not new."""
-    return ValueError(
-        f"load fills a new buffer; {ring.next_index} rows have been added to this one. Make another."
-    )
+    used = [ring.next_index for ring, _ in rings if ring.next_index]
+    # Whoever adds after that look makes a swap fail.
+    if used or not all(swap(ring.counters, NEXT_INDEX, 0, s.counters["next_index"]) for ring, s in rings):
+        added = [*used, rings[0][0].next_index][0]
+        raise ValueError(f"load fills a new buffer; {added} rows have been added to this one. Make another.")
 
 
 def write(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) -> None:
-    """Write the rows of a snapshot under their old indexes.
+    """Write the rows of a snapshot, with which the ring has begun, under their old indexes.
 
-    Args:
-        ring: The ring, which has begun with it.
-        snapshot: The rows.
-        masses: float64[n], of the row in each of the first n slots; None if they have none.
+    `masses`, float64[n], are those of the rows in the first n slots; None if they have none.
     """
     _, slots, indexes, words = snapshot
     masses = np.zeros(len(slots)) if masses is None else masses[slots]

@@ -54,7 +54,7 @@ def test_loaded_buffer_lives_the_same_life_as_the_one_saved(name, rows, tmp_path
 
 @EVERY
 def test_life_may_be_saved_at_any_moment(name, tmp_path):
-    """Also with an open window, empty after clear, at the seam, with priorities not yet in the tree."""
+    """Also with an open window, empty after clear, at the wrap-around, with priorities not yet in the tree."""
     buffer = configured(name, size=7)
     rng = np.random.default_rng(2)
     for _ in range(120):
@@ -470,7 +470,7 @@ def test_file_can_be_read_by_whom_other_new_files_can(tmp_path):
 
 
 def test_large_buffer_goes_through_a_file(tmp_path):
-    """Tens of megabytes, wrapped around the seam: pieces are written and read in full."""
+    """Tens of megabytes, wrapped around: pieces are written and read in full."""
     env_dict = {"obs": {"shape": (4, 40, 40), "dtype": np.uint8}, "act": {"shape": (), "dtype": np.int64}}
     for arguments in ({}, {"next_of": "obs", "stack_compress": "obs"}):
         buffer = ReplayBuffer(2000, env_dict, seed=0, **arguments)  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def test_long_histories_equal_a_plain_list_too(modes, n):
 @repeatable(20)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(40, 120), disobedience=st.sampled_from([0.3, 1.0]))
 def test_frames_memory_grows_without_losing_a_frame(modes, n, seed, size, disobedience):
-    """So many frames that are met only once, in a buffer so large, that the room for one a row is not enough."""
+    """Many frames that are met only once, in a large buffer: the room for one per row is not enough."""
     history = History(seed, modes, n, size=size, disobedience=disobedience)
     for _ in range(8):
         for _ in range(3):
@@ -256,7 +256,7 @@ def test_frames_memory_does_not_grow_in_a_long_life_of_usual_episodes():
 
 @pytest.mark.parametrize("name", ["next_of", "stack_compress", "both", "n-step, both"])
 def test_memory_stays_bounded_when_no_frame_is_ever_met_again(name):
-    """Wrong streams cost memory, but no more than the plain layout and some slack, for ever."""
+    """Wrong streams cost memory, but no more than the plain layout and some slack, forever."""
     buffer = configured(name, size=100)
     rng = np.random.default_rng(0)
     sizes = []
@@ -268,7 +268,7 @@ def test_memory_stays_bounded_when_no_frame_is_ever_met_again(name):
         sizes.append(buffer.nbytes)
     assert sizes[-1] == sizes[30]
     plain = ReplayBuffer(100, EXAMPLE_ENV_DICT)
-    numbers = 4 * 8 * 100  # four frame numbers a row
+    numbers = 4 * 8 * 100  # four frame numbers per row
     assert sizes[-1] <= 5 * plain.nbytes + numbers
 
 

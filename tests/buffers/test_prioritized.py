@@ -136,7 +136,7 @@ def test_weights_are_the_papers_formula(alpha, beta):
     assert sample["weights"].max() <= 1.0
 
 
-def test_greatest_weight_is_the_buffers_or_the_batchs():
+def test_largest_weight_is_the_buffers_or_the_batchs():
     buffer = buffer_of([1e-9, 1.0, 1.0, 4.0])
     sample = buffer.sample(3, beta=1.0)
     assert 0 not in sample["indexes"]
@@ -145,9 +145,9 @@ def test_greatest_weight_is_the_buffers_or_the_batchs():
     )
     sample = buffer.sample(3, beta=1.0, normalize="batch")
     assert 0 not in sample["indexes"]
-    least = 4.0 if (sample["indexes"] == 3).all() else 1.0
+    smallest = 4.0 if (sample["indexes"] == 3).all() else 1.0
     np.testing.assert_allclose(
-        sample["weights"], least / np.where(sample["indexes"] == 3, 4.0, 1.0), rtol=1e-6
+        sample["weights"], smallest / np.where(sample["indexes"] == 3, 4.0, 1.0), rtol=1e-6
     )
 
 
@@ -161,7 +161,7 @@ def test_least_mass_is_of_the_stored_rows_with_mass():
         (2, 0.5),
     }
     buffer.add(act=3, priorities=4.0)  # replaces index 0, which has no mass
-    buffer.add(act=4, priorities=4.0)  # replaces index 1, the least
+    buffer.add(act=4, priorities=4.0)  # replaces index 1, the smallest
     assert set(buffer.sample(10, beta=1.0)["weights"].tolist()) == {0.5, 1.0}
 
 
@@ -194,7 +194,7 @@ def test_first_rows_without_priority_get_one():
     }
 
 
-def test_highest_priority_is_the_highest_that_any_row_was_given():
+def test_max_priority_is_the_largest_that_any_row_was_given():
     buffer = PrioritizedReplayBuffer(3, ENV_DICT, alpha=1.0, eps=0.0)
     buffer.add(act=0, priorities=0.25)
     assert buffer.get_max_priority() == 0.25, "1.0 holds only before the first priority"
@@ -211,7 +211,7 @@ def test_highest_priority_is_the_highest_that_any_row_was_given():
     assert type(buffer.get_max_priority()) is float
 
 
-def test_priority_of_a_stale_update_does_not_count_as_the_highest():
+def test_priority_of_a_stale_update_does_not_count_as_the_maximum():
     buffer = buffer_of([1.0, 1.0], size=2)
     buffer.add(act=2)
     buffer.update_priorities([0], [99.0])

@@ -11,7 +11,7 @@ from oracles import CAPACITIES, PlainBuffer, assert_rows_among, assert_same_colu
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.bench.method.system_memory import resident_memory
-from replay_tutorial.buffers.ring import below
+from replay_tutorial.buffers.rows import random_below
 
 ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (3, 4)},
@@ -86,7 +86,7 @@ def test_batches_of_any_length_leave_the_last_rows(size, batch_size):
 
 
 @pytest.mark.parametrize("size", CAPACITIES)
-def test_batch_that_ends_exactly_at_the_seam_and_the_next_row(size):
+def test_batch_that_ends_exactly_at_the_wrap_around_and_the_next_row(size):
     buffer, oracle = both(size)
     for first, count in ((0, size), (size, 1), (size + 1, size), (2 * size + 1, 2 * size), (4 * size + 1, 1)):
         batch = transitions(first, count)
@@ -221,8 +221,8 @@ def test_huge_buffer_is_made_and_loaded_without_touching_its_memory(tmp_path):
     assert resident_memory() - before < 1e8
 
 
-class Greatest:
-    """A source of randomness that gives the greatest number below 1, which comes once in 2^53 times."""
+class LargestBelowOne:
+    """A source of randomness that draws the largest number below 1, which comes once in 2^53 times."""
 
     def random(self, count):
         return np.full(count, np.nextafter(1.0, 0.0))
@@ -230,4 +230,4 @@ class Greatest:
 
 @given(limit=st.integers(1, 2**50))
 def test_drawn_numbers_stay_below_the_limit(limit):
-    assert below(limit, 3, Greatest()).tolist() == [limit - 1] * 3
+    assert random_below(limit, 3, LargestBelowOne()).tolist() == [limit - 1] * 3

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import CAPACITIES, chi_square_p_value, find_by_running_sum, total_by_halves
 
-from replay_tutorial.buffers.sum_tree import SumTree, recompute_above
+from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, find_stratified, recompute_above
 
 
 def tree_of(masses: list[float] | np.ndarray) -> SumTree:
@@ -18,15 +18,25 @@ def tree_of(masses: list[float] | np.ndarray) -> SumTree:
     return tree
 
 
+def find(tree: SumTree, queries: list[float] | np.ndarray) -> np.ndarray:
+    slots, masses = find_leaves(tree.sums, np.asarray(queries))
+    assert np.array_equal(masses, tree.leaves[slots])
+    return slots
+
+
+def draw(tree: SumTree, batch_size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    return find_stratified(tree.sums, rng.random(batch_size))
+
+
 def assert_parents_are_their_childrens(tree: SumTree) -> None:
-    """A sum is that of its eight children, halved three times, bit for bit; a minimum the least of theirs above 0."""
+    """A sum is its eight children's, halved three times, bit for bit; a minimum the least above 0."""
     parents = np.arange(7, len(tree.minima))
     children = 8 * (parents - 6)[:, np.newaxis] + np.arange(8)
     sums = [total_by_halves(masses) for masses in tree.sums[children].tolist()]
     np.testing.assert_array_equal(tree.sums[parents], sums)
     below = np.concatenate([tree.minima, tree.sums[len(tree.minima) :]])[children]
-    least = np.where(below > 0, below, np.inf).min(axis=1)
-    np.testing.assert_array_equal(tree.minima[parents], np.where(np.isinf(least), 0, least))
+    smallest = np.where(below > 0, below, np.inf).min(axis=1)
+    np.testing.assert_array_equal(tree.minima[parents], np.where(np.isinf(smallest), 0, smallest))
     leaves = tree.sums[len(tree.minima) :]
     assert np.array_equal(tree.leaves, leaves)
     assert tree.total == tree.sums[7]
@@ -34,7 +44,7 @@ def assert_parents_are_their_childrens(tree: SumTree) -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7, 8, 9, 64, 65, 1000, 4096, 4097])
-def test_leaves_are_the_least_power_of_eight_that_holds_the_capacity(capacity):
+def test_leaves_are_the_smallest_power_of_eight_that_holds_the_capacity(capacity):
     tree = SumTree(capacity)
     assert tree.leaf_count == 8 ** max(1, math.ceil(math.log(capacity, 8) - 1e-9))
     assert len(tree.leaves) == tree.leaf_count >= capacity
@@ -62,7 +72,7 @@ def test_slots_are_found_as_by_a_running_sum(capacity):
         tree = tree_of(masses)
         assert tree.total == masses.sum()
         queries = np.concatenate([rng.integers(0, 2 * tree.total, 50) / 2, rng.random(50) * tree.total])
-        found = tree.find(queries)
+        found = find(tree, queries)
         assert found.dtype == np.int64
         assert found.tolist() == [find_by_running_sum(masses.tolist(), query) for query in queries.tolist()]
 
@@ -72,7 +82,7 @@ def test_find_leaves_the_queries_as_they_are(capacity):
     tree = tree_of(np.ones(capacity))
     queries = np.linspace(0, capacity, 7, endpoint=False)
     before = queries.copy()
-    tree.find(queries)
+    find(tree, queries)
     np.testing.assert_array_equal(queries, before)
 
 
@@ -90,7 +100,7 @@ def test_query_at_or_beyond_the_total_finds_the_last_slot_with_mass(capacity):
                 np.nextafter(tree.total, 0),
                 2 * tree.total,
             ]
-            found = tree.find(np.array(queries)).tolist()
+            found = find(tree, queries).tolist()
             assert found[0] == found[1] == found[3] == last
             assert masses[found[2]] > 0
 
@@ -111,7 +121,7 @@ def test_no_query_ever_finds_a_slot_without_mass(capacity, spread, zeros, seed):
     queries = np.concatenate(
         [edges, np.nextafter(edges, 0), np.nextafter(edges, np.inf), rng.random(20) * tree.total, [0.0]]
     )
-    found = tree.find(queries)
+    found = find(tree, queries)
     assert found.min() >= 0
     assert found.max() < capacity
     assert (masses[found] > 0).all()
@@ -127,7 +137,7 @@ def test_masses_from_1e_minus_300_to_1e300_stand_side_by_side(seed):
     assert np.isfinite(tree.total)
     assert tree.minimum == masses.min()
     assert_parents_are_their_childrens(tree)
-    drawn, _ = tree.draw(1000, rng)
+    drawn, _ = draw(tree, 1000, rng)
     assert (masses[drawn] > 0).all()
 
 
@@ -195,7 +205,7 @@ def test_total_has_not_drifted_after_a_hundred_thousand_updates():
 def test_batch_of_as_many_draws_as_equal_masses_takes_each_slot_once(capacity):
     tree = tree_of(np.ones(capacity))
     for seed in range(20):
-        drawn, _ = tree.draw(capacity, np.random.default_rng(seed))
+        drawn, _ = draw(tree, capacity, np.random.default_rng(seed))
         assert drawn.tolist() == list(range(capacity))
 
 
@@ -207,7 +217,7 @@ def test_every_part_of_the_range_gives_one_draw(capacity):
         masses = rng.integers(0, 4, capacity).astype(np.float64)
         masses[-1] = 2.0
         tree = tree_of(masses)
-        drawn, found = tree.draw(batch_size, rng)
+        drawn, found = draw(tree, batch_size, rng)
         assert np.array_equal(found, tree.leaves[drawn])
         assert drawn.shape == (batch_size,)
         assert drawn.dtype == np.int64
@@ -227,7 +237,7 @@ def test_draws_are_distributed_as_the_masses(batch_size):
     tree = tree_of(masses)
     rng = np.random.default_rng(0)
     batches = 21_000 // batch_size
-    counts = sum(np.bincount(tree.draw(batch_size, rng)[0], minlength=7) for _ in range(batches))
+    counts = sum(np.bincount(draw(tree, batch_size, rng)[0], minlength=7) for _ in range(batches))
     massive = masses > 0
     assert counts[~massive].sum() == 0
     expected = batches * batch_size * masses / masses.sum()
@@ -236,9 +246,9 @@ def test_draws_are_distributed_as_the_masses(batch_size):
 
 def test_same_generator_draws_the_same_slots():
     tree = tree_of(np.arange(1.0, 101.0))
-    first, second = (tree.draw(32, np.random.default_rng(5))[0] for _ in range(2))
+    first, second = (draw(tree, 32, np.random.default_rng(5))[0] for _ in range(2))
     np.testing.assert_array_equal(first, second)
-    assert tree.draw(32, np.random.default_rng(6))[0].tolist() != first.tolist()
+    assert draw(tree, 32, np.random.default_rng(6))[0].tolist() != first.tolist()
 
 
 @pytest.mark.parametrize("capacity", [0, -1])

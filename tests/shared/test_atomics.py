@@ -12,7 +12,7 @@ import pytest
 from places import ROOT
 from shared_rows import POLL_SECONDS
 
-from replay_tutorial.buffers.jit import kernel
+from replay_tutorial.buffers.jit import Integers, kernel
 from replay_tutorial.shared.atomics import (
     compare_and_swap,
     fence_acquire,
@@ -25,22 +25,22 @@ from replay_tutorial.shared.atomics import (
 from replay_tutorial.shared.memory import SharedArrays
 
 PROCESSES, TURNS, ROUNDS = 4, 100_000, 5_000
-ADDED, SWAPPED, GREATEST, READY, FLAG, PAYLOAD = 0, 8, 16, 24, 32, 40  # each on a cache line of its own
+ADDED, SWAPPED, MAX, READY, FLAG, PAYLOAD = 0, 8, 16, 24, 32, 40  # each on a cache line of its own
 
 every_start_method = pytest.mark.parametrize(
     "start_method", [name for name in ("fork", "spawn") if name in multiprocessing.get_all_start_methods()]
 )
 
 
-@kernel("int64(int64[::1], int64, int64)")
-def take_turns(words, process, turns):
-    """Count up in three ways; gives how many times the count that was there before went back."""
+@kernel
+def take_turns(words: Integers, process: int, turns: int) -> int:
+    """Count up in three ways; return how many times the count that was there before went back."""
     went_back, last = 0, -1
     for turn in range(turns):
         before = fetch_add(words, ADDED, 1)
         went_back += before <= last
         last = before
-        fetch_max(words, GREATEST, turn * 1000 + process)
+        fetch_max(words, MAX, turn * 1000 + process)
         while True:
             seen = load_acquire(words, SWAPPED)
             if compare_and_swap(words, SWAPPED, seen, seen + 1):
@@ -48,9 +48,9 @@ def take_turns(words, process, turns):
     return went_back
 
 
-@kernel("void(int64[::1], int64)")
-def send(words, rounds):
-    """Send numbers: the payload is stored plainly, the flag says that it is there. Waits for each to be fetched."""
+@kernel
+def send(words: Integers, rounds: int) -> None:
+    """Send numbers: a plain payload, then the flag that says so. Waits until each is fetched."""
     for number in range(1, rounds + 1):
         for word in range(8):
             words[PAYLOAD + word] = number
@@ -59,9 +59,9 @@ def send(words, rounds):
             pass
 
 
-@kernel("int64(int64[::1], int64)")
-def receive(words, rounds):
-    """Fetch the numbers; gives how many words were not what the flag promised."""
+@kernel
+def receive(words: Integers, rounds: int) -> int:
+    """Fetch the numbers; return how many words were not what the flag promised."""
     wrong = 0
     for number in range(1, rounds + 1):
         while load_acquire(words, FLAG) != number:
@@ -72,8 +72,8 @@ def receive(words, rounds):
     return wrong
 
 
-@kernel("void(int64[::1], int64)")
-def overwrite(words, rounds):
+@kernel
+def overwrite(words: Integers, rounds: int) -> None:
     """Write as the shared ring does: announce, fence, words, publish; nobody is waited for."""
     for number in range(1, rounds + 1):
         compare_and_swap(words, FLAG, 2 * number - 2, 2 * number - 1)
@@ -83,9 +83,9 @@ def overwrite(words, rounds):
         store_release(words, FLAG, 2 * number)
 
 
-@kernel("int64(int64[::1], int64, int64[::1])")
-def watch(words, rounds, copy):
-    """Read as the shared ring does, until the last number is there; gives the number of torn reads."""
+@kernel
+def watch(words: Integers, rounds: int, copy: Integers) -> int:
+    """Read as the shared ring does, until the last number is there; return the number of torn reads."""
     torn, flag = 0, 0
     while flag < 2 * rounds:
         flag = load_acquire(words, FLAG)
@@ -98,8 +98,8 @@ def watch(words, rounds, copy):
     return torn
 
 
-@kernel("int64(int64[::1], int64)")
-def fetch_add_one(words, place):
+@kernel
+def fetch_add_one(words: Integers, place: int) -> int:
     """Add one."""
     return fetch_add(words, place, 1)
 
@@ -123,7 +123,7 @@ def work(arrays, job, number, together, answers):
 
 
 def answers_of(start_method, jobs, count):
-    """Run a child for each job; gives what `count` of them answered, and the words they shared."""
+    """Run a child for each job; return what `count` of them answered, and the words they shared."""
     context = multiprocessing.get_context(start_method)
     arrays = SharedArrays({"words": ((64,), np.dtype(np.int64))})
     answers = context.Queue()
@@ -149,7 +149,7 @@ def test_no_count_is_lost_between_processes(start_method):
     told, words = answers_of(start_method, ["count"] * PROCESSES, PROCESSES)
     assert told == [0] * PROCESSES
     assert words[ADDED] == words[SWAPPED] == PROCESSES * TURNS
-    assert words[GREATEST] == (TURNS - 1) * 1000 + PROCESSES - 1
+    assert words[MAX] == (TURNS - 1) * 1000 + PROCESSES - 1
 
 
 @every_start_method
@@ -164,16 +164,16 @@ def test_a_copy_between_two_equal_looks_is_whole(start_method):
     assert told == [0]
 
 
-@kernel("UniTuple(int64, 5)(int64[::1])")
-def try_each(words):
-    """Use each operation once, and give what it answers."""
+@kernel
+def try_each(words: Integers) -> tuple[int, int, int, int, int]:
+    """Use each operation once, and return what it answers."""
     added = fetch_add(words, 1, -7)
-    greatest = fetch_max(words, 2, -3)
+    maximum = fetch_max(words, 2, -3)
     same = fetch_max(words, 2, -9)
     right = compare_and_swap(words, 3, 0, 2**62)
     wrong = compare_and_swap(words, 3, 0, 5)
     store_release(words, 4, 11)
-    return added, greatest, same, 2 * right + wrong, load_acquire(words, 4)
+    return added, maximum, same, 2 * right + wrong, load_acquire(words, 4)
 
 
 def test_each_operation_answers_what_was_there_before():
@@ -193,12 +193,12 @@ PROGRAM = textwrap.dedent(
     numba.core.event.register("numba:compile", compiled)
 
     from replay_tutorial.shared.protocol import reserve, swap
-    from replay_tutorial.shared.proportional import raise_to
+    from replay_tutorial.shared.shared_priorities import raise_max
 
     counters = np.zeros(3, np.int64)
     assert reserve(counters, 0, 5) == 0 and counters[0] == 5
     assert swap(counters, 1, 0, 4) and not swap(counters, 1, 0, 5)
-    raise_to(counters, 9)
+    raise_max(counters, 9)
     assert counters.tolist() == [9, 4, 0]
     print(len(compiled.buffer), "compiled")
     """

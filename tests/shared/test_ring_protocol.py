@@ -1,7 +1,7 @@
-"""The protocol of the shared ring: no order of operations breaks an invariant, and the kernels do what the model does.
+"""The protocol of the shared ring: no order of operations breaks an invariant; the kernels follow the model.
 
-`protocol_model` visits every reachable state. That it can find what it looks for is shown by mutations: each takes one
-precaution out of the protocol, and must be caught by the invariant which that precaution serves.
+`protocol_model` visits every reachable state. That it can find what it looks for is shown by mutations: each
+takes one precaution out of the protocol, and must be caught by the invariant which that precaution serves.
 """
 
 import functools
@@ -12,36 +12,39 @@ import sys
 
 import numba
 import numpy as np
-import protocol_model
 import pytest
 from protocol_model import (
     DEAD,
     DONE,
-    JUDGE,
     LOOK,
     MUTATIONS,
     NOTHING,
     RESERVE,
+    TEST_HOLDER,
     Configuration,
     Model,
     State,
     Writer,
     explore,
-    held,
     may_be_read,
-    published,
 )
 
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.processes import birth, in_one_word
 from replay_tutorial.shared.protocol import (
-    HELD,
     INDEX_SHIFT,
+    NO_INDEX,
     NOBODY,
     OWNER_COUNT,
+    OWNER_SHIFT,
+    held,
+    index_of,
+    is_held,
+    owner_of,
+    published,
     read_row,
-    read_rows,
     read_slots,
+    without_owner,
     write_rows,
 )
 from replay_tutorial.shared.shared_ring import NEXT_INDEX, SharedRing, ring_specs
@@ -175,8 +178,8 @@ def test_write_rows_does_what_the_model_does(stamp):
     written = write_rows(
         arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, INDEX, 0, ME
     )
-    after = run_alone(*model_state(stamp, Writer(LOOK, (), (INDEX,))), (DONE, JUDGE))
-    assert written == (0 if after.writers[0].step == JUDGE else 1)
+    after = run_alone(*model_state(stamp, Writer(LOOK, (), (INDEX,))), (DONE, TEST_HOLDER))
+    assert written == (0 if after.writers[0].step == TEST_HOLDER else 1)
     assert tuple(arrays["stamps"]) == after.stamps
     assert words_in(arrays, 0) + words_in(arrays, 1) == after.words
 
@@ -213,42 +216,38 @@ def test_append_does_what_the_model_does(stamp, dead_process):
 def test_what_may_be_read_is_read(stamp, oldest_index):
     arrays, _ = ring_arrays(stamp)
     arrays["rows"][:] = 7
-    index = (stamp >> INDEX_SHIFT) - 1
+    index = index_of(stamp)
     good = may_be_read(stamp) and index >= oldest_index
     slot, copies, failed = np.zeros(1, np.int64), np.zeros((1, 2), np.uint64), np.empty(1, np.int64)
     failures = read_slots(arrays["stamps"], arrays["rows"], slot, oldest_index, copies, failed)
     assert (failures, copies.tolist()) == ((0, [[7, 7]]) if good else (1, [[0, 0]]))
-    for wanted in (INDEX, INDEX - CAPACITY):
-        failures = read_rows(
-            arrays["stamps"], arrays["rows"], slot, np.array([wanted]), oldest_index, copies, failed
-        )
-        assert failures == (0 if good and wanted == index else 1)
+    found = read_row(arrays["stamps"], arrays["rows"], 0, oldest_index, copies, 0)
+    assert found == (index if good else NO_INDEX)
 
 
 def test_every_failure_is_listed():
     arrays, _ = ring_arrays(held(2, OTHER))
-    slots, wanted = np.array([0, 1, 0, 1, 0]), np.full(5, INDEX - 1)
+    slots = np.array([0, 1, 0, 1, 0])
     copies, failed = np.zeros((5, 2), np.uint64), np.empty(5, np.int64)
     assert read_slots(arrays["stamps"], arrays["rows"], slots, 0, copies, failed) == 3
-    assert failed[:3].tolist() == [0, 2, 4]
-    failed[:] = 0
-    assert read_rows(arrays["stamps"], arrays["rows"], slots, wanted, 0, copies, failed) == 3
     assert failed[:3].tolist() == [0, 2, 4]
 
 
 def test_the_parts_of_a_stamp_do_not_overlap():
-    assert protocol_model.OWNER_SHIFT + (OWNER_COUNT - 1).bit_length() == INDEX_SHIFT
+    assert OWNER_SHIFT + (OWNER_COUNT - 1).bit_length() == INDEX_SHIFT
+    assert (published(INDEX), held(INDEX, 3)) == ((INDEX + 1) * 2048, (INDEX + 1) * 2048 + 3 * 2 + 1)
     stamp = held(INDEX, OWNER_COUNT - 1)
-    assert stamp & HELD and protocol_model.owner_of(stamp) == OWNER_COUNT - 1
-    assert (stamp >> INDEX_SHIFT) - 1 == INDEX
-    greatest = 2 ** (63 - INDEX_SHIFT) - 2
-    assert held(greatest, OWNER_COUNT - 1) == np.iinfo(np.int64).max
-    arrays, _ = ring_arrays(published(greatest - CAPACITY))
+    assert is_held(stamp) and owner_of(stamp) == OWNER_COUNT - 1 and index_of(stamp) == INDEX
+    assert without_owner(stamp) == held(INDEX, NOBODY) and not is_held(published(INDEX))
+    assert (index_of(0), is_held(0)) == (NO_INDEX, False)
+    newest = 2 ** (63 - INDEX_SHIFT) - 2
+    assert held(newest, OWNER_COUNT - 1) == np.iinfo(np.int64).max
+    arrays, _ = ring_arrays(published(newest - CAPACITY))
     new_rows, new_masses = np.ones((1, 2), np.uint64), np.ones(1)
     assert write_rows(
-        arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, greatest, 0, OWNER_COUNT - 1
+        arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, newest, 0, OWNER_COUNT - 1
     )
-    assert arrays["stamps"][greatest % CAPACITY] == published(greatest)
+    assert arrays["stamps"][newest % CAPACITY] == published(newest)
 
 
 def machine_orders(function):

@@ -1,7 +1,7 @@
 """Frames in shared memory: a compressed buffer of many processes gives what a plain one of one process gives.
 
-The oracle is `ReplayBuffer` without compression. Where several processes write, a row says which pictures it must
-show: each follows from its writer, environment and number.
+The oracle is `ReplayBuffer` without compression. Where several processes write, a row says which pictures it
+must show: each follows from its writer, environment and number.
 """
 
 import multiprocessing
@@ -16,7 +16,7 @@ from histories import Stream
 from shared_rows import POLL_SECONDS, every_buffer, in_child, running
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, NStep, ReplayBuffer
-from replay_tutorial.shared.protocol import HELD
+from replay_tutorial.shared.protocol import held, index_of, is_held
 
 impatience = shared_rows.impatience
 
@@ -107,14 +107,14 @@ def test_whatever_is_added_the_plain_buffer_has_the_same(buffer_class, mode, siz
 
 @every_buffer
 def test_a_memory_that_lies_harms_nobody(buffer_class):
-    """What a writer remembers of its frames may be out of date, or spoilt by another thread: the bytes decide."""
+    """What a writer remembers of its frames may be out of date, or spoilt by a thread: the bytes decide."""
     for seed in range(5):
         life = Life(buffer_class, "both", 20, seed)
-        (frames,) = life.shared._frames.rings
+        (frames,) = life.shared._view.frames.rings
         for _ in range(40):
             life.add(5)
-            there = frames._remembered >= 0
-            frames._remembered[there] = life.rng.permutation(frames._remembered[there])
+            there = frames.remembered >= 0
+            frames.remembered[there] = life.rng.permutation(frames.remembered[there])
             life.compare()
 
 
@@ -319,7 +319,7 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
 def test_if_no_row_has_its_frames_the_error_names_the_remedy(buffer_class):
     buffer = buffer_class(50, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
     act(buffer, 1, 50, 6)
-    (frames,) = buffer._frames.rings
+    (frames,) = buffer._view.frames.rings
     number = np.arange(frames.ring.capacity)  # of writers that were killed before they added their rows
     for some in np.array_split(number, 20):
         frames.number(stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6))
@@ -336,7 +336,7 @@ def test_a_priority_for_a_row_without_frames_brings_nothing_back():
     buffer = MPPrioritizedReplayBuffer(50, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
     act(buffer, 1, 50, 6)
     indexes = buffer.sample(20)["indexes"]
-    (frames,) = buffer._frames.rings
+    (frames,) = buffer._view.frames.rings
     for some in np.array_split(np.arange(frames.ring.capacity), 20):
         frames.number(stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6))
     act(buffer, 2, 25, 6)
@@ -416,8 +416,8 @@ def killed_here_and_there(buffer, chunks, rng):
             writer.kill()
             writer.join()
     assert_pictures(buffer.sample(16))
-    rings = (buffer._frames.rings[0].ring, buffer._ring)
-    return np.array([(ring.stamps & HELD).any() for ring in rings])
+    rings = (buffer._view.frames.rings[0].ring, buffer._view.ring)
+    return np.array([is_held(ring.stamps).any() for ring in rings])
 
 
 @FORK
@@ -443,10 +443,10 @@ def test_killed_and_stopped_writers_leave_no_wrong_picture(buffer_class, capacit
             break
         held += killed_here_and_there(buffer, chunks, rng)
     assert held[0], "no writer was killed inside of a frame: this tests nothing"
-    frames = buffer._frames.rings[0].ring
+    frames = buffer._view.frames.rings[0].ring
     for number in range(0, 2 * len(frames.stamps), 25):
         buffer.add(**rows_of_steps(77, np.zeros(25, int), 20 * (number + np.arange(25)), np.full(25, 10), 64))
-    assert not (frames.stamps & HELD).any(), "the slots of the dead are in use again"
+    assert not is_held(frames.stamps).any(), "the slots of the dead are in use again"
     batch = buffer.get_all_transitions()
     assert_pictures(batch)
     assert len(batch["first"]) == capacity and (batch["writer"] == 77).all()
@@ -456,12 +456,13 @@ def test_killed_and_stopped_writers_leave_no_wrong_picture(buffer_class, capacit
 def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
     buffer = MPReplayBuffer(20, fields_of(6), next_of="obs", stack_compress="obs")
     act(buffer, 1, 25, 6)
-    (frames,) = buffer._frames.rings
+    (frames,) = buffer._view.frames.rings
     ring = frames.ring
     slot = ring.next_index % ring.capacity
-    ring.stamps[slot] |= HELD | ring.owners.mine() << 1  # a thread of this process, stopped in the middle
+    # a thread of this process, stopped in the middle
+    ring.stamps[slot] = held(index_of(ring.stamps[slot]), ring.owners.mine())
     act(buffer, 2, 5 * ring.capacity, 6)
-    assert ring.stamps[slot] & HELD
+    assert is_held(ring.stamps[slot])
     assert rows_there(buffer) == 20
     assert (buffer.get_all_transitions()["writer"] == 2).all()
 
@@ -493,7 +494,9 @@ def test_what_is_loaded_is_what_was_saved_and_draws_on_alike(buffer_class, rows,
             assert_same(loaded.sample(20), buffer.sample(20))
         for each in (buffer, loaded):
             act(each, 2, 50, 6)
-            each._frames.rings[0]._remembered[:] = -1  # the loaded one remembers nothing; let both be alike
+            each._view.frames.rings[0].remembered[
+                :
+            ] = -1  # the loaded one remembers nothing; let both be alike
 
 
 @every_buffer
@@ -513,7 +516,7 @@ def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
         used.load(tmp_path / "buffer")
     assert rows_there(used) == 25
     orphaned = filled(buffer_class, rows=0)
-    orphaned._frames.rings[0].number(
+    orphaned._view.frames.rings[0].number(
         stacks([9], [0], [0], 6)
     )  # of a writer that was killed before it added its row
     with pytest.raises(ValueError, match="load fills a new buffer"):
@@ -574,7 +577,7 @@ def test_clear_forgets_rows_and_a_new_life_shows_its_own_pictures(buffer_class):
 def test_a_million_atari_transitions_take_1_3_times_their_frames():
     small = MPReplayBuffer(1000, ATARI, next_of="obs", stack_compress="obs")
     assert small.bytes_per_transition == small.nbytes / 1000
-    (frames,) = small._frames.rings
+    (frames,) = small._view.frames.rings
     fixed = (256 + 8 * 32) * (84 * 84 + 16) / 1000  # of a thousand it is much, of a million nothing
     assert frames.ring.capacity == 1250 + 256 + 8 * 32
     assert small.bytes_per_transition - fixed < 1.3 * 84 * 84

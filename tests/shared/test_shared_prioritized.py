@@ -18,10 +18,9 @@ from shared_rows import (
 )
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
-from replay_tutorial.buffers.proportional import weigh
-from replay_tutorial.buffers.sum_tree import ROOT
-from replay_tutorial.shared.protocol import NEXT_INDEX, reserve, write_rows
-from replay_tutorial.shared.sampling import WAITING
+from replay_tutorial.buffers.priorities import weights_of
+from replay_tutorial.shared.protocol import NEXT_INDEX, held, published, reserve, write_rows
+from replay_tutorial.shared.sampler import WAITING, draw_rows
 
 impatience = shared_rows.impatience
 
@@ -142,9 +141,9 @@ def sample_and_update(buffer, priorities, answers):
 
 
 def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there():
-    """In the first lap such a slot was taken for one whose row is known, and its row not drawn before it was replaced."""
+    """In the first lap such a slot was taken for one with a known row, and its row never drawn."""
     buffer = MPPrioritizedReplayBuffer(16, row_fields(), seed=0)
-    ring = buffer._ring
+    ring = buffer._view.ring
     reserved = reserve(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
     assert buffer.add(**rows_of(1, 4, 8)) == 4
     assert set(buffer.sample(200)["indexes"].tolist()) == set(range(4, 12))
@@ -155,9 +154,9 @@ def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there
 
 
 def test_no_weight_is_above_1_though_the_least_mass_rose_after_the_draw():
-    minima = np.full(ROOT + 1, 0.5)  # of the buffer, when the last of several draws is done
+    min_in_buffer = 0.5  # when the last of several draws is done
     masses = np.array([0.1, 0.5, 1.0])  # of the rows that were drawn
-    assert weigh(minima, masses, 1.0, True).tolist() == [1.0, 1.0, 0.5]
+    assert weights_of(masses, 1.0, min_in_buffer, True).tolist() == [1.0, 1.0, 0.5]
 
 
 def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
@@ -169,7 +168,7 @@ def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
     again = MPPrioritizedReplayBuffer(1000, row_fields(), seed=0)
     again.load(tmp_path / "rows")
     again.sample(8)
-    assert again._draw._progress[WAITING] == 0
+    assert again._view.sampler.arrays.progress[WAITING] == 0
 
 
 @every_start_method
@@ -219,3 +218,19 @@ def test_bad_priorities_on_add_are_refused_before_anything_changes(priorities):
 def test_alpha_and_eps_out_of_range_are_refused(option):
     with pytest.raises(ValueError, match=next(iter(option))):
         MPPrioritizedReplayBuffer(8, row_fields(), **option)
+
+
+def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_looked_at_again():
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), seed=0)
+    buffer.add(**rows_of(1, 0, 8))
+    buffer.sample(8)
+    ring, sampler = buffer._view.ring, buffer._view.sampler
+    ring.stamps[[2, 5]] = held(10, 1), published(13)  # the tree knows nothing of it: no index was reserved
+    indexes, masses, failed = np.empty(16, np.int64), np.empty(16), np.empty(16, np.int64)
+    copies, rejected = ring.empty_words(16), buffer.statistics().rows_rejected
+    failures = draw_rows(tuple(sampler.arrays), np.full(16, 0.5), indexes, masses, copies, failed)
+    assert indexes.tolist() == np.repeat(np.arange(8), 2).tolist()
+    assert failed[:failures].tolist() == [4, 5, 10, 11]
+    assert buffer.statistics().rows_rejected == rejected + 4
+    assert sampler.arrays.waiting[: sampler.arrays.progress[WAITING]].tolist() == [2, 5]
+    assert set(buffer.sample(64)["indexes"]) == {0, 1, 3, 4, 6, 7, 13}

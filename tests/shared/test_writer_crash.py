@@ -1,4 +1,4 @@
-"""Processes are killed and stopped at random moments: nothing hangs, nothing is torn, nothing is lost for good."""
+"""Processes are killed and stopped at random moments: nothing hangs, is torn, or is lost for good."""
 
 import multiprocessing
 import os
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import shared_rows
 from scipy import stats
-from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer
+from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer, in_child
 
 from replay_tutorial.bench.many_processes import storm
 from replay_tutorial.bench.many_processes.checked_rows import CheckedRows, Faults
 from replay_tutorial.bench.many_processes.storm import WatchedBuffer, survive, write_forever
 from replay_tutorial.bench.method.system_memory import memory_left, memory_names
-from replay_tutorial.shared.protocol import HELD
+from replay_tutorial.shared.protocol import is_held
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="needs fork, SIGKILL and SIGSTOP: Linux or macOS"
@@ -94,10 +94,10 @@ def test_buffer_that_hangs_is_found_out():
 
 def masses_by_index(buffer):
     """Index → mass, of every row in the sampler's tree."""
-    draw = buffer._draw
-    slots = np.flatnonzero(draw.known >= 0)
-    leaves = draw.tree.leaves
-    return dict(zip(draw.known[slots].tolist(), leaves[slots].tolist(), strict=True))
+    sampler = buffer._view.sampler
+    known = sampler.arrays.known
+    slots = np.flatnonzero(known >= 0)
+    return dict(zip(known[slots].tolist(), sampler.tree.leaves[slots].tolist(), strict=True))
 
 
 def sample_and_tell(buffer, answers):
@@ -126,6 +126,28 @@ def test_next_sampler_has_the_tree_of_the_one_that_was_killed(capacity):
     assert masses_by_index(buffer) == told
 
 
+def leave_a_child_while_sampling(buffer, answers):
+    buffer.sample(4)
+    sampler, lock = os.getpid(), buffer._view.claim.lock()
+    lock.acquire()  # as a thread does that draws while another one forks
+    if os.fork() == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(POLL_SECONDS)  # nobody else ends an orphan that hangs
+        while os.getppid() == sampler:
+            time.sleep(0.001)
+        answers.put(len(buffer.sample(4)["indexes"]))
+        answers.close()
+        answers.join_thread()
+        os._exit(0)
+
+
+def test_forked_child_of_a_dead_sampler_does_not_wait_for_its_lock():
+    rows = CheckedRows(row_bytes=40)
+    buffer = WatchedBuffer(8, rows.env_dict)
+    buffer.add(**rows.make(1, 0, 8), priorities=np.ones(8))
+    assert in_child(multiprocessing.get_context("fork"), leave_a_child_while_sampling, buffer) == 4
+
+
 def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
     rows, capacity = CheckedRows(row_bytes=256 * 1024), 7
     buffer = WatchedBuffer(capacity, rows.env_dict)
@@ -141,15 +163,15 @@ def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
             return False
 
         wait_until(stopped_inside)
-        (slot,) = np.flatnonzero(buffer._ring.stamps & HELD)
-        stamp = int(buffer._ring.stamps[slot])
+        (slot,) = np.flatnonzero(is_held(buffer._view.ring.stamps))
+        stamp = int(buffer._view.ring.stamps[slot])
         for lap in range(5):
             buffer.add(**rows.make(3, lap * capacity, capacity), priorities=np.ones(capacity))
             assert rows.check(buffer.sample(32)) == Faults(0, 0)
-        assert buffer.held() == 1 and buffer._ring.stamps[slot] == stamp, "nobody touched what it holds"
+        assert buffer.held() == 1 and buffer._view.ring.stamps[slot] == stamp, "nobody touched what it holds"
         assert len(set(buffer.sample(200)["indexes"] % capacity)) == capacity - 1
         os.kill(writer.pid, signal.SIGCONT)
-        wait_until(lambda: buffer._ring.stamps[slot] != stamp)
+        wait_until(lambda: buffer._view.ring.stamps[slot] != stamp)
         assert writer.is_alive()
         assert rows.check(buffer.sample(32)) == Faults(0, 0)
     buffer.add(**rows.make(4, 0, 2 * capacity), priorities=np.ones(2 * capacity))

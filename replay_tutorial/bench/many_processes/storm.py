@@ -26,7 +26,7 @@ from replay_tutorial.bench.many_processes.checked_rows import CheckedRows
 from replay_tutorial.bench.many_processes.process_group import end_group, lead_group
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.processes import BIRTH_SHIFT
-from replay_tutorial.shared.protocol import HELD, OWNER_COUNT, OWNER_SHIFT
+from replay_tutorial.shared.protocol import is_held, owner_of
 
 WRITERS, MAX_STOPPED = 4, 2
 BATCH = 64
@@ -41,13 +41,13 @@ class WatchedBuffer(MPPrioritizedReplayBuffer):
 
     def held(self) -> int:
         """Count the slots that somebody holds."""
-        return int((self._ring.stamps & HELD).sum())
+        return int(is_held(self._view.ring.stamps).sum())
 
     def holds(self, process: int | None) -> bool:
         """Return whether a process, dead or alive, holds a slot."""
-        stamps, owners = self._ring.stamps, self._block["owners"]
-        holders = stamps[stamps & HELD != 0] >> OWNER_SHIFT & (OWNER_COUNT - 1)
-        return bool((owners[holders] & ((1 << BIRTH_SHIFT) - 1) == process).any())
+        stamps, owners = self._view.ring.stamps, self._block["owners"]
+        holders = owners[owner_of(stamps[is_held(stamps)])]
+        return bool((holders & ((1 << BIRTH_SHIFT) - 1) == process).any())
 
 
 @dataclass

@@ -21,9 +21,9 @@ from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure
 from replay_tutorial.bench.one_process.operations import CHUNK, LEARNER_BATCH
 from replay_tutorial.bench.peers.peer import ALPHA, FIELDS, OURS, Ceiling, Library, random_rows
-from replay_tutorial.buffers.copying import take_rows
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.rows import take_rows
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
 
 EPS = 1e-4  # the default of the buffer
@@ -115,7 +115,8 @@ def kernel_workloads(capacity: int, rng: np.random.Generator) -> dict[str, Workl
     masses = itertools.cycle([random_masses(rng, LEARNER_BATCH) for _ in range(256)])
 
     def find() -> Integers:
-        return find_leaves(tree.sums, next(places) * tree.total)
+        slots, _ = find_leaves(tree.sums, next(places) * tree.total)
+        return slots
 
     def take(slots: Integers) -> Integers:
         take_rows(words, slots, np.empty((LEARNER_BATCH, words.shape[1]), np.uint64))

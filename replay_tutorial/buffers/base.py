@@ -1,0 +1,86 @@
+"""What every buffer has, of one process or of many: counts of its rows, and its way to a file and back.
+
+Left out: everything in which buffers differ.
+"""
+
+from os import PathLike
+from typing import Any, Self
+
+from replay_tutorial.buffers import archive
+
+
+class BaseBuffer:
+    """A buffer on a ring."""
+
+    _ring: Any  # with capacity, stored and next_index
+    _episode_len: int
+    _layout: dict[str, Any]  # what must agree for a file to be loaded
+
+    def get_stored_size(self) -> int:
+        """Count the transitions that are stored."""
+        return self._ring.stored
+
+    def __len__(self) -> int:
+        """Count the transitions that are stored."""
+        return self._ring.stored
+
+    def get_buffer_size(self) -> int:
+        """Return how many transitions can be stored."""
+        return self._ring.capacity
+
+    def get_next_index(self) -> int:
+        """Return the index that the next row will get."""
+        return self._ring.next_index
+
+    def get_current_episode_len(self) -> int:
+        """Count the transitions that this process added since its last `on_episode_end` or `clear`."""
+        return self._episode_len
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for transitions."""
+        raise NotImplementedError
+
+    @property
+    def bytes_per_transition(self) -> float:
+        """Bytes reserved for each transition that can be stored."""
+        return self.nbytes / self._ring.capacity
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write everything to one file: rows, counters, open n-step windows and the random state.
+
+        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it
+        is complete.
+
+        Args:
+            path: The file; no suffix is added.
+
+        Raises:
+            OSError: If it can't be written. An old file is left as it was.
+        """
+        archive.save(path, self._layout, *self._state())
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Replace everything by what `save` wrote, bit for bit.
+
+        What was stored before is given up only when the file has been read, so that a buffer in use needs its
+        memory twice for that long.
+
+        Args:
+            path: A file written by a buffer that was built with the same arguments (except the seed).
+
+        Raises:
+            OSError: If it can't be read.
+            ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
+        """
+        with archive.reading(path, self._layout) as (counters, read_into):
+            loaded = self._from_state(counters, read_into)
+        self.__dict__.update(loaded.__dict__)
+
+    def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
+        """Return the counters, as JSON, and the arrays, in the order in which they are to be written."""
+        raise NotImplementedError
+
+    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+        """Make a buffer alike from what `_state` returned; this one stays as it is."""
+        raise NotImplementedError

@@ -1,0 +1,300 @@
+"""The sampler: the one process that draws from a shared ring, and its draws in proportion to the masses.
+
+Its sum tree holds the masses of the rows that it knows. Before it draws, it looks at the slots reserved since
+the last time, and again at those that were not published then. A row that is drawn, but has been replaced
+meanwhile, is drawn again. Each call is one kernel: a step back into Python would cost as much as its work.
+
+What the sampler learns later about a row, it writes into arrays of its own, with the row's index, and never
+over the writer's mass: that might already be the next row's. So another sampler can build the same tree.
+
+Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
+"""
+
+import os
+import threading
+import time
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from replay_tutorial.buffers.fields import Rows
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
+from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, Priorities, check_update, masses_of
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
+from replay_tutorial.shared.atomics import (
+    fence_acquire,
+    fetch_add,
+    load_acquire,
+)
+from replay_tutorial.shared.memory import SharedArrays
+from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
+from replay_tutorial.shared.protocol import (
+    CLEARED,
+    NEXT_INDEX,
+    NO_INDEX,
+    REJECTED,
+    SAMPLED,
+    SAMPLER,
+    STALE,
+    TURN,
+    index_of,
+    is_held,
+    read_row,
+    reserve,
+    swap,
+)
+from replay_tutorial.shared.shared_priorities import write_back
+from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
+
+# Where in `progress`: the index up to which slots were looked at, and how many are looked at again.
+TAKEN_IN, WAITING = 0, 1
+
+
+class Claim:
+    """Being the sampler: one process at a time, and in it one handle and one thread.
+
+    Attributes:
+        turn: Counts the claims: after another one, another handle may have updated masses.
+    """
+
+    def __init__(self, counters: Integers) -> None:
+        """Claim nothing yet."""
+        self.turn = -1
+        self._counters = counters
+        self._process = 0
+        # One per process: a forked child may find its parent's lock held by a thread that it does not have.
+        self._locks: dict[int, threading.Lock] = {}
+
+    def lock(self) -> threading.Lock:
+        """Become the sampler, and return the lock between its threads; refuse while another process is it."""
+        process = os.getpid()
+        if process != self._process or self._counters[TURN] != self.turn:
+            self._take_turn(process)
+        return self._locks[process]
+
+    def release(self) -> None:
+        """Stop being the sampler."""
+        if self._counters[TURN] == self.turn:
+            swap(self._counters, SAMPLER, myself(), 0)
+
+    def _take_turn(self, process: int) -> None:
+        me, sampler = myself(), int(self._counters[SAMPLER])
+        if (sampler not in (0, me) and is_alive(sampler)) or not swap(self._counters, SAMPLER, sampler, me):
+            raise RuntimeError(
+                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
+                f"one. Sample there, or end it before process {process} takes over."
+            )
+        self._locks.setdefault(process, threading.Lock())
+        self.turn = int(reserve(self._counters, TURN, 1)) + 1
+        self._process = process
+
+
+class SamplerArrays(NamedTuple):
+    """All that the sampler's kernels work on; the first six lie in shared memory."""
+
+    counters: Integers
+    stamps: Integers  # [capacity]
+    rows: Words
+    masses: Floats  # [capacity], the mass that a row's writer gave it
+    updated_indexes: Integers  # [capacity], index + 1 of the row that the mass beside is of, 0 for none
+    updated_masses: Floats  # [capacity]
+    known: Integers  # [capacity], the index of the row whose mass is in the tree, NO_INDEX for none
+    waiting: Integers  # [capacity], the slots that are looked at again, each at most once
+    is_waiting: Flags  # [capacity]
+    progress: Integers  # [2]
+    sums: Floats
+    minima: Floats
+
+
+Plain = Annotated[tuple[Any, ...], SamplerArrays]
+
+
+@kernel
+def take_in(arrays: SamplerArrays) -> None:
+    """Learn of the rows published since the last call, and set the tree."""
+    # Names of their own: in a loop, Numba counts references to what is taken out of a tuple.
+    counters, stamps, _, masses, updated_indexes, updated_masses = arrays[:6]
+    known, waiting, is_waiting, progress, sums, minima = arrays[6:]
+    capacity, leaf = stamps.shape[0], int64(first_leaf(sums))
+    oldest_index, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
+    first, again = max(progress[TAKEN_IN], oldest_index, next_index - capacity), progress[WAITING]
+    changed = np.empty(again + next_index - first, np.int64)
+    changes, to_come = 0, 0
+    for i in range(changed.shape[0]):
+        slot = waiting[i] if i < again else (first + i - again) % capacity
+        if i >= again and is_waiting[slot]:
+            continue
+        stamp = load_acquire(stamps, slot)
+        index = index_of(stamp)
+        updated = updated_indexes[slot] == index + 1
+        mass = updated_masses[slot] if updated else masses[slot]
+        fence_acquire()
+        # Without the second look, the mass may be the next row's. Stamp 0: reserved, and not yet begun.
+        published = stamp > 0 and not is_held(stamp) and load_acquire(stamps, slot) == stamp
+        # The newest row that was reserved here may be still to come, and an older one still be there.
+        is_waiting[slot] = not published or index < next_index - capacity
+        if is_waiting[slot]:
+            waiting[to_come] = slot
+            to_come += 1
+        if not published or index < oldest_index:
+            index, mass = NO_INDEX, 0.0
+        if index != known[slot]:
+            known[slot] = index
+            sums[leaf + slot] = mass
+            changed[changes] = slot
+            changes += 1
+    progress[TAKEN_IN], progress[WAITING] = next_index, to_come
+    recompute_above(sums, minima, changed[:changes])
+
+
+@kernel
+def draw_rows(
+    plain: Plain, uniforms: Floats, indexes: Integers, masses: Floats, copies: Words, failed: Integers
+) -> int:
+    """Take in new rows, draw one for each number in [0, 1), and copy what was drawn.
+
+    Returns the number of rows that must be drawn again, and lists their positions in `failed`: those that
+    have been replaced meanwhile, or all if none has mass.
+    """
+    arrays = SamplerArrays(*plain)
+    take_in(arrays)
+    if arrays.sums[ROOT] == 0.0:
+        failed[:] = np.arange(failed.shape[0])
+        return failed.shape[0]
+    slots, masses[:] = find_stratified(arrays.sums, uniforms)
+    stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
+    waiting, is_waiting = arrays.waiting, arrays.is_waiting
+    oldest_index, failures = load_acquire(arrays.counters, CLEARED), 0
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        indexes[i] = known[slot]
+        if read_row(stamps, rows, slot, oldest_index, copies, i) != indexes[i]:
+            failed[failures] = i
+            failures += 1
+            if not is_waiting[slot]:
+                is_waiting[slot] = True
+                waiting[progress[WAITING]] = slot
+                progress[WAITING] += 1
+    fetch_add(arrays.counters, SAMPLED, slots.shape[0] - failures)
+    fetch_add(arrays.counters, REJECTED, failures)
+    return failures
+
+
+@kernel
+def update_rows(plain: Plain, indexes: Integers, priorities: Floats, formula: Formula) -> tuple[int, float]:
+    """Take in new rows, and give those that are still there new masses.
+
+    Returns what `check_update` returns, and the largest of the priorities; if not DONE, no mass has changed.
+    """
+    alpha, eps, priority_limit = formula
+    arrays = SamplerArrays(*plain)
+    take_in(arrays)
+    known, sums, progress = arrays.known, arrays.sums, arrays.progress
+    updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
+    status = check_update(indexes, priorities, progress[TAKEN_IN], priority_limit)
+    if status != DONE:
+        return status, NO_PRIORITY
+    masses, slots = masses_of(priorities, alpha, eps), np.empty(indexes.shape[0], np.int64)
+    capacity, leaf = known.shape[0], int64(first_leaf(sums))
+    count, max_priority = 0, NO_PRIORITY
+    for i in range(indexes.shape[0]):
+        slot = indexes[i] % capacity
+        if known[slot] == indexes[i]:  # trap: else the slot holds another row by now
+            sums[leaf + slot] = masses[i]  # of a repeated index the last one stays
+            write_back(updated_indexes, updated_masses, slot, indexes[i], masses[i])
+            max_priority = max(max_priority, priorities[i])
+            slots[count] = slot
+            count += 1
+    recompute_above(sums, arrays.minima, slots[:count])
+    fetch_add(arrays.counters, STALE, indexes.shape[0] - count)
+    return DONE, max_priority
+
+
+class PrioritizedSampler:
+    """Draws rows in proportion to their masses, and updates these; the caller holds the claim's lock.
+
+    Attributes:
+        priorities: How priorities become masses, and their maximum so far.
+        tree: The masses of the rows that are known; made by the first call of a turn.
+        arrays: What the kernels work on; likewise.
+    """
+
+    def __init__(self, ring: SharedRing, claim: Claim, priorities: Priorities, block: SharedArrays) -> None:
+        """Begin without a tree."""
+        self.priorities = priorities
+        self._ring, self._claim, self._block = ring, claim, block
+        self._turn = -1  # of the claim, when the tree was made
+
+    def _prepare(self) -> None:
+        """Begin with an empty tree: the kernel that is called next learns of every row in the ring."""
+        ring, capacity = self._ring, self._ring.capacity
+        self.tree = SumTree(capacity)
+        self.arrays = SamplerArrays(
+            counters=ring.counters,
+            stamps=ring.stamps,
+            rows=ring.rows,
+            masses=ring.masses,
+            updated_indexes=self._block["updated_indexes"],
+            updated_masses=self._block["updated_masses"],
+            known=np.full(capacity, NO_INDEX),
+            waiting=np.zeros(capacity, np.int64),
+            is_waiting=np.zeros(capacity, np.bool_),
+            progress=np.zeros(2, np.int64),
+            sums=self.tree.sums,
+            minima=self.tree.minima,
+        )
+        self._plain = tuple(self.arrays)
+        self._turn = self._claim.turn
+
+    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
+        """Draw rows, stratified; return them, their indexes, int64[n], and their masses, float64[n].
+
+        Raises:
+            RuntimeError: If rows are replaced faster than they can be read.
+            ValueError: If there are none, or every mass is 0.
+        """
+        if self._turn != self._claim.turn:
+            self._prepare()
+        words, indexes, masses, missing = self._draw(batch_size, rng)
+        for _ in range(1, MAX_DRAWS):
+            if len(missing) == 0:
+                return words.view(self._ring.dtype).reshape(-1), indexes, masses
+            if self.tree.total == 0.0:
+                self._ring.check_some(batch_size)
+                if (self.arrays.known != NO_INDEX).any():
+                    self.tree.check_total()
+                time.sleep(0.0)  # every row is being added, or replaced, at this moment
+            words[missing], indexes[missing], masses[missing], failed = self._draw(len(missing), rng)
+            missing = missing[failed]
+        raise self._ring.none_to_draw(batch_size)
+
+    def _draw(self, count: int, rng: np.random.Generator) -> tuple[Words, Integers, Floats, Integers]:
+        """Draw once; return words, indexes and masses, and the positions that must be drawn again."""
+        words = np.empty((count, self._ring.rows.shape[1]), np.uint64)
+        indexes, masses, failed = np.empty(count, np.int64), np.empty(count), np.empty(count, np.int64)
+        failures = draw_rows(self._plain, rng.random(count), indexes, masses, words, failed)
+        return words, indexes, masses, failed[:failures]
+
+    def update(self, indexes: Any, priorities: Any) -> None:
+        """Give rows new priorities, see `MPPrioritizedReplayBuffer`."""
+        if self._turn != self._claim.turn:
+            self._prepare()
+        checked, given = self.priorities.as_update(indexes, priorities)
+        status, max_priority = update_rows(self._plain, checked, given, self.priorities.formula)
+        if status != DONE:
+            next_index = int(self.arrays.progress[TAKEN_IN])
+            raise self.priorities.update_refusal(status, checked, given, next_index)
+        self.priorities.note_max_priority(max_priority)
+
+    def take_out(self, indexes: Integers) -> None:
+        """Never draw these rows again: they lack a frame. They stay known, and so are not taken in again."""
+        slots = indexes % self._ring.capacity
+        slots = np.unique(slots[self.arrays.known[slots] == indexes])
+        self.tree.set(slots, np.zeros(len(slots)))
+
+    def clear(self) -> None:
+        """Forget every row."""
+        self._ring.clear()
+        self._prepare()
+        self.priorities.max_given[0] = NO_PRIORITY
+        self.arrays.progress[TAKEN_IN] = self._ring.oldest_index  # not next_index: others go on adding

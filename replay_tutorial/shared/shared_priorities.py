@@ -1,0 +1,53 @@
+"""Priorities that several processes share: a row's mass lies beside it, the maximum is everybody's.
+
+Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
+"""
+
+import numpy as np
+
+from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.priorities import Priorities
+from replay_tutorial.shared.atomics import fence_release, fetch_max, store_release
+from replay_tutorial.shared.memory import SharedArrays, Specs
+
+
+def priority_specs(capacity: int) -> Specs:
+    """Describe the shared arrays that priorities need beside the ring's masses."""
+    double = np.dtype(np.float64)
+    return {
+        # the maximum of all priorities given so far
+        "seen": ((1,), double),
+        # masses that the sampler has changed, and index + 1 of the row that each is of, 0 for none
+        "updated_indexes": ((capacity,), np.dtype(np.int64)),
+        "updated_masses": ((capacity,), double),
+    }
+
+
+@kernel
+def raise_max(bits: Integers, value: int) -> None:
+    """Raise a maximum, both floats from 0 on taken for integers, whose order is the same."""
+    fetch_max(bits, 0, value)
+
+
+@kernel
+def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
+    """Leave a changed mass to the next sampler."""
+    store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
+    fence_release()
+    updated_masses[slot] = mass
+    store_release(updated_indexes, slot, index + 1)
+
+
+class SharedPriorities(Priorities):
+    """Priorities whose maximum is raised by many processes at once."""
+
+    def __init__(self, block: SharedArrays) -> None:
+        """Look into a block with the arrays of `priority_specs`."""
+        layout = block.layout
+        super().__init__(layout["size"], block["seen"], layout["alpha"], layout["eps"])
+
+    def note_max_priority(self, priority: float) -> None:
+        """Remember the largest of some priorities that rows have been given."""
+        if priority > self.max_given[0]:
+            positive = np.float64(priority + 0.0)  # not -0.0, whose bits are those of the smallest integer
+            raise_max(self.max_given.view(np.int64), int(positive.view(np.int64)))

@@ -48,10 +48,7 @@ DAMAGE = (
 
 
 def save(
-    path: str | PathLike[str],
-    layout: Mapping[str, Any],
-    counters: Mapping[str, Any],
-    arrays: Arrays,
+    path: str | PathLike[str], layout: Mapping[str, Any], counters: Mapping[str, Any], arrays: Arrays
 ) -> None:
     """Write a file, and put it in its place when it is complete.
 

@@ -20,12 +20,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Arrays, ReadInto, checked_count
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
-from replay_tutorial.buffers.frame_layout import (
-    FrameLayout,
-    StackCompress,
-    frame_layouts,
-    with_numbers,
-)
+from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, frame_layouts, with_numbers
 from replay_tutorial.buffers.jit import Integers, kernel, types
 
 Bytes = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]

@@ -21,11 +21,7 @@ from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
 from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, Priorities, check_update, masses_of
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
-from replay_tutorial.shared.atomics import (
-    fence_acquire,
-    fetch_add,
-    load_acquire,
-)
+from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
 from replay_tutorial.shared.protocol import (

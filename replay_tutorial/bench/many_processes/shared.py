@@ -122,11 +122,7 @@ def slot(
 
 
 def run(
-    chosen: Mapping[str, Callable[[int], Route]],
-    capacity: int,
-    rounds: int,
-    seconds: float,
-    rate: float,
+    chosen: Mapping[str, Callable[[int], Route]], capacity: int, rounds: int, seconds: float, rate: float
 ) -> Iterator[Row]:
     """Measure with 1, 2 and 4 explorers, every route in every round; the order turns with the rounds."""
     names = list(chosen)

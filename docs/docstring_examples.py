@@ -1,4 +1,4 @@
-"""Shows the `Example:` of a docstring as code: mkdocstrings knows that section by Google's plural, `Examples:`."""
+"""Shows the `Example:` of a docstring as code: mkdocstrings knows that section as `Examples:`."""
 
 import re
 from typing import Any

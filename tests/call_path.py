@@ -1,7 +1,8 @@
 """Follows a call through the package: every function that it enters, and every file.
 
-Python's functions are those that are really entered. Inside of compiled kernels nobody can look, so for each kernel that
-an entered function names, all kernels that it names in turn are counted, whether they are reached or not.
+Python's functions are those that are really entered. Inside of compiled kernels nobody can look, so for each
+kernel that an entered function names, all kernels that it names in turn are counted, whether they are reached
+or not.
 """
 
 import sys
@@ -22,7 +23,7 @@ class CallPath(NamedTuple):
 
 
 def follow(call: Callable[[], object]) -> CallPath:
-    """Make a call and tell what it went through; call it once before, so that nothing is made for the first time."""
+    """Make a call and return what it went through; make it once before, so that nothing is new."""
     found: dict[str, None] = {}
     calls = 0
 

@@ -109,7 +109,7 @@ class StackedPictures(Showing):
 
 
 def last_pictures():
-    """As `StackedPictures`, but by the wrapper that says so; the picture comes into it and out of it as a negative."""
+    """As `StackedPictures`, by the wrapper that says so; the picture is a negative in it and after it."""
     negative = (lambda seen: 255 - seen, None)
     stack = FrameStackObservation(TransformObservation(GreyPictures(), *negative), 4)
     return TransformObservation(stack, *negative)

@@ -1,7 +1,8 @@
 """Programs written from the calls that cpprb's articles use: they run, store and learn here.
 
-They stand in `article_programs/` and are run as a reader would run them, each in a process of its own. The same
-files run on cpprb by changing nothing but the import line, which is what these tests do where it is installed.
+They stand in `article_programs/` and are run as a reader would run them, each in a process of its own. The
+same files run on cpprb by changing nothing but the import line, which is what these tests do where it is
+installed.
 """
 
 import json
@@ -49,7 +50,7 @@ def with_import_line_changed(name: str, folder: Path) -> Path:
 
 
 def check_that_it_learned(told: dict) -> None:
-    """The network predicts its targets better than a constant does, and knows a falling pole from an upright one."""
+    """The network predicts its targets better than a constant, and knows a falling pole from an upright one."""
     assert told["explained_before"] < 0 < told["explained"], told
     assert told["lesson"] > 3, told
 

@@ -1,4 +1,4 @@
-"""The layout of the package: arrows only go down, no circle in any folder, short files, and nothing undeclared."""
+"""The layout of the package: arrows only go down, no circle in any folder, short files."""
 
 import ast
 import re
@@ -15,8 +15,8 @@ from places import PACKAGE, ROOT
 MODULES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted({path.parent for path in MODULES})
 
-# A storey may import those below it, and itself. Two of the same height stand side by side: neither imports the other.
-# The package's own __init__ gathers the names of the two lowest.
+# A storey may import those below it, and itself. Two of the same height stand side by side: neither imports
+# the other. The package's own __init__ gathers the names of the two lowest.
 HEIGHT = {
     "buffers": 0,
     "shared": 1,
@@ -43,7 +43,8 @@ DEPENDENCIES = {  # storey → extras that its imports may come from, beside the
     "__main__": ["train"],
     "teaching": ["notebooks", "train"],
 }
-# Imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has gymnasium.
+# Imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has
+# gymnasium.
 WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}}
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -66,7 +67,8 @@ def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            # `from replay_tutorial.buffers import archive` imports a file, `... import ReplayBuffer` a name of the folder.
+            # `from replay_tutorial.buffers import archive` imports a file, `... import ReplayBuffer` a name
+            # of the folder.
             for alias in node.names:
                 whole = f"{module}.{alias.name}"
                 yield node.lineno, whole if place_of(whole) else module

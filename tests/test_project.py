@@ -1,4 +1,4 @@
-"""What users rely on beside the code itself: names, docstrings, examples, start-up time, pins, README, make."""
+"""What users rely on beside the code: names, docstrings, examples, start-up time, pins, README, make."""
 
 import ast
 import doctest
@@ -57,7 +57,7 @@ def test_the_public_names_are_these() -> None:
 
 
 def public_functions() -> Iterator[tuple[str, Callable[..., object], str]]:
-    """Name, function and docstring of each public function and method; a class's docstring counts for __init__."""
+    """Name, function and docstring of each public function and method; a class's counts for __init__."""
     import replay_tutorial
 
     for name in PUBLIC_NAMES:
@@ -132,7 +132,8 @@ def test_import_loads_neither_torch_nor_gymnasium() -> None:
 
 
 def test_first_prioritized_sample_of_a_fresh_process_comes_soon(tmp_path: Path) -> None:
-    # The promise is 1.5 s with a warm cache and 15 s with a cold one on two cores; a busy machine gets twice the first.
+    # The promise is 1.5 s with a warm cache and 15 s with a cold one on two cores; a busy machine gets twice
+    # the first.
     cold = float(python(FIRST_SAMPLE, NUMBA_CACHE_DIR=str(tmp_path)))
     compiled = sorted(tmp_path.rglob("*.nbc"))
     warm = min(float(python(FIRST_SAMPLE, NUMBA_CACHE_DIR=str(tmp_path))) for _ in range(3))

@@ -52,7 +52,7 @@ LOADING_ATTRIBUTES = {
 
 
 class Loads(HTMLParser):
-    """Gathers what a browser fetches when it shows a page, and what could make Material's script fetch more."""
+    """Gathers what a browser fetches for a page, and what could make Material's script fetch more."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -137,8 +137,9 @@ def test_everything_that_a_page_loads_is_there(site: Site) -> None:
 
 
 def test_scripts_find_no_reason_to_fetch_from_outside(site: Site) -> None:
-    # Material's script fetches mermaid for pages with such a drawing, and facts about a repository for pages that name
-    # one; other addresses in scripts are names of XML dialects. What it knows is held here, so that a new one is seen.
+    # Material's script fetches mermaid for pages with such a drawing, and facts about a repository for pages
+    # that name one; other addresses in scripts are names of XML dialects. What it knows is held here, so that
+    # a new one is seen.
     known = {
         "https://unpkg.com/mermaid",
         "https://unpkg.com/resize-observer-polyfill",

@@ -29,7 +29,7 @@ def evaluator(tmp_path, monkeypatch):
 
 
 def publish(evaluator, update):
-    """Publish, as the learner does every 25 updates, parameters that are the number of the update that made them."""
+    """Publish every 25 updates, as the learner does, parameters that are the number of their update."""
     parameters, count = evaluator.context.parameters, evaluator.selection.policy.parameter_count
     for made in range(parameters.pull().update, update + 1, 25):
         parameters.publish(np.full(count, made, np.float32), made)

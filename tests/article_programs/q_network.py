@@ -70,7 +70,7 @@ class QNetwork:
         return float(1 - np.mean(self.td_error(sample) ** 2) / np.var(self.targets(sample)))
 
     def lesson(self):
-        """How much better an upright pole is than one that is about to fall: about 0 before it has learned."""
+        """How much better an upright pole is than one about to fall: about 0 before it has learned."""
         upright, falling = np.zeros(4, np.float32), np.array([0, 0, 0.2, 2.0], np.float32)
         values = self.values(np.stack([upright, falling])).max(axis=1)
         return float(values[0] - values[1])

@@ -1,4 +1,4 @@
-"""The context in shared memory: its replay holds as many images as it says, its ends do what roles rely on."""
+"""The context in shared memory: its replay holds all its images, its ends do what roles rely on."""
 
 from dataclasses import replace
 

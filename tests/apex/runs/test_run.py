@@ -1,4 +1,4 @@
-"""Whole runs with real processes: what they leave behind, and that they leave nothing else, however they end."""
+"""Whole runs with real processes: what they leave behind, and nothing else, however they end."""
 
 import contextlib
 import csv
@@ -158,7 +158,8 @@ def test_killed_learner_ends_the_run_which_is_resumed_from_its_checkpoint(tmp_pa
     assert result.folder == folder
     assert (result.end, len(result.evaluation.returns)) == ("budget spent", 20)
     assert budget <= result.steps < budget + 1_000
-    # What was learned since is learned again: the limiter's and the learner's counters go on from the checkpoint.
+    # What was learned since is learned again: the limiter's and the learner's counters go on from the
+    # checkpoint.
     owed = (result.steps - checkpoint.step) * 4.0 - (result.updates - checkpoint.update) * config.batch_size
     assert abs(owed) <= 2 * (500 * 4.0 + config.batch_size)
     for name in ("progress.csv", "evaluations.csv"):
@@ -169,7 +170,8 @@ def test_killed_learner_ends_the_run_which_is_resumed_from_its_checkpoint(tmp_pa
 
 
 def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
-    # Rows of old and rows of new steps must not be mixed up: 1,000 new ones are 4,000 samples, far outside of the band.
+    # Rows of old and rows of new steps must not be mixed up: 1,000 new ones are 4,000 samples, far outside of
+    # the band.
     config = short("CartPole-v1", tmp_path, actors=1, checkpoint_replay=False)
     first = train(config)
     checkpoint = newest_checkpoint(first.folder)

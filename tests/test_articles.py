@@ -50,7 +50,7 @@ def with_import_line_changed(name: str, folder: Path) -> Path:
 
 
 def check_that_it_learned(told: dict) -> None:
-    """The network predicts its targets better than a constant, and knows a falling pole from an upright one."""
+    """The network predicts its targets better than a constant, and knows when a pole falls."""
     assert told["explained_before"] < 0 < told["explained"], told
     assert told["lesson"] > 3, told
 

@@ -26,6 +26,9 @@ from numba.core import types as numba_types
 int64: Any = numba.int64
 uint64: Any = numba.uint64
 
+# A small function that stays Python's for Python, and becomes part of every kernel that calls it.
+jitable: Any = extending.register_jitable
+
 # For functions whose machine code is written by hand.
 intrinsic: Any = extending.intrinsic
 types: Any = numba_types

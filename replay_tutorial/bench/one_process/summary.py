@@ -1,4 +1,4 @@
-"""`python -m replay_tutorial bench summary RECORD`: ten rows of what `bench buffers` recorded, for the README.
+"""The short table of `bench buffers` for the README, made from the record: ten rows, nothing measured anew.
 
 Nothing is measured here: the rows come from the record, with their medians only. The whole table, with the
 spread of every figure, is in the measurements.

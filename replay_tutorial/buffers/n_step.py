@@ -54,7 +54,8 @@ def sum_rewards(rewards: FloatRows, last_steps: Integers, gamma: float) -> Float
     for first in range(len(last_steps)):
         discount = 1.0
         for step in range(first, last_steps[first] + 1):
-            returns[first] += discount * rewards[step]
+            for i in range(rewards.shape[1]):
+                returns[first, i] += discount * rewards[step, i]
             discount *= gamma
     return returns
 

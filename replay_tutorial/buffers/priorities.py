@@ -99,7 +99,8 @@ def write_masses(priorities: Floats, formula: Formula, masses: Floats) -> tuple[
         if not 0.0 <= priorities[i] <= priority_limit:  # so written, NaN fails too
             return BAD_PRIORITY, NO_PRIORITY
         max_priority = max(max_priority, priorities[i])
-    masses[:] = masses_of(priorities, alpha, eps)
+    for i in range(priorities.shape[0]):
+        masses[i] = power(priorities[i] + eps, alpha)
     return DONE, max_priority
 
 

@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, uint64
+from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel, types, uint64
 
 # Node n has the children 8 (n - 6) to 8 (n - 6) + 7, and the parent n // 8 + 6. The numbers begin at 7 so
 # that eight siblings begin at a multiple of eight. The nodes 0 to 6 are not used.
@@ -38,13 +38,13 @@ ONE, TWO, FOUR, SIX, LAST = uint64(1), uint64(2), uint64(4), uint64(6), uint64(C
 EIGHTH = uint64(3)  # shift right by it: divided by eight
 
 
-@kernel
+@jitable
 def parent(node: np.uint64) -> np.uint64:
     """Return the node above."""
     return (node >> EIGHTH) + SIX
 
 
-@kernel
+@jitable
 def first_child(node: np.uint64) -> np.uint64:
     """Return the first of the eight nodes below."""
     return (node - SIX) << EIGHTH

@@ -54,7 +54,7 @@ def test_loaded_buffer_lives_the_same_life_as_the_one_saved(name, rows, tmp_path
 
 @EVERY
 def test_life_may_be_saved_at_any_moment(name, tmp_path):
-    """Also with an open window, empty after clear, at the wrap-around, with priorities not yet in the tree."""
+    """Also with an open window, empty after clear, at the wrap-around, priorities not yet in the tree."""
     buffer = configured(name, size=7)
     rng = np.random.default_rng(2)
     for _ in range(120):

@@ -232,7 +232,7 @@ def test_18_file_remembers_the_tree_the_counters_the_window_and_the_randomness(t
 
 
 def test_19_reset_observations_of_a_vector_environment_never_become_next_observations():
-    """Two environments, one row each per step; the caller gives the true last observation, not the reset's."""
+    """Two environments, one row each per step; the caller adds the true last observation, not the reset."""
     buffer = ReplayBuffer(50, STEP, next_of="obs")
     settings = {"size": 2, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
     window = NStep(STEP, settings, environments=2)

@@ -47,14 +47,11 @@ TAKEN_IN, WAITING = 0, 1
 
 
 class Claim:
-    """Being the sampler: one process at a time, and in it one handle and one thread.
-
-    Attributes:
-        turn: Counts the claims: after another one, another handle may have updated masses.
-    """
+    """Being the sampler: one process at a time, and in it one handle and one thread."""
 
     def __init__(self, counters: Integers) -> None:
         """Claim nothing yet."""
+        # Claims are counted: after another one, another handle may have updated masses.
         self.turn = -1
         self._counters = counters
         self._process = 0
@@ -161,9 +158,10 @@ def draw_rows(
     stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
     waiting, is_waiting = arrays.waiting, arrays.is_waiting
     oldest_index, failures = load_acquire(arrays.counters, CLEARED), 0
+    for i in range(slots.shape[0]):  # a loop of its own: no fence keeps these waits for memory apart
+        indexes[i] = known[slots[i]]
     for i in range(slots.shape[0]):
         slot = slots[i]
-        indexes[i] = known[slot]
         if read_row(stamps, rows, slot, oldest_index, copies, i) != indexes[i]:
             failed[failures] = i
             failures += 1

@@ -5,7 +5,7 @@ Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel
 from replay_tutorial.buffers.priorities import Priorities
 from replay_tutorial.shared.atomics import fence_release, fetch_max, store_release
 from replay_tutorial.shared.memory import SharedArrays, Specs
@@ -29,7 +29,7 @@ def raise_max(bits: Integers, value: int) -> None:
     fetch_max(bits, 0, value)
 
 
-@kernel
+@jitable
 def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
     """Leave a changed mass to the next sampler."""
     store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row

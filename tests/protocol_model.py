@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 
 from replay_tutorial.shared.protocol import (
     NOBODY,
-    held,
+    abandoned,
+    held_stamp,
     index_of,
     is_held,
     owner_of,
-    published,
-    without_owner,
+    published_stamp,
 )
 
 NOTHING = -1  # a word never written, a load not yet done
@@ -122,7 +122,7 @@ def put(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
 
 def after_look(stamp: int, index: int) -> str:
     """Return what a writer does next where it saw this stamp; DONE: leave the row out."""
-    if stamp >= published(index):
+    if stamp >= published_stamp(index):
         return DONE
     return TEST_HOLDER if is_held(stamp) and owner_of(stamp) != NOBODY else SWAP
 
@@ -249,7 +249,7 @@ class Model:
     def _newest_stamp(self, state: State, slot: int) -> int:
         for number, writer in enumerate(state.writers):
             if writer.pending and HOLD in writer.pending[0] and writer.reserved[0] % self.capacity == slot:
-                return held(writer.reserved[0], number + 1)
+                return held_stamp(writer.reserved[0], number + 1)
         return state.stamps[slot]
 
     def _store(self, state: State, number: int, which: str | int) -> State:
@@ -264,8 +264,8 @@ class Model:
         if isinstance(which, int):
             return state._replace(words=put(state.words, 3 * slot + which, index))
         ownerless = self.mutation == "held stamp without owner"
-        holding = held(index, NOBODY if ownerless else number + 1)
-        stamp = holding if which == HOLD else published(index)
+        holding = held_stamp(index, NOBODY if ownerless else number + 1)
+        stamp = holding if which == HOLD else published_stamp(index)
         if index_of(stamp) < index_of(state.stamps[slot]):
             raise Violation(f"older row over a newer one: {index} in slot {slot}")
         return state._replace(stamps=put(state.stamps, slot, stamp))
@@ -282,7 +282,7 @@ class Model:
         slot = writer.reserved[0] % self.capacity
         after = self._changed(state, number, writer._replace(step=LOOK, seen=0))
         if state.stamps[slot] == writer.seen or self.mutation == "free by a store instead of a swap":
-            return after._replace(stamps=put(state.stamps, slot, without_owner(writer.seen)))
+            return after._replace(stamps=put(state.stamps, slot, abandoned(writer.seen)))
         return after
 
     def _begin_heir(self, state: State, number: int) -> State:
@@ -294,7 +294,7 @@ class Model:
         """Free the next slot that the number's last process held; without one, begin to work."""
         for slot, stamp in enumerate(state.stamps):
             if is_held(stamp) and owner_of(stamp) == number + 1:
-                return state._replace(stamps=put(state.stamps, slot, without_owner(stamp)))
+                return state._replace(stamps=put(state.stamps, slot, abandoned(stamp)))
         return self._changed(state, number, heir._replace(step=RESERVE))
 
     def _sampler_steps(self, state: State) -> Iterator[State]:

@@ -4,8 +4,8 @@
     w_i  = u_i / max_k u_k = (min_k m_k / m_i)^β        its weight in the loss: u_i = (1 / N · 1 / P(i))^β
 
 A row's mass m_i is (p_i + ε)^α: what its leaf in the sum tree holds. A power is written out here as additions
-and multiplications without a branch, because `x ** y` is a call of the C library, and a compiler can't do
-calls side by side, where this loop takes several numbers with each instruction.
+and multiplications without a branch, so that the compiler can vectorize a loop of powers: `x ** y` is a call
+of the C library, which it can't.
 
 Left out: rank-based priorities (section 3.3, variant 2).
 
@@ -28,7 +28,7 @@ Formula = tuple[float, float, float]  # alpha, eps, and the largest priority tha
 FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 1 in algorithm 1)
 NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
 
-# What a kernel answers.
+# What a kernel returns.
 DONE, UNKNOWN_INDEX, BAD_PRIORITY = 0, 1, 2
 
 # As many terms as add anything to a double. The last term comes first, as Horner's rule wants it.
@@ -70,7 +70,7 @@ def power(x: float, y: float) -> float:
 def masses_of(priorities: Floats, alpha: float, eps: float) -> Floats:
     """Return the masses of rows with these priorities, float64[n]."""
     masses = np.empty(priorities.shape[0])
-    for i in range(priorities.shape[0]):  # nothing else in this loop, so that it goes several at a time
+    for i in range(priorities.shape[0]):  # nothing else in this loop, so that it is vectorized
         masses[i] = power(priorities[i] + eps, alpha)
     return masses
 
@@ -123,8 +123,8 @@ def check_weighing(beta: float, normalize: str) -> None:
         raise ValueError(f'normalize must be "buffer" or "batch", not {normalize!r}.')
 
 
-class Priorities:
-    """The exponents of a buffer, and the largest priority so far.
+class Prioritization:
+    """How a buffer prioritizes: its exponents, and the largest priority given so far; no row's priority.
 
     Attributes:
         alpha: How much priorities count, in [0, 1].

@@ -25,7 +25,7 @@ from replay_tutorial.buffers.priorities import (
     DONE,
     NO_PRIORITY,
     Formula,
-    Priorities,
+    Prioritization,
     Weights,
     check_update,
     check_weighing,
@@ -49,7 +49,7 @@ def draw(
     """Return n slots for n numbers in [0, 1), and the indexes and weights of their rows."""
     slots, masses = find_stratified(sums, uniforms)
     next_slot = next_index % capacity
-    # the slots from next_slot on are still of the lap before
+    # The slots from next_slot on still hold rows of the lap before.
     indexes = slots + (next_index - next_slot) - capacity * (slots >= next_slot)
     return slots, indexes, weights_of(masses, beta, minima[ROOT], by_buffer)
 
@@ -75,14 +75,14 @@ def update_leaves(
     if status != DONE:
         return status, 0, NO_PRIORITY
     masses = masses_of(priorities, alpha, eps)
-    leaf, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
+    first_node, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
     slots = np.empty(indexes.shape[0], np.int64)
     count, max_priority = 0, NO_PRIORITY
     for i in range(indexes.shape[0]):
         index = indexes[i]
-        if index >= oldest_index:  # trap: else its slot holds another row by now
+        if index >= oldest_index:  # else the row has been replaced, and its slot holds another one
             slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
-            sums[leaf + slot] = masses[i]  # of a repeated index the last one stays
+            sums[first_node + slot] = masses[i]  # of a repeated index the last one stays
             max_priority = max(max_priority, priorities[i])
             slots[count] = slot
             count += 1
@@ -145,16 +145,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             Nstep=Nstep,
             seed=seed,
         )
-        if own := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
+        if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
             raise ValueError(
-                f"{sorted(own)} can't be fields of a prioritized buffer: it uses the names itself."
+                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
             )
-        self._priorities = Priorities(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
+        self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
         self._tree_index = 0  # above the leaves, the tree knows the rows before this index
         self._waiting_masses = np.zeros(0)  # float64[n], of the steps in the n-step window
         self.stale_updates = 0
-        self._layout |= {"alpha": self._priorities.alpha, "eps": self._priorities.eps}
+        self._layout |= {"alpha": self._prioritization.alpha, "eps": self._prioritization.eps}
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.
@@ -176,7 +176,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
         """
         count, columns = self._fields.to_columns(fields)
-        masses = self._priorities.masses_of_new(priorities, count)
+        masses = self._prioritization.masses_of_new(priorities, count)
         if self._window is not None:
             self._waiting_masses = np.append(self._waiting_masses, np.broadcast_to(masses, count))
         first_index = self._ring.next_index
@@ -227,8 +227,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Set the priorities of rows.
 
-        Of a repeated index the last priority stays. A row that has been replaced since it was drawn keeps its
-        successor's priority: the update is dropped and counted in `stale_updates`. O(n log capacity).
+        Of a repeated index the last priority stays. An update for a row that has been replaced since it was
+        drawn is dropped and counted in `stale_updates`. O(n log capacity).
 
         Args:
             indexes: Integers[n], as `sample` gave them.
@@ -239,32 +239,32 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             TypeError: If indexes are not integers or priorities not real numbers.
             ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed.
         """
-        own, ring, tree = self._priorities, self._ring, self._tree
-        checked, given = own.as_update(indexes, priorities)
+        rules, ring, tree = self._prioritization, self._ring, self._tree
+        checked, given = rules.as_update(indexes, priorities)
         oldest_index, next_index = ring.oldest_index, ring.next_index
         status, count, max_priority = update_leaves(
-            checked, given, oldest_index, next_index, ring.capacity, own.formula, tree.sums, tree.minima
+            checked, given, oldest_index, next_index, ring.capacity, rules.formula, tree.sums, tree.minima
         )
         if status != DONE:
-            raise own.update_refusal(status, checked, given, next_index)
+            raise rules.update_refusal(status, checked, given, next_index)
         self.stale_updates += len(checked) - count
-        own.note_max_priority(max_priority)
+        rules.note_max_priority(max_priority)
 
     def get_max_priority(self) -> float:
         """Return the largest priority that any row has been given; 1.0 before the first."""
-        return self._priorities.max_priority
+        return self._prioritization.max_priority
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting."""
         slots = self._ring.slots_in_order()
         self._tree.set(slots, np.zeros(len(slots)))
         self._tree_index = self._ring.next_index
-        self._priorities.max_given[0] = NO_PRIORITY
+        self._prioritization.max_given[0] = NO_PRIORITY
         self._waiting_masses = np.zeros(0)
         super().clear()
 
     def _put_masses(self, first_index: int, masses: Floats | float) -> None:
-        """Write the masses of the rows from `first_index` on; those of a window come first in, first out."""
+        """Write the masses of the rows stored since `first_index`; a window's have waited in order."""
         count = self._ring.next_index - first_index
         if self._window is not None:
             masses, self._waiting_masses = self._waiting_masses[:count], self._waiting_masses[count:]
@@ -278,7 +278,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         counters, arrays = super()._state()
         counters["stale_updates"] = self.stale_updates
         arrays["masses"] = [self._tree.leaves[self._ring.slots_in_order()]]
-        arrays["seen"] = [self._priorities.max_given]
+        arrays["seen"] = [self._prioritization.max_given]
         arrays["waiting_masses"] = [self._waiting_masses]
         return counters, arrays
 
@@ -290,8 +290,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             read_into(name, [array])
             if not (np.isfinite(array).all() and (array >= (NO_PRIORITY if name == "seen" else 0.0)).all()):
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        own = self._priorities
-        loaded._priorities = Priorities(self._ring.capacity, seen, own.alpha, own.eps)
+        rules = self._prioritization
+        loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)
         loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
         loaded._tree.leaves[loaded._ring.slots_in_order()] = masses
         loaded.stale_updates = archive.checked_count(counters, "stale_updates")

@@ -6,8 +6,9 @@
 
 Every leaf holds the mass of one slot; every other node holds the sum of its children, so the root holds the
 total. To draw, pick a number below the total and walk down: left if it is less than what the left half holds,
-else right, after taking that off. A batch goes down level by level, all queries together, because then the
-memory's waits overlap; walking one query at a time to its leaf is the same algorithm, twelve times slower.
+else right, after taking that off. A batch goes down level by level, all queries together, so that the
+processor waits for many nodes from memory at once; one query at a time is the same algorithm, twelve times
+slower.
 
 The tree is binary, but only every third level is stored, so that a node has eight children: they share a
 cache line of 64 bytes, and the two levels between are a few additions. Setting leaves takes half the time of
@@ -18,7 +19,6 @@ Left out: deletion (set the mass to 0) and growth. A second tree, of minima, giv
 Source: Schaul et al. 2016, "Prioritized Experience Replay", appendix B.2.1.
 """
 
-import math
 from typing import Annotated, Any
 
 import numpy as np
@@ -114,11 +114,11 @@ def recompute_above(sums: Floats, minima: Floats, slots: Integers) -> None:
     """Recompute both trees above the leaves of slots."""
     if slots.shape[0] == 0:
         return
-    leaf = first_leaf(sums)
+    first = first_leaf(sums)
     nodes = np.empty(slots.shape[0], np.uint64)
     count, last = uint64(0), uint64(0)
     for i in range(uint64(slots.shape[0])):
-        node = parent(leaf + uint64(slots[i]))
+        node = parent(first + uint64(slots[i]))
         nodes[count] = node
         count += uint64(node != last)
         last = node
@@ -129,19 +129,19 @@ def recompute_above(sums: Floats, minima: Floats, slots: Integers) -> None:
 @kernel
 def set_leaves(sums: Floats, minima: Floats, slots: Integers, masses: Floats) -> None:
     """Set leaves, and both trees above them."""
-    leaf = first_leaf(sums)
+    first = first_leaf(sums)
     for i in range(uint64(slots.shape[0])):  # in order: of a repeated slot the last mass stays
-        sums[leaf + uint64(slots[i])] = masses[i]
+        sums[first + uint64(slots[i])] = masses[i]
     recompute_above(sums, minima, slots)
 
 
 @kernel
 def last_leaf_with_mass(sums: Floats, node: np.uint64) -> np.uint64:
-    """Find the last leaf of mass > 0 before a leaf without mass, behind which there is none."""
-    leaf = first_leaf(sums)
+    """Find the last leaf with mass, from a leaf without mass that no leaf with mass follows."""
+    first = first_leaf(sums)
     while sums[node] == 0.0:
         node = node - ONE if node & LAST else parent(node)
-    while node < leaf:
+    while node < first:
         node = first_child(node) | LAST
         while sums[node] == 0.0:
             node -= ONE
@@ -157,11 +157,11 @@ def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
     Returns:
         The slots found, int64[n], and their masses, float64[n].
     """
-    count, leaf = uint64(queries.shape[0]), first_leaf(sums)
+    count, first = uint64(queries.shape[0]), first_leaf(sums)
     nodes = np.full(queries.shape[0], ROOT, np.uint64)
     rest = queries.copy()  # of each query what lies below its node
     level = uint64(ROOT)
-    while level < leaf:
+    while level < first:
         for i in range(count):  # without a branch: the processor cannot guess the way
             node, query = first_child(nodes[i]), rest[i]
             left = sum_of_four(sums, node)
@@ -182,7 +182,7 @@ def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
         node = nodes[i]
         if sums[node] == 0.0:  # rounding, or a query equal to the total, led past the last leaf that has mass
             node = last_leaf_with_mass(sums, node)
-        slots[i], masses[i] = node - leaf, sums[node]
+        slots[i], masses[i] = node - first, sums[node]
     return slots, masses
 
 
@@ -202,7 +202,7 @@ def find_stratified(sums: Floats, uniforms: Floats) -> tuple[Integers, Floats]:
 
 
 class SumTree:
-    """A binary tree over the masses of `capacity` slots.
+    """A sum tree over the masses of `capacity` slots.
 
     Example:
         >>> tree = SumTree(3)
@@ -247,11 +247,6 @@ class SumTree:
     def total(self) -> float:
         """The sum of all masses."""
         return float(self.sums[ROOT])
-
-    @property
-    def minimum(self) -> float:
-        """The smallest mass above 0; infinite if all masses are 0."""
-        return float(self.minima[ROOT]) or math.inf
 
     def set(self, slots: Integers, masses: Floats) -> None:
         """Set the masses of slots; of a repeated slot the last mass stays.

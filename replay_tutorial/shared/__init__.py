@@ -1,4 +1,4 @@
-"""The second floor: what the processes of one machine share."""
+"""The first floor: what the processes of one machine share."""
 
 from replay_tutorial.shared.limiter import SamplesPerInsert
 from replay_tutorial.shared.mailbox import Mailbox

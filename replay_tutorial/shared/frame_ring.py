@@ -17,8 +17,8 @@ from replay_tutorial.buffers.frame_layout import FrameLayout
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, kernel, types, uint64
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, published, read_row, write_rows
-from replay_tutorial.shared.shared_ring import MAX_TURNS, SharedRing, ring_specs
+from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, published_stamp, read_row, write_rows
+from replay_tutorial.shared.shared_ring import MAX_OFFERS, SharedRing, ring_specs
 
 # Frames that a writer can remember: each in one of two places, the older gives way.
 REMEMBERED_BITS = 14
@@ -72,13 +72,13 @@ def hash_of(frames: Words, i: int) -> np.uint64:
 def is_there(stamps: Integers, frames: Words, index: int, new_frames: Words, i: int) -> bool:
     """Return whether a frame has an index, and had it all the while of the comparison."""
     slot = index % stamps.shape[0]
-    if load_acquire(stamps, slot) != published(index):
+    if load_acquire(stamps, slot) != published_stamp(index):
         return False
     difference = uint64(0)
     for word in range(frames.shape[1]):  # without a way out, so that it is compiled to vector instructions
         difference |= frames[slot, word] ^ new_frames[i, word]
     fence_acquire()
-    return difference == uint64(0) and load_acquire(stamps, slot) == published(index)
+    return difference == uint64(0) and load_acquire(stamps, slot) == published_stamp(index)
 
 
 @kernel
@@ -181,17 +181,17 @@ class FrameRing:
         """Write the new frames of observations, (n, *shape); return the indexes of all, int64[n, stack]."""
         ring, new_frames = self.ring, self._words(observations)
         owner, indexes = ring.owners.mine(), np.empty(len(new_frames), np.int64)
-        start = turns = 0
+        start = offers = 0
         while True:
             end = number_frames(self._plain, new_frames, start, self._young, owner, indexes)
             if end == len(new_frames):
                 return indexes.reshape(len(observations), -1)
             # The frame gets another slot; that of a dead holder is free from the next lap on.
-            ring.owners.free(int(indexes[end]) % ring.capacity)
-            turns = turns + 1 if end == start else 1
+            ring.owners.release_if_dead(int(indexes[end]) % ring.capacity)
+            offers = offers + 1 if end == start else 1
             start = end
-            if turns == MAX_TURNS:  # its row will name a frame that never was, and so count as replaced
-                start, turns = end + 1, 0
+            if offers == MAX_OFFERS:  # its row will name a frame that never was, and so count as replaced
+                start, offers = end + 1, 0
 
     def read(self, indexes: Integers, places: Integers, copies: Words, gone: Flags) -> None:
         """Copy the frames of rows, int64[n, stack], to their places; mark rows that lack one in `gone`."""

@@ -1,7 +1,11 @@
 """The prioritized replay buffer that several processes share: any number of writers, one sampler.
 
-A writer leaves a row's mass beside the row. The sum tree is the sampler's own: it takes in new masses before
-it draws, and writes changed ones back, so that another sampler could build the same tree.
+    add, in any process:      priority ──▶ mass ──▶ ring.masses[slot], beside the row (protocol.write_rows)
+    sample, in the sampler:   new masses ──▶ leaves of its own sum tree (sampler.take_in), then the draw
+    update_priorities:        priority ──▶ mass ──▶ leaf, and a copy for the next sampler (write_back)
+
+The sum tree is private to the sampler, so that no writer ever touches it. Another sampler can build the same
+tree from the masses beside the rows and the copies.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
@@ -121,7 +125,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """
         view = self._view
         count, columns = view.fields.to_columns(fields)
-        return self._append(count, columns, view.sampler.priorities.masses_of_new(priorities, count))
+        return self._append(count, columns, view.priorities.masses_of_new(priorities, count))
 
     def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
         """Draw transitions in proportion to their masses, stratified, with replacement.
@@ -191,7 +195,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
     def get_max_priority(self) -> float:
         """Return the maximum of the priorities that rows have been given; 1.0 before the first."""
-        return self._view.sampler.priorities.max_priority
+        return self._view.priorities.max_priority
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting.
@@ -227,4 +231,4 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             if not (np.isfinite(array) & (array >= minimum)).all():
                 raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
         super()._fill(counters, read_into, masses)
-        self._view.sampler.priorities.note_max_priority(float(seen[0]))
+        self._view.priorities.note_max_priority(float(seen[0]))

@@ -1,7 +1,8 @@
 """The uniform replay buffer that several processes share: any number of writers, one sampler.
 
 The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`shared_ring`), which
-needs no lock: nobody waits, and a process that is killed costs at most the rows that it was adding.
+needs no lock: nobody waits, and a process that is killed costs at most the rows that it was adding, and the
+old row in the one slot that it was writing.
 
 Left out: what belongs to one stream of steps: n-step windows. They are the actor's: see `NStep`.
 """

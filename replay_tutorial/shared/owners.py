@@ -1,7 +1,8 @@
 """Owners: the processes that work on a shared ring, each under a small number that fits into a stamp.
 
 The number stands for a process and the moment of its birth, in one word: one swap registers it, one load
-reads it. The number of a dead process is given out again, but only after what it held has been freed.
+reads it. The number of a dead process is given out again, but only after the slots that it held were
+released.
 
 Left out: more than OWNER_COUNT - 1 living processes.
 """
@@ -12,15 +13,7 @@ import numpy as np
 
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.shared.processes import is_alive, myself
-from replay_tutorial.shared.protocol import (
-    NOBODY,
-    OWNER_COUNT,
-    is_held,
-    owner_of,
-    reserve,
-    swap,
-    without_owner,
-)
+from replay_tutorial.shared.protocol import NOBODY, OWNER_COUNT, abandoned, is_held, owner_of, reserve, swap
 
 
 class Owners:
@@ -52,14 +45,14 @@ class Owners:
             swap(self._table, self._mine[1], myself(), 0)
         self._mine = (0, NOBODY)
 
-    def free(self, slot: int) -> bool:
-        """Free a slot that a dead writer holds; return False if a living one must be passed over there."""
+    def release_if_dead(self, slot: int) -> bool:
+        """Let others write a slot if its holder is dead; return whether a writer may try it (again)."""
         stamp = int(self._stamps[slot])
         if not is_held(stamp) or owner_of(stamp) == NOBODY:
             return True
         if is_alive(int(self._table[owner_of(stamp)])):
             return False
-        swap(self._stamps, slot, stamp, without_owner(stamp))
+        swap(self._stamps, slot, stamp, abandoned(stamp))
         return True
 
     def count(self) -> tuple[int, int]:
@@ -77,12 +70,12 @@ class Owners:
             holder = int(self._table[owner])
             if holder and is_alive(holder):
                 continue
-            self._free_all(owner)  # else what the dead one held would seem to be held by us, alive
+            self._release_all(owner)  # else what the dead one held would seem to be held by us, alive
             if swap(self._table, owner, holder, me):
                 reserve(self._table, NOBODY, 1)
                 return owner
         raise RuntimeError(f"{OWNER_COUNT - 1} living processes use this buffer; there is no room for more.")
 
-    def _free_all(self, owner: int) -> None:
+    def _release_all(self, owner: int) -> None:
         for slot in np.flatnonzero(is_held(self._stamps) & (owner_of(self._stamps) == owner)).tolist():
-            self.free(slot)
+            self.release_if_dead(slot)

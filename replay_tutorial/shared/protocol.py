@@ -1,12 +1,21 @@
 """The protocol of the shared ring: stamps, and the kernels that keep to them.
 
     published(i) ──swap──▶ held(i + capacity, writer) ──store──▶ published(i + capacity)
+                                  │ the writer dies
+                                  ▼
+                           held(i + capacity, NOBODY) ──swap──▶ held(i + 2 capacity, other) ──▶ ...
 
 A writer takes a slot by swapping in a stamp of its own, which succeeds for one writer only, copies the row,
 and publishes it with a stamp that nobody holds. Whoever reads a row looks at the stamp before and after: if
 it is the same published one, the row is whole.
 
-See docs/design/shared-ring.md for the proof that this is enough.
+    stamp               may be read          may be taken, by a swap
+    0: never written    no                   by the writer of its first row
+    published           yes                  by the writer of a later row
+    held by a process   no: half a row       by nobody: a process that was only stopped may write on
+    held by NOBODY      no: half a row       by the writer of a later row: its holder is dead
+
+Why this is enough is told on the site's page "The shared ring".
 """
 
 from replay_tutorial.buffers.jit import Floats, Integers, Words, jitable, kernel
@@ -20,33 +29,33 @@ from replay_tutorial.shared.atomics import (
     store_release,
 )
 
-# A stamp, from the lowest bit on: whether the slot is held, by whom, index + 1. Zero was never written.
+# A stamp, from the lowest bit on: whether the slot is held, by whom, index + 1.
 HELD = 1
 OWNER_SHIFT, OWNER_COUNT = 1, 1024
 OWNER_BITS = (OWNER_COUNT - 1) << OWNER_SHIFT
 INDEX_SHIFT = 11
-# The owner of a slot that nobody holds, or that was held by a writer that died.
+# The owner of a slot that nobody holds, or whose writer died in it.
 NOBODY = 0
 # No row's index: that of a slot without a published row.
 NO_INDEX = -1
 
 # Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own,
 # so that neither slows the other down.
-NEXT_INDEX, PUBLISHED, SAMPLER = 0, 8, 16
-CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, TURN = range(24, 32)
+NEXT_INDEX, PUBLISHED, SAMPLER_PROCESS = 0, 8, 16
+CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, CLAIMS = range(24, 32)
 COUNTER_WORDS = 32
 
 
 @jitable
-def published(index: int) -> int:
+def published_stamp(index: int) -> int:
     """Return the stamp of a slot with a whole row."""
     return (index + 1) << INDEX_SHIFT
 
 
 @jitable
-def held(index: int, owner: int) -> int:
+def held_stamp(index: int, owner: int) -> int:
     """Return the stamp of a slot that a writer works on."""
-    return published(index) | owner << OWNER_SHIFT | HELD
+    return published_stamp(index) | owner << OWNER_SHIFT | HELD
 
 
 @jitable
@@ -68,15 +77,15 @@ def is_held(stamp: int) -> bool:
 
 
 @jitable
-def without_owner(stamp: int) -> int:
-    """Return the stamp that frees a slot which a dead writer holds."""
+def abandoned(stamp: int) -> int:
+    """Return the stamp of a slot whose writer has died: still held, as its row is half written, by NOBODY."""
     return stamp & ~OWNER_BITS
 
 
 @jitable
-def published_index(stamp: int, oldest_index: int) -> int:
-    """Return the index of the published row in a slot; NO_INDEX if there is none, or it has been cleared."""
-    return NO_INDEX if is_held(stamp) or index_of(stamp) < oldest_index else index_of(stamp)
+def published_index(stamp: int, cleared_before: int) -> int:
+    """Return the index of the published row in a slot; NO_INDEX if there is none, or it is cleared."""
+    return NO_INDEX if is_held(stamp) or index_of(stamp) < cleared_before else index_of(stamp)
 
 
 @kernel
@@ -110,15 +119,17 @@ def write_rows(
         index = first_index + i
         while True:
             stamp = load_acquire(stamps, slot)
-            if stamp >= published(index):  # we were stopped for a whole lap: a newer row is there
+            if stamp >= published_stamp(
+                index
+            ):  # this process was stopped for a whole lap: a newer row is there
                 break
             if is_held(stamp) and owner_of(stamp) != NOBODY:
                 return i
-            if compare_and_swap(stamps, slot, stamp, held(index, owner)):
+            if compare_and_swap(stamps, slot, stamp, held_stamp(index, owner)):
                 fence_release()  # or a reader might see new bytes under the old stamp
                 copy_row(rows, slot, new_rows, i)
                 masses[slot] = new_masses[i]
-                store_release(stamps, slot, published(index))  # who sees this sees the whole row
+                store_release(stamps, slot, published_stamp(index))  # who sees this sees the whole row
                 break
     return new_rows.shape[0]
 
@@ -143,10 +154,10 @@ def append_rows(
 
 
 @kernel
-def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies: Words, place: int) -> int:
+def read_row(stamps: Integers, rows: Words, slot: int, cleared_before: int, copies: Words, place: int) -> int:
     """Copy the row in a slot; return its index, or NO_INDEX if none was published there all the while."""
     stamp = load_acquire(stamps, slot)
-    index = published_index(stamp, oldest_index)
+    index = published_index(stamp, cleared_before)
     if index == NO_INDEX:
         return NO_INDEX
     copy_row(copies, place, rows, slot)
@@ -156,19 +167,19 @@ def read_row(stamps: Integers, rows: Words, slot: int, oldest_index: int, copies
 
 @kernel
 def read_slots(
-    stamps: Integers, rows: Words, slots: Integers, oldest_index: int, copies: Words, failed: Integers
+    stamps: Integers, rows: Words, slots: Integers, cleared_before: int, copies: Words, failed: Integers
 ) -> int:
     """Copy the rows in slots; return how many hold no whole one, and list their positions in `failed`."""
     failures = 0
     for i in range(slots.shape[0]):
-        if read_row(stamps, rows, slots[i], oldest_index, copies, i) == NO_INDEX:
+        if read_row(stamps, rows, slots[i], cleared_before, copies, i) == NO_INDEX:
             failed[failures] = i
             failures += 1
     return failures
 
 
 @kernel
-def look(stamps: Integers, slots: Integers, oldest_index: int, indexes: Integers) -> None:
+def look(stamps: Integers, slots: Integers, cleared_before: int, indexes: Integers) -> None:
     """Write the index of the published row in each slot, or NO_INDEX, into `indexes`."""
     for i in range(slots.shape[0]):
-        indexes[i] = published_index(load_acquire(stamps, slots[i]), oldest_index)
+        indexes[i] = published_index(load_acquire(stamps, slots[i]), cleared_before)

@@ -19,20 +19,27 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
-from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, Priorities, check_update, masses_of
+from replay_tutorial.buffers.priorities import (
+    DONE,
+    NO_PRIORITY,
+    Formula,
+    Prioritization,
+    check_update,
+    masses_of,
+)
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
 from replay_tutorial.shared.protocol import (
+    CLAIMS,
     CLEARED,
     NEXT_INDEX,
     NO_INDEX,
     REJECTED,
     SAMPLED,
-    SAMPLER,
+    SAMPLER_PROCESS,
     STALE,
-    TURN,
     index_of,
     is_held,
     read_row,
@@ -47,38 +54,44 @@ TAKEN_IN, WAITING = 0, 1
 
 
 class Claim:
-    """Being the sampler: one process at a time, and in it one handle and one thread."""
+    """Being the sampler: one process at a time, and in it one handle, whose threads take turns."""
 
     def __init__(self, counters: Integers) -> None:
         """Claim nothing yet."""
         # Claims are counted: after another one, another handle may have updated masses.
-        self.turn = -1
+        self.number = -1
         self._counters = counters
         self._process = 0
         # One per process: a forked child may find its parent's lock held by a thread that it does not have.
         self._locks: dict[int, threading.Lock] = {}
 
     def lock(self) -> threading.Lock:
-        """Become the sampler, and return the lock between its threads; refuse while another process is it."""
+        """Become the sampler, and return the lock between the threads of this handle.
+
+        Raises:
+            RuntimeError: If another living process is the sampler.
+        """
         process = os.getpid()
-        if process != self._process or self._counters[TURN] != self.turn:
-            self._take_turn(process)
+        if process != self._process or self._counters[CLAIMS] != self.number:
+            self._claim_it(process)
         return self._locks[process]
 
     def release(self) -> None:
         """Stop being the sampler."""
-        if self._counters[TURN] == self.turn:
-            swap(self._counters, SAMPLER, myself(), 0)
+        if self._counters[CLAIMS] == self.number:
+            swap(self._counters, SAMPLER_PROCESS, myself(), 0)
 
-    def _take_turn(self, process: int) -> None:
-        me, sampler = myself(), int(self._counters[SAMPLER])
-        if (sampler not in (0, me) and is_alive(sampler)) or not swap(self._counters, SAMPLER, sampler, me):
+    def _claim_it(self, process: int) -> None:
+        me, sampler = myself(), int(self._counters[SAMPLER_PROCESS])
+        if (sampler not in (0, me) and is_alive(sampler)) or not swap(
+            self._counters, SAMPLER_PROCESS, sampler, me
+        ):
             raise RuntimeError(
                 f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
                 f"one. Sample there, or end it before process {process} takes over."
             )
         self._locks.setdefault(process, threading.Lock())
-        self.turn = int(reserve(self._counters, TURN, 1)) + 1
+        self.number = int(reserve(self._counters, CLAIMS, 1)) + 1
         self._process = process
 
 
@@ -99,24 +112,26 @@ class SamplerArrays(NamedTuple):
     minima: Floats
 
 
+# SamplerArrays as they come from Python: see `jit.numba_type`.
 Plain = Annotated[tuple[Any, ...], SamplerArrays]
 
 
 @kernel
 def take_in(arrays: SamplerArrays) -> None:
     """Learn of the rows published since the last call, and set the tree."""
-    # Names of their own: in a loop, Numba counts references to what is taken out of a tuple.
+    # Named before the loop: an array taken out of a tuple inside of a loop costs a reference count each time.
     counters, stamps, _, masses, updated_indexes, updated_masses = arrays[:6]
     known, waiting, is_waiting, progress, sums, minima = arrays[6:]
-    capacity, leaf = stamps.shape[0], int64(first_leaf(sums))
-    oldest_index, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
-    first, again = max(progress[TAKEN_IN], oldest_index, next_index - capacity), progress[WAITING]
-    changed = np.empty(again + next_index - first, np.int64)
+    capacity, first_node = stamps.shape[0], int64(first_leaf(sums))
+    cleared_before, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
+    first_new = max(progress[TAKEN_IN], cleared_before, next_index - capacity)
+    again, new = progress[WAITING], next_index - first_new
+    changed = np.empty(again + new, np.int64)
     changes, to_come = 0, 0
-    for i in range(changed.shape[0]):
-        slot = waiting[i] if i < again else (first + i - again) % capacity
+    for i in range(again + new):
+        slot = waiting[i] if i < again else (first_new + i - again) % capacity
         if i >= again and is_waiting[slot]:
-            continue
+            continue  # it was among those that are looked at again
         stamp = load_acquire(stamps, slot)
         index = index_of(stamp)
         updated = updated_indexes[slot] == index + 1
@@ -129,11 +144,11 @@ def take_in(arrays: SamplerArrays) -> None:
         if is_waiting[slot]:
             waiting[to_come] = slot
             to_come += 1
-        if not published or index < oldest_index:
+        if not published or index < cleared_before:
             index, mass = NO_INDEX, 0.0
         if index != known[slot]:
             known[slot] = index
-            sums[leaf + slot] = mass
+            sums[first_node + slot] = mass
             changed[changes] = slot
             changes += 1
     progress[TAKEN_IN], progress[WAITING] = next_index, to_come
@@ -157,12 +172,13 @@ def draw_rows(
     slots, masses[:] = find_stratified(arrays.sums, uniforms)
     stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
     waiting, is_waiting = arrays.waiting, arrays.is_waiting
-    oldest_index, failures = load_acquire(arrays.counters, CLEARED), 0
-    for i in range(slots.shape[0]):  # a loop of its own: no fence keeps these waits for memory apart
+    cleared_before, failures = load_acquire(arrays.counters, CLEARED), 0
+    # In a loop of its own, these reads wait for memory side by side; a fence between them would forbid it.
+    for i in range(slots.shape[0]):
         indexes[i] = known[slots[i]]
     for i in range(slots.shape[0]):
         slot = slots[i]
-        if read_row(stamps, rows, slot, oldest_index, copies, i) != indexes[i]:
+        if read_row(stamps, rows, slot, cleared_before, copies, i) != indexes[i]:
             failed[failures] = i
             failures += 1
             if not is_waiting[slot]:
@@ -189,12 +205,12 @@ def update_rows(plain: Plain, indexes: Integers, priorities: Floats, formula: Fo
     if status != DONE:
         return status, NO_PRIORITY
     masses, slots = masses_of(priorities, alpha, eps), np.empty(indexes.shape[0], np.int64)
-    capacity, leaf = known.shape[0], int64(first_leaf(sums))
+    capacity, first_node = known.shape[0], int64(first_leaf(sums))
     count, max_priority = 0, NO_PRIORITY
     for i in range(indexes.shape[0]):
         slot = indexes[i] % capacity
-        if known[slot] == indexes[i]:  # trap: else the slot holds another row by now
-            sums[leaf + slot] = masses[i]  # of a repeated index the last one stays
+        if known[slot] == indexes[i]:  # else the row has been replaced, and the slot holds another one
+            sums[first_node + slot] = masses[i]  # of a repeated index the last one stays
             write_back(updated_indexes, updated_masses, slot, indexes[i], masses[i])
             max_priority = max(max_priority, priorities[i])
             slots[count] = slot
@@ -208,16 +224,18 @@ class PrioritizedSampler:
     """Draws rows in proportion to their masses, and updates these; the caller holds the claim's lock.
 
     Attributes:
-        priorities: How priorities become masses, and their maximum so far.
+        rules: How priorities become masses, and their maximum so far.
         tree: The masses of the rows that are known; made by the first call of a turn.
         arrays: What the kernels work on; likewise.
     """
 
-    def __init__(self, ring: SharedRing, claim: Claim, priorities: Priorities, block: SharedArrays) -> None:
+    def __init__(
+        self, ring: SharedRing, claim: Claim, priorities: Prioritization, block: SharedArrays
+    ) -> None:
         """Begin without a tree."""
         self.priorities = priorities
         self._ring, self._claim, self._block = ring, claim, block
-        self._turn = -1  # of the claim, when the tree was made
+        self._claim_number = -1  # of the claim, when the tree was made
 
     def _prepare(self) -> None:
         """Begin with an empty tree: the kernel that is called next learns of every row in the ring."""
@@ -238,7 +256,7 @@ class PrioritizedSampler:
             minima=self.tree.minima,
         )
         self._plain = tuple(self.arrays)
-        self._turn = self._claim.turn
+        self._claim_number = self._claim.number
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
         """Draw rows, stratified; return them, their indexes, int64[n], and their masses, float64[n].
@@ -247,10 +265,10 @@ class PrioritizedSampler:
             RuntimeError: If rows are replaced faster than they can be read.
             ValueError: If there are none, or every mass is 0.
         """
-        if self._turn != self._claim.turn:
+        if self._claim_number != self._claim.number:
             self._prepare()
         words, indexes, masses, missing = self._draw(batch_size, rng)
-        for _ in range(1, MAX_DRAWS):
+        for _ in range(MAX_DRAWS):
             if len(missing) == 0:
                 return words.view(self._ring.dtype).reshape(-1), indexes, masses
             if self.tree.total == 0.0:
@@ -271,17 +289,17 @@ class PrioritizedSampler:
 
     def update(self, indexes: Any, priorities: Any) -> None:
         """Give rows new priorities, see `MPPrioritizedReplayBuffer`."""
-        if self._turn != self._claim.turn:
+        if self._claim_number != self._claim.number:
             self._prepare()
-        checked, given = self.priorities.as_update(indexes, priorities)
-        status, max_priority = update_rows(self._plain, checked, given, self.priorities.formula)
+        checked, given = self.rules.as_update(indexes, priorities)
+        status, max_priority = update_rows(self._plain, checked, given, self.rules.formula)
         if status != DONE:
             next_index = int(self.arrays.progress[TAKEN_IN])
-            raise self.priorities.update_refusal(status, checked, given, next_index)
-        self.priorities.note_max_priority(max_priority)
+            raise self.rules.update_refusal(status, checked, given, next_index)
+        self.rules.note_max_priority(max_priority)
 
     def take_out(self, indexes: Integers) -> None:
-        """Never draw these rows again: they lack a frame. They stay known, and so are not taken in again."""
+        """Give rows that lack a frame no mass. They stay known, so that they are not taken in again."""
         slots = indexes % self._ring.capacity
         slots = np.unique(slots[self.arrays.known[slots] == indexes])
         self.tree.set(slots, np.zeros(len(slots)))
@@ -290,5 +308,5 @@ class PrioritizedSampler:
         """Forget every row."""
         self._ring.clear()
         self._prepare()
-        self.priorities.max_given[0] = NO_PRIORITY
-        self.arrays.progress[TAKEN_IN] = self._ring.oldest_index  # not next_index: others go on adding
+        self.rules.max_given[0] = NO_PRIORITY
+        self.arrays.progress[TAKEN_IN] = self._ring.cleared_before  # not next_index: others go on adding

@@ -1,4 +1,6 @@
-"""Priorities that several processes share: a row's mass lies beside it, the maximum is everybody's.
+"""What processes share of priorities: the maximum given so far, and the masses that the sampler has changed.
+
+A writer leaves the mass of a new row beside the row (`protocol.write_rows`).
 
 Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
 """
@@ -6,7 +8,7 @@ Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
 import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel
-from replay_tutorial.buffers.priorities import Priorities
+from replay_tutorial.buffers.priorities import Prioritization
 from replay_tutorial.shared.atomics import fence_release, fetch_max, store_release
 from replay_tutorial.shared.memory import SharedArrays, Specs
 
@@ -15,9 +17,9 @@ def priority_specs(capacity: int) -> Specs:
     """Describe the shared arrays that priorities need beside the ring's masses."""
     double = np.dtype(np.float64)
     return {
-        # the maximum of all priorities given so far
+        # the maximum of all priorities given so far; the name is that of archives
         "seen": ((1,), double),
-        # masses that the sampler has changed, and index + 1 of the row that each is of, 0 for none
+        # masses that the sampler has changed, and index + 1 of the row that each belongs to, 0 for none
         "updated_indexes": ((capacity,), np.dtype(np.int64)),
         "updated_masses": ((capacity,), double),
     }
@@ -25,7 +27,7 @@ def priority_specs(capacity: int) -> Specs:
 
 @kernel
 def raise_max(bits: Integers, value: int) -> None:
-    """Raise a maximum, both floats from 0 on taken for integers, whose order is the same."""
+    """Raise a maximum of floats by their bits, which from 0 on have the same order; those of -1.0 are below."""
     fetch_max(bits, 0, value)
 
 
@@ -38,8 +40,8 @@ def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, ind
     store_release(updated_indexes, slot, index + 1)
 
 
-class SharedPriorities(Priorities):
-    """Priorities whose maximum is raised by many processes at once."""
+class SharedPrioritization(Prioritization):
+    """A prioritization whose maximum is raised by many processes at once."""
 
     def __init__(self, block: SharedArrays) -> None:
         """Look into a block with the arrays of `priority_specs`."""

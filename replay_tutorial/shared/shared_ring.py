@@ -3,13 +3,11 @@
 Each slot has a stamp: the index of the row in it, and who holds it, if anyone does. A writer reserves indexes
 with one atomic add, and writes its rows as `protocol` says: a row is visible only when it is whole.
 
-Nobody waits for anybody. A slot that another holds is passed over, and the row gets a new index. If its
-holder is dead, the slot is free; if it has only been stopped, it still may write, and so nobody else may. At
-most one slot is held by each thread that writes, and only for the copying of one row.
+Nobody waits for anybody. A slot that another process holds is passed over, and the row gets a new index. If
+the holder is dead, others may write the slot; if the system has only stopped it (SIGSTOP, a debugger), it may
+wake up and write on, so nobody else may. A thread holds one slot at a time, and only while it copies one row.
 
-Left out: freeing what a killed writer had reserved and not yet written; the next lap overwrites those slots.
-
-See docs/design/shared-ring.md for the proof that this is enough.
+Left out: what a killed writer had reserved and not yet written; the next lap overwrites those slots.
 """
 
 import time
@@ -44,14 +42,14 @@ from replay_tutorial.shared.protocol import (
 
 MAX_DRAWS = 1000
 # How often a row is offered a slot, when others hold its slots again and again.
-MAX_TURNS = 10
+MAX_OFFERS = 10
 
 
 class Statistics(NamedTuple):
     """What has happened in a shared buffer, of all processes together.
 
     Attributes:
-        rows_added: Rows published.
+        rows_added: Rows published, and those given up because a newer row was in their slot already.
         rows_sampled: Rows given out by `sample`.
         rows_rejected: Rows that were replaced while they were drawn, or whose frames were, and drawn again.
         rows_dropped: Rows not written, because stopped processes held every slot they were offered.
@@ -116,8 +114,8 @@ class SharedRing:
         return int(self.counters[NEXT_INDEX])
 
     @property
-    def oldest_index(self) -> int:
-        """The minimum index of rows that `clear` has not forgotten."""
+    def cleared_before(self) -> int:
+        """Rows with an index below this one have been cleared."""
         return int(self.counters[CLEARED])
 
     @property
@@ -132,12 +130,12 @@ class SharedRing:
         Killed ones may have left a few rows uncounted, or reserved a few for nothing.
         """
         published = int(self.counters[PUBLISHED] - self.counters[PUBLISHED_BEFORE_CLEAR])
-        return max(0, min(published, self.capacity, self.next_index - self.oldest_index))
+        return max(0, min(published, self.capacity, self.next_index - self.cleared_before))
 
-    def append(self, new_rows: Words, new_masses: Floats, turns: int = MAX_TURNS) -> int:
+    def append(self, new_rows: Words, new_masses: Floats, offers: int = MAX_OFFERS) -> int:
         """Write at least one row, of more than `capacity` the last ones; return the index of the first.
 
-        A row is offered a slot as often as `turns` says, and then dropped.
+        A row is offered a slot as often as `offers` says, and then dropped.
         """
         owner, count = self.owners.mine(), len(new_rows)
         first_index, i = append_rows(
@@ -147,7 +145,7 @@ class SharedRing:
             return first_index
         passed_over: list[int] = []
         while i < count:
-            if not self.owners.free((first_index + i) % self.capacity):
+            if not self.owners.release_if_dead((first_index + i) % self.capacity):
                 passed_over.append(i)
                 i += 1
             end = write_rows(self.stamps, self.rows, self.masses, new_rows, new_masses, first_index, i, owner)
@@ -155,10 +153,10 @@ class SharedRing:
             i = end
         if not passed_over:
             return first_index
-        if turns == 1:
+        if offers == 1:
             self.count(DROPPED, len(passed_over))
             return first_index
-        index = self.append(new_rows[passed_over], new_masses[passed_over], turns - 1)
+        index = self.append(new_rows[passed_over], new_masses[passed_over], offers - 1)
         return index if passed_over[0] == 0 else first_index
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
@@ -166,14 +164,14 @@ class SharedRing:
         self.check_some(batch_size)
         copies = self.empty_words(batch_size)
         missing = self.read(self._draw_slots(batch_size, rng), copies)
-        for turn in range(1, MAX_DRAWS):
+        for attempt in range(MAX_DRAWS):
             if len(missing) == 0:
                 self.count(SAMPLED, batch_size)
                 return self.as_rows(copies)
             self.count(REJECTED, len(missing))
             slots = self._draw_slots(len(missing), rng)
             # Many may be reserved and few published, forever.
-            if turn % 10 == 0 and len(published := self.published_slots()):
+            if attempt % 10 == 9 and len(published := self.published_slots()):
                 slots = rng.choice(published, len(missing))
             part = self.empty_words(len(missing))
             failed = self.read(slots, part)
@@ -184,17 +182,17 @@ class SharedRing:
     def _draw_slots(self, count: int, rng: np.random.Generator) -> Integers:
         """Draw slots whose newest rows have been reserved."""
         newest = self.next_index
-        span = max(1, min(newest - self.oldest_index, self.capacity))
+        span = max(1, min(newest - self.cleared_before, self.capacity))
         return (newest - 1 - random_below(span, count, rng)) % self.capacity
 
     def read(self, slots: Integers, copies: Words) -> Integers:
         """Copy whatever rows slots hold; return the positions, int64[m], of slots without a whole one."""
         failed = np.empty(len(slots), np.int64)
-        return failed[: read_slots(self.stamps, self.rows, slots, self.oldest_index, copies, failed)]
+        return failed[: read_slots(self.stamps, self.rows, slots, self.cleared_before, copies, failed)]
 
     def check_some(self, batch_size: int) -> None:
         """Refuse to draw before the first row has been reserved."""
-        if self.next_index == self.oldest_index:
+        if self.next_index == self.cleared_before:
             raise ValueError(
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
             )
@@ -212,7 +210,7 @@ class SharedRing:
     def indexes(self, slots: Integers) -> Integers:
         """Return the indexes of the rows published in slots, int64[n]; NO_INDEX where there is none."""
         indexes = np.empty(len(slots), np.int64)
-        look(self.stamps, slots, self.oldest_index, indexes)
+        look(self.stamps, slots, self.cleared_before, indexes)
         return indexes
 
     def published_slots(self) -> Integers:

@@ -20,7 +20,7 @@ from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.sampler import Claim, PrioritizedSampler
 from replay_tutorial.shared.scratch import ScratchStore
 from replay_tutorial.shared.shared_frames import SharedFrames, specs_of_frames
-from replay_tutorial.shared.shared_priorities import SharedPriorities, priority_specs
+from replay_tutorial.shared.shared_priorities import SharedPrioritization, priority_specs
 from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
 
 
@@ -67,9 +67,11 @@ class View:
         frames: The frames of their observations; None if no observation is kept as frames.
         scratches: Where new rows are laid side by side.
         claim: Whether this process is the sampler.
-        sampler: Draws by priority; a uniform buffer has none.
+        priorities: How priorities become masses, for every process that adds; a uniform buffer has none.
+        sampler: Draws by priority, in the one process that is the sampler; a uniform buffer has none.
     """
 
+    priorities: SharedPrioritization
     sampler: PrioritizedSampler
 
     def __init__(self, block: SharedArrays) -> None:
@@ -81,8 +83,8 @@ class View:
         self.scratches = ScratchStore(dtype)
         self.claim = Claim(self.ring.counters)
         if "alpha" in block.layout:
-            priorities = SharedPriorities(block)
-            self.sampler = PrioritizedSampler(self.ring, self.claim, priorities, block)
+            self.priorities = SharedPrioritization(block)
+            self.sampler = PrioritizedSampler(self.ring, self.claim, self.priorities, block)
 
     def release(self) -> None:
         """Stop being the sampler and an owner; no thread of this process may be writing."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import CAPACITIES, chi_square_p_value, find_by_running_sum, total_by_halves
 
-from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, find_stratified, recompute_above
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_leaves, find_stratified, recompute_above
 
 
 def tree_of(masses: list[float] | np.ndarray) -> SumTree:
@@ -40,7 +40,7 @@ def assert_parents_are_their_childrens(tree: SumTree) -> None:
     leaves = tree.sums[len(tree.minima) :]
     assert np.array_equal(tree.leaves, leaves)
     assert tree.total == tree.sums[7]
-    assert tree.minimum == np.where(leaves > 0, leaves, np.inf).min()
+    assert tree.minima[ROOT] == leaves[leaves > 0].min(initial=leaves.max())
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 7, 8, 9, 64, 65, 1000, 4096, 4097])
@@ -60,7 +60,7 @@ def test_eight_siblings_share_a_cache_line(capacity):
 def test_new_tree_has_no_mass_and_no_minimum(capacity):
     tree = SumTree(capacity)
     assert tree.total == 0.0
-    assert tree.minimum == math.inf
+    assert tree.minima[ROOT] == 0.0
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
@@ -135,7 +135,7 @@ def test_masses_from_1e_minus_300_to_1e300_stand_side_by_side(seed):
     masses = 10.0 ** rng.uniform(-300, 300, 1000)
     tree = tree_of(masses)
     assert np.isfinite(tree.total)
-    assert tree.minimum == masses.min()
+    assert tree.minima[ROOT] == masses.min()
     assert_parents_are_their_childrens(tree)
     drawn, _ = draw(tree, 1000, rng)
     assert (masses[drawn] > 0).all()
@@ -166,7 +166,7 @@ def test_repeated_slot_keeps_its_last_mass():
     tree.set(np.array([3, 5, 3, 3]), np.array([100.0, 2.0, 50.0, 0.25]))
     assert tree.leaves.tolist() == [0, 0, 0, 0.25, 0, 2, 0, 0]
     assert tree.total == 2.25
-    assert tree.minimum == 0.25
+    assert tree.minima[ROOT] == 0.25
     assert_parents_are_their_childrens(tree)
 
 
@@ -181,11 +181,11 @@ def test_set_of_nothing_changes_nothing():
 def test_minimum_forgets_a_mass_that_was_replaced():
     tree = tree_of([5.0, 1e-9, 3.0])
     tree.set(np.array([1]), np.array([4.0]))
-    assert tree.minimum == 3.0
+    assert tree.minima[ROOT] == 3.0
     tree.set(np.array([2]), np.array([0.0]))
-    assert tree.minimum == 4.0
+    assert tree.minima[ROOT] == 4.0
     tree.set(np.array([0, 1]), np.array([0.0, 0.0]))
-    assert tree.minimum == math.inf
+    assert tree.minima[ROOT] == 0.0
     assert tree.total == 0.0
 
 

@@ -37,14 +37,14 @@ from replay_tutorial.shared.protocol import (
     NOBODY,
     OWNER_COUNT,
     OWNER_SHIFT,
-    held,
+    abandoned,
+    held_stamp,
     index_of,
     is_held,
     owner_of,
-    published,
+    published_stamp,
     read_row,
     read_slots,
-    without_owner,
     write_rows,
 )
 from replay_tutorial.shared.shared_ring import NEXT_INDEX, SharedRing, ring_specs
@@ -126,16 +126,16 @@ CAPACITY, ME, OTHER, KILLED = 2, 1, 2, 3
 INDEX = 4  # of the row to be written, in slot 0
 STAMPS = {
     "never written": 0,
-    "the row of a lap ago": published(INDEX - CAPACITY),
-    "the row of two laps ago": published(INDEX - 2 * CAPACITY),
-    "held by another": held(INDEX - CAPACITY, OTHER),
-    "held by this process": held(INDEX - CAPACITY, ME),
-    "held by the dead": held(INDEX - CAPACITY, KILLED),
-    "held by nobody": held(INDEX - CAPACITY, NOBODY),
-    "a newer row": published(INDEX + CAPACITY),
-    "a newer row, held by another": held(INDEX + CAPACITY, OTHER),
-    "a newer row, held by nobody": held(INDEX + CAPACITY, NOBODY),
-    "this very index": published(INDEX),
+    "the row of a lap ago": published_stamp(INDEX - CAPACITY),
+    "the row of two laps ago": published_stamp(INDEX - 2 * CAPACITY),
+    "held by another": held_stamp(INDEX - CAPACITY, OTHER),
+    "held by this process": held_stamp(INDEX - CAPACITY, ME),
+    "held by the dead": held_stamp(INDEX - CAPACITY, KILLED),
+    "held by nobody": held_stamp(INDEX - CAPACITY, NOBODY),
+    "a newer row": published_stamp(INDEX + CAPACITY),
+    "a newer row, held by another": held_stamp(INDEX + CAPACITY, OTHER),
+    "a newer row, held by nobody": held_stamp(INDEX + CAPACITY, NOBODY),
+    "this very index": published_stamp(INDEX),
 }
 every_stamp = pytest.mark.parametrize("stamp", STAMPS.values(), ids=STAMPS)
 
@@ -144,7 +144,7 @@ def ring_arrays(stamp):
     """Shared arrays with a stamp in slot 0, and slot 1 published."""
     dtype = np.dtype([("words", np.uint64, 2)])
     arrays = SharedArrays(ring_specs(CAPACITY, dtype))
-    arrays["stamps"][:] = stamp, published(INDEX - 1)
+    arrays["stamps"][:] = stamp, published_stamp(INDEX - 1)
     return arrays, dtype
 
 
@@ -152,7 +152,7 @@ def model_state(stamp, writer):
     """The same situation in the model."""
     model = Model(Configuration(CAPACITY, ((1,), (1,), (1,))))
     words = (NOTHING,) * 3 * CAPACITY
-    stamps = (stamp, published(INDEX - 1))
+    stamps = (stamp, published_stamp(INDEX - 1))
     return model, State(
         INDEX, stamps, words, (writer, Writer(LOOK, (), (INDEX + 1,)), Writer(DEAD)), None, 0, 0
     )
@@ -212,21 +212,21 @@ def test_append_does_what_the_model_does(stamp, dead_process):
 
 
 @every_stamp
-@pytest.mark.parametrize("oldest_index", [0, INDEX, INDEX + CAPACITY + 1])
-def test_what_may_be_read_is_read(stamp, oldest_index):
+@pytest.mark.parametrize("cleared_before", [0, INDEX, INDEX + CAPACITY + 1])
+def test_what_may_be_read_is_read(stamp, cleared_before):
     arrays, _ = ring_arrays(stamp)
     arrays["rows"][:] = 7
     index = index_of(stamp)
-    good = may_be_read(stamp) and index >= oldest_index
+    good = may_be_read(stamp) and index >= cleared_before
     slot, copies, failed = np.zeros(1, np.int64), np.zeros((1, 2), np.uint64), np.empty(1, np.int64)
-    failures = read_slots(arrays["stamps"], arrays["rows"], slot, oldest_index, copies, failed)
+    failures = read_slots(arrays["stamps"], arrays["rows"], slot, cleared_before, copies, failed)
     assert (failures, copies.tolist()) == ((0, [[7, 7]]) if good else (1, [[0, 0]]))
-    found = read_row(arrays["stamps"], arrays["rows"], 0, oldest_index, copies, 0)
+    found = read_row(arrays["stamps"], arrays["rows"], 0, cleared_before, copies, 0)
     assert found == (index if good else NO_INDEX)
 
 
 def test_every_failure_is_listed():
-    arrays, _ = ring_arrays(held(2, OTHER))
+    arrays, _ = ring_arrays(held_stamp(2, OTHER))
     slots = np.array([0, 1, 0, 1, 0])
     copies, failed = np.zeros((5, 2), np.uint64), np.empty(5, np.int64)
     assert read_slots(arrays["stamps"], arrays["rows"], slots, 0, copies, failed) == 3
@@ -235,19 +235,22 @@ def test_every_failure_is_listed():
 
 def test_the_parts_of_a_stamp_do_not_overlap():
     assert OWNER_SHIFT + (OWNER_COUNT - 1).bit_length() == INDEX_SHIFT
-    assert (published(INDEX), held(INDEX, 3)) == ((INDEX + 1) * 2048, (INDEX + 1) * 2048 + 3 * 2 + 1)
-    stamp = held(INDEX, OWNER_COUNT - 1)
+    assert (published_stamp(INDEX), held_stamp(INDEX, 3)) == (
+        (INDEX + 1) * 2048,
+        (INDEX + 1) * 2048 + 3 * 2 + 1,
+    )
+    stamp = held_stamp(INDEX, OWNER_COUNT - 1)
     assert is_held(stamp) and owner_of(stamp) == OWNER_COUNT - 1 and index_of(stamp) == INDEX
-    assert without_owner(stamp) == held(INDEX, NOBODY) and not is_held(published(INDEX))
+    assert abandoned(stamp) == held_stamp(INDEX, NOBODY) and not is_held(published_stamp(INDEX))
     assert (index_of(0), is_held(0)) == (NO_INDEX, False)
     newest = 2 ** (63 - INDEX_SHIFT) - 2
-    assert held(newest, OWNER_COUNT - 1) == np.iinfo(np.int64).max
-    arrays, _ = ring_arrays(published(newest - CAPACITY))
+    assert held_stamp(newest, OWNER_COUNT - 1) == np.iinfo(np.int64).max
+    arrays, _ = ring_arrays(published_stamp(newest - CAPACITY))
     new_rows, new_masses = np.ones((1, 2), np.uint64), np.ones(1)
     assert write_rows(
         arrays["stamps"], arrays["rows"], arrays["masses"], new_rows, new_masses, newest, 0, OWNER_COUNT - 1
     )
-    assert arrays["stamps"][newest % CAPACITY] == published(newest)
+    assert arrays["stamps"][newest % CAPACITY] == published_stamp(newest)
 
 
 def machine_orders(function):

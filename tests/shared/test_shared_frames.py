@@ -16,7 +16,7 @@ from histories import Stream
 from shared_rows import POLL_SECONDS, every_buffer, in_child, running
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, NStep, ReplayBuffer
-from replay_tutorial.shared.protocol import held, index_of, is_held
+from replay_tutorial.shared.protocol import held_stamp, index_of, is_held
 
 impatience = shared_rows.impatience
 
@@ -460,7 +460,7 @@ def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
     ring = frames.ring
     slot = ring.next_index % ring.capacity
     # a thread of this process, stopped in the middle
-    ring.stamps[slot] = held(index_of(ring.stamps[slot]), ring.owners.mine())
+    ring.stamps[slot] = held_stamp(index_of(ring.stamps[slot]), ring.owners.mine())
     act(buffer, 2, 5 * ring.capacity, 6)
     assert is_held(ring.stamps[slot])
     assert rows_there(buffer) == 20

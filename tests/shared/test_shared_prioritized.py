@@ -19,7 +19,7 @@ from shared_rows import (
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from replay_tutorial.buffers.priorities import weights_of
-from replay_tutorial.shared.protocol import NEXT_INDEX, held, published, reserve, write_rows
+from replay_tutorial.shared.protocol import NEXT_INDEX, held_stamp, published_stamp, reserve, write_rows
 from replay_tutorial.shared.sampler import WAITING, draw_rows
 
 impatience = shared_rows.impatience
@@ -225,7 +225,10 @@ def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_loo
     buffer.add(**rows_of(1, 0, 8))
     buffer.sample(8)
     ring, sampler = buffer._view.ring, buffer._view.sampler
-    ring.stamps[[2, 5]] = held(10, 1), published(13)  # the tree knows nothing of it: no index was reserved
+    ring.stamps[[2, 5]] = (
+        held_stamp(10, 1),
+        published_stamp(13),
+    )  # the tree knows nothing of it: no index was reserved
     indexes, masses, failed = np.empty(16, np.int64), np.empty(16), np.empty(16, np.int64)
     copies, rejected = ring.empty_words(16), buffer.statistics().rows_rejected
     failures = draw_rows(tuple(sampler.arrays), np.full(16, 0.5), indexes, masses, copies, failed)

@@ -19,14 +19,7 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
-from replay_tutorial.buffers.priorities import (
-    DONE,
-    NO_PRIORITY,
-    Formula,
-    Prioritization,
-    check_update,
-    masses_of,
-)
+from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, check_update, masses_of
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays
@@ -46,7 +39,7 @@ from replay_tutorial.shared.protocol import (
     reserve,
     swap,
 )
-from replay_tutorial.shared.shared_priorities import write_back
+from replay_tutorial.shared.shared_priorities import SharedPrioritization, write_back
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 
 # Where in `progress`: the index up to which slots were looked at, and how many are looked at again.
@@ -66,11 +59,7 @@ class Claim:
         self._locks: dict[int, threading.Lock] = {}
 
     def lock(self) -> threading.Lock:
-        """Become the sampler, and return the lock between the threads of this handle.
-
-        Raises:
-            RuntimeError: If another living process is the sampler.
-        """
+        """Become the sampler, if no other process is, and return the lock between this handle's threads."""
         process = os.getpid()
         if process != self._process or self._counters[CLAIMS] != self.number:
             self._claim_it(process)
@@ -83,12 +72,11 @@ class Claim:
 
     def _claim_it(self, process: int) -> None:
         me, sampler = myself(), int(self._counters[SAMPLER_PROCESS])
-        if (sampler not in (0, me) and is_alive(sampler)) or not swap(
-            self._counters, SAMPLER_PROCESS, sampler, me
-        ):
+        is_free = sampler in (0, me) or not is_alive(sampler)
+        if not (is_free and swap(self._counters, SAMPLER_PROCESS, sampler, me)):
             raise RuntimeError(
-                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
-                f"one. Sample there, or end it before process {process} takes over."
+                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only one. "
+                f"Sample there, or end it before process {process} takes over."
             )
         self._locks.setdefault(process, threading.Lock())
         self.number = int(reserve(self._counters, CLAIMS, 1)) + 1
@@ -230,10 +218,10 @@ class PrioritizedSampler:
     """
 
     def __init__(
-        self, ring: SharedRing, claim: Claim, priorities: Prioritization, block: SharedArrays
+        self, ring: SharedRing, claim: Claim, rules: SharedPrioritization, block: SharedArrays
     ) -> None:
         """Begin without a tree."""
-        self.priorities = priorities
+        self.rules = rules
         self._ring, self._claim, self._block = ring, claim, block
         self._claim_number = -1  # of the claim, when the tree was made
 

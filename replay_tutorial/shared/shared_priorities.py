@@ -27,7 +27,7 @@ def priority_specs(capacity: int) -> Specs:
 
 @kernel
 def raise_max(bits: Integers, value: int) -> None:
-    """Raise a maximum of floats by their bits, which from 0 on have the same order; those of -1.0 are below."""
+    """Raise a maximum of floats by their bits, which from 0 on have their order; -1.0 is below."""
     fetch_max(bits, 0, value)
 
 

@@ -98,13 +98,7 @@ class DuelingNetwork(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """π(s): one action, a vector of numbers in [-1, 1].
-
-    Args:
-        observation_shape: As for `Torso`.
-        action_size: Numbers in one action.
-        hidden_sizes: Width of each hidden layer, at least one.
-    """
+    """π(s): one action, `action_size` numbers in [-1, 1]; the other arguments are `DuelingNetwork`'s."""
 
     def __init__(
         self, observation_shape: tuple[int, ...], action_size: int, hidden_sizes: Sequence[int]
@@ -124,13 +118,7 @@ class PolicyNetwork(nn.Module):
 
 
 class CriticNetwork(nn.Module):
-    """Q(s, a) of one action, which is concatenated to the observation's features.
-
-    Args:
-        observation_shape: As for `Torso`.
-        action_size: Numbers in one action.
-        hidden_sizes: Width of each hidden layer, at least one.
-    """
+    """Q(s, a) of one action, which is concatenated to the observation's features; arguments as for π."""
 
     def __init__(
         self, observation_shape: tuple[int, ...], action_size: int, hidden_sizes: Sequence[int]

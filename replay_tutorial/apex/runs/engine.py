@@ -1,7 +1,7 @@
 """Engines: whoever runs the roles of a run, and where it is found.
 
-An engine stands above this folder, so nothing here can import it: it is handed in, or looked up by its name as
-gymnasium looks up an environment.
+An engine stands above this folder, so nothing here can import it: it is handed in, or looked up by its name
+as gymnasium looks up an environment.
 """
 
 from importlib import import_module

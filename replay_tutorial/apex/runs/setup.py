@@ -1,4 +1,4 @@
-"""Setting up a run: all that has to be there before its first process starts, made anew or read from a checkpoint."""
+"""Setting up a run: what has to be there before its first process starts, new or read from a checkpoint."""
 
 import re
 import shutil
@@ -111,9 +111,9 @@ def refuse_if_done(folder: RunFolder, config: Config, checkpoint: Checkpoint, be
     target, run = target_return(config), folder.path
     if best is not None and target is not None and best.solves(target):
         raise NothingToDo(
-            f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by more than "
-            f"three standard errors ({best.confirmation}). To go on, raise the target: --solved-at (inf: go on "
-            "until the steps are used up)."
+            f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by "
+            f"more than three standard errors ({best.confirmation}). To go on, raise the target: --solved-at "
+            "(inf: go on until the steps are used up)."
         )
     if checkpoint.step >= config.total_steps:
         raise NothingToDo(

@@ -25,12 +25,7 @@ from replay_tutorial.agents.td_error import Transitions, Update, priorities_of, 
 
 
 class ActorCritic(nn.Module):
-    """The two networks as one module, so that their parameters are one vector.
-
-    Args:
-        policy: π(s), from -1 to 1.
-        critic: Q(s, a).
-    """
+    """π(s), from -1 to 1, and Q(s, a) as one module, so that their parameters are one vector."""
 
     def __init__(self, policy: nn.Module, critic: nn.Module) -> None:
         super().__init__()
@@ -68,11 +63,7 @@ def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) ->
 
 
 class DPGPolicy(Policy):
-    """The actors' and the evaluator's side: the policy to act with, and the critic for first priorities.
-
-    Args:
-        networks: Of the same shapes as the agent's; their parameters come by `set_parameters`.
-    """
+    """The actors' and the evaluator's side: the policy to act with, and the critic for first priorities."""
 
     def __init__(self, networks: ActorCritic) -> None:
         self.networks = networks

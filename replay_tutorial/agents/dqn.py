@@ -67,11 +67,7 @@ def epsilon_schedule(count: int, base: float = 0.4, exponent: float = 7.0) -> ND
 
 
 class DQNPolicy(Policy):
-    """The actors' and the evaluator's side: a copy of the online network.
-
-    Args:
-        network: Of the same shape as the agent's; its parameters come by `set_parameters`.
-    """
+    """The actors' and the evaluator's side: a network like the agent's, filled by `set_parameters`."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network

@@ -25,13 +25,7 @@ from replay_tutorial.apex.runs.checkpoint import Checkpoint, restore_learner
 
 
 class Learner:
-    """The agent, and its ends of the run.
-
-    Args:
-        context: Its ends of the run.
-        agent: What learns.
-        published: Parameters for the actors to begin with; None takes the agent's.
-    """
+    """The agent, and its ends of the run; actors begin with `published`, or else the agent's parameters."""
 
     def __init__(self, context: Context, agent: Agent, published: Published | None = None) -> None:
         self.context = context

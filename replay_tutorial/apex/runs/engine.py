@@ -23,13 +23,7 @@ class Engine(Protocol):
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
     ) -> Context:
-        """Reserve everything through which the roles meet.
-
-        Args:
-            config: The settings.
-            spaces: Of the environment.
-            parameter_count: Length of the vector of parameters.
-            counters: To begin with.
+        """Reserve everything through which the roles meet: for vectors of `parameter_count` parameters.
 
         Raises:
             MemoryError: If there is less room than the replay may come to need.

@@ -34,15 +34,11 @@ from replay_tutorial.apex.runs.run_provenance import provenance_of_run
 from replay_tutorial.buffers.whole_file import replace_file
 
 
+@dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """Paths of one run, and how its files are written and read.
+    """Paths of one run, and how its files are written and read."""
 
-    Args:
-        path: The folder, which exists.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path  # the folder, which exists
 
     @classmethod
     def create(cls, config: Config) -> Self:

@@ -65,10 +65,7 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
 def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
     """Prepare to go on from a run's newest checkpoint; records that came after it are removed.
 
-    Args:
-        folder: Of the run.
-        config: Its settings, perhaps with a greater budget, or a higher target.
-        make_context: Of the engine.
+    The settings are the run's own, perhaps with a greater budget, or a higher target.
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.

@@ -72,10 +72,10 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     from replay_tutorial.apex.runs.setup import NothingToDo, UnusableDevice
     from replay_tutorial.local.supervisor import ProcessDied
 
-    explained = (UnsupportedEnvironment, DamagedCheckpoint, NothingToDo, ProcessDied, RunInUse, UnusableDevice)
+    known = (UnsupportedEnvironment, DamagedCheckpoint, NothingToDo, ProcessDied, RunInUse, UnusableDevice)
     try:
         result = run()
-    except explained as error:
+    except known as error:
         sys.exit(f"{command}: {error}")
     except (MemoryError, OSError) as error:  # a full disk, for example
         sys.exit(f"{command}: {type(error).__name__}: {error}")

@@ -31,7 +31,7 @@ class Agent(Protocol):
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that decides how learning continues; the arrays are the agent's own, not copies."""
+        """Return all that learning continues from: networks, targets, optimizers, updates; not copies."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

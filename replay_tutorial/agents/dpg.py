@@ -82,7 +82,7 @@ class DPGPolicy(Policy):
 
     def act_greedily(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         with torch.inference_mode():
-            return self.networks.policy(torch.from_numpy(observations)).numpy()
+            return self.networks.policy(torch.from_numpy(observations)).numpy()  # float32[B, action_size]
 
     def priorities(self, batch: Mapping[str, Any]) -> NDArray[np.float32]:
         """Return |TD error| of n-step transitions: float32[B]; the copies are the target networks, too."""

@@ -86,7 +86,7 @@ class DQNPolicy(Policy):
         return np.where(explores, random_actions, q_values.argmax(axis=1))
 
     def act_greedily(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        return self.q_values(observations).argmax(dim=1).numpy()
+        return self.q_values(observations).argmax(dim=1).numpy()  # int64[B]
 
     def q_values(self, observations: NDArray[Any]) -> Tensor:
         """Return Q(s, a) of every action: float32[B, actions], without gradient."""
@@ -135,6 +135,7 @@ class DQNAgent(Agent):
         self.updates = 0
 
     def update(self, batch: Mapping[str, Any], weights: NDArray[np.float32]) -> Update:
+        """Take one step of gradient descent."""
         errors, predicted = td_errors(self.online, self.target, Transitions.from_batch(batch, self.device))
         loss = weighted_loss(errors, torch.as_tensor(weights, device=self.device), self.huber_delta)
 

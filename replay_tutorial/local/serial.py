@@ -1,4 +1,4 @@
-"""A run in one process: the same roles, taking turns in a fixed order: the same seed makes the same run.
+"""A run in one process: the roles take turns in a fixed order, so that the same seed makes the same run.
 
 Nothing here depends on time. The actor plays a few steps; the learner makes the updates that these rows are
 owed; the evaluator looks whether an evaluation is due. A checkpoint holds all three, with the open episodes,

@@ -91,10 +91,8 @@ class Worker:
         cause = cause_of_death(self.process)
         self.messages.close()
         self.process = self.messages = None
-        if time.monotonic() - self.started < STABLE_SECONDS:
-            self.deaths_in_a_row += 1
-        else:
-            self.deaths_in_a_row = 0
+        was_stable = time.monotonic() - self.started >= STABLE_SECONDS
+        self.deaths_in_a_row = 0 if was_stable else self.deaths_in_a_row + 1
         if self.role.max_restarts is None or self.deaths_in_a_row > self.role.max_restarts:
             often = f", {self.deaths_in_a_row} times in a row" if self.deaths_in_a_row > 1 else ""
             raise ProcessDied(f"{self.role.name} {cause}{often}")

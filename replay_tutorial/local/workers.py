@@ -2,7 +2,7 @@
 
 A process is quiet at Ctrl-C, fails aloud, and never outlives its parent. The parent learns of a failure
 through the process's pipe, and of a sudden death by the end of that pipe, or by asking whether the process
-lives. A process learns of its parent's death by `parent_process().sentinel`, which the system signals.
+lives. The system signals a parent's death, however that came, by `parent_process().sentinel`.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ class Engine(Protocol):
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
     ) -> Context:
-        """Reserve everything through which the roles meet: for vectors of `parameter_count` parameters.
+        """Reserve everything through which the roles meet; `parameter_count` is the policy's.
 
         Raises:
             MemoryError: If there is less room than the replay may come to need.

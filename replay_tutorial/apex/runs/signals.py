@@ -50,7 +50,7 @@ def stop_requests() -> Generator[StopRequest]:
 
 @contextmanager
 def signals_deferred() -> Generator[None]:
-    """Hold both signals back for a moment, also from the first instruction of processes started meanwhile.
+    """Hold both signals back for a moment; processes that are started meanwhile hold them back, too.
 
     Whatever comes meanwhile is handled afterwards. Windows can't hold signals back.
     """

@@ -29,6 +29,7 @@ See python -m replay_tutorial COMMAND --help for the options of each.
 # Modules of the extra `train`. Any other missing module is an error of its own.
 TRAIN_MODULES = {"torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL"}
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
+DEFAULT = "(default: %(default)s)"
 
 
 def train(arguments: Sequence[str]) -> int:
@@ -43,23 +44,15 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def resume(arguments: Sequence[str]) -> int:
-    """Continue a run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m replay_tutorial resume",
-        description="Continue a run from its newest checkpoint, in the same folder.",
-    )
+    """Continue a run from its newest checkpoint, in the same folder."""
+    parser = parser_of(resume)
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--total-steps", type=int, help="a new budget (default: as before)")
-    parser.add_argument(
-        "--solved-at",
-        type=float,
-        help="a new target for the mean return; inf is never reached (default: as before)",
-    )
+    parser.add_argument("--total-steps", type=count, help="a new budget (default: as before)")
+    target = "a new target for the mean return; inf is never reached (default: as before)"
+    parser.add_argument("--solved-at", type=float, help=target)
     parser.add_argument("--device", help="where the learner trains (default: as before)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     options = parser.parse_args(arguments)
-    if options.total_steps is not None and options.total_steps < 1:
-        parser.error(f"--total-steps {options.total_steps}: at least 1 is needed")
 
     from replay_tutorial.apex.runs.run import resume as resume_agent
 
@@ -79,10 +72,10 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     from replay_tutorial.apex.runs.setup import NothingToDo, UnusableDevice
     from replay_tutorial.local.supervisor import ProcessDied
 
-    refused = (UnsupportedEnvironment, DamagedCheckpoint, NothingToDo, RunInUse, UnusableDevice)
+    known = (UnsupportedEnvironment, DamagedCheckpoint, NothingToDo, ProcessDied, RunInUse, UnusableDevice)
     try:
         result = run()
-    except (*refused, ProcessDied) as error:
+    except known as error:
         sys.exit(f"{command}: {error}")
     except (MemoryError, OSError) as error:  # a full disk, for example
         sys.exit(f"{command}: {type(error).__name__}: {error}")
@@ -104,19 +97,12 @@ def report(command: str, run: "Callable[[], Result]") -> int:
 
 
 def evaluate(arguments: Sequence[str]) -> int:
-    """Evaluate the policy of a run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m replay_tutorial evaluate",
-        description="Play greedy episodes with the policy of a run.",
-    )
+    """Play greedy episodes with the policy of a run."""
+    parser = parser_of(evaluate)
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--episodes", type=int, default=100, help="number of episodes (default: %(default)s)")
-    parser.add_argument(
-        "--seed", type=int, default=1_000_000, help="decides the episodes (default: %(default)s)"
-    )
+    parser.add_argument("--episodes", type=count, default=100, help=f"number of episodes {DEFAULT}")
+    parser.add_argument("--seed", type=int, default=1_000_000, help=f"decides the episodes {DEFAULT}")
     options = parser.parse_args(arguments)
-    if options.episodes < 1:
-        parser.error(f"--episodes {options.episodes}: at least 1 is needed")
 
     import numpy as np
 
@@ -137,24 +123,15 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 
 def play(arguments: Sequence[str]) -> int:
-    """Draw an episode with the policy of a run."""
-    parser = argparse.ArgumentParser(
-        prog="python -m replay_tutorial play",
-        description="Draw a greedy episode with the policy of a run as a GIF.",
-    )
+    """Draw a greedy episode with the policy of a run as a GIF."""
+    parser = parser_of(play)
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument(
-        "--output", type=Path, help="the GIF, named .gif (default: play.gif in the run's folder)"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1_000_000, help="decides the episode (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--steps", type=int, default=1_000, help="steps after which the episode is cut (default: %(default)s)"
-    )
+    place = "the GIF, named .gif (default: play.gif in the run's folder)"
+    parser.add_argument("--output", type=Path, help=place)
+    parser.add_argument("--seed", type=int, default=1_000_000, help=f"decides the episode {DEFAULT}")
+    limit = f"steps after which the episode is cut {DEFAULT}"
+    parser.add_argument("--steps", type=count, default=1_000, help=limit)
     options = parser.parse_args(arguments)
-    if options.steps < 1:
-        parser.error(f"--steps {options.steps}: at least 1 is needed")
 
     from replay_tutorial.apex.runs.gif import play as play_episode
     from replay_tutorial.apex.runs.run_folder import RunFolder
@@ -173,16 +150,13 @@ def play(arguments: Sequence[str]) -> int:
 
 
 def plot(arguments: Sequence[str]) -> int:
-    """Draw the learning curves of some runs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m replay_tutorial plot",
-        description="Draw the learning curves of some runs into one figure; several runs of one environment "
-        "and agent as their mean, with a 95% band.",
-    )
+    """Draw the learning curves of some runs into one figure.
+
+    Several runs of one environment and agent are drawn as their mean, with a 95% band.
+    """
+    parser = parser_of(plot)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's folder")
-    parser.add_argument(
-        "--output", type=Path, default=Path("learning_curves.png"), help="the figure (default: %(default)s)"
-    )
+    parser.add_argument("--output", type=Path, default="learning_curves.png", help=f"the figure {DEFAULT}")
     options = parser.parse_args(arguments)
 
     from replay_tutorial.apex.runs.learning_curve import draw_curves
@@ -201,14 +175,21 @@ def bench(arguments: Sequence[str]) -> int:
     return bench_main(list(arguments))
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train,
-    "resume": resume,
-    "evaluate": evaluate,
-    "play": play,
-    "plot": plot,
-    "bench": bench,
-}
+def parser_of(command: Callable[[Sequence[str]], int]) -> argparse.ArgumentParser:
+    """Return a parser that describes a command by its docstring."""
+    name = f"python -m replay_tutorial {command.__name__}"
+    return argparse.ArgumentParser(prog=name, description=command.__doc__)
+
+
+def count(text: str) -> int:
+    """Return the number that an option counts something by."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is too small: at least 1 is needed")
+    return number
+
+
+COMMANDS = {command.__name__: command for command in (train, resume, evaluate, play, plot, bench)}
 
 
 def main(arguments: Sequence[str]) -> int:

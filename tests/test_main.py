@@ -149,7 +149,7 @@ def test_budget_of_no_steps_is_refused(run, capsys):
     with pytest.raises(SystemExit) as end:
         main(["resume", str(run), "--total-steps", "0"])
     assert end.value.code == 2
-    assert "--total-steps 0: at least 1 is needed" in capsys.readouterr().err
+    assert "--total-steps: 0 is too small: at least 1 is needed" in capsys.readouterr().err
 
 
 def commands_of_the_readme():

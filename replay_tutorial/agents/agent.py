@@ -27,11 +27,11 @@ class Agent(Protocol):
         ...
 
     def parameters(self) -> NDArray[np.float32]:
-        """Return a copy of all that a policy needs: float32[parameter_count of the policy]."""
+        """Return a copy of all parameters that a policy needs: float32[parameter_count of the policy]."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that decides how learning continues: networks, targets, optimizers, updates."""
+        """Return all that learning continues from: networks, targets, optimizers, updates; not copies."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -19,17 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from replay_tutorial.agents.agent import Agent, Policy
 from replay_tutorial.agents.networks import get_parameters, parameter_count, set_parameters
 from replay_tutorial.agents.td_error import Transitions, Update, priorities_of, weighted_loss
 
 
 class ActorCritic(nn.Module):
-    """The two networks as one module, so that their parameters are one vector.
-
-    Args:
-        policy: π(s), from -1 to 1.
-        critic: Q(s, a).
-    """
+    """π(s), from -1 to 1, and Q(s, a) as one module, so that their parameters are one vector."""
 
     def __init__(self, policy: nn.Module, critic: nn.Module) -> None:
         super().__init__()
@@ -66,19 +62,14 @@ def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) ->
     return values.detach()
 
 
-class DPGPolicy:
-    """The actors' and the evaluator's side: the policy to act with, and the critic for first priorities.
-
-    Args:
-        networks: Of the same shapes as the agent's; their parameters come by `set_parameters`.
-    """
+class DPGPolicy(Policy):
+    """The actors' and the evaluator's side: the policy to act with, and the critic for first priorities."""
 
     def __init__(self, networks: ActorCritic) -> None:
         self.networks = networks
         self.parameter_count = parameter_count(networks)
 
     def set_parameters(self, vector: NDArray[np.float32]) -> None:
-        """Take over what `DPGAgent.parameters` returned."""
         set_parameters(self.networks, vector)
 
     def act(
@@ -90,9 +81,8 @@ class DPGPolicy:
         return np.clip(actions + noise, -1.0, 1.0).astype(np.float32)
 
     def act_greedily(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Return the policy's own actions: float32[B, action_size]."""
         with torch.inference_mode():
-            return self.networks.policy(torch.from_numpy(observations)).numpy()
+            return self.networks.policy(torch.from_numpy(observations)).numpy()  # float32[B, action_size]
 
     def priorities(self, batch: Mapping[str, Any]) -> NDArray[np.float32]:
         """Return |TD error| of n-step transitions: float32[B]; the copies are the target networks, too."""
@@ -102,7 +92,7 @@ class DPGPolicy:
             return priorities_of(targets(self.networks, transitions) - predicted)
 
 
-class DPGAgent:
+class DPGAgent(Agent):
     """The learner's side: policy and critic, their target networks and their optimizers.
 
     Args:
@@ -145,10 +135,6 @@ class DPGAgent:
 
         Only the critic's loss has importance weights: it estimates a mean, whose bias they correct. The
         policy follows ∂Q/∂a in each state on its own, whichever states those are.
-
-        Args:
-            batch: `B` sampled transitions, as arrays or as tensors.
-            weights: Their importance weights, float32[B].
         """
         transitions = Transitions.from_batch(batch, self.device)
         predicted: Tensor = self.online.critic(transitions.obs, transitions.act)  # float32[B]
@@ -175,11 +161,9 @@ class DPGAgent:
         return Update(priorities_of(errors), metrics)
 
     def parameters(self) -> NDArray[np.float32]:
-        """Return a copy of the policy's and the critic's parameters: all that a `DPGPolicy` needs."""
         return get_parameters(self.online)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that decides how learning continues; the arrays are the agent's own, not copies."""
         return {
             "online": self.online.state_dict(),
             "target": self.target.state_dict(),
@@ -189,7 +173,6 @@ class DPGAgent:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
         self.online.load_state_dict(state["online"])
         self.target.load_state_dict(state["target"])
         # Copies: an optimizer keeps the arrays that it is given, and changes them.

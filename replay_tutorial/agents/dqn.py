@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from replay_tutorial.agents.agent import Agent, Policy
 from replay_tutorial.agents.networks import get_parameters, parameter_count, set_parameters
 from replay_tutorial.agents.td_error import Transitions, Update, priorities_of, weighted_loss
 
@@ -65,19 +66,14 @@ def epsilon_schedule(count: int, base: float = 0.4, exponent: float = 7.0) -> ND
     return base ** (1.0 + fractions * exponent)
 
 
-class DQNPolicy:
-    """The actors' and the evaluator's side: a copy of the online network.
-
-    Args:
-        network: Of the same shape as the agent's; its parameters come by `set_parameters`.
-    """
+class DQNPolicy(Policy):
+    """The actors' and the evaluator's side: a network like the agent's, filled by `set_parameters`."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
         self.parameter_count = parameter_count(network)
 
     def set_parameters(self, vector: NDArray[np.float32]) -> None:
-        """Take over what `DQNAgent.parameters` returned."""
         set_parameters(self.network, vector)
 
     def act(
@@ -90,8 +86,7 @@ class DQNPolicy:
         return np.where(explores, random_actions, q_values.argmax(axis=1))
 
     def act_greedily(self, observations: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the best action for each observation: int64[B]."""
-        return self.q_values(observations).argmax(dim=1).numpy()
+        return self.q_values(observations).argmax(dim=1).numpy()  # int64[B]
 
     def q_values(self, observations: NDArray[Any]) -> Tensor:
         """Return Q(s, a) of every action: float32[B, actions], without gradient."""
@@ -108,7 +103,7 @@ class DQNPolicy:
             return priorities_of(errors)
 
 
-class DQNAgent:
+class DQNAgent(Agent):
     """The learner's side: online network, target network and optimizer.
 
     Args:
@@ -140,12 +135,7 @@ class DQNAgent:
         self.updates = 0
 
     def update(self, batch: Mapping[str, Any], weights: NDArray[np.float32]) -> Update:
-        """Take one step of gradient descent.
-
-        Args:
-            batch: `B` sampled transitions, as arrays or as tensors.
-            weights: Their importance weights, float32[B].
-        """
+        """Take one step of gradient descent."""
         errors, predicted = td_errors(self.online, self.target, Transitions.from_batch(batch, self.device))
         loss = weighted_loss(errors, torch.as_tensor(weights, device=self.device), self.huber_delta)
 
@@ -162,11 +152,9 @@ class DQNAgent:
         return Update(priorities_of(errors), metrics)
 
     def parameters(self) -> NDArray[np.float32]:
-        """Return a copy of the online network's parameters: all that a `DQNPolicy` needs."""
         return get_parameters(self.online)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that decides how learning continues; the arrays are the agent's own, not copies."""
         return {
             "online": self.online.state_dict(),
             "target": self.target.state_dict(),
@@ -175,7 +163,6 @@ class DQNAgent:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
         self.online.load_state_dict(state["online"])
         self.target.load_state_dict(state["target"])
         # A copy: an optimizer keeps the arrays that it is given, and changes them.

@@ -14,13 +14,8 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import wrappers
 from gymnasium.spaces import Box, Discrete
-from gymnasium.wrappers import (
-    FlattenObservation,
-    FrameStackObservation,
-    TransformAction,
-    TransformObservation,
-)
 from numpy.typing import NDArray
 
 from replay_tutorial.agents import atari
@@ -109,14 +104,14 @@ def with_plain_observations(environment: Environment) -> Environment:
             "MultiDiscrete, MultiBinary, or a Dict or Tuple of them."
         )
     if not isinstance(space, Box):
-        return FlattenObservation(environment)
+        return wrappers.FlattenObservation(environment)
     shape = space.shape
     if space.dtype == np.uint8 and len(shape) in (2, 3) and sorted(shape)[-2] >= MIN_SIDE:
         if len(shape) == 3 and shape[0] == min(shape):
             return environment
         images = Box(channels_first(space.low), channels_first(space.high), dtype=np.uint8)
-        return TransformObservation(environment, channels_first, images)
-    return environment if len(shape) == 1 else FlattenObservation(environment)
+        return wrappers.TransformObservation(environment, channels_first, images)
+    return environment if len(shape) == 1 else wrappers.FlattenObservation(environment)
 
 
 def channels_first(image: NDArray[Any]) -> NDArray[Any]:
@@ -136,7 +131,7 @@ def with_plain_actions(environment: Environment) -> Environment:
             return environment
         first = int(space.start)
         # The network's outputs are numbered from 0, so stored actions are too.
-        return TransformAction(environment, lambda action: action + first, Discrete(int(space.n)))
+        return wrappers.TransformAction(environment, lambda action: action + first, Discrete(int(space.n)))
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
         raise UnsupportedEnvironment(
             f"the action space {space}; train needs Discrete (for DQN) or a Box of floats (for DPG)."
@@ -154,7 +149,7 @@ def with_plain_actions(environment: Environment) -> Environment:
         return np.clip(inner, low, high).astype(space.dtype)
 
     size = int(np.prod(shape))
-    return TransformAction(environment, rescaled, Box(-1.0, 1.0, (size,), np.float32))
+    return wrappers.TransformAction(environment, rescaled, Box(-1.0, 1.0, (size,), np.float32))
 
 
 def playable(actions: NDArray[Any]) -> list[Any]:
@@ -181,7 +176,7 @@ def is_frame_stack(environment: Environment) -> bool:
     """Return whether observations are the last few frames; only gymnasium's own wrapper declares it."""
     shape = environment.observation_space.shape
     while isinstance(environment, gym.Wrapper):
-        if isinstance(environment, FrameStackObservation):
+        if isinstance(environment, wrappers.FrameStackObservation):
             return environment.observation_space.shape == shape
         environment = environment.env
     return False

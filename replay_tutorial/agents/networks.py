@@ -20,6 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+Shape = tuple[int, ...]  # of an observation: (size,), or an image's (channels, height, width)
+
 
 class Torso(nn.Module):
     """The first part of every network: from observations to features.
@@ -28,10 +30,10 @@ class Torso(nn.Module):
     2015, after their bytes have been scaled to [0, 1].
 
     Args:
-        observation_shape: `(size,)`, or an image's `(channels, height, width)`, each side at least 36.
+        observation_shape: The height and width of an image are at least 36.
     """
 
-    def __init__(self, observation_shape: tuple[int, ...]) -> None:
+    def __init__(self, observation_shape: Shape) -> None:
         super().__init__()
         self.is_image = len(observation_shape) == 3
         self.layers = nn.Sequential()
@@ -76,9 +78,7 @@ class DuelingNetwork(nn.Module):
         torch.Size([32, 2])
     """
 
-    def __init__(
-        self, observation_shape: tuple[int, ...], action_count: int, hidden_sizes: Sequence[int]
-    ) -> None:
+    def __init__(self, observation_shape: Shape, action_count: int, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
         torso = Torso(observation_shape)
         sizes = [torso.feature_count, *hidden_sizes]
@@ -98,17 +98,9 @@ class DuelingNetwork(nn.Module):
 
 
 class PolicyNetwork(nn.Module):
-    """π(s): one action, a vector of numbers in [-1, 1].
+    """π(s): one action, `action_size` numbers in [-1, 1]; the other arguments are `DuelingNetwork`'s."""
 
-    Args:
-        observation_shape: As for `Torso`.
-        action_size: Numbers in one action.
-        hidden_sizes: Width of each hidden layer, at least one.
-    """
-
-    def __init__(
-        self, observation_shape: tuple[int, ...], action_size: int, hidden_sizes: Sequence[int]
-    ) -> None:
+    def __init__(self, observation_shape: Shape, action_size: int, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
         torso = Torso(observation_shape)
         self.layers = nn.Sequential(
@@ -124,17 +116,9 @@ class PolicyNetwork(nn.Module):
 
 
 class CriticNetwork(nn.Module):
-    """Q(s, a) of one action, which is concatenated to the observation's features.
+    """Q(s, a) of one action, which is concatenated to the observation's features; arguments as for π."""
 
-    Args:
-        observation_shape: As for `Torso`.
-        action_size: Numbers in one action.
-        hidden_sizes: Width of each hidden layer, at least one.
-    """
-
-    def __init__(
-        self, observation_shape: tuple[int, ...], action_size: int, hidden_sizes: Sequence[int]
-    ) -> None:
+    def __init__(self, observation_shape: Shape, action_size: int, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
         self.torso = Torso(observation_shape)
         self.layers = nn.Sequential(

@@ -1,12 +1,12 @@
 """The actor: plays with a copy of the policy and sends what it lived through to the replay.
 
-Each of its environments explores with an ε of its own, so that all actors together see many kinds of states. It folds
-its steps into n-step rows, gives each row its first priority by its own copy of the networks, and sends them in
-chunks. So the replay never holds a row without a TD error, and is rarely disturbed.
+Each of its environments explores with an ε of its own, so that all actors together see many kinds of states.
+It folds its steps into n-step rows, gives each row its first priority by its own copy of the networks, and
+sends them in chunks. So the replay never holds a row without a TD error, and is rarely disturbed.
 
-An open episode can't be copied out of an environment, but it can be replayed from its seed and its actions. So every
-episode begins with a seed of its own, and an actor's state holds both. Only a run in one process uses that; other actors
-don't keep their actions, because an episode may have no end.
+An open episode can't be copied out of an environment, but it can be replayed from its seed and its actions.
+So every episode begins with a seed of its own, and an actor's state holds both. Only a run in one process
+uses that; other actors don't keep their actions, because an episode may have no end.
 
 Left out: recurrent state.
 
@@ -33,8 +33,8 @@ Rows = dict[str, NDArray[Any]]  # field → [rows, ...]
 class Actor:
     """Some environments, their n-step windows, and a copy of the policy.
 
-    One environment here is one actor of the paper: it has its own ε. The schedule is dealt out so that each process gets
-    exploratory and greedy ones.
+    One environment here is one actor of the paper: it has its own ε. The schedule is dealt out so that each
+    process gets exploratory and greedy ones.
 
     Args:
         context: Its ends of the run.
@@ -110,7 +110,7 @@ class Actor:
         return episodes
 
     def step(self, row: int, number: int, action: Any, episodes: Episodes) -> None:
-        """Step one environment, note the step in a row of `steps`, and begin a new episode if this one ended."""
+        """Step one environment, note it in a row of `steps`, and begin a new episode if this one ended."""
         env, steps = self.environments[number], self.steps
         observation, reward, terminated, truncated, info = env.step(action)
         self.lengths[number] += 1
@@ -184,12 +184,9 @@ class Actor:
                 # Its waiting steps go, too: the steps that they wait for won't come.
                 self.windows.on_episode_end(number)
                 self.observations[number] = self.begin_episode(number)
-                self.context.tell(
-                    Note(
-                        f"environment {number} doesn't repeat itself from its seed: its open episode is "
-                        "dropped, and a new one begins"
-                    )
-                )
+                dropped = "its open episode is dropped, and a new one begins"
+                reason = f"environment {number} doesn't repeat itself from its seed: {dropped}"
+                self.context.tell(Note(reason))
         self.generator.bit_generator.state = state["generator"]
 
     def replay_episode(self, number: int, seed: int, actions: list[Any]) -> NDArray[Any] | None:

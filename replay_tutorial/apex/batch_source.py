@@ -1,9 +1,9 @@
 """Batches for the learner: sampled when it asks, or by a thread that is a few batches ahead.
 
-A GPU would idle while the processor gathers the next rows and sends them over. So a thread does that meanwhile: it
-samples rows, lays them into pinned memory, from where they travel while the processor does something else, and keeps a
-few batches ready. They were sampled before the last priorities came in; the paper's learner is as many as 16 batches
-ahead. On the processor there is nothing to gain: both would want the same cores.
+A GPU would idle while the processor gathers the next rows and sends them over. So a thread does that
+meanwhile: it samples rows, lays them into pinned memory, from where they travel without the processor, and
+keeps a few batches ready. They were sampled before the last priorities came in; the paper's learner is as
+many as 16 batches ahead. On the processor there is nothing to gain: both would want the same cores.
 
 Left out: more than one thread.
 

@@ -6,9 +6,9 @@
                          └──▶ evaluator   └── pace: samples per insert │
     all of them ───── messages ─────▶ parent ◀───── messages ──────────┘
 
-Actor, learner and evaluator know these protocols and nothing else of the others, nor of the place where they run. An
-engine implements them, as `local` does in the shared memory of one machine. Inserting and sampling are one call each, and no
-call waits longer than it is told to, so that an end may as well lie on another machine.
+Actor, learner and evaluator know these protocols and nothing else of the others, nor of the place where they
+run. An engine implements them, as `local` does in the shared memory of one machine. Inserting and sampling
+are one call each, and no call waits longer than it is told to: an end may as well lie on another machine.
 """
 
 from collections.abc import Callable, Mapping
@@ -68,11 +68,11 @@ class Replay(Protocol):
         ...
 
     def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
-        """Insert n-step rows as soon as the ratio allows; return False if it doesn't within `timeout` seconds."""
+        """Insert n-step rows when the ratio allows; return False if it doesn't within `timeout` seconds."""
         ...
 
     def sample(self, batch_size: int, beta: float, timeout: float) -> Sample | None:
-        """Sample a batch as soon as the ratio allows; return None if it doesn't within `timeout` seconds."""
+        """Sample a batch when the ratio allows; return None if it doesn't within `timeout` seconds."""
         ...
 
     def update_priorities(self, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:

@@ -1,7 +1,7 @@
 """The evaluator: takes the newest policy, lets `policy_selection` evaluate it, and keeps the best one.
 
-It works beside the learner, which goes on meanwhile, and never falls behind: of what was published while it was busy,
-it takes the newest. The best policy is kept at once, so that it survives whatever happens to the run.
+It works beside the learner and never falls behind: of what was published while it was busy, it takes the
+newest. The best policy is kept at once, so that it survives whatever happens to the run.
 
 Left out: several evaluators.
 """
@@ -47,8 +47,8 @@ class Evaluator:
             seeds.confirmation,
             solved_at,
             config.evaluation_step_limit,
+            best,
         )
-        self.selection.best = best
 
     def look(self, last: bool = False) -> None:
         """Evaluate the newest policy if it is due: `evaluation_interval` updates after the last one.

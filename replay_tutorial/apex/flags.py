@@ -25,10 +25,7 @@ DESCRIPTION = (
 
 
 def read_config(arguments: Sequence[str]) -> Config:
-    """Return the configuration that the arguments of `train` ask for.
-
-    Args:
-        arguments: The flags, possibly with `--config FILE`.
+    """Return the configuration that the arguments of `train` ask for, possibly with `--config FILE`.
 
     Raises:
         SystemExit: With status 2, if they can't be parsed; the reason has been printed.

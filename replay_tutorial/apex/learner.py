@@ -1,8 +1,8 @@
 """The learner: samples rows from the replay, learns from them, and gives them their new priorities.
 
-The circle that makes prioritized replay work is closed here: sample → TD errors → gradient step → the same errors are
-the rows' new priorities. The replay keeps the ratio of samples to inserts, so that a row is sampled as often on a slow
-machine as on a fast one. Every few updates the learner publishes its parameters for actors and evaluator.
+The circle that makes prioritized replay work is closed here: sample → TD errors → gradient step → the same
+errors are the rows' new priorities. The replay keeps the ratio of samples to inserts, so that a row is
+sampled as often on a slow machine as on a fast one. Every few updates the learner publishes its parameters.
 
 Left out: several learners.
 
@@ -25,13 +25,7 @@ from replay_tutorial.apex.runs.checkpoint import Checkpoint, restore_learner
 
 
 class Learner:
-    """The agent, and its ends of the run.
-
-    Args:
-        context: Its ends of the run.
-        agent: What learns.
-        published: Parameters for the actors to begin with; None takes the agent's.
-    """
+    """The agent, and its ends of the run; actors begin with `published`, or else the agent's parameters."""
 
     def __init__(self, context: Context, agent: Agent, published: Published | None = None) -> None:
         self.context = context

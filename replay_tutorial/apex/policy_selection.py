@@ -9,6 +9,7 @@ Left out: averaging the parameters of several policies.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,40 +31,22 @@ class Candidate(NamedTuple):
         return target is not None and self.confirmation.lower_bound >= target
 
 
+@dataclass
 class PolicySelection:
-    """The best policy so far, and how it is found.
+    """The best policy so far, and how it is found."""
 
-    Args:
-        policy: Plays the episodes, with the parameters that it is given.
-        environment: The environment's name.
-        evaluation_seeds: Episodes of the first round, for every policy.
-        confirmation_seeds: Episodes of the second round, for a policy that may be the best; possibly none.
-        solved_at: The mean return that the lower bound has to reach; None if there is no target.
-        step_limit: Steps after which an episode is cut; None never cuts.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        environment: str,
-        evaluation_seeds: Sequence[int],
-        confirmation_seeds: Sequence[int],
-        solved_at: float | None,
-        step_limit: int | None = None,
-    ) -> None:
-        self.policy = policy
-        self.environment = environment
-        self.evaluation_seeds = evaluation_seeds
-        self.confirmation_seeds = confirmation_seeds
-        self.solved_at = solved_at
-        self.step_limit = step_limit
-        self.best: Candidate | None = None
+    policy: Policy  # plays the episodes, with the parameters that it is given
+    environment: str
+    evaluation_seeds: Sequence[int]  # episodes of the first round, for every policy
+    confirmation_seeds: Sequence[int]  # of the second, for a policy that may be the best; possibly none
+    solved_at: float | None  # the mean return that the lower bound has to reach, if there is a target
+    step_limit: int | None = None  # steps after which an episode is cut; None never cuts
+    best: Candidate | None = None
 
     def consider(self, parameters: NDArray[np.float32], step: int) -> Evaluation:
-        """Evaluate a policy and keep it if it is the best so far; the vector must not change afterwards.
+        """Evaluate a policy and keep it if it is the best so far; return the evaluation of the first round.
 
-        Returns:
-            The evaluation of the first round.
+        The vector must not change afterwards.
         """
         self.policy.set_parameters(parameters)
         first = self._play(self.evaluation_seeds)

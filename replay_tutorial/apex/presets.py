@@ -66,8 +66,6 @@ PAPER_CONTROL_SUITE: dict[str, Any] = {
     "policy_hidden_sizes": (300, 200),
     "learning_rate": 1e-4,
     "policy_learning_rate": 1e-4,
-    "action_gradient": 1.0,
-    "noise": 0.3,
     "batch_size": 256,
     "target_interval": 100,
     "capacity": 1_000_000,

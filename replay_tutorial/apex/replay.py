@@ -31,7 +31,7 @@ def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) ->
         del fields["next_obs"]
         frames = {"next_of": "obs"}
         if spaces.stacked:
-            # A stack shares most of its images with the one before. Colour channels taken apart would be three
-            # new frames per step, where there is room for one and a quarter.
+            # A stack shares most of its images with the one before. Colour channels taken apart would be
+            # three new frames per step, where there is room for one and a quarter.
             frames["stack_compress"] = {"obs": 0}
     return MPPrioritizedReplayBuffer(config.capacity, fields, alpha=config.alpha, seed=seed, **frames)

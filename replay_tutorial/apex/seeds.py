@@ -7,26 +7,18 @@ from replay_tutorial.apex.config import Config
 
 
 class RunSeeds:
-    """The seed of each part of a run.
-
-    Attributes:
-        network: Of torch, for the first parameters.
-        replay: Of the sampler.
-        evaluation: Of the episodes of each evaluation.
-        confirmation: Of the episodes that confirm the best ones.
-        final: Of the episodes that played no part in choosing the policy.
-    """
+    """The seed of each part of a run."""
 
     def __init__(self, config: Config) -> None:
         self._entropy = config.seed
         network, replay, episodes = np.random.SeedSequence(config.seed).spawn(3)
-        self.network = int(network.generate_state(1)[0])
-        self.replay = replay
+        self.network = int(network.generate_state(1)[0])  # of torch, for the first parameters
+        self.replay = replay  # of the sampler
         first, second = config.evaluation_episodes, config.confirmation_episodes
         seeds = draw_seeds(episodes, first + second + config.final_episodes)
-        self.evaluation = seeds[:first]
-        self.confirmation = seeds[first : first + second]
-        self.final = seeds[first + second :]
+        self.evaluation = seeds[:first]  # of the episodes of each evaluation
+        self.confirmation = seeds[first : first + second]  # of those that confirm the best policies
+        self.final = seeds[first + second :]  # of those that play no part in choosing the policy
 
     def actor(self, number: int, first_update: int, life: int) -> np.random.SeedSequence:
         """Return the seed of an actor: another one for each number, each resumption, and each life."""

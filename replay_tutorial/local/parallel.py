@@ -39,8 +39,7 @@ def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     """Run until it is solved, its budget is spent, or somebody asks it to stop.
 
     Raises:
-        ProcessDied: If a process ended before its time. None is left then; the learner, if it is not the one, has
-            written a last checkpoint.
+        ProcessDied: As for `Engine.run`; the learner, if it is not the one, has written a last checkpoint.
     """
     with Supervisor(roles(setup), setup.context.stop.ask) as supervisor:
         return watch(setup, supervisor, recorder, stop)

@@ -1,8 +1,8 @@
-"""A run in one process: the same roles, taking turns in a fixed order, so that the same seed makes the same run.
+"""A run in one process: the roles take turns in a fixed order, so that the same seed makes the same run.
 
-Nothing here depends on time. The actor plays a few steps; the learner makes the updates that these rows are owed; the
-evaluator looks whether an evaluation is due. A checkpoint holds all three, with the episodes that are open, so a run that
-is resumed goes on bit for bit as if it had never stopped. To find a fault in a run, this is the place.
+Nothing here depends on time. The actor plays a few steps; the learner makes the updates that these rows are
+owed; the evaluator looks whether an evaluation is due. A checkpoint holds all three, with the open episodes,
+so a resumed run goes on bit for bit as if it had never stopped. To find a fault in a run, this is the place.
 """
 
 from dataclasses import replace

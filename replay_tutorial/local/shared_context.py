@@ -1,7 +1,7 @@
 """The context of a run in the shared memory of one machine.
 
-Each process gets the same object with the arguments it is started with. Nobody here can make another wait: replay and
-mailbox have no locks, the limiter is asked again and again, and the flags are one number each.
+Each process gets the same object with the arguments it is started with. Nobody here can make another wait:
+replay and mailbox have no locks, the limiter is asked again and again, and the flags are one number each.
 """
 
 from collections.abc import Mapping
@@ -130,13 +130,7 @@ class SharedStop(Stop):
 
 
 def make_shared_context(config: Config, spaces: Spaces, parameter_count: int, counters: Counters) -> Context:
-    """Reserve the shared memory of a run.
-
-    Args:
-        config: The settings.
-        spaces: Of the environment.
-        parameter_count: Length of the vector of parameters.
-        counters: To begin with.
+    """Reserve the shared memory of a run: `Engine.make_context` for this machine.
 
     Raises:
         MemoryError: If there is less room than the replay may come to need.

@@ -1,9 +1,9 @@
-"""The supervisor: starts the processes of a run, receives their messages, replaces killed actors, and ends them all.
+"""The supervisor: starts a run's processes, receives their messages, replaces killed actors, ends them all.
 
-Nothing here waits for a process that can die: messages come through one pipe per process, which ends when the process
-does, and the stop flag is one number of shared memory without a lock. An actor that is killed costs the run its open
-episodes and no more, so another takes its place, after a pause that doubles each time, until it has died too often in a
-row. Any other process that ends before its time ends the run with the reason, in the parent, where the reader is.
+Nothing here waits for a process that can die: messages come through one pipe per process, which ends when the
+process does, and the stop flag is one number of shared memory without a lock. An actor that is killed costs
+the run only its open episodes, so another takes its place, after a pause that doubles each time, until it has
+died too often in a row. Any other process that ends before its time ends the run, and the parent says why.
 
 Left out: replacing the learner or the evaluator (a run is resumed from its checkpoint instead).
 """
@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -29,10 +30,10 @@ Start = tuple[Callable[..., None], tuple[object, ...]]  # a process's function, 
 
 
 def start_context() -> Any:
-    """Return how processes are started: never as a copy of this one, whose threads' locks (OpenMP, CUDA) may be held.
+    """Return how to start processes: not as a copy of this one, whose threads may hold locks (OpenMP, CUDA).
 
-    On Linux they are copies of a server that has imported what they need, and done nothing else: five processes that
-    each import torch take seconds on two cores. Other systems' libraries do not survive being copied.
+    On Linux they are copies of a server that has only imported what they need: five processes that each
+    import torch take seconds on two cores. Other systems' libraries do not survive being copied.
     """
     if sys.platform != "linux":
         return get_context("spawn")
@@ -49,17 +50,17 @@ class Role(NamedTuple):
     max_restarts: int | None = None  # in a row; None if it is never replaced
 
 
+@dataclass
 class Worker:
     """One role and the process that fills it now, if any."""
 
-    def __init__(self, role: Role) -> None:
-        self.role = role
-        self.life = 0  # processes started so far
-        self.deaths_in_a_row = 0
-        self.process: BaseProcess | None = None
-        self.messages: Connection | None = None
-        self.started = 0.0  # time.monotonic()
-        self.due: float | None = None  # when the next one is to be started
+    role: Role
+    life: int = 0  # processes started so far
+    deaths_in_a_row: int = 0
+    process: BaseProcess | None = None
+    messages: Connection | None = None
+    started: float = 0.0  # time.monotonic()
+    due: float | None = None  # when the next one is to be started
 
     def start(self) -> None:
         """Start a process; it begins to work in a few seconds, when its imports are done."""
@@ -84,16 +85,14 @@ class Worker:
         """Arrange a replacement.
 
         Raises:
-            ProcessDied: If the role is not replaced, or too often by now; with the way in which its process ended.
+            ProcessDied: If the role is not replaced, or has been too often; says how its process ended.
         """
         assert self.process is not None and self.messages is not None
         cause = cause_of_death(self.process)
         self.messages.close()
         self.process = self.messages = None
-        if time.monotonic() - self.started < STABLE_SECONDS:
-            self.deaths_in_a_row += 1
-        else:
-            self.deaths_in_a_row = 0
+        was_stable = time.monotonic() - self.started >= STABLE_SECONDS
+        self.deaths_in_a_row = 0 if was_stable else self.deaths_in_a_row + 1
         if self.role.max_restarts is None or self.deaths_in_a_row > self.role.max_restarts:
             often = f", {self.deaths_in_a_row} times in a row" if self.deaths_in_a_row > 1 else ""
             raise ProcessDied(f"{self.role.name} {cause}{often}")
@@ -132,7 +131,7 @@ class Supervisor(Workers):
         return sum(max(0, worker.life - 1) for worker in self.workers)
 
     def receive(self, timeout: float) -> list[Message]:
-        """Return the messages that have come, after at most `timeout` seconds; start the replacements that are due."""
+        """Return the messages that have come, as `Workers` says, and start the replacements that are due."""
         wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
         received: list[Message] = []
         for worker in self.workers:
@@ -145,8 +144,8 @@ class Supervisor(Workers):
         received: list[Message] = []
         if worker.process is None or worker.messages is None:
             return received
-        # On Windows a pipe outlives a process that dies before it has unpickled its end: we hold another one until
-        # then. Asked before the pipe is read, so that its last message is received.
+        # On Windows a pipe outlives a process that dies before it has unpickled its end: we hold another one
+        # until then. Asked before the pipe is read, so that its last message is received.
         gone = not worker.process.is_alive()
         try:
             while worker.messages.poll():

@@ -1,8 +1,8 @@
 """What each process of a run does: its role's work, and around it what every process needs.
 
-A process is quiet at Ctrl-C, fails aloud, and never outlives its parent. The parent learns of a failure through the
-process's pipe, and of a sudden death by the end of that pipe, or by asking whether the process is still there. A process
-learns of its parent's death by `parent_process().sentinel`, which the system signals however the parent ended.
+A process is quiet at Ctrl-C, fails aloud, and never outlives its parent. The parent learns of a failure
+through the process's pipe, and of a sudden death by the end of that pipe, or by asking whether the process
+lives. The system signals a parent's death, however that came, by `parent_process().sentinel`.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ def run_worker(messages: Connection, context: Context, work: Callable[..., None]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    # By default torch takes as many threads as there are cores, in each process: they would be in each other's way.
+    # By default torch takes a thread per core in each process: they would be in each other's way.
     torch.set_num_threads(context.config.threads)
     try:
         work(replace(context, tell=messages.send), *arguments)

@@ -7,8 +7,8 @@
         actor.npz    open episodes and waiting steps; only of a run in one process
         policy.pt    the best policy by then
 
-A checkpoint is written beside its place and moved there when it is complete, so a crash leaves the ones before. It is
-read without pickle: a stranger's checkpoint can't run code. The newest two stay.
+A checkpoint is written beside its place and moved there when it is complete, so a crash leaves the ones
+before. It is read without pickle: a stranger's checkpoint can't run code. The newest two stay.
 
 Left out: shards, compression, other machines' paths.
 """
@@ -184,8 +184,8 @@ def published_in(contents: dict[str, Any], update: int) -> Published:
 def check_replay(path: Path) -> None:
     """Refuse a file of rows that isn't whole: a part is missing, or shorter than its shape says.
 
-    The rows themselves aren't read, because they may be many gigabytes: the learner compares their checksums when it
-    reads them.
+    The rows themselves aren't read, because they may be many gigabytes: the learner compares their checksums
+    when it reads them.
 
     Raises:
         ValueError: If it isn't whole; or another one of DAMAGE.
@@ -224,7 +224,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
 
 
 def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Published:
-    """Give the agent, and the replay if it was kept, the state of a checkpoint; return what was published last.
+    """Load a checkpoint into the agent, and into the replay if it was kept; return what was published last.
 
     Raises:
         DamagedCheckpoint: If a part doesn't fit, or its checksum is wrong.

@@ -1,7 +1,7 @@
 """Engines: whoever runs the roles of a run, and where it is found.
 
-An engine stands above this folder, so nothing here can import it: it is handed in, or looked up by its name as
-gymnasium looks up an environment.
+An engine stands above this folder, so nothing here can import it: it is handed in, or looked up by its name
+as gymnasium looks up an environment.
 """
 
 from importlib import import_module
@@ -23,13 +23,7 @@ class Engine(Protocol):
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
     ) -> Context:
-        """Reserve everything through which the roles meet.
-
-        Args:
-            config: The settings.
-            spaces: Of the environment.
-            parameter_count: Length of the vector of parameters.
-            counters: To begin with.
+        """Reserve everything through which the roles meet; `parameter_count` is the policy's.
 
         Raises:
             MemoryError: If there is less room than the replay may come to need.

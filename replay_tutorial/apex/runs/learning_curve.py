@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -43,7 +42,6 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
         raise ValueError("draw_curves needs at least 1 run folder.")
     # Without pyplot: no window, no global state, and it works in any thread.
     figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     groups: dict[str, list[Path]] = {}
     for run in runs:

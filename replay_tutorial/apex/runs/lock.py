@@ -1,8 +1,8 @@
 """The lock of a run's folder: two processes that write checkpoints into one would mix them.
 
-It is the system's lock on an open file, so that it ends with its process, however that ends: after a `kill -9` nothing
-has to be cleaned up. The processes of the run don't inherit it: they outlive a killed parent for a moment, and must not
-keep the lock for that long.
+It is the system's lock on an open file, so that it ends with its process, however that ends: nothing has to
+be cleaned up after a `kill -9`. The processes of the run don't inherit it: they outlive a killed parent for a
+moment, and must not keep the lock for that long.
 
 Left out: file systems without locks, such as some of clusters; there everybody gets one.
 """

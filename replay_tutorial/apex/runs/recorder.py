@@ -1,9 +1,9 @@
 """Records: how the run is going, for the eye while it runs and for the curves afterwards.
 
-The learner sends its numbers every `record_interval` updates; the recorder adds what the actors have told it, and writes
-one line of `progress.csv`, points in TensorBoard under the names that CleanRL's users know, and the progress bar. The
-evaluator's reports go to `evaluations.csv` in the same way. Everything is counted in environment steps, the one measure
-that doesn't depend on the machine: seconds stand in columns of their own.
+The learner sends its numbers every `record_interval` updates; the recorder adds what the actors have told it,
+and writes one line of `progress.csv`, points in TensorBoard under the names that CleanRL's users know, and
+the progress bar. The evaluator's reports go to `evaluations.csv` in the same way. Everything is counted in
+environment steps, the one measure that doesn't depend on the machine: seconds stand in columns of their own.
 """
 
 import csv
@@ -11,8 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from rich.console import Console
@@ -44,18 +43,8 @@ COLUMNS = {
     },
 }
 TIMES = ("seconds", "SPS", "UPS")  # the columns in which two runs with the same seed differ
-HEADER = ("step", "update", "seconds", *COLUMNS)
-EVALUATIONS = (
-    "step",
-    "update",
-    "seconds",
-    "mean",
-    "standard_error",
-    "min",
-    "max",
-    "episodes",
-    "confirmation",
-)
+WHEN = ("step", "update", "seconds")  # the first columns of both files
+RETURNS = ("mean", "standard_error", "min", "max", "episodes", "confirmation")  # of evaluations.csv
 LAST_EPISODES = 50  # that the means of the actors are taken over
 
 
@@ -80,11 +69,11 @@ class Recorder:
         self.last_step, self.last_update = first_step, first_update
         self.last_time = time.monotonic()
         self.started = self.last_time - last_seconds(folder / "progress.csv")
-        for name, header in (("progress.csv", HEADER), ("evaluations.csv", EVALUATIONS)):
-            begin(folder / name, header)
-        self.files: list[IO[str]] = []
-        self.progress = self._open(folder / "progress.csv")
-        self.evaluations = self._open(folder / "evaluations.csv")
+        files = {"progress.csv": COLUMNS, "evaluations.csv": RETURNS}
+        for name, columns in files.items():
+            begin(folder / name, (*WHEN, *columns))
+        self.files = [(folder / name).open("a", newline="") for name in files]
+        self.progress, self.evaluations = map(csv.writer, self.files)
         self.tensorboard = SummaryWriter(str(folder), purge_step=first_step + 1 if first_step else None)
         self.bar = Progress(
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
@@ -99,17 +88,11 @@ class Recorder:
             "train", total=total_steps, completed=first_step, numbers="processes are starting"
         )
 
-    def _open(self, path: Path) -> Any:
-        self.files.append(path.open("a", newline=""))
-        return csv.writer(self.files[-1])
-
     def __enter__(self) -> Self:
         self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bar.stop()
         self.tensorboard.close()
         for file in self.files:
@@ -217,10 +200,9 @@ def last_seconds(path: Path) -> float:
 
 
 def cut_back(path: Path, update: int) -> int:
-    """Remove the records after an update from a file: the run is resumed at a checkpoint that came before them.
+    """Remove the records after an update from a file; return the last update that is left, 0 if none is.
 
-    Returns:
-        The last update that is left; 0 if there is none.
+    The run is resumed at a checkpoint that came before them.
     """
     if not path.exists() or path.stat().st_size == 0:
         return 0

@@ -1,7 +1,7 @@
 """A run: from the settings to the policy that was chosen, measured once more on episodes of its own.
 
-An engine runs the roles (`engine`); everything here is the same for each of them. The policy that is reported is the best
-of the evaluations, but its number comes from other episodes, because the best of many is partly the luckiest.
+An engine runs the roles (`engine`); everything here is the same for each of them. The policy that is reported
+is the best one, but its number comes from other episodes: the best of many is partly the luckiest.
 
 Paper: Horgan et al. 2018, figure 1.
 """
@@ -46,9 +46,9 @@ class Result:
 def train(config: Config, engine: Engine | None = None) -> Result:
     """Train an agent, choose its best policy, and measure that on fresh episodes.
 
-    The processes import the script that calls this, so call it under `if __name__ == "__main__":`. The first Ctrl-C or
-    SIGTERM ends the run cleanly, the second at once. With `actors=0` there is one process only, and the same seed makes
-    the same run.
+    The processes import the script that calls this, so call it under `if __name__ == "__main__":`. The first
+    Ctrl-C or SIGTERM ends the run cleanly, the second at once. With `actors=0` there is one process only, and
+    the same seed makes the same run.
 
     Args:
         config: The settings; `preset(environment)` returns good ones.
@@ -60,8 +60,8 @@ def train(config: Config, engine: Engine | None = None) -> Result:
     Raises:
         MemoryError: If the replay doesn't fit into memory.
         ProcessDied: If a process ended before its time, with the reason. The others are gone, too.
-        UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported. No process has been
-            started then.
+        UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported. No process
+            has been started then.
         UnusableDevice: If there is no such device for the learner.
     """
     engine = engine or this_machine()
@@ -112,7 +112,7 @@ def resume(
 
 @contextmanager
 def torch_threads(count: int) -> Generator[None]:
-    """Let torch compute in `count` threads here; small networks are faster in one, and actors have the other cores."""
+    """Let torch use `count` threads; small networks are faster in one, and actors have the other cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

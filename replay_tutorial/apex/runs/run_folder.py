@@ -11,8 +11,8 @@
         learning_curve.png
         run.lock         held by the process that trains, see `lock`
 
-A crash leaves a file's old version or its new one (`whole_file`). A policy is loaded without pickle, so that a
-stranger's file can't run code.
+A crash leaves a file's old version or its new one (`whole_file`). A policy is loaded without pickle, so that
+a stranger's file can't run code.
 """
 
 import dataclasses
@@ -34,15 +34,11 @@ from replay_tutorial.apex.runs.run_provenance import provenance_of_run
 from replay_tutorial.buffers.whole_file import replace_file
 
 
+@dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """Paths of one run, and how its files are written and read.
+    """Paths of one run, and how its files are written and read."""
 
-    Args:
-        path: The folder, which exists.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path  # the folder, which exists
 
     @classmethod
     def create(cls, config: Config) -> Self:
@@ -81,14 +77,14 @@ class RunFolder:
         return Config(**settings)
 
     def note_resumption(self, config: Config, step: int) -> None:
-        """Write the settings that the run goes on with into `config.json`, and the step and versions beside them."""
+        """Write the settings that the run goes on with into `config.json`, with the step and versions."""
         contents = json.loads((self.path / "config.json").read_text())
         contents["config"] = as_json(config)
         contents.setdefault("resumed", []).append({"step": step, **provenance_of_run()})
         self.write_json("config.json", contents)
 
     def save_policy(self, candidate: Candidate) -> Path:
-        """Write a policy: its parameters, the environment step of the choice, and the returns that it was chosen for."""
+        """Write a policy: parameters, the environment step of the choice, the returns it was chosen for."""
         # What an earlier policy returned in a final evaluation is not said of this one.
         (self.path / "evaluation.json").unlink(missing_ok=True)
         path = self.path / "policy.pt"
@@ -149,7 +145,7 @@ def write_tensors(path: Path, contents: dict[str, Any]) -> None:
     """Write what `torch.load` reads.
 
     Raises:
-        OSError: If it can't be written. (torch itself would raise RuntimeError, without a word of the full disk.)
+        OSError: If it can't be written; torch itself raises RuntimeError and doesn't mention the full disk.
     """
     memory = io.BytesIO()
     torch.save(contents, memory)

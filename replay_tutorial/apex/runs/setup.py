@@ -1,4 +1,4 @@
-"""Setting up a run: all that has to be there before its first process starts, made anew or read from a checkpoint."""
+"""Setting up a run: what has to be there before its first process starts, new or read from a checkpoint."""
 
 import re
 import shutil
@@ -65,10 +65,7 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
 def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
     """Prepare to go on from a run's newest checkpoint; records that came after it are removed.
 
-    Args:
-        folder: Of the run.
-        config: Its settings, perhaps with a greater budget, or a higher target.
-        make_context: Of the engine.
+    The settings are the run's own, perhaps with a greater budget, or a higher target.
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
@@ -111,9 +108,9 @@ def refuse_if_done(folder: RunFolder, config: Config, checkpoint: Checkpoint, be
     target, run = target_return(config), folder.path
     if best is not None and target is not None and best.solves(target):
         raise NothingToDo(
-            f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by more than "
-            f"three standard errors ({best.confirmation}). To go on, raise the target: --solved-at (inf: go on "
-            "until the steps are used up)."
+            f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by "
+            f"more than three standard errors ({best.confirmation}). To go on, raise the target: --solved-at "
+            "(inf: go on until the steps are used up)."
         )
     if checkpoint.step >= config.total_steps:
         raise NothingToDo(

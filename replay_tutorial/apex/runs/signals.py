@@ -1,8 +1,8 @@
 """Signals: the first Ctrl-C asks the run to end cleanly, the second ends it at once.
 
-Python's own answer to Ctrl-C is an exception between any two instructions, which would leave half an update behind. Here
-the first one only raises a flag, which the run looks at between two updates. SIGTERM, which batch systems send, counts
-as the first Ctrl-C.
+Python's own answer to Ctrl-C is an exception between any two instructions, which would leave half an update
+behind. Here the first one only raises a flag, which the run looks at between two updates. SIGTERM, which
+batch systems send, counts as the first Ctrl-C.
 """
 
 import signal
@@ -50,7 +50,7 @@ def stop_requests() -> Generator[StopRequest]:
 
 @contextmanager
 def signals_deferred() -> Generator[None]:
-    """Hold both signals back for a moment; processes that are started meanwhile do so from their first instruction on.
+    """Hold both signals back for a moment; processes that are started meanwhile hold them back, too.
 
     Whatever comes meanwhile is handled afterwards. Windows can't hold signals back.
     """

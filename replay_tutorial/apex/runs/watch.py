@@ -1,7 +1,7 @@
 """Watching a run: hear what the roles say, record it, and decide when it is over.
 
-The parent neither plays nor learns. When the run is over, the actors just end, the learner writes a last checkpoint, and
-the evaluator evaluates the newest policy once more, unless nobody waits for it.
+The parent neither plays nor learns. When the run is over, the actors just end, the learner writes a last
+checkpoint, and the evaluator evaluates the newest policy once more, unless nobody waits for it.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopReque
     """Record what the processes say until there is a reason to end, then let them end.
 
     Raises:
-        ProcessDied: If one ended before its time. The learner, if it is not the one, has written a last checkpoint.
+        ProcessDied: If one ended before its time; a learner that was left has written a last checkpoint.
     """
     try:
         end = receive_until_end(setup, workers, recorder, stop)

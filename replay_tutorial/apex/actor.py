@@ -1,4 +1,4 @@
-"""The actor: plays with a copy of the policy and sends what it lived through to the replay.
+"""The actor: plays with a copy of the policy and sends its transitions to the replay.
 
 Each of its environments explores with an ε of its own, so that all actors together see many kinds of states.
 It folds its steps into n-step rows, gives each row its first priority by its own copy of the networks, and
@@ -25,7 +25,7 @@ from replay_tutorial.agents.environments import make_environment, playable
 from replay_tutorial.apex.context import POLL_SECONDS, Context
 from replay_tutorial.apex.messages import Episodes, Note
 from replay_tutorial.apex.parts import exploration_schedule, make_policy
-from replay_tutorial.apex.replay import n_step_windows
+from replay_tutorial.apex.storage import n_step_windows
 
 Rows = dict[str, NDArray[Any]]  # field → [rows, ...]
 
@@ -37,7 +37,7 @@ class Actor:
     process gets exploratory and greedy ones.
 
     Args:
-        context: Its ends of the run.
+        context: Its side of the run.
         number: Which of the actors it is, from 0.
         seed: Of all its random numbers.
     """
@@ -60,7 +60,7 @@ class Actor:
         self.returns = np.zeros(count)
         self.keeps_actions = config.actors == 0
         self.actions: list[list[Any]] = [[] for _ in range(count)]
-        starts = [self.begin_episode(number) for number in range(count)]
+        starts = [self.begin_episode(environment) for environment in range(count)]
         self.observations = np.stack(starts)  # [environments, *observation]
 
         # The steps between two sends: field → [send_interval, environments, ...]

@@ -1,4 +1,4 @@
-"""What a role of Ape-X is given: its ends of everything through which the roles meet.
+"""What a role of Ape-X is given: its side of everything through which the roles meet.
 
     actors ───── rows, priorities ────▶ replay ───── batches ─────▶ learner
        ▲                                  ▲ ◀───── priorities ───────┘ │
@@ -8,7 +8,7 @@
 
 Actor, learner and evaluator know these protocols and nothing else of the others, nor of the place where they
 run. An engine implements them, as `local` does in the shared memory of one machine. Inserting and sampling
-are one call each, and no call waits longer than it is told to: an end may as well lie on another machine.
+are one call each, and wait no longer than they are told to: the other side may be another machine.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.messages import Message
 
-POLL_SECONDS = 0.1  # that a role waits for another at most before it looks at the stop flag again
+POLL_SECONDS = 0.1  # that a waiting role lets pass before it looks at the stop flag again
 
 Tell = Callable[[Message], None]
 
@@ -123,7 +123,7 @@ class Pace(Protocol):
         ...
 
     def is_update_due(self, batch_size: int) -> bool:
-        """Return whether the inserted rows are owed a batch: the middle of the limiter's band."""
+        """Return whether so many rows have been inserted that the ratio asks for another batch."""
         ...
 
 

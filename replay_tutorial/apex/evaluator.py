@@ -20,7 +20,7 @@ class Evaluator:
     """A policy selection, and its ends of the run.
 
     Args:
-        context: Its ends of the run.
+        context: Its side of the run.
         keep: Keeps a candidate that is the best so far.
         solved_at: As for the selection.
         best: The best policy so far, of a run that is resumed.

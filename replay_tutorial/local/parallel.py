@@ -11,28 +11,34 @@ from replay_tutorial.local.supervisor import Role, Start, Supervisor
 from replay_tutorial.local.workers import act, evaluate, learn_and_save, run_worker
 
 
+def start_learner(setup: RunSetup, _: int, messages: Connection) -> Start:
+    """Return what the learner's process does."""
+    checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
+    arguments = (setup.seeds.network, setup.folder.path, checkpoint)
+    return run_worker, (messages, setup.context, learn_and_save, *arguments)
+
+
+def start_evaluator(setup: RunSetup, _: int, messages: Connection) -> Start:
+    """Return what the evaluator's process does."""
+    arguments = (setup.folder, setup.solved_at, setup.best, setup.evaluated_update)
+    return run_worker, (messages, setup.context, evaluate, *arguments)
+
+
+def start_actor(setup: RunSetup, number: int, life: int, messages: Connection) -> Start:
+    """Return what an actor's process does; each of its lives has a seed of its own."""
+    seed = setup.seeds.actor(number, setup.counters.update, life)
+    return run_worker, (messages, setup.context, act, number, seed)
+
+
 def roles(setup: RunSetup) -> list[Role]:
     """Return who takes part in a run."""
-    context, config, folder = setup.context, setup.context.config, setup.folder
-    checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
-
-    def learner(_: int, messages: Connection) -> Start:
-        arguments = (setup.seeds.network, folder.path, checkpoint)
-        return run_worker, (messages, context, learn_and_save, *arguments)
-
-    def evaluator(_: int, messages: Connection) -> Start:
-        arguments = (folder, setup.solved_at, setup.best, setup.evaluated_update)
-        return run_worker, (messages, context, evaluate, *arguments)
-
-    def actor(number: int, life: int, messages: Connection) -> Start:
-        seed = setup.seeds.actor(number, setup.counters.update, life)
-        return run_worker, (messages, context, act, number, seed)
-
+    config = setup.context.config
     actors = [
-        Role(f"actor {number}", partial(actor, number), max_restarts=config.restart_limit - 1)
+        Role(f"actor {number}", partial(start_actor, setup, number), max_deaths=config.restart_limit)
         for number in range(config.actors)
     ]
-    return [Role("learner", learner), *actors, Role("evaluator", evaluator)]
+    learner = Role("learner", partial(start_learner, setup))
+    return [learner, *actors, Role("evaluator", partial(start_evaluator, setup))]
 
 
 def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:

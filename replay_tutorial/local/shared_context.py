@@ -16,8 +16,8 @@ from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters, Pace, Parameters, Published, Replay, Sample, Stop
-from replay_tutorial.apex.replay import make_replay
 from replay_tutorial.apex.seeds import RunSeeds
+from replay_tutorial.apex.storage import make_replay
 from replay_tutorial.shared.memory import SharedArrays
 
 # Where the flags stand in int64[16]: the learner's count is on a cache line of its own.

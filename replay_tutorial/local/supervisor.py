@@ -47,7 +47,7 @@ class Role(NamedTuple):
 
     name: str
     start: Callable[[int, Connection], Start]  # life and pipe → what the process calls
-    max_restarts: int | None = None  # in a row; None if it is never replaced
+    max_deaths: int | None = None  # in a row, that end the run; None if it is never replaced
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Worker:
         self.process = self.messages = None
         was_stable = time.monotonic() - self.started >= STABLE_SECONDS
         self.deaths_in_a_row = 0 if was_stable else self.deaths_in_a_row + 1
-        if self.role.max_restarts is None or self.deaths_in_a_row > self.role.max_restarts:
+        if self.role.max_deaths is None or self.deaths_in_a_row >= self.role.max_deaths:
             often = f", {self.deaths_in_a_row} times in a row" if self.deaths_in_a_row > 1 else ""
             raise ProcessDied(f"{self.role.name} {cause}{often}")
         self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2 ** max(0, self.deaths_in_a_row - 1)
@@ -111,6 +111,7 @@ class Supervisor(Workers):
         self.workers = [Worker(role) for role in roles]
         self.ask_to_stop = ask_to_stop
         self.stopping = False
+        self.error: ProcessDied | None = None  # to be raised by the next `receive`
 
     def __enter__(self) -> Self:
         """Start all processes."""
@@ -132,18 +133,26 @@ class Supervisor(Workers):
 
     def receive(self, timeout: float) -> list[Message]:
         """Return the messages that have come, as `Workers` says, and start the replacements that are due."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
         wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
         received: list[Message] = []
         for worker in self.workers:
-            received += self._receive(worker)
+            try:
+                self._receive(worker, received)
+            except ProcessDied as error:
+                if not received:
+                    raise
+                self.error = error  # what came before it must not be lost
+                break
             if worker.due is not None and time.monotonic() >= worker.due and not self.stopping:
                 worker.start()
         return received
 
-    def _receive(self, worker: Worker) -> list[Message]:
-        received: list[Message] = []
+    def _receive(self, worker: Worker, received: list[Message]) -> None:
         if worker.process is None or worker.messages is None:
-            return received
+            return
         # On Windows a pipe outlives a process that dies before it has unpickled its end: we hold another one
         # until then. Asked before the pipe is read, so that its last message is received.
         gone = not worker.process.is_alive()
@@ -161,7 +170,6 @@ class Supervisor(Workers):
                 worker.messages = None
             else:
                 worker.died()
-        return received
 
     def stop(self, last_evaluation: bool = False) -> None:
         self.stopping = True

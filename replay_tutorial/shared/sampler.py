@@ -75,8 +75,8 @@ class Claim:
         is_free = sampler in (0, me) or not is_alive(sampler)
         if not (is_free and swap(self._counters, SAMPLER_PROCESS, sampler, me)):
             raise RuntimeError(
-                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only one. "
-                f"Sample there, or end it before process {process} takes over."
+                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
+                f"one. Sample there, or end it before process {process} takes over."
             )
         self._locks.setdefault(process, threading.Lock())
         self.number = int(reserve(self._counters, CLAIMS, 1)) + 1

@@ -13,31 +13,22 @@ import numpy as np
 
 from replay_tutorial.buffers.archive import ReadInto, checked_count
 from replay_tutorial.buffers.jit import Floats, Integers, Words
-from replay_tutorial.shared.protocol import (
-    CLEARED,
-    DROPPED,
-    NEXT_INDEX,
-    NO_INDEX,
-    PUBLISHED,
-    PUBLISHED_BEFORE_CLEAR,
-    REJECTED,
-    SAMPLED,
-    STALE,
-    swap,
-    write_rows,
-)
+from replay_tutorial.shared import protocol
+from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, swap, write_rows
 from replay_tutorial.shared.shared_ring import SharedRing
 
-SAVED = {
-    "next_index": NEXT_INDEX,
-    "published": PUBLISHED,
-    "published_before_clear": PUBLISHED_BEFORE_CLEAR,
-    "cleared": CLEARED,
-    "sampled": SAMPLED,
-    "rejected": REJECTED,
-    "stale": STALE,
-    "dropped": DROPPED,
-}
+# The counters that a file keeps, by their names in `protocol`.
+KEPT = [
+    "next_index",
+    "published",
+    "published_before_clear",
+    "cleared",
+    "sampled",
+    "rejected",
+    "stale",
+    "dropped",
+]
+SAVED: dict[str, int] = {name: getattr(protocol, name.upper()) for name in KEPT}
 
 
 def state_of(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:

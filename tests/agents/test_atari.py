@@ -10,7 +10,7 @@ from replay_tutorial.agents.atari import GAME_OVER, SCORE
 from replay_tutorial.agents.environments import UnsupportedEnvironment, make_environment, spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.parts import make_agent, make_policy
-from replay_tutorial.apex.replay import make_replay, n_step_windows
+from replay_tutorial.apex.storage import make_replay, n_step_windows
 
 torch.set_num_threads(1)  # two would only wait for each other when other processes work, too
 

@@ -10,7 +10,7 @@ from run_parts import context_of, parts
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Counters
-from replay_tutorial.apex.replay import make_replay, n_step_windows
+from replay_tutorial.apex.storage import make_replay, n_step_windows
 from replay_tutorial.local.shared_context import make_shared_context
 
 STACK, SIDE, EPISODE = 3, 36, 50  # pictures in an observation, pixels, steps

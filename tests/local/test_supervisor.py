@@ -66,12 +66,12 @@ def end_after(seconds, _):
     os._exit(3)
 
 
-@pytest.mark.parametrize(("max_restarts", "starts"), [(None, 1), (0, None), (2, None)])
-def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_restarts, starts):
+@pytest.mark.parametrize(("max_deaths", "starts"), [(None, 1), (1, None), (3, None)])
+def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_deaths, starts):
     """Every process here counts as stable at once, as one does that has lived for a minute."""
     monkeypatch.setattr(supervisor_module, "STABLE_SECONDS", 0.0)
     monkeypatch.setattr(supervisor_module, "FIRST_PAUSE_SECONDS", 0.01)
-    role = Role("learner", lambda life, messages: (end_after, (0.0, messages)), max_restarts)
+    role = Role("learner", lambda life, messages: (end_after, (0.0, messages)), max_deaths)
     with Supervisor([role], lambda _: None) as supervisor:
         (worker,) = supervisor.workers
         if starts is None:
@@ -82,3 +82,25 @@ def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_resta
                 while worker.life < 4:
                     supervisor.receive(0.1)
             assert worker.life == starts
+
+
+def speak(messages):
+    """Say something, and die."""
+    messages.send("the last word")
+    os._exit(3)
+
+
+def fail_at_once(_):
+    """Die without a word."""
+    os._exit(4)
+
+
+def test_what_was_said_before_a_death_is_not_lost(monkeypatch):
+    first = Role("actor 0", lambda life, messages: (speak, (messages,)), max_deaths=5)
+    second = Role("learner", lambda life, messages: (fail_at_once, (messages,)))
+    with Supervisor([first, second], lambda _: None) as supervisor:
+        for worker in supervisor.workers:
+            worker.process.join(POLL_SECONDS)
+        assert supervisor.receive(0.1) == ["the last word"]
+        with pytest.raises(ProcessDied, match="learner ended with exit code 4"):
+            supervisor.receive(0.1)

@@ -122,7 +122,7 @@ def torch_threads(count: int) -> Generator[None]:
 
 
 def finish(setup: RunSetup, engine: Engine) -> Result:
-    """Train, then draw, then evaluate."""
+    """Train, then plot, then evaluate."""
     config, pace, folder = setup.context.config, setup.context.pace, setup.folder
     counters = setup.counters
     with stop_requests() as stop:

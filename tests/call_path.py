@@ -1,14 +1,14 @@
 """Follows a call through the package: every function that it enters, and every file.
 
 Python's functions are those that are really entered. Inside of compiled kernels nobody can look, so for each
-kernel that an entered function names, all kernels that it names in turn are counted, whether they are reached
-or not.
+kernel that an entered function names, all that it names in turn is counted, kernels and functions that are
+compiled into it, whether they are reached or not.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from places import PACKAGE
@@ -45,11 +45,18 @@ def follow(call: Callable[[], object]) -> CallPath:
     return CallPath(list(found), list(files), calls)
 
 
-def kernels_of(code: CodeType, names: dict[str, Any], seen: set[str]) -> Iterator[str]:
-    """List the kernels, and the functions of hand-written machine code, that a function names."""
+def kernels_of(
+    code: CodeType, names: dict[str, Any], seen: set[str], compiled: bool = False
+) -> Iterator[str]:
+    """List the kernels, and the functions of hand-written machine code, that a function names.
+
+    What a compiled function names is compiled, too, plain functions included.
+    """
     for name in code.co_names:
         thing = names.get(name)
         function = getattr(thing, "py_func", None) or getattr(thing, "_defn", None)  # numba's two kinds
+        if function is None and compiled and isinstance(thing, FunctionType):
+            function = thing
         source = getattr(function, "__code__", None)
         if source is None or not Path(source.co_filename).is_relative_to(PACKAGE):
             continue
@@ -57,4 +64,4 @@ def kernels_of(code: CodeType, names: dict[str, Any], seen: set[str]) -> Iterato
         if label not in seen:
             seen.add(label)
             yield label
-            yield from kernels_of(source, function.__globals__, seen)
+            yield from kernels_of(source, function.__globals__, seen, compiled=True)

@@ -40,7 +40,7 @@ class Owners:
         return self._mine[1]
 
     def release(self) -> None:
-        """Give the number up; no thread of this process may be writing."""
+        """Release the number; no thread of this process may be writing."""
         if self._mine[0] == os.getpid():
             swap(self._table, self._mine[1], myself(), 0)
         self._mine = (0, NOBODY)

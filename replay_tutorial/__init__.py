@@ -1,8 +1,13 @@
 """Experience replay, to read from the first line to the last, and then to import."""
 
-from replay_tutorial.buffers import NStep, PrioritizedReplayBuffer, ReplayBuffer, fields_from_spaces
-from replay_tutorial.shared import Mailbox, MPPrioritizedReplayBuffer, MPReplayBuffer, SamplesPerInsert
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from replay_tutorial.buffers import NStep, PrioritizedReplayBuffer, ReplayBuffer, fields_from_spaces
+    from replay_tutorial.shared import Mailbox, MPPrioritizedReplayBuffer, MPReplayBuffer, SamplesPerInsert
+
+__version__ = "0.1.0"
 __all__ = [
     "MPPrioritizedReplayBuffer",
     "MPReplayBuffer",
@@ -13,3 +18,17 @@ __all__ = [
     "SamplesPerInsert",
     "fields_from_spaces",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for: `--help` need not wait for Numba."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    buffers = import_module(f"{__name__}.buffers")
+    home = buffers if name in buffers.__all__ else import_module(f"{__name__}.shared")
+    return getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, also those that nobody has asked for yet."""
+    return sorted({*globals(), *__all__})

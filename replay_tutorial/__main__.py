@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replay_tutorial import __version__
+
 if TYPE_CHECKING:
     from replay_tutorial.apex.runs.run import Result
 
@@ -23,7 +25,7 @@ commands:
   plot RUN...         draw the learning curves of some runs into one figure
   bench               measure the buffers beside their peers
 
-See python -m replay_tutorial COMMAND --help for the options of each.
+See python -m replay_tutorial COMMAND --help for the options of each; --version says which release this is.
 """
 
 # Modules of the extra `train`. Any other missing module is an error of its own.
@@ -67,12 +69,12 @@ def resume(arguments: Sequence[str]) -> int:
 def report(command: str, run: "Callable[[], Result]") -> int:
     """Do a run and print its result, or why it failed."""
     from replay_tutorial.agents.environments import UnsupportedEnvironment
-    from replay_tutorial.apex.runs.checkpoint import DamagedCheckpoint
+    from replay_tutorial.apex.runs.files import DamagedFile
     from replay_tutorial.apex.runs.lock import RunInUse
     from replay_tutorial.apex.runs.setup import NothingToDo, UnusableDevice
-    from replay_tutorial.local.supervisor import ProcessDied
+    from replay_tutorial.apex.runs.watch import ProcessDied
 
-    known = (UnsupportedEnvironment, DamagedCheckpoint, NothingToDo, ProcessDied, RunInUse, UnusableDevice)
+    known = (UnsupportedEnvironment, DamagedFile, NothingToDo, ProcessDied, RunInUse, UnusableDevice)
     try:
         result = run()
     except known as error:
@@ -165,6 +167,8 @@ def plot(arguments: Sequence[str]) -> int:
         print(draw_curves(options.runs, options.output))
     except FileNotFoundError as error:
         parser.error(f"{error.filename} doesn't exist; is its folder the folder of a run?")
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     return 0
 
 
@@ -197,6 +201,9 @@ def main(arguments: Sequence[str]) -> int:
     name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
         print(USAGE, end="")
+        return 0
+    if name == "--version":
+        print(f"replay_tutorial {__version__}")
         return 0
     if name not in COMMANDS:
         print(f"unknown command {name!r}\n\n{USAGE}", end="", file=sys.stderr)

@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
 from places import ROOT
 
+from replay_tutorial import __version__
 from replay_tutorial.__main__ import main
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
@@ -28,6 +30,20 @@ def test_help_names_every_command(arguments, capsys):
     text = capsys.readouterr().out
     for command in ("train", "resume", "evaluate", "play", "plot", "bench"):
         assert command in text
+
+
+def test_version_is_that_of_the_installed_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"replay_tutorial {version('replay_tutorial')}\n"
+    assert __version__ == version("replay_tutorial")
+
+
+def test_help_waits_for_no_library():
+    program = "import sys; from replay_tutorial.__main__ import main; main([]); print(sorted(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "'argparse'" in told
+    for library in ("numpy", "numba", "torch"):
+        assert f"'{library}'" not in told
 
 
 def test_unknown_command_is_refused(capsys):

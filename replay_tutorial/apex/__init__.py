@@ -21,3 +21,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = "config" if name in ("Config", "preset") else "runs.run"
     return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, also those that nobody has asked for yet."""
+    return sorted({*globals(), *__all__})

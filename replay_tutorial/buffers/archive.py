@@ -11,6 +11,7 @@ import json
 import math
 import os
 import struct
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -62,7 +63,8 @@ def save(
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1
     )
-    part = place.with_name(f".{place.name}.part")  # what a killed save left there is written over
+    # Two that save to one path at the same time must not write into one file; the later one wins.
+    part = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         with part.open("wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as container:

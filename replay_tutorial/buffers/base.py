@@ -7,14 +7,20 @@ from os import PathLike
 from typing import Any, Self
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.fields import Fields
 
 
 class BaseBuffer:
     """A buffer on a ring."""
 
     _ring: Any  # with capacity, stored and next_index
+    _fields: Fields  # of what `add` takes
     _episode_len: int
     _layout: dict[str, Any]  # what must agree for a file to be loaded
+
+    def __repr__(self) -> str:
+        stored, size = self._ring.stored, self._ring.capacity
+        return f"<{type(self).__name__}: {stored:,} of {size:,} transitions of {self._fields}>"
 
     def get_stored_size(self) -> int:
         """Count the transitions that are stored."""

@@ -160,6 +160,9 @@ class Fields:
     def __reduce__(self) -> tuple[Any, ...]:
         return Fields, (self.env_dict,)
 
+    def __str__(self) -> str:
+        return ", ".join(f"{f.name} {f.dtype}{list(f.shape) or ''}" for f in self.fields.values())
+
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
         """A fresh env_dict that describes these fields in full."""

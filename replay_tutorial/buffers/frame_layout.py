@@ -97,6 +97,8 @@ def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
     """
     env_dict = fields.env_dict
     for name in next_of:
+        if name.removeprefix("next_") in set(next_of) - {name}:
+            raise ValueError(f"next_of names {name!r}, which is the next one of another that it names.")
         if name not in env_dict:
             raise ValueError(f"next_of names {name!r}; there are {list(env_dict)}.")
         following = env_dict.setdefault(f"next_{name}", env_dict[name])

@@ -117,8 +117,11 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
 
 
 def names_of(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Read one name, several, or none."""
-    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+    """Read one name, several different ones, or none."""
+    read = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+    if len(set(read)) < len(read):
+        raise ValueError(f"Each field can be named once only, not as in {list(read)}.")
+    return read
 
 
 class Window:
@@ -280,8 +283,9 @@ class NStep:
             ValueError: If the arguments were others. Nothing has changed then.
         """
         dtype, most = self._fields.dtype, self._windows[0].settings.size - 1
-        fit = [rows.dtype == dtype and rows.ndim == 1 and len(rows) <= most for rows in state]
-        if len(fit) != len(self._windows) or not all(fit):
+        fit = [isinstance(rows, np.ndarray) and rows.dtype == dtype and rows.ndim == 1 for rows in state]
+        fit += [len(rows) <= most for rows in state] if all(fit) else []
+        if len(state) != len(self._windows) or not all(fit):
             raise ValueError("The state is that of an NStep with other fields, window or environments.")
         for window, waiting in zip(self._windows, state, strict=True):
             window.waiting = waiting.copy()

@@ -27,6 +27,7 @@ Formula = tuple[float, float, float]  # alpha, eps, and the largest priority tha
 
 FIRST_PRIORITY = 1.0  # of a row that comes before any priority is known (p_1 = 1 in algorithm 1)
 NO_PRIORITY = -1.0  # no priority is negative: stands for "there is none"
+ROUNDING = 1e-9  # by which an annealed beta, such as 0.4 + 0.6 / n added n times, may be outside of [0, 1]
 
 # What a kernel returns.
 DONE, UNKNOWN_INDEX, BAD_PRIORITY = 0, 1, 2
@@ -115,12 +116,15 @@ def check_update(indexes: Integers, priorities: Floats, next_index: int, priorit
     return DONE
 
 
-def check_weighing(beta: float, normalize: str) -> None:
-    """Refuse a beta that is out of range, and an unknown `normalize`."""
+def check_weighing(beta: float, normalize: str) -> float:
+    """Return beta; refuse one that is out of range, and an unknown `normalize`."""
     if not 0.0 <= beta <= 1.0:
-        raise ValueError(f"beta must lie in [0, 1], not {beta}.")
+        if not -ROUNDING <= beta <= 1.0 + ROUNDING:
+            raise ValueError(f"beta must lie in [0, 1], not {beta}.")
+        beta = min(max(beta, 0.0), 1.0)
     if normalize not in ("buffer", "batch"):
         raise ValueError(f'normalize must be "buffer" or "batch", not {normalize!r}.')
+    return beta
 
 
 class Prioritization:
@@ -201,7 +205,8 @@ class Prioritization:
             raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
         if array.size != count:
             raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
-        return np.ascontiguousarray(array, np.float64).reshape(count)
+        floats = np.ascontiguousarray(array, np.float64).reshape(count)
+        return floats if floats.flags.writeable else floats.copy()  # kernels take no read-only arrays
 
     def as_update(self, indexes: Any, priorities: Any) -> tuple[Integers, Floats]:
         """Convert the arguments of `update_priorities` to int64[n] and float64[n]; ranges are not looked at.
@@ -214,6 +219,7 @@ class Prioritization:
         if array.dtype.kind not in "iu" and array.size:
             raise TypeError(f"Indexes are integers, as `sample` gave them, not {array.dtype}.")
         checked = np.ascontiguousarray(array, np.int64).reshape(-1)
+        checked = checked if checked.flags.writeable else checked.copy()
         return checked, self.as_floats(priorities, len(checked))
 
     def refusal(self, given: Floats) -> ValueError:

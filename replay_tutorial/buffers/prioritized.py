@@ -13,7 +13,7 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -114,7 +114,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         next_of: str | Sequence[str] | None = None,
         stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
         default_dtype: npt.DTypeLike = np.float32,
-        Nstep: Mapping[str, Any] | None = None,
+        Nstep: Mapping[str, Any] | Literal[False] | None = None,
         seed: int | np.random.SeedSequence | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
@@ -209,7 +209,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
         self._check_sample(batch_size)
-        check_weighing(beta, normalize)
+        beta = check_weighing(beta, normalize)
         tree, ring = self._tree, self._ring
         first_new = max(self._tree_index, ring.oldest_index)
         if first_new < ring.next_index:  # `add` has written leaves, and nothing above them

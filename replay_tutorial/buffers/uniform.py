@@ -13,7 +13,7 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ class ReplayBuffer(BaseBuffer):
         next_of: str | Sequence[str] | None = None,
         stack_compress: str | Sequence[str] | Mapping[str, int] | None = None,
         default_dtype: npt.DTypeLike = np.float32,
-        Nstep: Mapping[str, Any] | None = None,
+        Nstep: Mapping[str, Any] | Literal[False] | None = None,
         seed: int | np.random.SeedSequence | None = None,
     ) -> None:
         """Reserve memory for `size` transitions; pages are handed out when they are first written.
@@ -83,7 +83,7 @@ class ReplayBuffer(BaseBuffer):
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
         self._window = None
-        if Nstep is not None:
+        if Nstep is not None and Nstep is not False:  # programs for cpprb say either
             self._window = Window(stored, Nstep)
             stored = self._window.fields
         self._stored_fields = stored

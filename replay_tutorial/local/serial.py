@@ -39,8 +39,6 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     end: End = "interrupted"
     next_checkpoint = (pace.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
     while not stop.received:
-        take_turns(actor, learner, evaluator)
-        recorder.show(pace.steps)
         if evaluator.selection.solved:
             end = "solved"
             break
@@ -50,6 +48,8 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
         if pace.steps >= next_checkpoint:
             save()
             next_checkpoint += config.checkpoint_steps
+        take_turns(actor, learner, evaluator)
+        recorder.show(pace.steps)
     save()
     if end == "budget spent":
         # After the checkpoint: a run with a greater budget would not have looked here.

@@ -86,6 +86,12 @@ class Handle:
             raise ValueError(f"This {type(self).__name__} is closed.")
         return object.__getattribute__(self, name)  # again: the error says what really is missing
 
+    def __repr__(self) -> str:
+        if "_view" not in self.__dict__:
+            return f"<{type(self).__name__}: closed>"
+        ring, fields = self._view.ring, self._view.fields
+        return f"<{type(self).__name__}: {ring.stored:,} of {ring.capacity:,} transitions of {fields}>"
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_view"}
 

@@ -12,6 +12,7 @@ Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """
 
 import math
+import operator
 import time
 from collections.abc import Callable
 
@@ -123,17 +124,25 @@ class SamplesPerInsert:
         """Count rows that have been inserted.
 
         Args:
-            count: How many.
+            count: How many; at least 0.
+
+        Raises:
+            TypeError: If the count is not an integer.
+            ValueError: If it is negative.
         """
-        reserve(self._arrays["counters"], INSERTS, count)
+        reserve(self._arrays["counters"], INSERTS, whole_number(count))
 
     def sampled(self, count: int) -> None:
         """Count rows that have been sampled.
 
         Args:
-            count: How many.
+            count: How many; at least 0.
+
+        Raises:
+            TypeError: If the count is not an integer.
+            ValueError: If it is negative.
         """
-        reserve(self._arrays["counters"], SAMPLES, count)
+        reserve(self._arrays["counters"], SAMPLES, whole_number(count))
 
     def _check(self, count: int, samples: float) -> None:
         if count < 1:
@@ -143,6 +152,13 @@ class SamplesPerInsert:
                 f"{count} rows at once move the error by {samples}, more than error_buffer = "
                 f"{self.error_buffer}, so that both sides might wait forever: take fewer, or widen the band."
             )
+
+
+def whole_number(count: int) -> int:
+    """Return a number of rows; refuse what can't be one."""
+    if operator.index(count) < 0:
+        raise ValueError(f"count must be at least 0, not {count}.")
+    return operator.index(count)
 
 
 def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:

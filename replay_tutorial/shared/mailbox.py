@@ -98,9 +98,12 @@ class Mailbox:
             Its version, one more than the last.
 
         Raises:
+            TypeError: If it is not an array.
             ValueError: If shape or dtype differ.
         """
         counters, places = self._arrays["counters"], self._arrays["places"]
+        if not isinstance(vector, np.ndarray):
+            raise TypeError(f"The mailbox takes an array of {places.dtype}, not a {type(vector).__name__}.")
         if vector.shape != places.shape[1:] or vector.dtype != places.dtype:
             raise ValueError(
                 f"The mailbox holds {places.dtype}{places.shape[1:]}, not {vector.dtype}{vector.shape}."

@@ -25,12 +25,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.shared.namespaces import join_namespace
 from replay_tutorial.shared.room import check_room
 
 # Bytes; arrays begin at its multiples, so that two never share one.
 CACHE_LINE = 64
-# Bytes at the block's beginning, for the text.
+# Bytes at the block's beginning, for the text; at their end stands the number of the PID namespace.
 TEXT = 1 << 16
+NAMESPACE = TEXT - CACHE_LINE
 FORMAT = "replay_tutorial shared arrays 1"
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and dtype of each array, by name
@@ -62,7 +64,8 @@ class SharedArrays:
         Raises:
             MemoryError: If there is less room than it may come to need.
             OSError: If the file can't be opened or made.
-            ValueError: If the file is of another layout, or no such file.
+            RuntimeError: If processes of another PID namespace have it open.
+            ValueError: If the file is of another layout, or no such file, or the layout's text is too long.
         """
         self._specs = dict(specs)
         self.layout: dict[str, Any] = json.loads(json.dumps(layout or {}))
@@ -75,10 +78,15 @@ class SharedArrays:
             self._check_text()  # first: a block of another size can't be mapped
             self._map()
             return
+        text = json.dumps(self._text()).encode()
+        if len(text) > NAMESPACE:
+            raise ValueError(
+                f"The description of the fields takes {len(text):,} bytes; there is room for {NAMESPACE:,}: "
+                "fewer fields, or shorter names."
+            )
         check_room(self._size, self.path)
         self._handle = self._new_file()
         self._map()
-        text = json.dumps(self._text()).encode()
         self._block[: len(text)] = text  # last: without it the file is not opened again
 
     @classmethod
@@ -166,6 +174,9 @@ class SharedArrays:
             flat = np.frombuffer(self._block, dtype, int(np.prod(shape)), offset)
             self._arrays[name] = flat.reshape(shape)
             offset += padded_size(shape, dtype)
+        if self.path is not None:
+            number = np.frombuffer(self._block, np.int64, 1, NAMESPACE)
+            join_namespace(self._handle, number, self.path)
 
     def _text(self) -> dict[str, Any]:
         arrays = {name: [list(shape), dtype.str] for name, (shape, dtype) in self._specs.items()}
@@ -173,9 +184,9 @@ class SharedArrays:
 
     def _read_text(self, path: Path) -> dict[str, Any]:
         if hasattr(os, "pread"):
-            return read_text(os.pread(self._handle, TEXT, 0), path)
+            return read_text(os.pread(self._handle, NAMESPACE, 0), path)
         with path.open("rb") as file:
-            return read_text(file.read(TEXT), path)
+            return read_text(file.read(NAMESPACE), path)
 
     def _check_text(self) -> None:
         theirs = self._read_text(Path(self.path or ""))

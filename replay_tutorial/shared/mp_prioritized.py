@@ -145,7 +145,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
         """
         check_batch_size(batch_size)
-        check_weighing(beta, normalize)
+        beta = check_weighing(beta, normalize)
         view, sampler = self._view, self._view.sampler
         with view.claim.lock():
             rows, indexes, masses = sampler.draw(batch_size, self._rng)

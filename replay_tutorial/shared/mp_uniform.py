@@ -85,7 +85,7 @@ class MPReplayBuffer(Handle):
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
-        if Nstep is not None:
+        if Nstep is not None and Nstep is not False:
             raise ValueError(
                 f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes "
                 "add here. Do it in the actor: fold its steps with NStep, then add the rows, with next_obs."

@@ -7,12 +7,10 @@ released.
 Left out: more than OWNER_COUNT - 1 living processes.
 """
 
-import os
-
 import numpy as np
 
 from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.shared.processes import is_alive, myself
+from replay_tutorial.shared.processes import is_alive, myself, this_life
 from replay_tutorial.shared.protocol import NOBODY, OWNER_COUNT, abandoned, is_held, owner_of, reserve, swap
 
 
@@ -26,8 +24,8 @@ class Owners:
         """Look into the arrays."""
         self._table = table
         self._stamps = stamps
-        # The process that registered, and its number.
-        self._mine = (0, NOBODY)
+        # The life that registered, and its number.
+        self._mine = ((0, 0), NOBODY)
 
     def mine(self) -> int:
         """Return this process's number; it registers once, a forked child again.
@@ -35,15 +33,15 @@ class Owners:
         Raises:
             RuntimeError: If there are too many living owners.
         """
-        if self._mine[0] != os.getpid():
-            self._mine = (os.getpid(), self._register(myself()))
+        if self._mine[0] != this_life():
+            self._mine = (this_life(), self._register(myself()))
         return self._mine[1]
 
     def release(self) -> None:
         """Release the number; no thread of this process may be writing."""
-        if self._mine[0] == os.getpid():
+        if self._mine[0] == this_life():
             swap(self._table, self._mine[1], myself(), 0)
-        self._mine = (0, NOBODY)
+        self._mine = ((0, 0), NOBODY)
 
     def release_if_dead(self, slot: int) -> bool:
         """Let others write a slot if its holder is dead; return whether a writer may try it (again)."""

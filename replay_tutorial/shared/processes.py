@@ -72,9 +72,27 @@ def is_alive(word: int) -> bool:
     return born is not None and in_one_word(process, born) == word
 
 
+def this_life() -> tuple[int, int]:
+    """Return this process's number, and how many forks led to it: another one than every ancestor has.
+
+    A descendant may be given the number of an ancestor that has died, but it was forked once more.
+    """
+    return os.getpid(), _forks
+
+
 def myself() -> int:
     """Name this process by a word."""
     return word_of(os.getpid())
+
+
+_forks = 0
+
+
+def count_fork() -> None:
+    """Begin the life of a forked child: what its parent knew of process numbers is forgotten."""
+    global _forks
+    _forks += 1
+    word_of.cache_clear()
 
 
 @cache
@@ -86,3 +104,7 @@ def word_of(process: int) -> int:
             "This system does not tell which processes are alive (on Linux, /proc must be mounted)."
         )
     return in_one_word(process, born)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=count_fork)

@@ -108,6 +108,7 @@ def write(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) ->
                 ring.stamps, ring.rows, ring.masses, words[run], masses[run], int(indexes[first]), 0, owner
             )
         first = end
+    counters = snapshot.counters | {"published_before_clear": snapshot.counters["published"] - len(slots)}
     for name, place in SAVED.items():
         if place != NEXT_INDEX:
-            ring.count(place, snapshot.counters[name])
+            ring.count(place, counters[name])

@@ -196,6 +196,33 @@ def test_spent_budget_is_refused_and_nothing_is_changed(tmp_path):
     assert contents(run.folder) == before
 
 
+def test_run_that_was_killed_after_its_last_checkpoint_is_finished_by_its_evaluation(tmp_path, monkeypatch):
+    straight = train(short(tmp_path))
+
+    def killed(*_):
+        raise MemoryError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("replay_tutorial.apex.runs.run.evaluate", killed)
+        with pytest.raises(MemoryError):
+            train(short(tmp_path))
+    (stopped,) = set(tmp_path.iterdir()) - {straight.folder}
+    resumed = resume(stopped, progress=False)
+    assert (resumed.end, resumed.steps, resumed.updates) == ("budget spent", straight.steps, straight.updates)
+    assert resumed.evaluation.returns.tolist() == straight.evaluation.returns.tolist()
+    assert_same(straight.folder, stopped)
+
+
+def test_resume_says_where_it_goes_on_and_that_a_newer_checkpoint_is_damaged(tmp_path, capsys):
+    run = train(short(tmp_path, total_steps=1_000, checkpoint_steps=400))
+    older, newer = (path for _, path in whole_checkpoints(run.folder))
+    (newer / "agent.pt").write_bytes(b"junk")
+    resume(run.folder, total_steps=1_100, progress=False)
+    told = capsys.readouterr().out
+    assert f"going on from {older}" in told
+    assert f"{newer} can't be read" in told
+
+
 def test_solved_run_goes_on_only_with_a_higher_target(tmp_path):
     run = train(short(tmp_path, solved_at=1.0))
     assert run.end == "solved"

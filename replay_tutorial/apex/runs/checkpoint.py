@@ -1,6 +1,7 @@
 """Checkpoints: all that a run needs to go on, on the disk.
 
     checkpoints/0007_step_60000/
+        manifest.json   digests of the others, except replay.npz: its rows have checksums of their own
         state.json   counters, random states, and what the parts of a run in one process know
         agent.pt     networks, targets, optimizers; the parameters that were published last
         replay.npz   every row with its priority; not with --no-checkpoint-replay
@@ -30,17 +31,19 @@ from numpy.typing import NDArray
 from replay_tutorial.agents.agent import Agent
 from replay_tutorial.apex.context import Context, Published, Replay
 from replay_tutorial.apex.messages import Saved
-from replay_tutorial.apex.runs.run_folder import write_tensors
+from replay_tutorial.apex.runs.files import DamagedFile, digest_of, read_json
+from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
 
-FORMAT = "replay_tutorial checkpoint 1"
+FORMAT = "replay_tutorial checkpoint 2"
+FORMAT_WITHOUT_MANIFEST = "replay_tutorial checkpoint 1"
 KEPT = 2  # the newest, and one more in case that it is damaged
 NAME = re.compile(r"(\d+)_step_\d+")
 # What reading a damaged file may raise:
-DAMAGE = (*archive.DAMAGE, ValueError, TypeError, pickle.UnpicklingError)
+DAMAGE = (*archive.DAMAGE, ValueError, TypeError, AttributeError, IndexError, pickle.UnpicklingError)
 
 
-class DamagedCheckpoint(ValueError):
+class DamagedCheckpoint(DamagedFile):
     """A checkpoint can't be read; the message says which and why."""
 
 
@@ -56,6 +59,7 @@ class Checkpoint(NamedTuple):
     agent: dict[str, Any]
     published: Published
     random: torch.Tensor  # torch's global state
+    damaged: tuple[str, ...] = ()  # newer ones that can't be read, and why
 
 
 def save_checkpoint(
@@ -113,6 +117,8 @@ def write(place: Path, policy: Path, context: Context, agent: Agent, serial: dic
         context.replay.save(place / "replay.npz")
     if policy.is_file():
         shutil.copyfile(policy, place / "policy.pt")
+    digests = {path.name: digest_of(path) for path in place.iterdir() if path.name != "replay.npz"}
+    (place / "manifest.json").write_text(json.dumps(digests))
     for path in [*place.iterdir(), place]:
         sync(path)
 
@@ -150,10 +156,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
         DamagedCheckpoint: If a part is missing or can't be read.
     """
     try:
-        state = json.loads((path / "state.json").read_text())
-        if state["format"] != FORMAT:
-            raise ValueError(f"its format is {state['format']!r}, not {FORMAT!r}")
-        contents = torch.load(path / "agent.pt", weights_only=True, map_location="cpu")
+        state = read_json(path / "state.json")
+        if state["format"] != FORMAT_WITHOUT_MANIFEST:
+            check_manifest(path)
+            if state["format"] != FORMAT:
+                raise ValueError(f"its format is {state['format']!r}, not {FORMAT!r}")
+        contents = read_tensors(path / "agent.pt")
         serial = state["serial"]
         if serial is not None:
             with np.load(path / "actor.npz", allow_pickle=False) as file:
@@ -174,6 +182,17 @@ def load_checkpoint(path: Path) -> Checkpoint:
         )
     except DAMAGE as error:
         raise DamagedCheckpoint(f"{path} can't be read: {error}") from error
+
+
+def check_manifest(path: Path) -> None:
+    """Refuse a checkpoint of which a file is missing or has changed.
+
+    Raises:
+        ValueError: If so.
+    """
+    for name, digest in read_json(path / "manifest.json").items():
+        if digest_of(path / name) != digest:
+            raise ValueError(f"{name} has changed since it was written")
 
 
 def published_in(contents: dict[str, Any], update: int) -> Published:
@@ -215,7 +234,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
     reasons: list[str] = []
     for _, path in reversed(whole_checkpoints(folder)):
         try:
-            return load_checkpoint(path)
+            return load_checkpoint(path)._replace(damaged=tuple(reasons))
         except DamagedCheckpoint as error:
             reasons.append(str(error))
     if reasons:

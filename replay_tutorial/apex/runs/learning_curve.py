@@ -7,7 +7,6 @@ confidence band.
 Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice".
 """
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,15 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from replay_tutorial.apex.runs.files import read_columns
+
 POINTS = 200  # per mean curve
 RESAMPLES = 2_000  # of the seeds, per band
 
 
 def read_curve(path: Path, column: str) -> tuple[list[float], list[float]]:
     """Return the steps and the values of one column of a CSV file, where it has values."""
-    with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row[column]]
-    return [float(row["step"]) for row in rows], [float(row[column]) for row in rows]
+    steps, values = read_columns(path, {"step": float, column: float})
+    return steps, values
 
 
 def draw_curves(runs: Sequence[Path], output: Path) -> Path:
@@ -35,11 +35,19 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
         output: The file; its suffix decides the format.
 
     Raises:
+        DamagedFile: If a file of a run can't be read.
         FileNotFoundError: If a folder has no `progress.csv`.
-        ValueError: If there are no runs.
+        OSError: If the figure can't be written.
+        ValueError: If there are no runs, or they are of several environments, or no such format is known.
     """
     if not runs:
         raise ValueError("draw_curves needs at least 1 run folder.")
+    environments = sorted({run.resolve().name.partition("__")[0] for run in runs})
+    if len(environments) > 1:
+        raise ValueError(
+            f"the runs are of several environments, whose returns can't be compared: "
+            f"{', '.join(environments)}. Draw one figure for each."
+        )
     # Without pyplot: no window, no global state, and it works in any thread.
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()

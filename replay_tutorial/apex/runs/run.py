@@ -129,6 +129,10 @@ def finish(setup: RunSetup, engine: Engine) -> Result:
         with Recorder(
             folder.path, config.total_steps, config.progress, counters.steps, counters.update
         ) as recorder:
+            if setup.checkpoint is not None:
+                for reason in setup.checkpoint.damaged:
+                    recorder.say(reason)
+                recorder.say(f"going on from {setup.checkpoint.path}")
             try:
                 end = engine.run(setup, recorder, stop)
             except ProcessDied as error:

@@ -16,11 +16,11 @@ a stranger's file can't run code.
 """
 
 import dataclasses
-import io
 import json
 import time
 from pathlib import Path
-from typing import Any, Self
+from types import UnionType
+from typing import Any, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -30,7 +30,9 @@ from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.runs.files import DamagedFile, read_json
 from replay_tutorial.apex.runs.run_provenance import provenance_of_run
+from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
 from replay_tutorial.buffers.whole_file import replace_file
 
 
@@ -68,17 +70,23 @@ class RunFolder:
         return cls(path)
 
     def config(self) -> Config:
-        """Read the settings."""
-        settings = json.loads((self.path / "config.json").read_text())["config"]
-        settings = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-        }
-        settings["runs"] = Path(settings["runs"])
-        return Config(**settings)
+        """Read the settings.
+
+        Raises:
+            DamagedFile: If they can't be read, or are none.
+        """
+        path = self.path / "config.json"
+        settings = read_json(path).get("config")
+        if not isinstance(settings, dict):
+            raise DamagedFile(f'{path} has no settings: its "config" is {settings!r:.40}.')
+        try:
+            return config_of(cast(dict[str, Any], settings))
+        except (TypeError, ValueError) as error:
+            raise DamagedFile(f"{path} has settings that don't work here: {error}") from None
 
     def note_resumption(self, config: Config, step: int) -> None:
         """Write the settings that the run goes on with into `config.json`, with the step and versions."""
-        contents = json.loads((self.path / "config.json").read_text())
+        contents = read_json(self.path / "config.json")
         contents["config"] = as_json(config)
         contents.setdefault("resumed", []).append({"step": step, **provenance_of_run()})
         self.write_json("config.json", contents)
@@ -97,14 +105,22 @@ class RunFolder:
         return path
 
     def load_best(self) -> Candidate | None:
-        """Read the policy as the evaluator left it; None if it has chosen none."""
+        """Read the policy as the evaluator left it; None if it has chosen none.
+
+        Raises:
+            DamagedFile: If it can't be read.
+        """
         path = self.path / "policy.pt"
         if not path.is_file():
             return None
-        contents = torch.load(path, weights_only=True, map_location="cpu")
+        contents = read_tensors(path)
         # Runs of the first days called them weights.
-        parameters = contents["parameters" if "parameters" in contents else "weights"]
-        return Candidate(parameters.numpy(), int(contents["step"]), Evaluation(contents["returns"].numpy()))
+        parameters: Any = contents.get("parameters", contents.get("weights"))
+        try:
+            returns = contents["returns"].numpy()
+            return Candidate(parameters.numpy(), int(contents["step"]), Evaluation(returns))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise DamagedFile(f"{path} holds no policy ({type(error).__name__}: {error}).") from None
 
     def load_policy(self) -> tuple[Policy, int]:
         """Read the policy, ready to play, and its step.
@@ -114,9 +130,10 @@ class RunFolder:
         """
         best = self.load_best()
         if best is None:
-            raise FileNotFoundError(
-                f"{self.path / 'policy.pt'} doesn't exist: the run ended before its first evaluation."
-            )
+            evaluated = (self.path / "evaluation.json").exists()
+            remedy = "restore it from a backup, or from the newest folder in checkpoints/"
+            reason = remedy if evaluated else "the run ended before its first evaluation"
+            raise FileNotFoundError(f"{self.path / 'policy.pt'} doesn't exist: {reason}.")
         config = self.config()
         policy = make_policy(config, spaces_of(config.environment))
         policy.set_parameters(best.parameters)
@@ -141,15 +158,40 @@ class RunFolder:
         return path
 
 
-def write_tensors(path: Path, contents: dict[str, Any]) -> None:
-    """Write what `torch.load` reads.
+def config_of(settings: dict[str, Any]) -> Config:
+    """Return settings that were written by `as_json`.
 
     Raises:
-        OSError: If it can't be written; torch itself raises RuntimeError and doesn't mention the full disk.
+        TypeError: If one is of another type than the setting.
+        ValueError: If one is unknown or out of range.
     """
-    memory = io.BytesIO()
-    torch.save(contents, memory)
-    path.write_bytes(memory.getbuffer())
+    hints = get_type_hints(Config)
+    if unknown := sorted(settings.keys() - hints.keys()):
+        raise ValueError(f"unknown settings: {', '.join(unknown)}; perhaps of a newer version")
+    read: dict[str, Any] = {
+        name: tuple(cast(list[Any], value)) if isinstance(value, list) else value
+        for name, value in settings.items()
+    }
+    if "runs" in read:
+        read["runs"] = Path(read["runs"])
+    for name, value in read.items():
+        if not is_of_type(value, hints[name]):
+            raise TypeError(f"{name} is {value!r}")
+    return Config(**read)
+
+
+def is_of_type(value: Any, hint: Any) -> bool:
+    """Return whether a value is of the type of a setting: 1 is also a float, True is no number."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return any(is_of_type(value, part) for part in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(
+            is_of_type(part, get_args(hint)[0]) for part in cast(tuple[Any, ...], value)
+        )
+    kinds = (int, float) if hint is float else (hint,)
+    return isinstance(value, kinds) and (hint is bool or not isinstance(value, bool))
 
 
 def as_json(config: Config) -> dict[str, Any]:

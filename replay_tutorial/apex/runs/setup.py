@@ -100,12 +100,14 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
 
 
 def refuse_if_done(folder: RunFolder, config: Config, checkpoint: Checkpoint, best: Candidate | None) -> None:
-    """Refuse to go on with a run that would end at once.
+    """Refuse to go on with a run that has its final evaluation and would end at once.
 
     Raises:
         NothingToDo: If it is solved, or the budget is spent.
     """
     target, run = target_return(config), folder.path
+    if not (run / "evaluation.json").exists():
+        return  # killed after its last checkpoint: what is left to do is that evaluation
     if best is not None and target is not None and best.solves(target):
         raise NothingToDo(
             f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by "

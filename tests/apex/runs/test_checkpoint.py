@@ -139,7 +139,11 @@ def test_rows_can_be_left_out(tmp_path):
         tmp_path, replace(context, config=replace(context.config, checkpoint_replay=False)), agent
     )
     checkpoint = newest_checkpoint(tmp_path)
-    assert sorted(path.name for path in checkpoint.path.iterdir()) == ["agent.pt", "state.json"]
+    assert sorted(path.name for path in checkpoint.path.iterdir()) == [
+        "agent.pt",
+        "manifest.json",
+        "state.json",
+    ]
     fresh = context_of(context.config)
     other = make_agent(context.config, context.spaces)
     restore_learner(checkpoint, other, fresh.replay)
@@ -189,12 +193,20 @@ def test_strangers_checkpoint_cannot_run_code(tmp_path, monkeypatch, part):
     assert not (tmp_path / "evil").exists()
 
 
+def rewrite_state(path, **changes):
+    """Change the state of a checkpoint as another version of this package would have written it."""
+    state = json.loads((path / "state.json").read_text())
+    (path / "state.json").write_text(json.dumps(state | changes))
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["state.json"] = checkpoint_module.digest_of(path / "state.json")
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
 def test_checkpoint_of_another_format_is_refused(tmp_path):
     context, agent = parts()
     save_checkpoint(tmp_path, context, agent)
     path = newest_checkpoint(tmp_path).path
-    state = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps(state | {"format": "replay_tutorial checkpoint 99"}))
+    rewrite_state(path, format="replay_tutorial checkpoint 99")
     with pytest.raises(DamagedCheckpoint, match="99"):
         load_checkpoint(path)
 
@@ -216,11 +228,13 @@ def test_disk_that_is_full_is_told_and_the_checkpoint_before_stays(tmp_path):
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # what was begun makes room again
 
 
-def test_checkpoint_of_before_goes_on_although_it_does_not_say_which_update_was_published(tmp_path):
+def test_checkpoint_of_before_goes_on_without_manifest_and_number_of_the_published_update(tmp_path):
     context, agent = parts()
     save_checkpoint(tmp_path, context, agent)
-    path = newest_checkpoint(tmp_path).path / "agent.pt"
-    contents = torch.load(path, weights_only=True)
+    path = newest_checkpoint(tmp_path).path
+    rewrite_state(path, format="replay_tutorial checkpoint 1")
+    (path / "manifest.json").unlink()
+    contents = torch.load(path / "agent.pt", weights_only=True)
     del contents["published_update"]
-    torch.save(contents, path)
+    torch.save(contents, path / "agent.pt")
     assert newest_checkpoint(tmp_path).published.update == agent.updates == 3

@@ -1,0 +1,46 @@
+"""Files of tensors: written by torch, read without pickle, and with the checksums compared."""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from replay_tutorial.apex.runs.files import DamagedFile, first_line
+from replay_tutorial.buffers import archive
+
+
+def write_tensors(path: Path, contents: dict[str, Any]) -> None:
+    """Write what `read_tensors` reads.
+
+    Raises:
+        OSError: If it can't be written; torch itself raises RuntimeError and doesn't mention the full disk.
+    """
+    memory = io.BytesIO()
+    torch.save(contents, memory)
+    path.write_bytes(memory.getbuffer())
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """Read what `write_tensors` wrote.
+
+    Raises:
+        DamagedFile: If a bit of it has changed, or it is no such file.
+        OSError: If it can't be read.
+    """
+    raw = path.read_bytes()
+    try:
+        # torch doesn't compare the checksums that it writes.
+        with zipfile.ZipFile(io.BytesIO(raw)) as file:
+            wrong = file.testzip()
+        if wrong is not None:
+            raise ValueError(f"the checksum of {wrong} is wrong")
+        contents: Any = torch.load(io.BytesIO(raw), weights_only=True, map_location="cpu")
+    except (*archive.DAMAGE, ValueError, TypeError, IndexError) as error:
+        raise DamagedFile(
+            f"{path} is damaged, or not a file that a run wrote ({first_line(error)})."
+        ) from None
+    if not isinstance(contents, dict):
+        raise DamagedFile(f"{path} holds no policy and no agent, but a {type(contents).__name__}.")
+    return cast(dict[str, Any], contents)

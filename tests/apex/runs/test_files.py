@@ -1,0 +1,145 @@
+"""Files of a run that were cut, changed or are another program's: the error says which, and why."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from run_parts import parts
+
+from replay_tutorial.agents.evaluation import Evaluation
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.runs.checkpoint import (
+    DamagedCheckpoint,
+    load_checkpoint,
+    newest_checkpoint,
+    save_checkpoint,
+)
+from replay_tutorial.apex.runs.files import DamagedFile, read_columns, read_json
+from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.buffers.whole_file import replace_file
+
+
+def flipped(raw, generator):
+    """The same bytes but for one bit."""
+    bit = int(generator.integers(8 * len(raw)))
+    changed = bytearray(raw)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("name", ["state.json", "agent.pt", "policy.pt", "actor.npz", "manifest.json"])
+def test_no_flipped_bit_of_a_checkpoint_goes_unnoticed(tmp_path, name):
+    context, agent = parts()
+    RunFolder(tmp_path).save_policy(Candidate(agent.parameters(), 7, Evaluation(np.arange(3.0))))
+    serial = {"arrays": {"observations": np.zeros(30)}, "actor": {"seeds": [1]}}
+    for _ in range(2):
+        save_checkpoint(tmp_path, context, agent, serial)
+        context.replay.limiter.inserted(10)
+    path = tmp_path / "checkpoints" / "0002_step_60"
+    whole, generator = (path / name).read_bytes(), np.random.default_rng(0)
+    for _ in range(150):
+        (path / name).write_bytes(flipped(whole, generator))
+        with pytest.raises(DamagedCheckpoint, match="0002_step_60"):
+            load_checkpoint(path)
+    assert newest_checkpoint(tmp_path).step == 50
+    (path / name).write_bytes(whole)
+    assert newest_checkpoint(tmp_path).step == 60
+
+
+def test_no_flipped_bit_of_a_policy_changes_it_unnoticed(tmp_path):
+    folder = RunFolder(tmp_path)
+    best = Candidate(np.linspace(0, 1, 300, dtype=np.float32), 7, Evaluation(np.arange(3.0)))
+    path, generator, noticed = folder.save_policy(best), np.random.default_rng(0), 0
+    whole = path.read_bytes()
+    for _ in range(300):
+        path.write_bytes(flipped(whole, generator))
+        try:
+            read = folder.load_best()
+        except DamagedFile as error:
+            assert "policy.pt" in str(error)
+            assert "weights_only" not in str(error)
+            noticed += 1
+            continue
+        np.testing.assert_array_equal(read.parameters, best.parameters)  # a bit between the parts
+        np.testing.assert_array_equal(read.confirmation.returns, best.confirmation.returns)
+        assert read.step == best.step
+    assert noticed > 200
+
+
+@pytest.mark.parametrize("contents", [b"", b"junk", b"PK\x03\x04", "tensor", "list"])
+def test_policy_that_is_none_is_told(tmp_path, contents):
+    path = tmp_path / "policy.pt"
+    if isinstance(contents, bytes):
+        path.write_bytes(contents)
+    else:
+        torch.save({"tensor": torch.zeros(3), "list": {"step": 3}}[contents], path)
+    with pytest.raises(DamagedFile, match=re.escape(str(path))):
+        RunFolder(tmp_path).load_best()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "no JSON"),
+        ("", "no JSON"),
+        ("[]", "holds a list"),
+        ("{}", "has no settings"),
+        ('{"config": 3}', "has no settings"),
+        ('{"config": {"gama": 0.9}}', "unknown settings: gama"),
+        ('{"config": {"gamma": "much"}}', "gamma is 'much'"),
+        ('{"config": {"gamma": 7}}', "gamma is 7"),
+        ('{"config": {"actors": true}}', "actors is True"),
+        ('{"config": {"actors": 1.5}}', "actors is 1.5"),
+        ('{"config": {"hidden_sizes": [1, "a"]}}', "hidden_sizes is"),
+        ('{"config": {"optimizer": "sgd"}}', "optimizer is 'sgd'"),
+    ],
+)
+def test_settings_that_are_none_are_told(tmp_path, text, reason):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(DamagedFile, match=rf"config\.json.*{re.escape(reason)}"):
+        RunFolder.open(tmp_path).config()
+
+
+def test_every_setting_comes_back_as_it_was(tmp_path):
+    config = Config(runs=tmp_path, seed=3, solved_at=7, prefetch=None, agent="dqn")
+    assert RunFolder.create(config).config() == config
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no column 'step', 'mean'"),
+        ("step,other\n1,2\n", "no column 'mean'"),
+        ("step,mean\n1,x\n", "no number"),
+        ("step,mean\n1\n,3\n", "no number"),
+        ("\0\0\0", "no column"),
+    ],
+)
+def test_curve_that_is_none_is_told(tmp_path, text, reason):
+    path = tmp_path / "evaluations.csv"
+    path.write_text(text)
+    with pytest.raises(DamagedFile, match=rf"evaluations\.csv.*{re.escape(reason)}"):
+        read_columns(path, {"step": int, "mean": float})
+
+
+def test_columns_are_read_where_they_have_values(tmp_path):
+    path = tmp_path / "evaluations.csv"
+    path.write_text("step,more,mean\n1,a,2.5\n2,b,\n3,c,4\n")
+    assert read_columns(path, {"step": int, "mean": float}) == [[1, 3], [2.5, 4.0]]
+
+
+def test_file_that_could_not_be_written_leaves_the_old_one_and_nothing_else(tmp_path):
+    path = tmp_path / "a.json"
+    replace_file(path, lambda unfinished: unfinished.write_text(json.dumps({"n": 1})))
+
+    def fail(unfinished):
+        unfinished.write_text("half of i")
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        replace_file(path, fail)
+    assert read_json(path) == {"n": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]

@@ -1,0 +1,221 @@
+"""Where strangers' programs and attackers hurt the shared buffers; each test failed before its mend."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from places import ROOT
+
+from replay_tutorial import (
+    Mailbox,
+    MPPrioritizedReplayBuffer,
+    MPReplayBuffer,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    SamplesPerInsert,
+)
+from replay_tutorial.shared import processes
+
+FIELDS = {"obs": {"shape": 2}, "rew": {}}
+ROWS = {"obs": np.zeros((6, 2)), "rew": np.zeros(6)}
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="PID namespaces of Linux")
+
+OPEN = """
+import sys
+from replay_tutorial import MPReplayBuffer
+buffer = MPReplayBuffer(8, {"obs": {"shape": 2}, "rew": {}}, path=sys.argv[1])
+print(buffer.get_stored_size())
+"""
+
+
+def opened_elsewhere(path):
+    """What a process in a PID namespace of its own says when it opens the file."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", OPEN, str(path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+
+
+@linux_only
+def test_file_in_use_in_another_pid_namespace_is_refused_and_welcome_when_it_is_not(tmp_path):
+    if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], check=False).returncode:
+        pytest.skip("this user may not make a PID namespace")
+    buffer = MPReplayBuffer(8, FIELDS, path=tmp_path / "rows")
+    buffer.add(**ROWS)
+    refused = opened_elsewhere(tmp_path / "rows")
+    assert refused.returncode == 1
+    assert "is in use in another PID namespace" in refused.stderr
+    again = MPReplayBuffer(8, FIELDS, path=tmp_path / "rows")  # of this namespace
+    assert again.get_stored_size() == 6
+    again.close()
+    buffer.close()
+    assert opened_elsewhere(tmp_path / "rows").stdout == "6\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
+    buffer = MPReplayBuffer(8, FIELDS)
+    buffer.add(**ROWS)
+    mine, number = buffer._view.ring.owners.mine(), os.getpid()
+
+    def say(answers):
+        # The system has given it the number of this process, which has died meanwhile.
+        monkeypatch.setattr(os, "getpid", lambda: number)
+        monkeypatch.setattr(processes, "birth", lambda process: 12345)
+        answers.send((processes.this_life()[0], buffer._view.ring.owners.mine()))
+
+    answers, end = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=say, args=(end,))
+    child.start()
+    told = answers.recv()
+    child.join()
+    assert told[0] == number
+    assert told[1] != mine
+
+
+def test_description_that_does_not_fit_is_refused_before_anything_is_made(tmp_path):
+    fields = {f"{'a long name ' * 4}{i}": {} for i in range(1_400)}
+    with pytest.raises(ValueError, match="fewer fields, or shorter names"):
+        MPReplayBuffer(8, fields, path=tmp_path / "rows")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_that_were_replaced_while_a_file_was_written_are_not_counted(tmp_path, monkeypatch):
+    buffer = MPReplayBuffer(8, FIELDS)
+    buffer.add(**ROWS)
+    slots = type(buffer._view.ring).indexes
+    calls = []
+
+    def replaced_between(ring, asked):
+        if calls:
+            buffer.add(obs=np.ones((5, 2)), rew=np.ones(5))
+        calls.append(1)
+        return slots(ring, asked)
+
+    monkeypatch.setattr(type(buffer._view.ring), "indexes", replaced_between)
+    buffer.save(tmp_path / "rows.npz")
+    monkeypatch.undo()
+    loaded = MPReplayBuffer(8, FIELDS)
+    loaded.load(tmp_path / "rows.npz")
+    assert len(loaded) == len(loaded.get_all_transitions()["rew"]) < 6
+
+
+def save_often(buffer, path, times):
+    for _ in range(times):
+        buffer.save(path)
+
+
+def test_two_that_save_to_one_path_leave_a_whole_file(tmp_path):
+    buffer = MPReplayBuffer(2_000, {"obs": {"shape": 500}})
+    buffer.add(obs=np.ones((2_000, 500)))
+    context = multiprocessing.get_context("spawn")
+    savers = [context.Process(target=save_often, args=(buffer, tmp_path / "rows.npz", 15)) for _ in range(2)]
+    for saver in savers:
+        saver.start()
+    for saver in savers:
+        saver.join()
+    assert [saver.exitcode for saver in savers] == [0, 0]
+    loaded = MPReplayBuffer(2_000, {"obs": {"shape": 500}})
+    loaded.load(tmp_path / "rows.npz")
+    assert len(loaded) == 2_000
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
+
+
+def frozen(array):
+    array = np.array(array)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+def test_read_only_arrays_are_taken_everywhere(kind):
+    buffer = kind(8, FIELDS)
+    buffer.add(
+        obs=frozen(np.zeros((4, 2), np.float32)), rew=frozen(np.zeros(4)), priorities=frozen(np.ones(4))
+    )
+    buffer.update_priorities(frozen(np.arange(4)), frozen(np.full(4, 2.0)))
+    assert buffer.get_max_priority() == 2.0
+
+
+def test_read_only_arrays_are_taken_by_windows_mailbox_and_frames():
+    step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "terminated": {"shape": (), "dtype": bool}}
+    window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
+    values = {name: frozen(np.zeros(3)) for name in step}
+    assert len(window.add(**values)["rew"]) == 2
+    mailbox = Mailbox(3)
+    assert mailbox.publish(frozen(np.ones(3, np.float32))) == 1
+    for kind in (ReplayBuffer, MPReplayBuffer):
+        images = kind(8, {"obs": {"shape": (6, 6), "dtype": np.uint8}}, next_of="obs")
+        images.add(obs=frozen(np.zeros((6, 6), np.uint8)), next_obs=frozen(np.ones((6, 6), np.uint8)))
+        assert images.sample(1)["next_obs"].sum() == 36
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+def test_annealed_beta_may_end_beside_one_by_rounding(kind):
+    buffer = kind(8, FIELDS)
+    buffer.add(**ROWS)
+    beta = 0.4
+    for _ in range(100_000):
+        beta += 0.6 / 100_000
+    assert beta != 1.0
+    for value in (beta, 1.0000000000000357, -1e-12):
+        np.testing.assert_array_equal(buffer.sample(4, beta=value)["weights"], np.ones(4))
+    for value in (1.0001, -0.001, float("nan")):
+        with pytest.raises(ValueError, match="beta must lie in"):
+            buffer.sample(4, beta=value)
+
+
+def test_numbers_that_count_no_rows_are_refused_by_the_limiter():
+    limiter = SamplesPerInsert(4.0, min_size=1, error_buffer=100.0)
+    for count in (limiter.inserted, limiter.sampled):
+        with pytest.raises(ValueError, match="at least 0, not -5"):
+            count(-5)
+        with pytest.raises(TypeError):
+            count(1.5)
+        count(0)
+    assert (limiter.inserts, limiter.samples) == (0, 0)
+
+
+def test_what_is_no_vector_is_refused_by_the_mailbox():
+    with pytest.raises(TypeError, match="takes an array of float32, not a list"):
+        Mailbox(3).publish([1, 2, 3])
+
+
+def test_state_that_is_none_is_refused_by_the_windows():
+    step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}}
+    window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
+    for state in ([None], [], [3], [np.zeros(1)]):
+        with pytest.raises(ValueError, match="other fields, window or environments"):
+            window.restore(state)
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])
+def test_name_given_twice_is_refused(kind):
+    images = {"obs": {"shape": (6, 6)}, "next_obs": {"shape": (6, 6)}}
+    with pytest.raises(ValueError, match="named once only"):
+        kind(8, images, next_of=["obs", "obs"])
+    with pytest.raises(ValueError, match="the next one of another"):
+        kind(8, images, next_of=["obs", "next_obs"])
+    with pytest.raises(ValueError, match="named once only"):
+        ReplayBuffer(8, FIELDS, Nstep={"size": 2, "rew": ["rew", "rew"]})
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])
+def test_nstep_false_is_none(kind):
+    assert not kind(8, FIELDS, Nstep=False).is_Nstep()
+
+
+@pytest.mark.parametrize(
+    "kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
+)
+def test_a_buffer_shows_its_size_its_rows_and_its_fields(kind):
+    buffer = kind(1_000, {"obs": {"shape": (2, 3), "dtype": np.uint8}, "rew": {"shape": ()}})
+    buffer.add(obs=np.zeros((6, 2, 3)), rew=np.zeros(6))
+    shown = f"<{kind.__name__}: 6 of 1,000 transitions of obs uint8[2, 3], rew float32>"
+    assert repr(buffer) == shown
+    if kind in (MPReplayBuffer, MPPrioritizedReplayBuffer):
+        buffer.close()
+        assert repr(buffer) == f"<{kind.__name__}: closed>"

@@ -6,7 +6,9 @@ processes happen to be. The limiter keeps
     error = inserts · samples_per_insert - samples
 
 inside a band around its value at the moment when sampling may begin. Above it inserting waits, below it
-sampling. Nobody holds anything while it waits, so a process that dies can stop nobody.
+sampling. Nobody holds anything while it waits, so a process that dies can stop nobody. The price: k processes
+that insert n rows each look, all at once, before any of them counts, and the error may end above the band by
+(k - 1) · n · samples_per_insert. It is never more, and the next look waits until it is inside again.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """

@@ -85,6 +85,21 @@ def test_error_stays_in_the_band_and_somebody_may_always_go_on(ratio, buffer, in
     assert samples / inserts == pytest.approx(ratio, rel=0.2)
 
 
+@pytest.mark.parametrize("inserters", [1, 2, 8])
+def test_several_that_look_at_once_pass_the_band_by_a_share_each(inserters):
+    limiter = SamplesPerInsert(4.0, min_size=1, error_buffer=100.0)
+    limiter.inserted(1 + 20)  # the last moment at which five rows pass
+    for _ in range(inserters):
+        assert limiter.await_can_insert(5, timeout=0.0)
+    for _ in range(inserters):
+        limiter.inserted(5)
+    assert limiter.error == 100.0 + (inserters - 1) * 5 * 4.0
+    limiter.sampled(int(limiter.error) - 80)
+    assert limiter.await_can_insert(5, timeout=0.0)
+    limiter.inserted(1)
+    assert not limiter.await_can_insert(5, timeout=0.0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

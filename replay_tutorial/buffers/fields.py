@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy import ndarray
 
+from replay_tutorial.buffers.cast import cast
 from replay_tutorial.buffers.spaces import flatten
 
 Rows = npt.NDArray[np.void]  # records, one per transition
@@ -58,38 +59,18 @@ class Field(NamedTuple):
             array = np.asarray(value)
         except ValueError as error:
             raise ValueError(f"{self.name!r} is not an array: {error}") from None
-        if array.dtype.kind not in "biufc":
-            raise TypeError(f"{self.name!r} takes numbers, not {array.dtype} ({value!r:.60}).")
+        if array.dtype != self.dtype:
+            array = cast(self.name, array, self.dtype)
         if array.shape == self.shape or (array.shape == () and self.shape == (1,)):
-            array = array.reshape(1, *self.shape)
-        elif array.shape[1:] == self.shape and array.ndim:
-            pass
-        elif self.shape == (1,) and array.ndim == 1:
-            array = array.reshape(-1, 1)
-        else:
-            raise ValueError(
-                f"{self.name!r} has shape {array.shape}; one transition has {self.shape}, "
-                f"a batch ({', '.join(['n', *map(str, self.shape)])})."
-            )
-        return array if array.dtype == self.dtype else self._cast(array)
-
-    def _cast(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Cast to the dtype; rounding is fine, losing the value is not."""
-        if np.can_cast(array.dtype, self.dtype, "safe"):
-            return array.astype(self.dtype)
-        if array.dtype.kind == "c" and self.dtype.kind != "c":
-            raise ValueError(f"{self.name!r} is {self.dtype}, which can't hold complex numbers.")
-        with np.errstate(all="ignore"):
-            cast = array.astype(self.dtype)
-            if self.dtype.kind in "fc":
-                lost = np.isfinite(array) & ~np.isfinite(cast)
-            else:
-                # high + 1 is a power of two, and so exact as a float, where high is not
-                outside = ~((array >= self.low) & (array < self.high + 1))
-                lost = outside | (cast != array)
-        if lost.any():
-            raise ValueError(f"{self.name!r} is {self.dtype}, which can't hold {array[lost].flat[0]}.")
-        return cast
+            return array.reshape(1, *self.shape)
+        if array.shape[1:] == self.shape and array.ndim:
+            return array
+        if self.shape == (1,) and array.ndim == 1:
+            return array.reshape(-1, 1)
+        raise ValueError(
+            f"{self.name!r} has shape {array.shape}; one transition has {self.shape}, "
+            f"a batch ({', '.join(['n', *map(str, self.shape)])})."
+        )
 
 
 def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> Field:
@@ -155,7 +136,7 @@ class Fields:
         self.dtype = record_dtype(list(self.fields.values()))
         # Plain tuples: Python unpacks them faster than a NamedTuple (add of 5 fields 2.0 µs, not 2.2).
         self._in_order: list[tuple[Any, ...]] = [tuple(field) for field in self.fields.values()]
-        self._last_batch: list[tuple[Any, ...]] = []  # name, dtype and shape of each array
+        self._last_batch: list[tuple[Any, ...]] = []  # name, dtype, shape as it was given, and shape
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Fields, (self.env_dict,)
@@ -172,8 +153,8 @@ class Fields:
         """Check the arguments of `add`.
 
         There are three ways, the fastest first; what does not fit goes on to the next one:
-        1. one transition, and nothing to convert: here;
-        2. a batch as long as the last one, and nothing to convert: `_batch_to_columns`;
+        1. one transition: here;
+        2. a batch of arrays that have the shapes of the last one's: `_batch_to_columns`;
         3. anything else: `_any_to_columns`. Nested values are made flat, and begin again.
 
         Args:
@@ -194,23 +175,29 @@ class Fields:
             for name, dtype, shape, scalars, low, high in self._in_order:
                 value = values[name]
                 if type(value) is ndarray:
-                    if value.dtype is not dtype or value.shape != shape:
+                    if value.shape != shape:
                         return self._batch_to_columns(values)
+                    if value.dtype is not dtype:
+                        value = cast(name, value, dtype)
                 elif type(value) not in scalars or not low <= value <= high:
-                    return self._batch_to_columns(values)
+                    column = self.fields[name].to_array(value)
+                    if len(column) != 1:
+                        return self._batch_to_columns(values)
+                    value = column[0]
                 columns.append(value)
         except KeyError:
             return self.to_columns(self._flattened(values))
         return (1, columns) if len(values) == len(columns) else self.to_columns(self._flattened(values))
 
     def _batch_to_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
-        """Second way: a batch as long as the last one, and nothing to convert."""
+        """Second way: a batch of arrays that have the shapes of the last one's."""
         columns: list[Any] = []
-        for name, dtype, shape in self._last_batch:
-            value = values[name]
-            if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
+        for name, dtype, given, shape in self._last_batch:
+            value = values.get(name)
+            if type(value) is not ndarray or value.shape != given:
                 break
-            columns.append(value)
+            value = value if given == shape else value.reshape(shape)
+            columns.append(value if value.dtype is dtype else cast(name, value, dtype))
         if len(columns) != len(values):
             return self._any_to_columns(values)
         length = len(columns[0])
@@ -236,7 +223,9 @@ class Fields:
                 )
         if not length:
             raise ValueError("There is no transition to add: the batch is empty.")
-        self._last_batch = [(f.name, f.dtype, (length, *f.shape)) for f in self.fields.values()]
+        self._last_batch = [
+            (f.name, f.dtype, np.shape(values[f.name]), (length, *f.shape)) for f in self.fields.values()
+        ]
         return (length, columns) if length > 1 else (1, [column[0] for column in columns])
 
     def to_rows(self, count: int, columns: Sequence[Any]) -> Rows:

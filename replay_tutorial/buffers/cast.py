@@ -1,0 +1,61 @@
+"""A value's way into a dtype that is not its own: rounding is fine, losing the value is not.
+
+Observations come as float64 from most environments and are stored as float32, so this is done at every step.
+The quick look asks only whether anything at all was lost; what it was is worked out for the message.
+
+Left out: which shapes a field takes (`fields`).
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.jit import Floats, kernel, types
+
+# The ones that NumPy has: `is` costs a third of `==`.
+FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+
+Rounded = Annotated[npt.NDArray[np.float32], types.float32[::1]]
+
+
+@kernel
+def round_floats(given: Floats, rounded: Rounded) -> bool:
+    """Round to float32; return whether a finite number became infinite."""
+    lost = False
+    for i in range(len(given)):
+        rounded[i] = given[i]
+        lost |= np.isinf(rounded[i]) & ~np.isinf(given[i])
+    return lost
+
+
+def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return a field's values as an array of another dtype.
+
+    Raises:
+        TypeError: If they are no numbers.
+        ValueError: If the dtype can't hold one of them. The error names the field.
+    """
+    given = array.dtype
+    if given is FLOAT64 and dtype is FLOAT32 and array.flags.carray:
+        rounded = np.empty(array.size, dtype)
+        if not round_floats(array if array.ndim == 1 else array.reshape(-1), rounded):
+            return rounded if array.ndim == 1 else rounded.reshape(array.shape)
+    elif given.kind not in "biufc":
+        raise TypeError(f"{name!r} takes numbers, not {given} ({array!r:.60}).")
+    elif np.can_cast(given, dtype, "safe"):
+        return array.astype(dtype)
+    elif given.kind == "c" and dtype.kind != "c":
+        raise ValueError(f"{name!r} is {dtype}, which can't hold complex numbers.")
+    with np.errstate(all="ignore"):
+        values = array.astype(dtype)
+        if dtype.kind in "fc":
+            lost = np.isfinite(array) & ~np.isfinite(values)
+        else:
+            lost = values != array
+            if given.kind == "f" and dtype.itemsize == 8:
+                # 2**63 as an int64 may be 2**63 - 1, which is 2**63 as a float
+                lost |= array >= float(np.iinfo(dtype).max)
+    if lost.any():
+        raise ValueError(f"{name!r} is {dtype}, which can't hold {array[lost].flat[0]}.")
+    return values

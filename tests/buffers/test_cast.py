@@ -1,0 +1,114 @@
+"""Values of other dtypes, in every shape that `add` takes, beside NumPy's own conversion."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from replay_tutorial import MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial.buffers.cast import round_floats
+
+FIELDS = {
+    "obs": {"shape": 3},
+    "act": {"shape": (), "dtype": np.int64},
+    "rew": {},
+    "image": {"shape": (2, 2), "dtype": np.uint8},
+}
+LARGEST = float(np.finfo(np.float32).max)
+floats = st.floats(-LARGEST, LARGEST) | st.sampled_from(
+    [np.nan, np.inf, -np.inf, -0.0, 1e-45, 1e-300, LARGEST]
+)
+
+
+@given(values=arrays.arrays(np.float64, st.integers(0, 40), elements=st.floats()))
+def test_kernel_rounds_as_numpy_does_and_tells_what_became_infinite(values):
+    rounded = np.empty(len(values), np.float32)
+    lost = round_floats(values, rounded)
+    with np.errstate(all="ignore"):
+        expected = values.astype(np.float32)
+    np.testing.assert_array_equal(rounded, expected)
+    np.testing.assert_array_equal(np.signbit(rounded), np.signbit(expected))
+    assert lost == bool(np.any(np.isinf(expected) & np.isfinite(values)))
+
+
+def strided(array):
+    return np.repeat(array, 2, axis=-1)[..., ::2]
+
+
+def frozen(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+FORMS = {
+    "as it is": lambda array: array,
+    "list": lambda array: array.tolist(),
+    "strided": lambda array: strided(array) if array.ndim else array,
+    "frozen": frozen,
+    "Fortran": np.asfortranarray,
+    "other byte order": lambda array: array.astype(array.dtype.newbyteorder()),
+    "float64": lambda array: array.astype(np.float64),
+    "float32": lambda array: array.astype(np.float32),
+}
+forms = st.sampled_from(list(FORMS))
+
+
+@st.composite
+def rows(draw):
+    """Arguments of one `add`, and what it must store."""
+    count = draw(st.integers(0, 3))  # 0: one transition, without an axis of rows
+    lead = (count,) if count else ()
+    columns = {
+        "obs": draw(arrays.arrays(np.float64, (*lead, 3), elements=floats)),
+        "act": draw(arrays.arrays(np.int64, lead, elements=st.integers(-1000, 1000))),
+        "rew": draw(arrays.arrays(np.float64, draw(st.sampled_from([lead, (*lead, 1)])), elements=floats)),
+        "image": draw(arrays.arrays(np.int64, (*lead, 2, 2), elements=st.integers(0, 255))),
+    }
+    asked = {name: FORMS[draw(forms)](np.asarray(column)) for name, column in columns.items()}
+    with np.errstate(all="ignore"):
+        expected = {
+            "obs": columns["obs"].astype(np.float32).reshape(-1, 3),
+            "act": columns["act"].reshape(-1),
+            "rew": columns["rew"].astype(np.float32).reshape(-1, 1),
+            "image": columns["image"].astype(np.uint8).reshape(-1, 2, 2),
+        }
+    return asked, expected
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer])
+@given(calls=st.lists(rows(), min_size=1, max_size=6))
+def test_every_form_of_input_is_stored_as_numpy_converts_it(kind, calls):
+    buffer = kind(32, FIELDS)
+    for asked, _ in calls:
+        buffer.add(**asked)
+    stored = buffer.get_all_transitions()
+    for name in FIELDS:
+        np.testing.assert_array_equal(stored[name], np.concatenate([expected[name] for _, expected in calls]))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+@pytest.mark.parametrize(
+    ("name", "bad"), [("obs", 1e300), ("rew", -1e39), ("act", 0.5), ("act", np.nan), ("image", 256)]
+)
+def test_a_value_that_is_lost_after_rows_that_were_not_changes_nothing(count, name, bad):
+    lead = (count,) if count else ()
+    good = {
+        "obs": np.zeros((*lead, 3)),
+        "act": np.zeros(lead),
+        "rew": np.zeros(lead),
+        "image": np.zeros((*lead, 2, 2)),
+    }
+    buffer = ReplayBuffer(32, FIELDS)
+    buffer.add(**good)
+    worse = {key: column.copy() for key, column in good.items()}
+    worse[name].reshape(-1)[-1] = bad
+    for _ in range(2):
+        with pytest.raises(
+            ValueError, match=f"'{name}' is .* can't hold {np.float64(bad):g}".replace("+", r"\+")
+        ):
+            buffer.add(**worse)
+        assert len(buffer) == max(count, 1)
+    buffer.add(**good)
+    assert len(buffer) == 2 * max(count, 1)

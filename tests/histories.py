@@ -223,12 +223,16 @@ class History:
             name: np.zeros((count, *shape_of(spec)), np.dtype(spec.get("dtype", np.float32)))
             for name, spec in self.env_dict.items()
         }
+        # an n-step batch is refused unless each step leads to the next one
+        chained = self.oracle.n_step is not None and count > 1
+        stream = self.streams[int(rng.integers(2)) if self.interleaved else 0]
         for i in range(count):
-            stream = self.streams[int(rng.integers(2)) if self.interleaved else 0]
+            if not chained:
+                stream = self.streams[int(rng.integers(2)) if self.interleaved else 0]
             obs, next_obs = stream.step()
-            if rng.random() < self.disobedience:
+            if not chained and rng.random() < self.disobedience:
                 obs = stream.pixels()
-            if rng.random() < self.disobedience:
+            if not chained and rng.random() < self.disobedience:
                 next_obs = stream.pixels()
             columns["obs"][i], columns["next_obs"][i] = obs, next_obs
             columns["act"][i] = self.serial

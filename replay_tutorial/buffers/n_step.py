@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
+from replay_tutorial.buffers.fields import Fields, Rows
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, kernel, types
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps, numbers of a reward]
@@ -149,6 +149,36 @@ class Window:
         """Forget the steps that wait."""
         self.waiting: Rows = np.zeros(0, self._rows_in.dtype)
 
+    def refuse_mixed(self, fields: Fields, columns: Sequence[npt.NDArray[Any]]) -> None:
+        """Refuse a batch that can't be consecutive steps of one environment.
+
+        A step that does not end its episode leads to where the next one begins, bit by bit. Only a `next_obs`
+        that has an `obs` beside it can tell.
+
+        Args:
+            fields: The fields of the steps, as `add` takes them.
+            columns: The values of each.
+
+        Raises:
+            ValueError: If a step leads elsewhere.
+        """
+        steps = dict(zip(fields.fields, columns, strict=True))
+        for name in self.settings.nexts:
+            here = name.removeprefix("next_")
+            there, start = fields.fields[name], fields.fields.get(here)
+            if here == name or start is None or (start.shape, start.dtype) != (there.shape, there.dtype):
+                continue
+            broken = (bytes_of(steps[name][:-1]) != bytes_of(steps[here][1:])).any(axis=1)
+            for end in self._ends:
+                broken &= np.ravel(steps[end][:-1]) == 0
+            if broken.any():
+                step = int(broken.argmax())
+                raise ValueError(
+                    f"Step {step} leads to a {name!r} that is not the {here!r} of step {step + 1}, and no "
+                    "episode ended there: a batch holds consecutive steps of one environment. Fold those of "
+                    "several with NStep(environments=n), each environment's by themselves."
+                )
+
     def push(self, rows: Rows) -> Rows:
         """Take in consecutive steps; return the rows that became whole, oldest first, perhaps none."""
         # not np.concatenate: it would lay the fields out anew
@@ -188,112 +218,6 @@ def any_true(steps: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     return flags
 
 
-class NStep:
-    """N-step windows for an actor that has no buffer: one for each of its environments.
-
-    Example:
-        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
-        >>> env_dict = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
-        >>> n_step = NStep(env_dict, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
-        >>> n_step.add(obs=0, rew=1, next_obs=1, terminated=False) is None
-        True
-        >>> rows = n_step.add(obs=1, rew=1, next_obs=2, terminated=True)  # it ends: both rows are whole
-        >>> rows["rew"].tolist(), rows["next_obs"].tolist(), rows["discount"].tolist()
-        ([1.5, 1.0], [2.0, 2.0], [0.0, 0.0])
-    """
-
-    def __init__(
-        self,
-        env_dict: EnvDict,
-        Nstep: Mapping[str, Any],
-        *,
-        environments: int = 1,
-        default_dtype: npt.DTypeLike = np.float32,
-    ) -> None:
-        """Open one empty window for each environment.
-
-        Args:
-            env_dict: The fields of one step, as for `ReplayBuffer`.
-            Nstep: `size`, the number n of rewards in a return; `gamma`, the discount of one step (0.99 if
-                left out); `rew`, the field or fields summed; `next`, the field or fields that move to the
-                window's end.
-            environments: How many environments step side by side.
-            default_dtype: The dtype of fields that name none.
-
-        Raises:
-            TypeError: If an argument is of the wrong kind.
-            ValueError: If a value is out of range or names a field that does not exist.
-        """
-        if operator.index(environments) < 1:
-            raise ValueError(f"environments must be at least 1, not {environments}.")
-        self._fields = Fields(env_dict, default_dtype)
-        self._windows = [Window(self._fields, Nstep) for _ in range(environments)]
-
-    @property
-    def env_dict(self) -> dict[str, dict[str, Any]]:
-        """The fields of the rows that come out, `discount` among them, for the buffer that takes them."""
-        return self._windows[0].fields.env_dict
-
-    def add(self, environment: int = 0, /, **fields: Any) -> Batch | None:
-        """Take in one step of one environment, or several consecutive ones along axis 0.
-
-        A step with `terminated`, `truncated` or `done` true ends the episode, and its tail comes out at once.
-
-        Args:
-            environment: Which environment stepped, from 0.
-            **fields: A value for each field.
-
-        Returns:
-            The rows that became whole, oldest first, arrays of shape (n, …); None if there is none.
-
-        Raises:
-            IndexError: If there is no such environment.
-            KeyError: If a field is missing or unknown.
-            TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a value does not fit.
-        """
-        window = self._window(environment)
-        return self._batch(window.push(self._fields.to_rows(*self._fields.to_columns(fields))))
-
-    def on_episode_end(self, environment: int = 0, /) -> Batch | None:
-        """End an episode that no field marked as ended; call it twice and nothing more happens.
-
-        Args:
-            environment: Whose episode ended.
-
-        Returns:
-            The rows that still waited, None if there is none.
-
-        Raises:
-            IndexError: If there is no such environment.
-        """
-        return self._batch(self._window(environment).flush())
-
-    def state(self) -> list[Rows]:
-        """Copy the steps that wait, for `restore`: per environment at most n - 1 records, oldest first."""
-        return [window.waiting.copy() for window in self._windows]
-
-    def restore(self, state: Sequence[Rows]) -> None:
-        """Put waiting steps in the place of those there are now.
-
-        Args:
-            state: What `state` gave, of an `NStep` with the same arguments.
-
-        Raises:
-            ValueError: If the arguments were others. Nothing has changed then.
-        """
-        dtype, most = self._fields.dtype, self._windows[0].settings.size - 1
-        fit = [isinstance(rows, np.ndarray) and rows.dtype == dtype and rows.ndim == 1 for rows in state]
-        fit += [len(rows) <= most for rows in state] if all(fit) else []
-        if len(state) != len(self._windows) or not all(fit):
-            raise ValueError("The state is that of an NStep with other fields, window or environments.")
-        for window, waiting in zip(self._windows, state, strict=True):
-            window.waiting = waiting.copy()
-
-    def _window(self, environment: int) -> Window:
-        if not 0 <= environment < len(self._windows):
-            raise IndexError(f"No environment {environment}; they are 0 to {len(self._windows) - 1}.")
-        return self._windows[environment]
-
-    def _batch(self, rows: Rows) -> Batch | None:
-        return self._windows[0].fields.to_batch(rows) if len(rows) else None
+def bytes_of(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the bytes of each row: uint8[n, bytes of a row]."""
+    return np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)

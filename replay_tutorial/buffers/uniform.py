@@ -113,9 +113,12 @@ class ReplayBuffer(BaseBuffer):
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
+            ValueError: If a shape, a length or a value does not fit, or a batch for the n-step window does
+                not lead from each step to the next. Nothing has changed then.
         """
         count, columns = self._fields.to_columns(fields)
+        if count > 1 and self._window is not None:
+            self._window.refuse_mixed(self._fields, columns)
         return self._store(count, columns)
 
     def on_episode_end(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from histories import FLAGS, History, as_bytes, repeatable
+from histories import FLAGS, History, as_bytes, repeatable, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import PlainBuffer, assert_same_columns, columns
@@ -63,7 +63,7 @@ def test_returns_and_discounts_agree_with_float64_to_rounding(n, gamma, dtype):
     buffer, oracle = ReplayBuffer(1000, env_dict, Nstep=settings), PlainBuffer(1000, env_dict, settings)
     rng = np.random.default_rng(n)
     batch = {
-        **{name: np.arange(300) for name in ("obs", "act", "next_obs")},
+        **{name: np.arange(300) + (name == "next_obs") for name in ("obs", "act", "next_obs")},
         "rew": (10 * rng.standard_normal((300, 2))).astype(dtype),
         "terminated": rng.random(300) < 0.05,
         "truncated": rng.random(300) < 0.05,
@@ -182,7 +182,7 @@ def test_batches_and_single_steps_make_the_same_rows(chunks):
     rng = np.random.default_rng(0)
     ends = {"terminated": rng.random(20) < 0.1, "truncated": rng.random(20) < 0.1}
     batch = {
-        **{name: np.arange(20) for name in ("obs", "act", "next_obs")},
+        **{name: np.arange(20) + (name == "next_obs") for name in ("obs", "act", "next_obs")},
         "rew": rng.integers(0, 9, 20),
         **ends,
     }
@@ -365,8 +365,11 @@ class TestNStep:
                 rows = window.on_episode_end(environment)
                 oracle.on_episode_end()
             else:
+                observations = rng.integers(0, 1000, count + 1)
                 batch = {
-                    **{name: rng.integers(0, 1000, count) for name in ("obs", "act", "next_obs")},
+                    "obs": observations[:-1],
+                    "act": rng.integers(0, 1000, count),
+                    "next_obs": observations[1:],
                     "rew": rng.integers(-9, 9, count).astype(np.float32),
                     "terminated": rng.random(count) < 0.1,
                     "truncated": rng.random(count) < 0.1,
@@ -480,3 +483,49 @@ class TestNStep:
         rows = window.on_episode_end(0)
         assert rows is not None
         assert rows["obs"].tolist() == [7]
+
+
+STREAMS = [ReplayBuffer, PrioritizedReplayBuffer, NStep]
+
+
+def of_two_environments(kind):
+    """A batch of two environments' steps: (a, b) leads to (a + 1, b + 1)."""
+    env_dict = {"obs": {"shape": (2, 2)}, "rew": {"shape": ()}, "next_obs": {"shape": (2, 2)}, "done": {}}
+    settings = {"size": 3, "rew": "rew", "next": "next_obs"}
+    made = NStep(env_dict, settings) if kind is NStep else kind(20, env_dict, Nstep=settings)
+    obs = np.stack([np.full((2, 2), 1.0), np.full((2, 2), 100.0), np.full((2, 2), 2.0)])
+    return made, {"obs": obs, "rew": np.ones(3), "next_obs": obs + 1, "done": np.zeros(3)}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_batch_of_several_environments_is_refused_and_changes_nothing(kind):
+    made, batch = of_two_environments(kind)
+    made.add(**{name: column[0] for name, column in batch.items()})
+    shown = (lambda: made.state()[0].tobytes()) if kind is NStep else (lambda: snapshot(made))
+    before = shown()
+    with pytest.raises(ValueError, match=r"Step 0 .* not the 'obs' of step 1.*NStep\(environments=n\)"):
+        made.add(**batch)
+    assert shown() == before
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_the_same_batch_is_taken_where_the_episodes_end(kind):
+    made, batch = of_two_environments(kind)
+    made.add(**{**batch, "done": np.array([1, 1, 0])})
+    with pytest.raises(ValueError, match=r"Step 1 .* not the 'obs' of step 2"):
+        made.add(**{**batch, "done": np.array([1, 0, 1])})
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_observations_that_are_no_numbers_are_equal_to_themselves(kind):
+    made, batch = of_two_environments(kind)
+    chain = np.full((4, 2, 2), np.nan)
+    chain[2] = -0.0
+    made.add(**{**batch, "obs": chain[:-1], "next_obs": chain[1:]})
+
+
+def test_steps_of_fields_that_are_no_pair_are_taken_as_they_come():
+    env_dict = {"obs": {}, "rew": {}, "next_obs": {"dtype": np.float64}, "next_goal": {}}
+    buffer = ReplayBuffer(9, env_dict, Nstep={"size": 2, "rew": "rew", "next": ["next_obs", "next_goal"]})
+    buffer.add(obs=np.zeros(5), rew=np.ones(5), next_obs=np.ones(5), next_goal=np.arange(5))
+    assert len(buffer) == 4

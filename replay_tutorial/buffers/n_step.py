@@ -152,7 +152,7 @@ class Window:
     def refuse_mixed(self, fields: Fields, columns: Sequence[npt.NDArray[Any]]) -> None:
         """Refuse a batch that can't be consecutive steps of one environment.
 
-        A step that does not end its episode leads to where the next one begins, bit by bit. Only a `next_obs`
+        A step that does not end its episode leads to where the next one begins. Only a `next_obs`
         that has an `obs` beside it can tell.
 
         Args:
@@ -168,7 +168,11 @@ class Window:
             there, start = fields.fields[name], fields.fields.get(here)
             if here == name or start is None or (start.shape, start.dtype) != (there.shape, there.dtype):
                 continue
-            broken = (bytes_of(steps[name][:-1]) != bytes_of(steps[here][1:])).any(axis=1)
+            led_to, began = steps[name][:-1], steps[here][1:]
+            differ = led_to != began
+            if there.dtype.kind in "fc":
+                differ &= ~(np.isnan(led_to) & np.isnan(began))
+            broken = differ.reshape(len(differ), -1).any(axis=1)
             for end in self._ends:
                 broken &= np.ravel(steps[end][:-1]) == 0
             if broken.any():
@@ -216,8 +220,3 @@ def any_true(steps: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     for name in names:
         flags |= steps[name].reshape(len(steps)) != 0
     return flags
-
-
-def bytes_of(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Return the bytes of each row: uint8[n, bytes of a row]."""
-    return np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)

@@ -4,6 +4,7 @@ Each command imports what it needs when it is called, so that one works without 
 """
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -74,6 +75,7 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     from replay_tutorial.apex.runs.setup import NothingToDo, UnusableDevice
     from replay_tutorial.apex.runs.watch import ProcessDied
 
+    hear_interrupts()
     known = (UnsupportedEnvironment, DamagedFile, NothingToDo, ProcessDied, RunInUse, UnusableDevice)
     try:
         result = run()
@@ -176,7 +178,14 @@ def bench(arguments: Sequence[str]) -> int:
     """Measure the buffers."""
     from replay_tutorial.bench.command import main as bench_main
 
+    hear_interrupts()
     return bench_main(list(arguments))
+
+
+def hear_interrupts() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again, now that what a command needs is imported."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def parser_of(command: Callable[[Sequence[str]], int]) -> argparse.ArgumentParser:
@@ -224,4 +233,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Ctrl-C ends the process at once: while it is imported, a library may swallow it, and break.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

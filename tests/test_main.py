@@ -38,6 +38,35 @@ def test_version_is_that_of_the_installed_package(capsys):
     assert __version__ == version("replay_tutorial")
 
 
+INTERRUPTED_IMPORT = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "numpy.linalg":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["replay_tutorial", "train", "CartPole-v1"]
+runpy.run_module("replay_tutorial", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a process can't send itself Ctrl-C there")
+def test_ctrl_c_while_libraries_are_imported_ends_the_process_silently(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    assert not list(tmp_path.iterdir())
+
+
 def test_help_waits_for_no_library():
     program = "import sys; from replay_tutorial.__main__ import main; main([]); print(sorted(sys.modules))"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout

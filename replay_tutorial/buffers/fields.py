@@ -136,7 +136,8 @@ class Fields:
         self.dtype = record_dtype(list(self.fields.values()))
         # Plain tuples: Python unpacks them faster than a NamedTuple (add of 5 fields 2.0 µs, not 2.2).
         self._in_order: list[tuple[Any, ...]] = [tuple(field) for field in self.fields.values()]
-        self._last_batch: list[tuple[Any, ...]] = []  # name, dtype, shape as it was given, and shape
+        # Of the last batch: name, dtype, shape as it was given (None of a list), and shape.
+        self._last_batch: list[tuple[Any, ...]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Fields, (self.env_dict,)
@@ -224,7 +225,8 @@ class Fields:
         if not length:
             raise ValueError("There is no transition to add: the batch is empty.")
         self._last_batch = [
-            (f.name, f.dtype, np.shape(values[f.name]), (length, *f.shape)) for f in self.fields.values()
+            (f.name, f.dtype, getattr(values[f.name], "shape", None), (length, *f.shape))
+            for f in self.fields.values()
         ]
         return (length, columns) if length > 1 else (1, [column[0] for column in columns])
 

@@ -4,6 +4,7 @@ Each command imports what it needs when it is called, so that one works without 
 """
 
 import argparse
+import math
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -51,8 +52,8 @@ def resume(arguments: Sequence[str]) -> int:
     parser = parser_of(resume)
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--total-steps", type=count, help="a new budget (default: as before)")
-    target = "a new target for the mean return; inf is never reached (default: as before)"
-    parser.add_argument("--solved-at", type=float, help=target)
+    goal = "a new target for the mean return; inf is never reached (default: as before)"
+    parser.add_argument("--solved-at", type=target, help=goal)
     parser.add_argument("--device", help="where the learner trains (default: as before)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     options = parser.parse_args(arguments)
@@ -105,7 +106,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser = parser_of(evaluate)
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--episodes", type=count, default=100, help=f"number of episodes {DEFAULT}")
-    parser.add_argument("--seed", type=int, default=1_000_000, help=f"decides the episodes {DEFAULT}")
+    parser.add_argument("--seed", type=seed, default=1_000_000, help=f"decides the episodes {DEFAULT}")
     options = parser.parse_args(arguments)
 
     import numpy as np
@@ -132,7 +133,7 @@ def play(arguments: Sequence[str]) -> int:
     parser.add_argument("run", type=Path, help="the run's folder")
     place = "the GIF, named .gif (default: play.gif in the run's folder)"
     parser.add_argument("--output", type=Path, help=place)
-    parser.add_argument("--seed", type=int, default=1_000_000, help=f"decides the episode {DEFAULT}")
+    parser.add_argument("--seed", type=seed, default=1_000_000, help=f"decides the episode {DEFAULT}")
     limit = f"steps after which the episode is cut {DEFAULT}"
     parser.add_argument("--steps", type=count, default=1_000, help=limit)
     options = parser.parse_args(arguments)
@@ -199,6 +200,22 @@ def count(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is too small: at least 1 is needed")
+    return number
+
+
+def seed(text: str) -> int:
+    """Return the number that decides what is random."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is too small: a seed is at least 0")
+    return number
+
+
+def target(text: str) -> float:
+    """Return a mean return to be reached."""
+    number = float(text)
+    if math.isnan(number):
+        raise argparse.ArgumentTypeError(f"{text} is no number that a mean return can be above")
     return number
 
 

@@ -116,12 +116,30 @@ def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsy
     assert seen == [replace(preset("Acrobot-v1"), seed=5, actors=3)]
 
 
-@pytest.mark.parametrize("arguments", [["--actors", "-1"], ["--gamma", "2"], ["--no-such-flag"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--actors", "-1"], ["--gamma", "2"], ["--seed", "-1"], ["--solved-at", "nan"], ["--no-such-flag"]],
+)
 def test_settings_that_cannot_work_are_refused(arguments, capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "CartPole-v1", *arguments])
     assert end.value.code == 2
-    assert arguments[0].lstrip("-") in capsys.readouterr().err
+    assert arguments[0].lstrip("-").replace("-", "_") in capsys.readouterr().err.replace("-", "_")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["evaluate", "RUN", "--seed", "-1"], "-1 is too small: a seed is at least 0"),
+        (["play", "RUN", "--seed", "-1"], "-1 is too small: a seed is at least 0"),
+        (["resume", "RUN", "--solved-at", "nan"], "nan is no number that a mean return can be above"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([str(run) if argument == "RUN" else argument for argument in arguments])
+    assert end.value.code == 2
+    assert reason in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells beforehand how much memory is free")

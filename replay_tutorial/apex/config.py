@@ -7,6 +7,7 @@ flat observations. What differs from them for other environments is in `presets.
 Paper: Horgan et al. 2018, appendices C and F; Schaul et al. 2016, section 4.
 """
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -121,6 +122,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and not value >= minimum:
                 raise ValueError(f"{name} is {value}; it must be at least {minimum}.")
+        if self.solved_at is not None and math.isnan(self.solved_at):
+            raise ValueError("solved_at is nan; it must be a number that a mean return can be above.")
         for name in ("gamma", "alpha", "beta", "epsilon_base"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:

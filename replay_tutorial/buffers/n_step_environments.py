@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
-from replay_tutorial.buffers.n_step import Window
+from replay_tutorial.buffers.n_step_windows import Windows, select
 
 
 class NStep:
@@ -53,12 +53,12 @@ class NStep:
         if operator.index(environments) < 1:
             raise ValueError(f"environments must be at least 1, not {environments}.")
         self._fields = Fields(env_dict, default_dtype)
-        self._windows = [Window(self._fields, Nstep) for _ in range(environments)]
+        self._windows = Windows(self._fields, Nstep, environments)
 
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
         """The fields of the rows that come out, `discount` among them, for the buffer that takes them."""
-        return self._windows[0].fields.env_dict
+        return self._windows.fields.env_dict
 
     def add(self, environment: int = 0, /, **fields: Any) -> Batch | None:
         """Take in one step of one environment, or several consecutive ones along axis 0.
@@ -79,11 +79,47 @@ class NStep:
             ValueError: If a shape, a length or a value does not fit, or a batch does not lead from each step
                 to the next. Nothing has changed then.
         """
-        window = self._window(environment)
+        self._check(environment)
         count, columns = self._fields.to_columns(fields)
         if count > 1:
-            window.refuse_mixed(self._fields, columns)
-        return self._batch(window.push(self._fields.to_rows(count, columns)))
+            self._windows.refuse_mixed(self._fields, columns)
+        whose = np.full(count, environment)
+        return self._batch(self._windows.push(self._fields.to_rows(count, columns), whose))
+
+    def add_step(self, skip: npt.ArrayLike | None = None, /, **fields: Any) -> Batch | None:
+        """Take in one step of every environment, as a vector environment returns it.
+
+        Args:
+            skip: bool[environments], whose step is to be left out: with gymnasium's
+                `AutoresetMode.NEXT_STEP` of those whose episode ended in the step before, because this one
+                only resets them. None leaves out none.
+            **fields: For each field an array of shape (environments, …).
+
+        Returns:
+            The rows that became whole, an environment's oldest first, arrays of shape (n, …); None if there
+            is none.
+
+        Raises:
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric, or `skip` not bool.
+            ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
+        """
+        environments = self._windows.environments
+        count, columns = self._fields.to_columns(fields)
+        if count != environments:
+            raise ValueError(
+                f"add_step takes one step of each environment: {environments}, not {count}. A step of one of "
+                "them, or several consecutive ones, go to add(environment, …)."
+            )
+        rows, whose = self._fields.to_rows(count, columns), np.arange(count)
+        if skip is not None:
+            left_out = np.asarray(skip)
+            if left_out.dtype != np.bool_:
+                raise TypeError(f"skip is bool[{environments}], not of {left_out.dtype}.")
+            if left_out.shape != (environments,):
+                raise ValueError(f"skip is bool[{environments}], not of shape {left_out.shape}.")
+            rows, whose = select(rows, ~left_out), whose[~left_out]
+        return self._batch(self._windows.push(rows, whose))
 
     def on_episode_end(self, environment: int = 0, /) -> Batch | None:
         """End an episode that no field marked as ended; call it twice and nothing more happens.
@@ -97,11 +133,12 @@ class NStep:
         Raises:
             IndexError: If there is no such environment.
         """
-        return self._batch(self._window(environment).flush())
+        self._check(environment)
+        return self._batch(self._windows.flush(environment))
 
     def state(self) -> list[Rows]:
         """Copy the steps that wait, for `restore`: per environment at most n - 1 records, oldest first."""
-        return [window.waiting.copy() for window in self._windows]
+        return [self._windows.waiting(environment) for environment in range(self._windows.environments)]
 
     def restore(self, state: Sequence[Rows]) -> None:
         """Put waiting steps in the place of those there are now.
@@ -112,18 +149,17 @@ class NStep:
         Raises:
             ValueError: If the arguments were others. Nothing has changed then.
         """
-        dtype, most = self._fields.dtype, self._windows[0].settings.size - 1
+        dtype, most = self._fields.dtype, self._windows.settings.size - 1
         fit = [isinstance(rows, np.ndarray) and rows.dtype == dtype and rows.ndim == 1 for rows in state]
         fit += [len(rows) <= most for rows in state] if all(fit) else []
-        if len(state) != len(self._windows) or not all(fit):
+        if len(state) != self._windows.environments or not all(fit):
             raise ValueError("The state is that of an NStep with other fields, window or environments.")
-        for window, waiting in zip(self._windows, state, strict=True):
-            window.waiting = waiting.copy()
+        for environment, waiting in enumerate(state):
+            self._windows.put_back(np.ascontiguousarray(waiting), environment)
 
-    def _window(self, environment: int) -> Window:
-        if not 0 <= environment < len(self._windows):
-            raise IndexError(f"No environment {environment}; they are 0 to {len(self._windows) - 1}.")
-        return self._windows[environment]
+    def _check(self, environment: int) -> None:
+        if not 0 <= environment < self._windows.environments:
+            raise IndexError(f"No environment {environment}; they are 0 to {self._windows.environments - 1}.")
 
     def _batch(self, rows: Rows) -> Batch | None:
-        return self._windows[0].fields.to_batch(rows) if len(rows) else None
+        return self._windows.fields.to_batch(rows) if len(rows) else None

@@ -12,27 +12,40 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Integers, Words, cgutils, intrinsic, ir, kernel, types
+from replay_tutorial.buffers.jit import Integers, Words, cgutils, intrinsic, jitable, kernel, types
 
 
-def first_word(context: Any, builder: Any, array_type: Any, value: Any, row: Any) -> tuple[Any, Any]:
-    """Build the address of a row's first word, and the number of words in a row."""
-    array = context.make_array(array_type)(context, builder, value)
-    words = builder.extract_value(array.shape, 1)
-    return builder.gep(array.data, [builder.mul(row, words)], source_etype=ir.IntType(64)), words
+def address(context: Any, builder: Any, array_type: Any, array: Any, row: Any, element: Any) -> Any:
+    """Build the address of `array[row, element]`."""
+    made = context.make_array(array_type)(context, builder, array)
+    place = builder.add(builder.mul(row, builder.extract_value(made.shape, 1)), element)
+    return builder.gep(made.data, [place], source_etype=context.get_value_type(array_type.dtype))
 
 
 @intrinsic
-def copy_row(typing_context: Any, target: Any, place: Any, source: Any, slot: Any) -> Any:
-    """Copy `source[slot]` to `target[place]`: contiguous arrays of 8-byte words, rows of the same length."""
+def copy_part(
+    typing_context: Any, target: Any, place: Any, to: Any, source: Any, slot: Any, start: Any, length: Any
+) -> Any:
+    """Copy `source[slot, start : start + length]` to `target[place, to : to + length]`.
+
+    Both are contiguous arrays of one dtype that don't overlap.
+    """
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, words = first_word(context, builder, signature.args[0], arguments[0], arguments[1])
-        origin, _ = first_word(context, builder, signature.args[2], arguments[2], arguments[3])
-        cgutils.raw_memcpy(builder, to, origin, words, 8, align=8)
+        target, place, to, source, slot, start, length = arguments
+        written = address(context, builder, signature.args[0], target, place, to)
+        read = address(context, builder, signature.args[3], source, slot, start)
+        cgutils.raw_memcpy(builder, written, read, length, signature.args[0].dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return types.void(target, types.int64, source, types.int64), build
+    integers = [types.int64] * 3
+    return types.void(target, *integers[:2], source, *integers), build
+
+
+@jitable
+def copy_row(target: Any, place: int, source: Any, slot: int) -> None:
+    """Copy `source[slot]` to `target[place]`: rows of the same length."""
+    copy_part(target, place, 0, source, slot, 0, source.shape[1])
 
 
 @kernel

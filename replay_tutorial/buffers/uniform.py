@@ -24,7 +24,7 @@ from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameStore
 from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.buffers.n_step import Window, names_of
+from replay_tutorial.buffers.n_step_windows import Windows, names_of
 from replay_tutorial.buffers.ring import Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 
@@ -84,7 +84,7 @@ class ReplayBuffer(BaseBuffer):
             stored = self._frames.fields
         self._window = None
         if Nstep is not None and Nstep is not False:  # programs for cpprb say either
-            self._window = Window(stored, Nstep)
+            self._window = Windows(stored, Nstep)
             stored = self._window.fields
         self._stored_fields = stored
         self._ring = Ring(capacity, stored.dtype)
@@ -197,7 +197,7 @@ class ReplayBuffer(BaseBuffer):
         return first_index if first_index < self._ring.next_index else None
 
     def _store_rows(self, rows: Rows) -> None:
-        self._append(rows if self._window is None else self._window.push(rows))
+        self._append(rows if self._window is None else self._window.push(rows, np.zeros(len(rows), np.int64)))
 
     def _append(self, rows: Rows) -> None:
         if len(rows) > 0:
@@ -207,7 +207,7 @@ class ReplayBuffer(BaseBuffer):
     def _oldest_row(self) -> Rows:
         """Copy the oldest row that is kept, in the ring or else in the window: one record, or none."""
         if self._ring.stored == 0 and self._window is not None:
-            return self._window.waiting[:1]
+            return self._window.waiting()[:1]
         return self._ring.oldest_row()
 
     def _take(self, slots: Integers) -> Batch:
@@ -226,14 +226,14 @@ class ReplayBuffer(BaseBuffer):
         counters: dict[str, Any] = {
             "next_index": self._ring.next_index,
             "stored": self._ring.stored,
-            "waiting": len(self._window.waiting) if self._window else 0,
+            "waiting": len(self._window.waiting()) if self._window else 0,
             "episode_len": self._episode_len,
             "frames": [],
             "random_state": self._rng.bit_generator.state,
         }
         arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:
-            arrays["waiting"] = [archive.as_bytes(self._window.waiting)]
+            arrays["waiting"] = [archive.as_bytes(self._window.waiting())]
         if self._frames is not None:
             counters["frames"], frames = self._frames.state(self._oldest_row())
             arrays |= frames
@@ -249,11 +249,12 @@ class ReplayBuffer(BaseBuffer):
         loaded._rng.bit_generator.state = counters["random_state"]
         read_into("rows", loaded._ring.segments())
         if self._window is not None:
-            loaded._window = copy.copy(self._window)
-            loaded._window.waiting = np.zeros(
-                archive.checked_count(counters, "waiting"), self._window.waiting.dtype
-            )
-            read_into("waiting", [archive.as_bytes(loaded._window.waiting)])
+            loaded._window = self._window.emptied()
+            most = self._window.settings.size - 1
+            count = archive.checked_count(counters, "waiting", most=most)
+            waiting = np.zeros(count, self._window.waiting().dtype)
+            read_into("waiting", [archive.as_bytes(waiting)])
+            loaded._window.put_back(waiting)
         if self._frames is not None:
             loaded._frames = self._frames.from_state(counters["frames"], read_into)
         return loaded

@@ -20,7 +20,7 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.n_step import names_of
+from replay_tutorial.buffers.n_step_windows import names_of
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle

@@ -383,6 +383,69 @@ class TestNStep:
             else:
                 assert rows is None
 
+    @pytest.mark.parametrize("n", [1, 3, 50])
+    @repeatable(40)
+    @given(seed=st.integers(0, 2**32 - 1))
+    def test_one_call_for_all_environments_makes_the_rows_of_each(self, n, seed):
+        rng = np.random.default_rng(seed)
+        environments = int(rng.integers(1, 6))
+        env_dict = {**ENV_DICT, "rew": {"shape": (2,)}, "bonus": {"shape": (), "dtype": np.float64}}
+        settings = n_step(n, rew=["rew", "bonus"])
+        window = NStep(env_dict, settings, environments=environments)
+        oracles = [PlainBuffer(10**6, env_dict, settings) for _ in range(environments)]
+        for _ in range(60):
+            before = [len(oracle.rows) for oracle in oracles]
+            flags = {name: rng.random(environments) < 0.1 for name in ("terminated", "truncated")}
+            numbers = {name: rng.integers(0, 99, environments) for name in ("obs", "act", "next_obs")}
+            rewards = {
+                "rew": rng.integers(-9, 9, (environments, 2)),
+                "bonus": rng.integers(-9, 9, environments),
+            }
+            steps = {**numbers, **rewards, **flags}
+            skip = rng.random(environments) < 0.2 if rng.random() < 0.5 else None
+            rows = window.add_step(skip, **steps)
+            for environment, oracle in enumerate(oracles):
+                if skip is None or not skip[environment]:
+                    oracle.add({name: column[environment, None] for name, column in steps.items()}, 1)
+            whole = [
+                row for oracle, first in zip(oracles, before, strict=True) for row in oracle.rows[first:]
+            ]
+            assert (rows is None) == (not whole)
+            if rows is not None:
+                assert_same_columns(rows, columns(whole, oracles[0].output_specs()))
+
+    def test_single_steps_of_an_environment_and_steps_of_all_share_its_window(self):
+        window = NStep(ENV_DICT, n_step(2), environments=2)
+        window.add(1, **step(7))
+        both = {name: np.array([value, value]) for name, value in step(8).items()}
+        rows = window.add_step(**both)
+        assert rows is not None
+        assert (rows["obs"].tolist(), rows["next_obs"].tolist()) == ([7], [9])
+        assert [len(rows) for rows in window.state()] == [1, 1]
+
+    @pytest.mark.parametrize(
+        ("skip", "change", "error"),
+        [
+            (None, {"obs": np.arange(3)}, "equally many"),
+            (None, {}, "one step of each environment: 4, not 3"),
+            ([0, 1, 0, 0], {}, "bool"),
+            ([True], {}, "shape"),
+            ([[True] * 4], {}, "shape"),
+            (None, {"obs": np.full(4, 0.5)}, "0.5"),
+        ],
+    )
+    def test_refused_step_of_all_changes_nothing(self, skip, change, error):
+        window = NStep(ENV_DICT, n_step(3), environments=4)
+        steps = {name: np.repeat(value, 4) for name, value in step(1).items()}
+        window.add_step(**steps)
+        before = [as_bytes({"rows": rows}) for rows in window.state()]
+        bad = {**steps, **change}
+        if error.endswith("not 3"):
+            bad = {name: column[:3] for name, column in steps.items()}
+        with pytest.raises((TypeError, ValueError), match=error):
+            window.add_step(skip, **bad)
+        assert [as_bytes({"rows": rows}) for rows in window.state()] == before
+
     def test_its_rows_make_the_buffer_that_nstep_would_make(self):
         window = NStep(ENV_DICT, n_step(3))
         outside, inside = ReplayBuffer(20, window.env_dict), buffer_of(3)
@@ -470,6 +533,20 @@ class TestNStep:
             restored.restore([file["arr_0"], file["arr_1"]])
         stopped.add(0, **step(99))  # the copy is a copy
         assert before + steps(restored, stop, 8) == steps(straight, 0, 8)
+
+    def test_equal_lives_have_equal_states_to_the_last_byte(self):
+        """Between a flag and the next number lie bytes of no field, which NumPy copies or not."""
+
+        def life(noise):
+            window = NStep(ENV_DICT, n_step(3), environments=2)
+            for t in range(9):
+                np.full(200, noise)  # what freed memory holds
+                both = {name: np.repeat(value, 2) for name, value in step(t).items()}
+                window.add_step(np.array([False, t % 3 == 0]), **both)
+                window.restore(window.state())
+            return [rows.tobytes() for rows in window.state()]
+
+        assert life(1.0) == life(-7.5)
 
     def test_state_of_another_kind_of_window_is_refused(self):
         other_fields = {**ENV_DICT, "obs": {"shape": 2}}

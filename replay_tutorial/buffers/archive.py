@@ -125,11 +125,6 @@ def reading(
             raise ValueError(f"{path} is damaged, or not a file that `save` wrote: {error}") from error
 
 
-def as_bytes(rows: npt.NDArray[np.void]) -> npt.NDArray[np.uint8]:
-    """Return records as bytes: a view, uint8[n, itemsize]."""
-    return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
-
-
 def check_state(state: Any, path: object, layout: Mapping[str, Any]) -> None:
     """Refuse a file that another kind of buffer, or another version, has written."""
     known: dict[str, Any] = dict(state) if type(state) is dict else {}  # pyright: ignore[reportUnknownArgumentType]

@@ -48,6 +48,11 @@ class Field(NamedTuple):
     low: float
     high: float
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in one transition."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
     def to_array(self, value: Any) -> npt.NDArray[Any]:
         """Convert one value, or a batch of them along axis 0, to an array of shape (n, *shape).
 
@@ -264,10 +269,15 @@ def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:
     end = 0
     for field in fields:
         offsets.append(-(-end // field.dtype.itemsize) * field.dtype.itemsize)
-        end = offsets[-1] + field.dtype.itemsize * math.prod(field.shape)
+        end = offsets[-1] + field.nbytes
     unit = math.lcm(8, *(field.dtype.itemsize for field in fields))  # and rows are copied as words of 8 bytes
     names = [field.name for field in fields]
     formats = [(field.dtype, field.shape) for field in fields]
     return np.dtype(
         {"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-end // unit) * unit}
     )
+
+
+def as_bytes(rows: Rows) -> npt.NDArray[np.uint8]:
+    """Return records as bytes: a view, uint8[n, itemsize]."""
+    return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Arrays, ReadInto, checked_count
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, frame_layouts, with_numbers
+from replay_tutorial.buffers.gather import Out, put
 from replay_tutorial.buffers.jit import Integers, kernel, types
 
 Bytes = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
@@ -161,6 +162,7 @@ class FrameStore:
     Attributes:
         fields: The fields of the rows that are stored; a compressed one holds int64[stack] frame numbers.
         logs: One for each observation that is compressed.
+        compressed: The names of these, and of their next ones if they share the frames.
     """
 
     def __init__(
@@ -174,6 +176,7 @@ class FrameStore:
         layouts = frame_layouts(fields, next_of, stack_compress)
         self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
         self.fields = with_numbers(fields, layouts)
+        self.compressed = {name for layout in layouts for name in layout.names}
 
     def number(self, rows: Rows, oldest: Rows) -> Rows:
         """Store the frames of at most ROWS_AT_ONCE rows.
@@ -190,16 +193,15 @@ class FrameStore:
             ids = log.number(rows, log.oldest_frame(oldest))
             for i, name in enumerate(log.layout.names):
                 stored[name] = ids[:, i]
-        compressed = {name for log in self.logs for name in log.layout.names}
-        for name in self.fields.fields.keys() - compressed:
+        for name in self.fields.fields.keys() - self.compressed:
             stored[name] = rows[name]
         return stored
 
-    def restore(self, batch: Batch) -> Batch:
-        """Put the observations in the place of their frames' numbers."""
+    def restore(self, batch: Batch, out: Out, threads: int = 1) -> Batch:
+        """Put the observations in the place of their frames' numbers, in the caller's arrays if there are."""
         for log in self.logs:
             for name in log.layout.names:
-                batch[name] = log.observations(batch[name])
+                put(batch, out, **{name: log.observations(batch[name])})
         return batch
 
     def forget_previous(self) -> None:

@@ -39,6 +39,7 @@ cgutils: Any = code_generation
 Integers = Annotated[npt.NDArray[np.int64], numba.int64[::1]]
 Floats = Annotated[npt.NDArray[np.float64], numba.float64[::1]]
 Flags = Annotated[npt.NDArray[np.bool_], numba.boolean[::1]]
+Bytes = Annotated[npt.NDArray[np.uint8], numba.uint8[:, ::1]]  # rows, or what else, as [rows, bytes]
 Words = Annotated[npt.NDArray[np.uint64], numba.uint64[:, ::1]]  # rows as words of eight bytes, [rows, words]
 
 SCALARS: dict[Any, Any] = {

@@ -18,10 +18,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, jitable, kernel, types
+from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
 from replay_tutorial.buffers.rows import copy_part, copy_row
 
-Bytes = Annotated[npt.NDArray[np.uint8], types.uint8[:, ::1]]  # [steps or rows, bytes]
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, numbers of a reward]
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], where in a record, from and to
 

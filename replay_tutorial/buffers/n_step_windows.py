@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.archive import as_bytes
-from replay_tutorial.buffers.fields import Fields, Rows
+from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step import FloatRows, Waiting, flush_steps, look_ahead, push_steps
 

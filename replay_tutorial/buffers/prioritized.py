@@ -20,74 +20,12 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
-from replay_tutorial.buffers.priorities import (
-    DONE,
-    NO_PRIORITY,
-    Formula,
-    Prioritization,
-    Weights,
-    check_update,
-    check_weighing,
-    masses_of,
-    weights_of,
-)
-from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
+from replay_tutorial.buffers.gather import Out, put
+from replay_tutorial.buffers.jit import Floats
+from replay_tutorial.buffers.leaves import draw, update_leaves
+from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Prioritization, check_weighing
+from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.buffers.uniform import ReplayBuffer
-
-
-@kernel
-def draw(
-    sums: Floats,
-    minima: Floats,
-    uniforms: Floats,
-    next_index: int,
-    capacity: int,
-    beta: float,
-    by_buffer: bool,
-) -> tuple[Integers, Integers, Weights]:
-    """Return n slots for n numbers in [0, 1), and the indexes and weights of their rows."""
-    slots, masses = find_stratified(sums, uniforms)
-    next_slot = next_index % capacity
-    # The slots from next_slot on still hold rows of the lap before.
-    indexes = slots + (next_index - next_slot) - capacity * (slots >= next_slot)
-    return slots, indexes, weights_of(masses, beta, minima[ROOT], by_buffer)
-
-
-@kernel
-def update_leaves(
-    indexes: Integers,
-    priorities: Floats,
-    oldest_index: int,
-    next_index: int,
-    capacity: int,
-    formula: Formula,
-    sums: Floats,
-    minima: Floats,
-) -> tuple[int, int, float]:
-    """Give rows that are still there new masses; if anything is wrong, nothing has changed.
-
-    Returns:
-        What `check_update` returns, the number of rows still there, and the largest of their priorities.
-    """
-    alpha, eps, priority_limit = formula
-    status = check_update(indexes, priorities, next_index, priority_limit)
-    if status != DONE:
-        return status, 0, NO_PRIORITY
-    masses = masses_of(priorities, alpha, eps)
-    first_node, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
-    slots = np.empty(indexes.shape[0], np.int64)
-    count, max_priority = 0, NO_PRIORITY
-    for i in range(indexes.shape[0]):
-        index = indexes[i]
-        if index >= oldest_index:  # else the row has been replaced, and its slot holds another one
-            slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
-            sums[first_node + slot] = masses[i]  # of a repeated index the last one stays
-            max_priority = max(max_priority, priorities[i])
-            slots[count] = slot
-            count += 1
-    recompute_above(sums, minima, slots[:count])
-    return DONE, count, max_priority
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -149,6 +87,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             raise ValueError(
                 f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
             )
+        self._sampled |= {"indexes": (np.dtype(np.int64), ()), "weights": (np.dtype(np.float32), ())}
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
         self._tree_index = 0  # above the leaves, the tree knows the rows before this index
@@ -192,7 +131,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         super().on_episode_end()
         self._put_masses(first_index, self._waiting_masses)
 
-    def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
+    def sample(
+        self,
+        batch_size: int,
+        beta: float = 0.4,
+        *,
+        normalize: str = "buffer",
+        out: Out | None = None,
+        threads: int = 1,
+    ) -> Batch:
         """Draw transitions in proportion to their masses, stratified (appendix B.2.1), with replacement.
 
         O(batch_size · log capacity); allocates the batch.
@@ -201,16 +148,19 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             batch_size: Number of transitions.
             beta: How much of the bias the weights correct, in [0, 1].
             normalize: Weights are divided by the largest weight of the "buffer", or of the "batch".
+            out: As for `ReplayBuffer.sample`; `indexes` and `weights` may be among them.
+            threads: As for `ReplayBuffer.sample`.
 
         Returns:
             As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], for `update_priorities`,
             and `weights`, float32[batch_size] in (0, 1], to multiply losses by. Rows come by slot.
 
         Raises:
+            KeyError: If `out` names no field.
             TypeError: If batch_size is not an integer.
-            ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
+            ValueError: If an argument is out of range or unfit, the buffer is empty, or every mass is 0.
         """
-        self._check_sample(batch_size)
+        self._check_sample(batch_size, out, threads)
         beta = check_weighing(beta, normalize)
         tree, ring = self._tree, self._ring
         first_new = max(self._tree_index, ring.oldest_index)
@@ -222,9 +172,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         slots, indexes, weights = draw(
             tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity, beta, by_buffer
         )
-        batch = self._take(slots)
+        batch = self._take(slots, out, threads)
         batch["indexes"], batch["weights"] = indexes, weights
-        return batch
+        return put(batch, out, indexes=indexes, weights=weights) if out else batch
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Set the priorities of rows.

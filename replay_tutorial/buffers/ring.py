@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Rows
+from replay_tutorial.buffers.fields import Rows, as_bytes
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.rows import random_below, take_rows
 
@@ -28,6 +28,7 @@ class Ring:
         capacity: Number of slots.
         next_index: The index that the next row will get.
         stored: Number of rows held, at most the capacity.
+        bytes: The rows as uint8[capacity, bytes of a row].
     """
 
     def __init__(self, capacity: int, dtype: np.dtype[np.void], next_index: int = 0, stored: int = 0) -> None:
@@ -46,11 +47,11 @@ class Ring:
         self._make_views()
 
     def _make_views(self) -> None:
-        self._words = self._rows.view(np.uint64).reshape(self.capacity, -1)
+        self.bytes = as_bytes(self._rows)
         self._columns = [self._rows[name] for name in self._rows.dtype.names or ()]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_columns", "_words")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_columns", "bytes")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -115,8 +116,8 @@ class Ring:
 
         A whole record at a time: one visit to memory per row, where field by field it would be one per field.
         """
-        copies = np.empty((len(slots), self._words.shape[1]), np.uint64)
-        take_rows(self._words, slots, copies)
+        copies = np.empty((len(slots), self.bytes.shape[1]), np.uint8)
+        take_rows(self.bytes, slots, 0, copies, 0, copies.shape[1])
         return copies.view(self._rows.dtype).reshape(-1)
 
     def oldest_row(self) -> Rows:

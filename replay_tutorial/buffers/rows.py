@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Integers, Words, cgutils, intrinsic, jitable, kernel, types
+from replay_tutorial.buffers.jit import Bytes, Integers, cgutils, intrinsic, jitable, kernel, types
 
 
 def address(context: Any, builder: Any, array_type: Any, array: Any, row: Any, element: Any) -> Any:
@@ -49,10 +49,10 @@ def copy_row(target: Any, place: int, source: Any, slot: int) -> None:
 
 
 @kernel
-def take_rows(rows: Words, slots: Integers, copies: Words) -> None:
-    """Copy the rows of slots."""
-    for i in range(slots.shape[0]):
-        copy_row(copies, i, rows, slots[i])
+def take_rows(rows: Bytes, slots: Integers, start: int, copies: Bytes, to: int, length: int) -> None:
+    """Copy a part of the rows in slots: `length` bytes, from `start` on, to where `to` says."""
+    for i in range(len(slots)):
+        copy_part(copies, i, to, rows, slots[i], start, length)
 
 
 def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:

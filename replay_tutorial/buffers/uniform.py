@@ -12,6 +12,7 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 """
 
 import copy
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -20,9 +21,10 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameStore
+from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step_windows import Windows, names_of
 from replay_tutorial.buffers.ring import Ring
@@ -88,6 +90,9 @@ class ReplayBuffer(BaseBuffer):
             stored = self._window.fields
         self._stored_fields = stored
         self._ring = Ring(capacity, stored.dtype)
+        self._gather = Gather(stored)
+        # What a sample consists of: the observations in full, and the discount.
+        self._sampled: dict[str, Kind] = kinds_of(Fields({**stored.env_dict, **self._fields.env_dict}))
         self._rng = np.random.default_rng(seed)
         self._episode_len = 0
         self._layout = {
@@ -130,26 +135,30 @@ class ReplayBuffer(BaseBuffer):
         if self._window is not None:
             self._append(self._window.flush())
 
-    def sample(self, batch_size: int) -> Batch:
+    def sample(self, batch_size: int, *, out: Out | None = None, threads: int = 1) -> Batch:
         """Draw transitions uniformly, with replacement.
 
         O(batch_size); allocates the batch.
 
         Args:
             batch_size: Number of transitions.
+            out: Arrays to copy fields into, by name; they are in the batch then, in the place of new ones.
+                C-contiguous, of the field's dtype and shape (batch_size, *shape).
+            threads: How many copy the rows; the batch is the same.
 
         Returns:
             For each field an array of shape (batch_size, *shape). The batch belongs to the caller: it may be
-            written to, no later call changes it, and `torch.from_numpy` takes it without a copy. The fields
-            of a row lie side by side in memory, so the arrays are strided; copy one with
-            `np.ascontiguousarray` to keep it when the rest may go.
+            written to, no later call changes it, and `torch.from_numpy` takes it without a copy. A field of
+            4 KiB or more is contiguous; the others of a row lie side by side in memory, so that their arrays
+            are strided, and do not hold the large ones.
 
         Raises:
+            KeyError: If `out` names no field.
             TypeError: If batch_size is not an integer.
-            ValueError: If it is below 1, or the buffer is empty.
+            ValueError: If it is below 1, the buffer is empty, or an array does not fit.
         """
-        self._check_sample(batch_size)
-        return self._take(self._ring.draw(batch_size, self._rng))
+        self._check_sample(batch_size, out, threads)
+        return self._take(self._ring.draw(batch_size, self._rng), out, threads)
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
         """Copy everything that is stored.
@@ -210,12 +219,20 @@ class ReplayBuffer(BaseBuffer):
             return self._window.waiting()[:1]
         return self._ring.oldest_row()
 
-    def _take(self, slots: Integers) -> Batch:
-        batch = self._stored_fields.to_batch(self._ring.take(slots))
-        return batch if self._frames is None else self._frames.restore(batch)
+    def _take(self, slots: Integers, out: Out | None = None, threads: int = 1) -> Batch:
+        out = {} if out is None else out
+        if self._frames is None:
+            return self._gather.take(self._ring.bytes, slots, out, threads)
+        stored = {name: array for name, array in out.items() if name not in self._frames.compressed}
+        batch = self._gather.take(self._ring.bytes, slots, stored, threads)
+        return self._frames.restore(batch, out, threads)
 
-    def _check_sample(self, batch_size: int) -> None:
+    def _check_sample(self, batch_size: int, out: Out | None, threads: int) -> None:
         check_batch_size(batch_size)
+        if out is not None:
+            check_out(out, batch_size, self._sampled)
+        if threads != 1 and operator.index(threads) < 1:
+            raise ValueError(f"threads must be at least 1, not {threads}.")
         if self._ring.stored == 0:
             raise ValueError(
                 f"sample({batch_size}) needs at least 1 stored transition; "
@@ -233,7 +250,7 @@ class ReplayBuffer(BaseBuffer):
         }
         arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:
-            arrays["waiting"] = [archive.as_bytes(self._window.waiting())]
+            arrays["waiting"] = [as_bytes(self._window.waiting())]
         if self._frames is not None:
             counters["frames"], frames = self._frames.state(self._oldest_row())
             arrays |= frames
@@ -253,7 +270,7 @@ class ReplayBuffer(BaseBuffer):
             most = self._window.settings.size - 1
             count = archive.checked_count(counters, "waiting", most=most)
             waiting = np.zeros(count, self._window.waiting().dtype)
-            read_into("waiting", [archive.as_bytes(waiting)])
+            read_into("waiting", [as_bytes(waiting)])
             loaded._window.put_back(waiting)
         if self._frames is not None:
             loaded._frames = self._frames.from_state(counters["frames"], read_into)

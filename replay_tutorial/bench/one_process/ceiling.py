@@ -21,7 +21,7 @@ from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure
 from replay_tutorial.bench.one_process.operations import CHUNK, LEARNER_BATCH
 from replay_tutorial.bench.peers.peer import ALPHA, FIELDS, OURS, Ceiling, Library, random_rows
-from replay_tutorial.buffers.fields import Fields
+from replay_tutorial.buffers.fields import Fields, as_bytes
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.rows import take_rows
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
@@ -103,7 +103,7 @@ def bare_workloads(capacity: int) -> dict[str, Workload]:
 def kernel_workloads(capacity: int, rng: np.random.Generator) -> dict[str, Workload]:
     """Return our kernels by themselves, and those of a sample and its update one after the other."""
     rows = np.ones(capacity, Fields({name: {"shape": shape} for name, shape in FIELDS.items()}).dtype)
-    words = rows.view(np.uint64).reshape(capacity, -1)  # uint64[capacity, words of a row]
+    stored = as_bytes(rows)
     tree = SumTree(capacity)
     tree.set(np.arange(capacity), random_masses(rng, capacity))
     # Twice as many rows as there are, or they would be answered from the cache.
@@ -119,7 +119,8 @@ def kernel_workloads(capacity: int, rng: np.random.Generator) -> dict[str, Workl
         return slots
 
     def take(slots: Integers) -> Integers:
-        take_rows(words, slots, np.empty((LEARNER_BATCH, words.shape[1]), np.uint64))
+        copies = np.empty((LEARNER_BATCH, stored.shape[1]), np.uint8)
+        take_rows(stored, slots, 0, copies, 0, stored.shape[1])
         return slots
 
     def set_masses(slots: Integers) -> None:

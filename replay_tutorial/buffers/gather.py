@@ -1,0 +1,181 @@
+"""From rows to a batch: which arrays a sample consists of, and whose they are.
+
+Small fields are copied a whole record at a time, one visit to memory per row, and so lie side by side in the
+batch, too. A large field is contiguous, and lies apart from the small ones: it costs as much, and a reward
+that is kept does not hold the pictures of its rows. The caller may give arrays to copy into, again and again:
+new memory costs a page fault for every 4 KiB, which is more than the copying.
+
+Left out: where the rows lie (`ring`), and pictures that are stored as frames (`frames`).
+"""
+
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Batch, Field, Fields
+from replay_tutorial.buffers.jit import Bytes, Integers
+from replay_tutorial.buffers.rows import take_rows
+
+Out = Mapping[str, npt.NDArray[Any]]
+
+Kind = tuple[np.dtype[Any], tuple[int, ...]]  # of a field: dtype and shape
+
+Parts = Sequence[tuple[int, Bytes, int, int]]  # where a part starts, its copies, where there, and its bytes
+
+LARGE = 4096  # bytes of a field; smaller ones are faster side by side
+LINE = 64  # bytes, of the cache
+
+
+class Gather:
+    """Takes rows of certain fields out of a ring.
+
+    Attributes:
+        large: The large fields.
+    """
+
+    def __init__(self, fields: Fields) -> None:
+        """Lay out the record of the small fields: a row's, with the large fields cut out."""
+        places: Any = fields.dtype.fields  # name → dtype and offset
+        # A record is cut at multiples of it, so that every field stays where PyTorch can take it.
+        unit = math.lcm(8, *(f.dtype.itemsize for f in fields.fields.values()))
+        self.large: list[Field] = [f for f in fields.fields.values() if f.nbytes >= LARGE]
+        self._starts = [places[f.name][1] for f in self.large]
+        holes = [
+            (-(-start // unit) * unit, (start + f.nbytes) // unit * unit)
+            for start, f in zip(self._starts, self.large, strict=True)
+        ]
+        ends = [0, *(end for hole in holes for end in hole), fields.dtype.itemsize]
+        kept = list(zip(ends[::2], ends[1::2], strict=True))  # from and to, in a row
+        lengths = [end - start for start, end in kept]
+        self._spans = [(start, sum(lengths[:i]), lengths[i]) for i, (start, _) in enumerate(kept)]
+        small = [f for f in fields.fields.values() if f.nbytes < LARGE]
+        self._small = np.dtype(
+            {
+                "names": [f.name for f in small],
+                "formats": [(f.dtype, f.shape) for f in small],
+                "offsets": [
+                    places[f.name][1] - sum(end - start for start, end in holes if end <= places[f.name][1])
+                    for f in small
+                ],
+                "itemsize": max(unit, sum(lengths)),
+            }
+        )
+        self._names = list(fields.fields)
+
+    def take(self, rows: Bytes, slots: Integers, out: Out, threads: int = 1) -> Batch:
+        """Copy the rows in slots.
+
+        Args:
+            rows: A ring's rows.
+            slots: int64[n].
+            out: Arrays to copy fields into; see `check_out`.
+            threads: How many copy, each some of the rows.
+
+        Returns:
+            For each field an array of shape (n, *shape).
+        """
+        count = len(slots)
+        small = np.empty((count, self._small.itemsize), np.uint8)
+        records = small.view(self._small).reshape(-1)
+        if not self.large and threads == 1 and not out:
+            take_rows(rows, slots, 0, small, 0, rows.shape[1])
+            return {name: records[name] for name in self._names}
+        parts = [(start, small, to, length) for start, to, length in self._spans]
+        batch = {**out, **self._new_arrays(count, out)}
+        for field, start in zip(self.large, self._starts, strict=True):
+            parts.append((start, batch[field.name].reshape(count, -1).view(np.uint8), 0, field.nbytes))
+        if threads == 1:
+            take_parts(rows, slots, parts)
+        else:
+            in_threads(rows, slots, parts, min(threads, count))
+        put(batch, out, **{name: records[name] for name in self._small.names or ()})
+        return {name: batch[name] for name in self._names}
+
+    def _new_arrays(self, count: int, out: Out) -> Batch:
+        """Make arrays for the large fields that the caller has none for.
+
+        In one block: the system's allocator gives two large ones back each time they are freed, and with
+        them all their pages.
+        """
+        arrays: Batch = {}
+        fields = [f for f in self.large if f.name not in out]
+        lengths = [-(-count * f.nbytes // LINE) * LINE for f in fields]
+        block = np.empty(sum(lengths), np.uint8)
+        for i, field in enumerate(fields):
+            start = sum(lengths[:i])
+            array = block[start : start + count * field.nbytes].view(field.dtype)
+            arrays[field.name] = array.reshape(count, *field.shape)
+        return arrays
+
+
+def put(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
+    """Put arrays into a batch, or what they hold into the caller's."""
+    for name, array in arrays.items():
+        batch[name] = array
+        if name in out:
+            batch[name] = out[name]
+            out[name][...] = array
+    return batch
+
+
+def take_parts(rows: Bytes, slots: Integers, parts: Parts) -> None:
+    """Copy parts of the rows in slots, each to where it belongs."""
+    for start, copies, to, length in parts:
+        if length:
+            take_rows(rows, slots, start, copies, to, length)
+
+
+def in_threads(rows: Bytes, slots: Integers, parts: Parts, threads: int) -> None:
+    """Let each thread copy an equal number of the rows: kernels release the GIL."""
+    bounds = [len(slots) * k // threads for k in range(threads + 1)]
+    shares = [
+        (rows, slots[a:b], [(start, copies[a:b], to, length) for start, copies, to, length in parts])
+        for a, b in pairwise(bounds)
+    ]
+    helpers = [threading.Thread(target=take_parts, args=share) for share in shares[1:]]
+    for helper in helpers:
+        helper.start()
+    take_parts(*shares[0])
+    for helper in helpers:
+        helper.join()
+
+
+def check_out(out: Out, batch_size: int, expected: Mapping[str, Kind]) -> Out:
+    """Check the arrays that a caller wants a sample in.
+
+    Args:
+        out: Arrays by field.
+        batch_size: Rows of the sample.
+        expected: What the sample has, by name.
+
+    Raises:
+        KeyError: If the sample has no such field.
+        TypeError: If a value is no array.
+        ValueError: If an array has another shape or dtype, is not C-contiguous, can't be written to, or is
+            given twice.
+    """
+    for name, array in out.items():
+        if name not in expected:
+            raise KeyError(f"out names {name!r}; a sample has {list(expected)}.")
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"out[{name!r}] must be a NumPy array, not {type(array).__name__}.")
+        dtype, shape = expected[name][0], (batch_size, *expected[name][1])
+        if array.shape != shape or array.dtype != dtype:
+            raise ValueError(
+                f"out[{name!r}] must be {dtype} of shape {shape}, not {array.dtype} of shape {array.shape}."
+            )
+        if not array.flags.carray:
+            raise ValueError(f"out[{name!r}] must be C-contiguous, aligned and writable.")
+    if len({id(array) for array in out.values()}) < len(out):
+        raise ValueError(f"out has one array under two names, of {list(out)}.")
+    return out
+
+
+def kinds_of(fields: Fields) -> dict[str, Kind]:
+    """Describe the arrays of a sample."""
+    return {field.name: (field.dtype, field.shape) for field in fields.fields.values()}

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 BENCHMARKS = {
     "buffers": "one_process.buffers",
     "summary": "one_process.summary",
+    "inputs": "one_process.inputs",
+    "pictures": "one_process.pictures",
     "article": "one_process.article",
     "ceiling": "one_process.ceiling",
     "scale": "one_process.scale",

@@ -20,6 +20,7 @@ from replay_tutorial.bench.method.markdown import write_between_marks
 from replay_tutorial.bench.method.output import new_parser
 
 OUTPUT = Path("docs/measurements")
+SHORT = ("bench", "inputs", "pictures")  # the records of the README's table
 TIMEOUT = 6 * 3600.0  # seconds for one benchmark
 
 
@@ -37,7 +38,9 @@ def steps_of(full: bool) -> list[Step]:
     peer = ("--peer", "cpprb") if importlib.util.find_spec("cpprb") else ()
     steps = [
         Step("bench", ("buffers",)),
-        Step("bench-short", ("summary", "{output}/bench.json")),
+        Step("inputs", ("inputs",)),
+        Step("pictures", ("pictures",)),
+        Step("bench-short", ("summary", *(f"{{output}}/{name}.json" for name in SHORT))),
         Step("article", ("article", "--output", "{output}")),
         Step("ceiling", ("ceiling",)),
         Step("scale", ("scale", "--chart", "{output}/scale.svg")),

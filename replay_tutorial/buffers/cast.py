@@ -14,18 +14,30 @@ import numpy.typing as npt
 from replay_tutorial.buffers.jit import Floats, kernel, types
 
 # The ones that NumPy has: `is` costs a third of `==`.
-FLOAT64, FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+FLOAT64, FLOAT32, UINT8 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8)
 
-Rounded = Annotated[npt.NDArray[np.float32], types.float32[::1]]
+Float32s = Annotated[npt.NDArray[np.float32], types.float32[::1]]
+ByteValues = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
 
 
 @kernel
-def round_floats(given: Floats, rounded: Rounded) -> bool:
+def round_floats(given: Floats, rounded: Float32s) -> bool:
     """Round to float32; return whether a finite number became infinite."""
     lost = False
     for i in range(len(given)):
         rounded[i] = given[i]
         lost |= np.isinf(rounded[i]) & ~np.isinf(given[i])
+    return lost
+
+
+@kernel
+def to_bytes(given: Float32s, values: ByteValues) -> bool:
+    """Convert pictures of whole numbers to bytes; return whether one is no number from 0 to 255."""
+    lost = False
+    for i in range(len(given)):
+        fits = (given[i] >= 0) & (given[i] <= 255)
+        values[i] = np.uint8(given[i] if fits else 0)  # of others the processor makes what it likes
+        lost |= values[i] != given[i]
     return lost
 
 
@@ -41,6 +53,10 @@ def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArra
         rounded = np.empty(array.size, dtype)
         if not round_floats(array if array.ndim == 1 else array.reshape(-1), rounded):
             return rounded if array.ndim == 1 else rounded.reshape(array.shape)
+    elif given is FLOAT32 and dtype is UINT8 and array.flags.carray:
+        values = np.empty(array.shape, dtype)
+        if not to_bytes(array.reshape(-1), values.reshape(-1)):
+            return values
     elif given.kind not in "biufc":
         raise TypeError(f"{name!r} takes numbers, not {given} ({array!r:.60}).")
     elif np.can_cast(given, dtype, "safe"):

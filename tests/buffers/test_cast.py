@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from replay_tutorial import MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.cast import round_floats
+from replay_tutorial.buffers.cast import round_floats, to_bytes
 
 FIELDS = {
     "obs": {"shape": 3},
@@ -30,6 +30,24 @@ def test_kernel_rounds_as_numpy_does_and_tells_what_became_infinite(values):
     np.testing.assert_array_equal(rounded, expected)
     np.testing.assert_array_equal(np.signbit(rounded), np.signbit(expected))
     assert lost == bool(np.any(np.isinf(expected) & np.isfinite(values)))
+
+
+@given(
+    values=arrays.arrays(
+        np.float32, st.integers(0, 80), elements=st.integers(-1, 256).map(float) | st.floats(width=32)
+    )
+)
+def test_kernel_of_pictures_tells_what_is_no_byte(values):
+    stored = np.empty(len(values), np.uint8)
+    lost = to_bytes(values, stored)
+    whole = [v in range(256) for v in values.tolist()]
+    assert lost != all(whole)
+    kept = [int(v) if fits else 0 for v, fits in zip(values.tolist(), whole, strict=True)]
+    inside = [0 <= v <= 255 for v in values.tolist()]
+    assert [b for b, fits in zip(stored.tolist(), whole, strict=True) if fits] == [
+        v for v, fits in zip(kept, whole, strict=True) if fits
+    ]
+    assert all(b == 0 for b, fits in zip(stored.tolist(), inside, strict=True) if not fits)
 
 
 def strided(array):

@@ -1,7 +1,7 @@
-"""The short table of `bench buffers` for the README, made from the record: ten rows, nothing measured anew.
+"""The short table for the README: twelve rows of the records of `buffers`, `inputs` and `pictures`.
 
-Nothing is measured here: the rows come from the record, with their medians only. The whole table, with the
-spread of every figure, is in the measurements.
+Nothing is measured here: the rows come from the records, with their medians only. The whole tables, with the
+spread of every figure, are in the measurements.
 
 Left out: other libraries than cpprb.
 """
@@ -28,6 +28,8 @@ ROWS = (
     "add 101, uniform",
     "add 101, prioritized",
     "add 101 + sample 512, prioritized",
+    "add 8, float64, rewards (8,)",
+    "channel-last, next_of + stack_compress, sample 32",
 )
 
 
@@ -47,16 +49,19 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit status: 0, or 1 if the table was not written where it was asked.
     """
-    parser = new_parser("summary", "Show ten rows of a record of `bench buffers`; nothing is measured.")
-    parser.add_argument("record", type=page, metavar="RECORD", help="what `bench buffers --json` has written")
+    parser = new_parser("summary", "Show some rows of records of other benchmarks; nothing is measured.")
+    help_text = "what `bench buffers --json`, and `inputs` and `pictures`, have written"
+    parser.add_argument("records", type=page, nargs="+", metavar="RECORD", help=help_text)
     add_markdown(parser, MARK)
     parser.set_defaults(json=None)
     arguments = parser.parse_args(argv)
-    record = json.loads(arguments.record.read_text(encoding="utf-8"))
-    rows = {row["operation"]: row for row in record["rows"]}
+    records = [json.loads(record.read_text(encoding="utf-8")) for record in arguments.records]
+    rows = {row["operation"]: row for record in records for row in record["rows"]}
     lines = table(HEADS, [cells_of(rows[name]) for name in ROWS if name in rows])
+    first = records[0]
     about = (
-        f"Medians of {record['rounds']} interleaved rounds; ratios are taken inside each round. "
-        f"Capacity {record['capacity']:,}, full; {record['row']}."
+        "Medians of interleaved rounds; ratios are taken inside each round. The last two rows are those of "
+        "`bench inputs` and `bench pictures`, taken on the same day as their tables; the others of "
+        f"{first['rounds']} rounds at capacity {first['capacity']:,}, full; {first['row']}."
     )
-    return hand_over(arguments, "summary", Provenance.read(record), {}, lines, about, mark=MARK)
+    return hand_over(arguments, "summary", Provenance.read(first), {}, lines, about, mark=MARK)

@@ -17,7 +17,7 @@ class Store:
         self.n_step = NStep(fields, window, environments=envs.num_envs)
         self.buffer = PrioritizedReplayBuffer(size, self.n_step.env_dict, seed=seed)
 
-    def add(self, environments, **steps):
+    def add(self, environments, steps):
         for i in environments:
             rows = self.n_step.add(i, **{name: values[i] for name, values in steps.items()})
             if rows is not None:  # else the window of this environment is still filling
@@ -37,15 +37,8 @@ def collect_same_step(envs, policy, store, steps):
         next_obs = after.copy()
         for i in np.flatnonzero(terminated | truncated):
             next_obs[i] = infos["final_obs"][i]
-        store.add(
-            range(envs.num_envs),
-            obs=obs,
-            act=act,
-            rew=rew,
-            next_obs=next_obs,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
+        store.add(range(envs.num_envs), step | {"terminated": terminated, "truncated": truncated})
         obs = after
 
 
@@ -60,15 +53,8 @@ def collect_next_step(envs, policy, store, steps):
     for _ in range(steps):
         act = policy(obs)
         next_obs, rew, terminated, truncated, _ = envs.step(act)
-        store.add(
-            np.flatnonzero(~ended),
-            obs=obs,
-            act=act,
-            rew=rew,
-            next_obs=next_obs,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
+        store.add(np.flatnonzero(~ended), step | {"terminated": terminated, "truncated": truncated})
         obs, ended = next_obs, terminated | truncated
 
 
@@ -82,21 +68,16 @@ def collect_disabled(envs, policy, store, steps):
     for _ in range(steps):
         act = policy(obs)
         next_obs, rew, terminated, truncated, _ = envs.step(act)
-        store.add(
-            range(envs.num_envs),
-            obs=obs,
-            act=act,
-            rew=rew,
-            next_obs=next_obs,
-            terminated=terminated,
-            truncated=truncated,
-        )
+        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
+        store.add(range(envs.num_envs), step | {"terminated": terminated, "truncated": truncated})
         ended = terminated | truncated
         obs = envs.reset(options={"reset_mask": ended})[0] if ended.any() else next_obs
 
 
 # --8<-- [end:disabled]
 
+
+# --8<-- [start:main]
 COLLECT = {
     AutoresetMode.SAME_STEP: collect_same_step,
     AutoresetMode.NEXT_STEP: collect_next_step,
@@ -104,7 +85,6 @@ COLLECT = {
 }
 
 
-# --8<-- [start:main]
 def main(name="CartPole-v1", mode=AutoresetMode.SAME_STEP, num_envs=8, steps=500):
     envs = gymnasium.make_vec(name, num_envs, "sync", vector_kwargs={"autoreset_mode": mode})
     envs.action_space.seed(0)

@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial import fields_from_spaces
 from replay_tutorial.agents.atari import GAME_OVER, SCORE
 from replay_tutorial.agents.environments import make_environment, playable
 from replay_tutorial.apex.context import POLL_SECONDS, Context
 from replay_tutorial.apex.messages import Episodes, Note
 from replay_tutorial.apex.parts import exploration_schedule, make_policy
-from replay_tutorial.apex.storage import n_step_windows
+from replay_tutorial.apex.storage import n_step_windows, step_fields
 
 Rows = dict[str, NDArray[Any]]  # field → [rows, ...]
 
@@ -64,10 +63,9 @@ class Actor:
         self.observations = np.stack(starts)  # [environments, *observation]
 
         # The steps between two sends: field → [send_interval, environments, ...]
-        fields = fields_from_spaces(context.spaces.observation, context.spaces.action)
         self.steps = {
             name: np.zeros((config.send_interval, count, *spec["shape"]), spec["dtype"])
-            for name, spec in fields.items()
+            for name, spec in step_fields(context.spaces).items()
         }
 
     def run(self) -> None:

@@ -9,10 +9,15 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 
 
+def step_fields(spaces: Spaces) -> dict[str, dict[str, Any]]:
+    """Describe one step; floats as they are, because the replays of earlier runs hold them so."""
+    return fields_from_spaces(spaces.observation, spaces.action, float_dtype=None)
+
+
 def n_step_windows(config: Config, spaces: Spaces) -> NStep:
     """Return one empty window for each environment of an actor; its `env_dict` is that of the replay."""
     return NStep(
-        fields_from_spaces(spaces.observation, spaces.action),
+        step_fields(spaces),
         {"size": config.n_step, "gamma": config.gamma, "rew": "rew", "next": "next_obs"},
         environments=config.environments_per_actor,
     )

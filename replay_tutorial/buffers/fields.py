@@ -252,7 +252,9 @@ class Fields:
         if flat.keys() != self.fields.keys():
             names = {"missing": self.fields.keys() - flat.keys(), "unknown": flat.keys() - self.fields.keys()}
             faults = " and ".join(f"{word} {sorted(wrong)}" for word, wrong in names.items() if wrong)
-            raise KeyError(f"{faults}; a transition has the fields {list(self.fields)}") from None
+            n_step = "discount" in flat and "discount" not in self.fields
+            remedy = '. Rows of NStep, or of a buffer with Nstep, need "discount": {} in env_dict' * n_step
+            raise KeyError(f"{faults}; a transition has the fields {list(self.fields)}{remedy}") from None
         return flat
 
     def to_batch(self, rows: Rows) -> Batch:

@@ -5,9 +5,8 @@
     update_priorities:  index ──▶ slot ──▶ the same leaf, unless the row has been replaced
 
 A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier
-it was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor for
-all rows. The equations are in `priorities`, the tree in `sum_tree`. `add` writes no node above its leaf:
-`sample` does, for all new rows at once.
+it was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor. The
+equations are in `priorities`, the tree in `sum_tree`. `add` writes a leaf, `sample` all that lies above.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
@@ -56,6 +55,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         seed: int | np.random.SeedSequence | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
+        check_for_update: bool = True,
     ) -> None:
         """Reserve memory for `size` transitions.
 
@@ -69,6 +69,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             seed: As for `ReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0, so that a row of priority 0 is drawn too.
+            check_for_update: As cpprb takes it; of no effect, since a priority that is too late never counts.
 
         Raises:
             TypeError: If an argument is of the wrong kind.
@@ -84,9 +85,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             seed=seed,
         )
         if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
-            raise ValueError(
-                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
-            )
+            raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
         self._sampled |= {"indexes": (np.dtype(np.int64), ()), "weights": (np.dtype(np.float32), ())}
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
@@ -152,8 +151,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             threads: As for `ReplayBuffer.sample`.
 
         Returns:
-            As from `ReplayBuffer.sample`, and `indexes`, int64[batch_size], for `update_priorities`,
-            and `weights`, float32[batch_size] in (0, 1], to multiply losses by. Rows come by slot.
+            As from `ReplayBuffer.sample`, `indexes`, int64[batch_size], serial numbers as `add` returns, and
+            `weights`, float32[batch_size] in (0, 1], to scale losses by. Rows come by slot, `index % size`.
 
         Raises:
             KeyError: If `out` names no field.

@@ -9,13 +9,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     from gymnasium import Space
 
 
 def fields_from_spaces(
-    observation_space: "Space[Any]", action_space: "Space[Any]"
+    observation_space: "Space[Any]",
+    action_space: "Space[Any]",
+    *,
+    float_dtype: npt.DTypeLike | None = np.float32,
 ) -> dict[str, dict[str, Any]]:
     """Describe the transitions of an environment.
 
@@ -26,13 +30,15 @@ def fields_from_spaces(
     Args:
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.
         action_space: Likewise.
+        float_dtype: What floats are stored as, the reward's too: networks are float32, and many spaces
+            float64. None keeps each space's own dtype, and a float32 reward.
 
     Returns:
-        An env_dict with `obs`, `act`, `rew` (float32), `next_obs`, `terminated` and `truncated` (bool).
-        Numbers have the shape `()` and sample as `(batch,)`.
+        An env_dict with `obs`, `act`, `rew`, `next_obs`, `terminated` and `truncated` (bool). Integers keep
+        the dtype of their space. Numbers have the shape `()` and sample as `(batch,)`.
 
     Raises:
-        TypeError: If a space is of another kind.
+        TypeError: If a space is of another kind, or float_dtype is no dtype of floats.
 
     Example:
         >>> import gymnasium
@@ -40,14 +46,21 @@ def fields_from_spaces(
         >>> fields["obs"], fields["act"]
         ({'shape': (3,), 'dtype': dtype('float32')}, {'shape': (), 'dtype': dtype('int64')})
     """
-    return {
+    floats = np.dtype(np.float32 if float_dtype is None else float_dtype)
+    if floats.kind != "f":
+        raise TypeError(f"float_dtype must be a dtype of floats, such as np.float32, not {floats}.")
+    fields: dict[str, dict[str, Any]] = {
         **dict(leaves("obs", observation_space)),
         **dict(leaves("act", action_space)),
-        "rew": {"shape": (), "dtype": np.dtype(np.float32)},
+        "rew": {"shape": (), "dtype": floats},
         **dict(leaves("next_obs", observation_space)),
         "terminated": {"shape": (), "dtype": np.dtype(np.bool_)},
         "truncated": {"shape": (), "dtype": np.dtype(np.bool_)},
     }
+    for spec in fields.values():
+        if float_dtype is not None and spec["dtype"].kind == "f":
+            spec["dtype"] = floats
+    return fields
 
 
 def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]]]:

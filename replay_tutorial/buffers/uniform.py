@@ -113,7 +113,8 @@ class ReplayBuffer(BaseBuffer):
 
         Returns:
             The index of the first row that this call stored: its serial number, counted from 0 and never used
-            again. None if it stored none, because the n-step window is still filling.
+            again; its place in an array of the buffer's size is `index % size`. None if it stored none,
+            because the n-step window is still filling.
 
         Raises:
             KeyError: If a field is missing or unknown.

@@ -58,6 +58,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
         ctx: Any = None,
+        backend: Any = None,
         path: str | PathLike[str] | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
@@ -74,6 +75,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: As for `MPReplayBuffer`.
             ctx: As for `MPReplayBuffer`.
+            backend: As for `MPReplayBuffer`.
             path: As for `MPReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0.
@@ -95,6 +97,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             Nstep=Nstep,
             seed=seed,
             ctx=ctx,
+            backend=backend,
             path=path,
         )
         if taken := {"indexes", "weights", "priorities"} & self._view.fields.fields.keys():

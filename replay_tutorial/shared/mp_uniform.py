@@ -58,6 +58,7 @@ class MPReplayBuffer(Handle):
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
         ctx: Any = None,
+        backend: Any = None,
         path: str | PathLike[str] | None = None,
     ) -> None:
         """Reserve shared memory for `size` transitions; pages are handed out when they are first written.
@@ -76,6 +77,7 @@ class MPReplayBuffer(Handle):
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
             ctx: A multiprocessing context, as cpprb takes it; of no effect, since every start method works.
+            backend: As cpprb takes it; of no effect, since shared memory is of one kind here.
             path: A file on disk to keep everything in, so that it outlives the processes; a file that exists
                 is opened with every row that was published in it, and priorities. None for memory.
 

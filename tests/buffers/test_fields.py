@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from histories import CONFIGURATIONS, configured, example_transitions, snapshot
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import NStep, PrioritizedReplayBuffer, ReplayBuffer
 
 INTEGER_DTYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOAT_DTYPES = [np.float16, np.float32, np.float64, np.longdouble]
@@ -498,6 +498,21 @@ class TestRefused:
             buffer.add(obs=1, act=1, rew=np.zeros((3, 7)))
         with pytest.raises(ValueError, match="300"):
             ReplayBuffer(4, {"obs": {"dtype": np.uint8}}).add(obs=[1, 300])
+
+    def test_n_step_rows_for_a_buffer_that_was_declared_without_discount(self):
+        window = {"size": 2, "rew": "rew"}
+        fields = {"rew": {}, "terminated": {}}
+        rows = NStep(fields, window).add(rew=np.ones(3), terminated=np.arange(3) == 2)
+        for kind in (ReplayBuffer, PrioritizedReplayBuffer):
+            with pytest.raises(KeyError, match=r"discount.*Rows of NStep.*need \"discount\": {} in env_dict"):
+                kind(4, fields).add(**rows)
+            as_it_says = kind(4, fields | {"discount": {}})
+            as_it_says.add(**rows)
+            np.testing.assert_array_equal(as_it_says.get_all_transitions()["discount"], rows["discount"])
+            kind(4, NStep(fields, window).env_dict).add(**rows)
+        with pytest.raises(KeyError) as told:
+            ReplayBuffer(4, {"rew": {}, "discount": {}}).add(rew=1, discount=1, reward=1)
+        assert "NStep" not in str(told.value)
 
     def test_positional_values(self):
         with pytest.raises(TypeError):

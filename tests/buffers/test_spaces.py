@@ -47,15 +47,19 @@ SPACES: dict[str, tuple[Any, dict[str, tuple[tuple[int, ...], Any]]]] = {
 }
 
 
+@pytest.mark.parametrize("float_dtype", [None, np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("name", SPACES)
-def test_spaces_become_fields(name):
+def test_spaces_become_fields_whose_floats_have_the_dtype_asked_for(name, float_dtype):
     space, leaves = SPACES[name]
-    fields = fields_from_spaces(space, spaces.Discrete(2))
+    fields = fields_from_spaces(space, spaces.Discrete(2), float_dtype=float_dtype)
+    if float_dtype:
+        floats = (np.float16, np.float32, np.float64)
+        leaves = {leaf: (shape, float_dtype if d in floats else d) for leaf, (shape, d) in leaves.items()}
     expected = {
         **{f"obs{leaf}": spec for leaf, spec in leaves.items()},
         **{f"next_obs{leaf}": spec for leaf, spec in leaves.items()},
         "act": ((), np.int64),
-        "rew": ((), np.float32),
+        "rew": ((), float_dtype or np.float32),
         "terminated": ((), bool),
         "truncated": ((), bool),
     }
@@ -67,7 +71,7 @@ def test_spaces_become_fields(name):
 @pytest.mark.parametrize("name", SPACES)
 def test_action_spaces_become_fields_too(name):
     space, leaves = SPACES[name]
-    fields = fields_from_spaces(spaces.Box(-1, 1, (2,)), space)
+    fields = fields_from_spaces(spaces.Box(-1, 1, (2,)), space, float_dtype=None)
     for leaf, (shape, dtype) in leaves.items():
         assert fields[f"act{leaf}"]["shape"] == shape
         assert np.dtype(fields[f"act{leaf}"]["dtype"]) == dtype
@@ -78,7 +82,7 @@ def test_action_spaces_become_fields_too(name):
 def test_values_of_a_space_go_in_as_they_are_and_come_out_flat(name, kind):
     space, leaves = SPACES[name]
     space.seed(0)
-    buffer = kind(10, fields_from_spaces(space, space))
+    buffer = kind(10, fields_from_spaces(space, space, float_dtype=None))
     for i in range(10):
         values = space.sample()
         buffer.add(obs=values, act=values, rew=i, next_obs=values, terminated=False, truncated=True)
@@ -96,7 +100,7 @@ def test_batches_of_nested_values_go_in_as_they_are():
     vector_space = gymnasium.vector.utils.batch_space(NESTED, 6)
     vector_space.seed(0)
     observations = vector_space.sample()
-    buffer = ReplayBuffer(10, fields_from_spaces(NESTED, spaces.Discrete(2)))
+    buffer = ReplayBuffer(10, fields_from_spaces(NESTED, spaces.Discrete(2), float_dtype=None))
     buffer.add(
         obs=observations,
         act=np.arange(6) % 2,
@@ -143,6 +147,26 @@ def test_spaces_without_a_fixed_size_are_refused_by_name(space):
 def test_what_is_no_space_is_refused():
     with pytest.raises(TypeError, match="int"):
         fields_from_spaces(4, spaces.Discrete(2))
+
+
+def test_observations_of_float64_come_out_as_a_network_takes_them():
+    torch = pytest.importorskip("torch")
+    space = spaces.Box(-1, 1, (3,), np.float64)
+    buffer = ReplayBuffer(10, fields_from_spaces(space, spaces.Discrete(2)))
+    observations = np.random.default_rng(0).random((5, 3))
+    zeros = np.zeros(5)
+    buffer.add(
+        obs=observations, act=zeros, rew=zeros, next_obs=observations, terminated=zeros, truncated=zeros
+    )
+    obs = torch.from_numpy(buffer.get_all_transitions()["obs"])
+    assert torch.nn.Linear(3, 2)(obs).dtype == torch.float32
+    np.testing.assert_array_equal(obs, observations.astype(np.float32))
+
+
+@pytest.mark.parametrize("float_dtype", [np.int64, bool, "complex64"])
+def test_floats_are_not_stored_as_something_else(float_dtype):
+    with pytest.raises(TypeError, match=f"dtype of floats.*not {np.dtype(float_dtype)}"):
+        fields_from_spaces(spaces.Discrete(2), spaces.Discrete(2), float_dtype=float_dtype)
 
 
 def test_environment_runs_through_a_buffer_with_its_own_fields():

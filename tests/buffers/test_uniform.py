@@ -22,7 +22,7 @@ from histories import (
 )
 from oracles import assert_same_columns
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 
 EVERY = pytest.mark.parametrize("name", CONFIGURATIONS)
 
@@ -237,7 +237,7 @@ def test_unknown_keyword_of_the_constructor_is_refused(kind):
         {"nstep": {}},
         {"compress": "obs"},
         {"default_type": np.float64},
-        {"check_for_update": True},
+        {"mmap_prefix": "rows"},
     ):
         with pytest.raises(TypeError, match=next(iter(arguments))):
             kind(8, EXAMPLE_ENV_DICT, **arguments)
@@ -270,6 +270,19 @@ def test_calls_have_the_names_and_defaults_of_the_articles():
             assert parameters[keyword].kind is inspect.Parameter.KEYWORD_ONLY
             assert parameters[keyword].default is None
         assert parameters["default_dtype"].default == np.float32
+
+
+def test_keywords_of_cpprb_that_mean_nothing_here_are_taken():
+    fields: Any = {"obs": {}}
+    for check in (True, False):
+        buffer = PrioritizedReplayBuffer(2, fields, check_for_update=check)
+        buffer.add(obs=np.zeros(3))
+        buffer.update_priorities([0], [5.0])
+        assert (buffer.stale_updates, buffer.get_max_priority()) == (1, 1.0)
+    for kind in (MPReplayBuffer, MPPrioritizedReplayBuffer):
+        for backend in ("sharedctypes", "SharedMemory"):
+            with kind(2, fields, ctx=None, backend=backend) as shared:
+                assert shared.add(obs=1) == 0
 
 
 def test_explorer_skeleton_moves_its_rows_to_another_buffer():

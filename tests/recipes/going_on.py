@@ -1,0 +1,87 @@
+"""Stop a program and go on: the buffer, the steps that wait in n-step windows, and the randomness."""
+
+# --8<-- [start:parts]
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from replay_tutorial import NStep, PrioritizedReplayBuffer
+
+number = {"shape": ()}
+FIELDS = {"obs": number, "rew": number, "next_obs": number, "terminated": {"shape": (), "dtype": bool}}
+WINDOW = {"size": 3, "gamma": 0.9, "rew": "rew", "next": "next_obs"}
+STEPS = 1_000
+# --8<-- [end:parts]
+
+
+# --8<-- [start:beta]
+def beta_at(step, steps=STEPS, first=0.4):
+    """From `first` at step 0 to 1 at `steps`, in a straight line, and 1 from then on."""
+    return np.interp(step, (0, steps), (first, 1.0))
+
+
+# --8<-- [end:beta]
+
+
+# --8<-- [start:save]
+def save(folder, buffer, n_step, rng):
+    buffer.save(folder / "buffer.npz")
+    np.savez(folder / "windows.npz", *n_step.state())
+    (folder / "random.json").write_text(json.dumps(rng.bit_generator.state))
+
+
+def restore(folder, buffer, n_step, rng):
+    buffer.load(folder / "buffer.npz")
+    with np.load(folder / "windows.npz") as windows:
+        n_step.restore([windows[name] for name in windows.files])
+    rng.bit_generator.state = json.loads((folder / "random.json").read_text())
+
+
+# --8<-- [end:save]
+
+
+# --8<-- [start:main]
+def new_parts(environments=12):
+    n_step = NStep(FIELDS, WINDOW, environments=environments)
+    return PrioritizedReplayBuffer(500, n_step.env_dict, seed=0), n_step, np.random.default_rng(0)
+
+
+def play(steps, buffer, n_step, rng):
+    """Some environments walk at random, and what was drawn gets new priorities; returns what was drawn."""
+    drawn = []
+    for step in steps:
+        for environment in range(12):
+            obs, rew = step, rng.random()
+            terminated = rng.random() < 0.1
+            rows = n_step.add(environment, obs=obs, rew=rew, next_obs=obs + 1, terminated=terminated)
+            if rows is not None:
+                buffer.add(**rows)
+        if len(buffer) >= 32:
+            sample = buffer.sample(32, beta=beta_at(step))
+            buffer.update_priorities(sample["indexes"], rng.random(32))
+            drawn.append(sample)
+    return drawn
+
+
+def main():
+    straight = new_parts()
+    play(range(500), *straight)
+    expected = play(range(500, STEPS), *straight)
+
+    with tempfile.TemporaryDirectory() as folder:
+        stopped = new_parts()
+        play(range(500), *stopped)
+        save(Path(folder), *stopped)
+
+        fresh = new_parts()  # in the next process: built with the same arguments
+        restore(Path(folder), *fresh)
+    return expected, play(range(500, STEPS), *fresh)
+
+
+if __name__ == "__main__":
+    expected, drawn = main()
+    same = all(np.array_equal(a[name], b[name]) for a, b in zip(expected, drawn, strict=True) for name in a)
+    print(f"{len(drawn)} batches after the stop, bit for bit the same: {same}")
+# --8<-- [end:main]

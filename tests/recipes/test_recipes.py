@@ -1,0 +1,301 @@
+"""The programs that the recipes show: they run as they stand, and do what their pages say."""
+
+import copy
+import importlib
+import os
+import re
+import runpy
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from places import ROOT
+
+pytest.importorskip("gymnasium")
+
+from small_environments import Counting  # observes (episode, step); five steps; odd episodes terminate
+
+from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+
+HERE = Path(__file__).parent
+PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
+PROGRAMS = sorted(path.stem for path in HERE.glob("*.py") if path.name != Path(__file__).name)
+NEEDS = {
+    "with_pytorch": ["torch", "gymnasium"],
+    "with_jax": ["jax"],
+    "with_sb3": ["stable_baselines3", "torch", "gymnasium"],
+    "vector_environments": ["gymnasium"],
+}
+
+
+def skip_without(name: str) -> None:
+    for needed in NEEDS.get(name, []):
+        if find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+
+
+def program(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import a program."""
+    skip_without(name)
+    monkeypatch.syspath_prepend(HERE)
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_runs_as_it_stands(name: str) -> None:
+    skip_without(name)
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", HERE / f"{name}.py"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == ""
+    assert finished.stdout
+
+
+def test_pages_show_the_programs_themselves_and_all_of_them() -> None:
+    shown = set()
+    for page in PAGES:
+        for block in re.findall(
+            r"^```python[^\n]*\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+        ):
+            found = re.findall(r'^--8<-- "tests/recipes/(\w+)\.py:(\w+)"$', block, re.MULTILINE)
+            assert len(found) == block.count("\n"), f"{page.name} has code that no test runs:\n{block}"
+            shown.update(found)
+    written = {
+        (name, section)
+        for name in PROGRAMS
+        for section in re.findall(r"\[start:(\w+)\]", (HERE / f"{name}.py").read_text("utf-8"))
+    }
+    assert shown == written
+
+
+def check_counting_rows(rows: dict[str, np.ndarray], n: int, gamma: float) -> None:
+    """Every row is what n steps in `Counting` give, by its observation alone."""
+    (episodes, steps), (next_episodes, next_steps) = rows["obs"].T.astype(float), rows["next_obs"].T
+    rewards = np.minimum(n, 5 - steps)
+    np.testing.assert_array_equal(next_episodes, episodes)
+    np.testing.assert_array_equal(next_steps, steps + rewards)
+    np.testing.assert_allclose(rows["rew"], (1 - gamma**rewards) / (1 - gamma), rtol=1e-6)
+    ends, odd = next_steps == 5, episodes % 2 == 1
+    np.testing.assert_array_equal(rows["terminated"], ends & odd)
+    np.testing.assert_array_equal(rows["truncated"], ends & ~odd)
+    np.testing.assert_allclose(rows["discount"], np.where(ends & odd, 0, gamma**rewards), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["SAME_STEP", "NEXT_STEP", "DISABLED"])
+def test_no_row_of_a_vector_environment_crosses_a_reset(mode, monkeypatch) -> None:
+    recipe = program("vector_environments", monkeypatch)
+    buffer = recipe.main(
+        "small_environments:Counting-v0", recipe.AutoresetMode[mode], num_envs=8, steps=500
+    ).buffer
+    check_counting_rows(buffer.get_all_transitions(), n=3, gamma=0.99)
+    # 500 steps are 100 episodes, or 83 where each begins with a step that only resets, and 2 steps that wait
+    assert len(buffer) == 8 * (83 * 5 if mode == "NEXT_STEP" else 500)
+
+
+def test_rows_of_a_reset_look_like_any_other_unless_they_are_skipped(monkeypatch) -> None:
+    recipe = program("vector_environments", monkeypatch)
+    monkeypatch.setitem(recipe.COLLECT, recipe.AutoresetMode.NEXT_STEP, recipe.collect_same_step)
+    monkeypatch.setattr(recipe.np, "flatnonzero", lambda _: [])
+    buffer = recipe.main("small_environments:Counting-v0", recipe.AutoresetMode.NEXT_STEP, steps=100).buffer
+    rows = buffer.get_all_transitions()
+    assert (rows["obs"][:, 0] != rows["next_obs"][:, 0]).any()
+
+
+def test_pytorch_learner_computes_what_numpy_does(monkeypatch) -> None:
+    recipe = program("with_pytorch", monkeypatch)
+    buffer, losses = recipe.main()
+    assert np.mean(losses[-20:]) < np.mean(losses[:20])
+
+    networks = [recipe.torch.nn.Linear(4, 2) for _ in range(2)]
+    (w, b), (w_target, b_target) = ([p.detach().numpy().copy() for p in n.parameters()] for n in networks)
+    batch = copy.deepcopy(buffer).sample(128, beta=0.4)  # what `update` will draw
+    optimizer = recipe.torch.optim.SGD(networks[0].parameters(), lr=0.1)
+    loss = recipe.update(*networks, optimizer, buffer, batch_size=128)
+    errors = []
+    for i in range(128):
+        value = max(w_target @ batch["next_obs"][i] + b_target)
+        target = batch["rew"][i] + (0 if batch["terminated"][i] else 0.99 * value)
+        errors.append(target - (w @ batch["obs"][i] + b)[batch["act"][i]])
+    assert 0 < batch["terminated"].sum() < 128
+    assert loss == pytest.approx(np.mean(batch["weights"] * np.square(errors)), rel=1e-4)
+
+
+def test_pictures_become_channels_first_and_at_most_one(monkeypatch) -> None:
+    recipe = program("with_pytorch", monkeypatch)
+    pictures = np.random.default_rng(0).integers(256, size=(2, 5, 6, 3), dtype=np.uint8)
+    buffer = ReplayBuffer(2, {"obs": {"shape": (5, 6, 3), "dtype": np.uint8}})
+    buffer.add(obs=pictures)
+    images = recipe.as_images(buffer.get_all_transitions()["obs"]).numpy()
+    assert images.shape == (2, 3, 5, 6)
+    np.testing.assert_allclose(images[:, 1, 2, 3], pictures[:, 2, 3, 1] / 255, rtol=1e-6)
+
+
+def test_torch_refuses_what_the_page_says_it_refuses() -> None:
+    torch = pytest.importorskip("torch")
+    flags, small = torch.tensor([True]), torch.zeros((1, 1), dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="bool tensor is not supported"):
+        1 - flags
+    with pytest.raises(RuntimeError, match="int64"):
+        torch.zeros(1, 2).gather(1, small)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        torch.nn.Linear(1, 1)(torch.zeros(1, 1, dtype=torch.float64))
+
+
+def test_jax_learner_learns_and_takes_arrays_as_the_page_says(monkeypatch) -> None:
+    recipe = program("with_jax", monkeypatch)
+    buffer, errors = recipe.main()
+    assert np.mean(errors[-20:]) < 0.1 * np.mean(errors[:20])
+    batch = buffer.sample(8)
+    for array in batch.values():
+        np.testing.assert_array_equal(recipe.as_jax(array), array)
+        np.testing.assert_array_equal(recipe.jnp.asarray(array), array)
+    assert recipe.jnp.asarray(batch["act"]).dtype == recipe.jnp.asarray(batch["indexes"]).dtype == np.int32
+    with pytest.raises(Exception, match="striding"):
+        recipe.jnp.from_dlpack(batch["obs"])
+
+
+def test_numpy_learner_learns_and_keeps_one_field() -> None:
+    after = runpy.run_path(str(HERE / "with_numpy.py"))
+    assert np.mean(after["errors"][-20:]) < 0.1 * np.mean(after["errors"][:20])
+    assert after["kept"].base is None
+    assert after["batch"]["obs"].base is not None
+
+
+def test_stopped_program_goes_on_bit_for_bit(monkeypatch) -> None:
+    recipe = program("going_on", monkeypatch)
+    expected, drawn = recipe.main()
+    assert len(expected) == len(drawn) == 500
+    for one, other in zip(expected, drawn, strict=True):
+        assert one.keys() == other.keys()
+        for name, array in one.items():
+            np.testing.assert_array_equal(array, other[name])
+
+
+def test_beta_ends_at_one_exactly(monkeypatch) -> None:
+    beta_at = program("going_on", monkeypatch).beta_at
+    buffer = PrioritizedReplayBuffer(1, {"obs": {}})
+    buffer.add(obs=0)
+    betas = [beta_at(step, steps=777) for step in range(1_000)]
+    assert betas[0] == 0.4 and betas[776] < 1 and set(betas[777:]) == {1.0}
+    assert betas[333] == pytest.approx(0.4 + 0.6 * 333 / 777)
+    for beta in betas[::100]:
+        buffer.sample(1, beta=beta)
+
+
+def test_array_beside_the_buffer_counts_the_draws_of_the_rows_that_are_there() -> None:
+    after = runpy.run_path(str(HERE / "by_index.py"))
+    buffer, draws = after["buffer"], after["draws"]
+    np.testing.assert_array_equal(after["again"], after["sample"]["obs"])
+
+    twin, counts = PrioritizedReplayBuffer(100, {"obs": {"shape": 4}, "rew": {}}, seed=0), {}
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        twin.add(obs=rng.random((10, 4)), rew=rng.random(10))
+        for index in twin.sample(8, beta=0.4)["indexes"].tolist():
+            counts[index] = counts.get(index, 0) + 1
+    assert buffer.get_next_index() == 300
+    assert draws.tolist() == [counts.get(200 + slot, 0) for slot in range(100)]
+
+
+def test_cpprb_differs_as_the_page_says() -> None:
+    cpprb = pytest.importorskip("cpprb")
+    fields = {name: {} for name in ("obs", "rew", "next_obs", "done")}
+    window = {"size": 3, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
+    theirs = cpprb.ReplayBuffer(4, copy.deepcopy(fields), Nstep=window)  # it writes into them
+    ours = ReplayBuffer(4, fields, Nstep=window)
+    for step in range(8):
+        row = {"obs": step, "rew": 1, "next_obs": step + 1, "done": step == 7}
+        theirs.add(**row, unknown=0)
+        ours.add(**row)
+    theirs.on_episode_end()
+    ours.on_episode_end()
+    slots, in_order = theirs.get_all_transitions(), ours.get_all_transitions()
+    assert in_order["obs"].ravel().tolist() == [4, 5, 6, 7], "the oldest first"
+    np.testing.assert_array_equal(slots["obs"][np.arange(4, 8) % 4], in_order["obs"])
+    assert (theirs.get_next_index(), ours.get_next_index() % 4) == (0, 0)
+    assert in_order["done"].ravel().tolist() == [0, 1, 1, 1]
+    assert slots["done"][5 % 4] == 0, "5 leads to 8, the terminal state"
+    assert in_order["discount"].ravel().tolist() == [0.125, 0, 0, 0]
+
+    with pytest.raises(ValueError, match="empty"):
+        PrioritizedReplayBuffer(4, fields).sample(1)
+    plain = cpprb.ReplayBuffer(10, copy.deepcopy(fields), unknown=0)
+    plain.add(**{name: np.arange(10) for name in fields})
+    moved = ReplayBuffer(10, fields)
+    moved.add(**plain.get_all_transitions())
+    np.testing.assert_array_equal(moved.get_all_transitions()["obs"].ravel(), np.arange(10))
+
+
+def test_every_name_of_cpprb_stands_in_the_table() -> None:
+    cpprb = pytest.importorskip("cpprb")
+    page = (ROOT / "docs" / "recipes" / "from_cpprb.md").read_text("utf-8")
+    names = {*cpprb.__all__} | {
+        name
+        for kind in (cpprb.ReplayBuffer, cpprb.PrioritizedReplayBuffer, cpprb.MPReplayBuffer)
+        for name in dir(kind)
+        if not name.startswith("_")
+    }
+    told = {name for name in names if re.search(rf"`{name}\b", page)}
+    assert told == names, f"not told: {names - told}"
+    here = {name for name in names if hasattr(PrioritizedReplayBuffer, name)}
+    assert here == {name for name in names if re.search(rf"`{name}`[^|]*\| the same", page)} - {
+        *cpprb.__all__
+    }
+
+
+@pytest.fixture(params=["uniform", "prioritized"])
+def model(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    recipe = program("with_sb3", monkeypatch)
+    if request.param == "uniform":
+        return recipe.main(recipe.stable_baselines3.DQN, recipe.Replay, Counting)
+    return recipe.main(environment=Counting)
+
+
+def test_stable_baselines_stores_whole_n_step_rows_and_trains_on_them(model) -> None:
+    replay = model.replay_buffer
+    rows = replay.rows.get_all_transitions()
+    assert len(rows["rew"]) == replay.size() == 1_000, "250 steps are 50 whole episodes of each environment"
+    check_counting_rows(rows, n=3, gamma=0.99)
+    data = replay.sample(16)
+    shapes = [tuple(tensor.shape) for tensor in data]
+    assert shapes == [(16, 2), (16, 1), (16, 2), (16, 1), (16, 1), (16, 1)]
+    assert model._n_updates > 20
+    if hasattr(replay, "weights"):
+        assert replay.rows.get_max_priority() > 1
+        assert replay.weights.min() < 1
+        assert replay.rows.stale_updates == 0
+
+
+def test_stable_baselines_saves_and_loads_the_buffer(model, tmp_path) -> None:
+    model.save_replay_buffer(tmp_path / "replay.pkl")
+    expected = model.replay_buffer.sample(32)
+    model.load_replay_buffer(tmp_path / "replay.pkl")
+    for one, other in zip(expected, model.replay_buffer.sample(32), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_prioritized_dqn_with_equal_priorities_is_dqn(monkeypatch) -> None:
+    recipe = program("with_sb3", monkeypatch)
+    models = [recipe.main(environment=Counting, steps=400) for _ in range(2)]  # nothing is learned before 500
+    data = models[0].replay_buffer.sample(32)
+    assert (models[0].replay_buffer.weights == 1).all()
+    for each in models:
+        monkeypatch.setattr(each.replay_buffer, "sample", lambda *_, **__: data)
+        each.replay_buffer.indexes = models[0].replay_buffer.indexes
+        each.replay_buffer.weights = models[0].replay_buffer.weights
+    models[0].train(1, 32)
+    recipe.stable_baselines3.DQN.train(models[1], 1, 32)
+    before = recipe.main(environment=Counting, steps=4).q_net.parameters()
+    for ours, theirs, old in zip(*(m.q_net.parameters() for m in models), before, strict=True):
+        np.testing.assert_allclose(ours.detach(), theirs.detach(), rtol=1e-5, atol=1e-7)
+        assert (old != ours).any()

@@ -1,0 +1,100 @@
+"""Vector environments of gymnasium in each autoreset mode, with n-step rows in a prioritized buffer."""
+
+# --8<-- [start:store]
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from replay_tutorial import NStep, PrioritizedReplayBuffer, fields_from_spaces
+
+
+class Store:
+    """N-step windows for n environments, and the buffer for the rows that come out of them."""
+
+    def __init__(self, envs, size=10_000, n=3, gamma=0.99, seed=0):
+        fields = fields_from_spaces(envs.single_observation_space, envs.single_action_space)
+        window = {"size": n, "gamma": gamma, "rew": "rew", "next": "next_obs"}
+        self.n_step = NStep(fields, window, environments=envs.num_envs)
+        self.buffer = PrioritizedReplayBuffer(size, self.n_step.env_dict, seed=seed)
+
+    def add(self, environments, steps):
+        for i in environments:
+            rows = self.n_step.add(i, **{name: values[i] for name, values in steps.items()})
+            if rows is not None:  # else the window of this environment is still filling
+                self.buffer.add(**rows)
+
+
+# --8<-- [end:store]
+
+
+# --8<-- [start:same_step]
+def collect_same_step(envs, policy, store, steps):
+    """The step that ends an episode returns the next one's first observation; `infos` has the last one."""
+    obs, _ = envs.reset(seed=0)
+    for _ in range(steps):
+        act = policy(obs)
+        after, rew, terminated, truncated, infos = envs.step(act)
+        next_obs = after.copy()
+        for i in np.flatnonzero(terminated | truncated):
+            next_obs[i] = infos["final_obs"][i]
+        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
+        store.add(range(envs.num_envs), step | {"terminated": terminated, "truncated": truncated})
+        obs = after
+
+
+# --8<-- [end:same_step]
+
+
+# --8<-- [start:next_step]
+def collect_next_step(envs, policy, store, steps):
+    """The step after an ending ignores the action and returns the reset: no transition, so it is skipped."""
+    obs, _ = envs.reset(seed=0)
+    ended = np.zeros(envs.num_envs, bool)
+    for _ in range(steps):
+        act = policy(obs)
+        next_obs, rew, terminated, truncated, _ = envs.step(act)
+        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
+        store.add(np.flatnonzero(~ended), step | {"terminated": terminated, "truncated": truncated})
+        obs, ended = next_obs, terminated | truncated
+
+
+# --8<-- [end:next_step]
+
+
+# --8<-- [start:disabled]
+def collect_disabled(envs, policy, store, steps):
+    """Nothing resets itself: every step is a transition, and those that ended are reset by hand."""
+    obs, _ = envs.reset(seed=0)
+    for _ in range(steps):
+        act = policy(obs)
+        next_obs, rew, terminated, truncated, _ = envs.step(act)
+        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
+        store.add(range(envs.num_envs), step | {"terminated": terminated, "truncated": truncated})
+        ended = terminated | truncated
+        obs = envs.reset(options={"reset_mask": ended})[0] if ended.any() else next_obs
+
+
+# --8<-- [end:disabled]
+
+
+# --8<-- [start:main]
+COLLECT = {
+    AutoresetMode.SAME_STEP: collect_same_step,
+    AutoresetMode.NEXT_STEP: collect_next_step,
+    AutoresetMode.DISABLED: collect_disabled,
+}
+
+
+def main(name="CartPole-v1", mode=AutoresetMode.SAME_STEP, num_envs=8, steps=500):
+    envs = gymnasium.make_vec(name, num_envs, "sync", vector_kwargs={"autoreset_mode": mode})
+    envs.action_space.seed(0)
+    store = Store(envs)
+    COLLECT[mode](envs, lambda obs: envs.action_space.sample(), store, steps)
+    envs.close()
+    return store
+
+
+if __name__ == "__main__":
+    for mode in AutoresetMode:
+        print(mode.value, main(mode=mode).buffer)
+# --8<-- [end:main]

@@ -1,0 +1,71 @@
+"""Double-checked lines for a PyTorch learner: bools, integers, shapes, images."""
+
+# --8<-- [start:loss]
+import gymnasium
+import numpy as np
+import torch
+
+from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
+
+GAMMA = 0.99
+
+
+def update(network, target_network, optimizer, buffer, batch_size=32, beta=0.4):
+    """One step of DQN; numbers are (B,) everywhere, so nothing broadcasts to a square."""
+    sample = buffer.sample(batch_size, beta=beta)
+    batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # views, no copies
+
+    chosen = network(batch["obs"]).gather(1, batch["act"][:, None]).squeeze(1)  # gather wants int64 (B, 1)
+    with torch.no_grad():
+        next_value = target_network(batch["next_obs"]).amax(1)
+        target = batch["rew"] + GAMMA * ~batch["terminated"] * next_value  # torch has no 1 - bool
+    td_error = target - chosen
+
+    loss = (batch["weights"] * td_error**2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    buffer.update_priorities(sample["indexes"], td_error.detach().abs().numpy())
+    return loss.item()
+
+
+# --8<-- [end:loss]
+
+
+# --8<-- [start:images]
+def as_images(observations):
+    """uint8 (B, height, width, channels) → float32 (B, channels, height, width), from 0 to 1."""
+    return torch.from_numpy(observations).permute(0, 3, 1, 2).float() / 255
+
+
+# --8<-- [end:images]
+
+
+# --8<-- [start:main]
+def main(steps=300):
+    env = gymnasium.make("CartPole-v1")
+    fields = fields_from_spaces(env.observation_space, env.action_space)
+    buffer = PrioritizedReplayBuffer(10_000, fields, alpha=0.6, seed=0)
+
+    torch.manual_seed(0)
+    network, target_network = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-2)
+    env.action_space.seed(0)
+    losses = []
+
+    obs, _ = env.reset(seed=0)
+    for step in range(steps):
+        act = env.action_space.sample()
+        next_obs, rew, terminated, truncated, _ = env.step(act)
+        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+        obs = env.reset()[0] if terminated or truncated else next_obs
+        if step >= 64:
+            losses.append(update(network, target_network, optimizer, buffer))
+    return buffer, losses
+
+
+if __name__ == "__main__":
+    buffer, losses = main()
+    print(buffer)
+    print(f"loss {np.mean(losses[:20]):.3f} at first, {np.mean(losses[-20:]):.3f} at last")
+# --8<-- [end:main]

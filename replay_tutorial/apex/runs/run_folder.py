@@ -84,6 +84,11 @@ class RunFolder:
         except (TypeError, ValueError) as error:
             raise DamagedFile(f"{path} has settings that don't work here: {error}") from None
 
+    def remove_unfinished(self) -> None:
+        """Remove what a killed process has left half written."""
+        for path in self.path.glob(".*.unfinished"):  # the names that `replace_file` gives
+            path.unlink()
+
     def note_resumption(self, config: Config, step: int) -> None:
         """Write the settings that the run goes on with into `config.json`, with the step and versions."""
         contents = read_json(self.path / "config.json")

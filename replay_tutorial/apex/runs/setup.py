@@ -87,6 +87,7 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
         counters = Counters(checkpoint.update, checkpoint.step, samples=0, lost_steps=checkpoint.step)
     context = make_context(config, spaces, policy.parameter_count, counters)
     # Only from here on is the folder changed: a run that is refused stays as it is.
+    folder.remove_unfinished()
     if not is_newer:
         (folder.path / "policy.pt").unlink(missing_ok=True)
         if best is not None:

@@ -21,7 +21,7 @@ from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 from replay_tutorial.bench.training.victim import Victim, wait_until
 
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
-EXIT_SECONDS = 10.0  # that processes may outlive their run
+EXIT_SECONDS = 30.0  # that processes may outlive their run: on a busy machine torch alone is imported for ten
 DEATH_SECONDS = 5.0  # in which a run ends that can't go on without the process that died
 MORE_STEPS = 1_000  # that a resumed run makes
 INTERRUPTED = 130  # the exit status of `train` after Ctrl-C

@@ -171,7 +171,7 @@ class Supervisor(Workers):
             while worker.messages.poll():
                 message = worker.messages.recv()
                 if isinstance(message, Failure):
-                    raise ProcessDied(f"{worker.role.name} failed:\n\n{message.traceback}")
+                    raise ProcessDied(f"{worker.role.name} failed: {message.traceback}")
                 received.append(message)
             if gone:
                 raise EOFError

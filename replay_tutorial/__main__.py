@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from replay_tutorial import __version__
 
@@ -82,8 +82,10 @@ def report(command: str, run: "Callable[[], Result]") -> int:
         result = run()
     except known as error:
         sys.exit(f"{command}: {error}")
-    except (MemoryError, OSError) as error:  # a full disk, for example
-        sys.exit(f"{command}: {type(error).__name__}: {error}")
+    except OSError as error:  # a full disk, for example
+        sys.exit("\n".join([f"{command}: {error}", *getattr(error, "__notes__", [])]))
+    except MemoryError as error:
+        sys.exit(f"{command}: MemoryError: {error}")
     print(
         f"{result.end} after {result.steps:,} steps and {result.updates:,} updates "
         f"in {result.seconds:.1f} s; policy of step {result.policy_step:,}"
@@ -120,7 +122,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         policy, step = folder.load_policy()
         config = folder.config()
     except (OSError, ValueError) as error:
-        parser.error(str(error))
+        refuse("evaluate", error)
     seeds = draw_seeds(np.random.SeedSequence(options.seed), options.episodes)
     evaluation = play(policy.act_greedily, config.environment, seeds, config.evaluation_step_limit)
     print(f"{evaluation}, policy of step {step:,}")
@@ -141,14 +143,14 @@ def play(arguments: Sequence[str]) -> int:
     from replay_tutorial.apex.runs.gif import play as play_episode
     from replay_tutorial.apex.runs.run_folder import RunFolder
 
-    output = options.output or options.run / "play.gif"
+    output: Path = options.output or options.run / "play.gif"
     try:
         folder = RunFolder.open(options.run)
         policy, _ = folder.load_policy()
         environment = folder.config().environment
         played = play_episode(policy, environment, options.seed, output, options.steps)
     except (OSError, ValueError) as error:
-        parser.error(str(error))
+        refuse("play", error)
     cut = "" if played.over else ", cut there"
     print(f"{output}: return {played.total:.1f} in {played.steps:,} steps{cut}")
     return 0
@@ -166,12 +168,13 @@ def plot(arguments: Sequence[str]) -> int:
 
     from replay_tutorial.apex.runs.learning_curve import draw_curves
 
+    for run in options.runs:
+        if not (run / "progress.csv").is_file():
+            refuse("plot", f"{run} isn't the folder of a run: it has no progress.csv.")
     try:
         print(draw_curves(options.runs, options.output))
-    except FileNotFoundError as error:
-        parser.error(f"{error.filename} doesn't exist; is its folder the folder of a run?")
     except (OSError, ValueError) as error:
-        parser.error(str(error))
+        refuse("plot", error)
     return 0
 
 
@@ -181,6 +184,22 @@ def bench(arguments: Sequence[str]) -> int:
 
     hear_interrupts()
     return bench_main(list(arguments))
+
+
+def refuse(command: str, reason: object) -> NoReturn:
+    """End the program with one line: what it was asked to read or write can't be."""
+    print(f"{command}: {reason}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def print_log() -> None:
+    """Print what the package logs: why it will be silent for a while."""
+    import logging
+
+    logger = logging.getLogger("replay_tutorial")
+    logger.setLevel(logging.INFO)
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
 
 
 def hear_interrupts() -> None:
@@ -234,6 +253,7 @@ def main(arguments: Sequence[str]) -> int:
     if name not in COMMANDS:
         print(f"unknown command {name!r}\n\n{USAGE}", end="", file=sys.stderr)
         return 2
+    print_log()
     try:
         return COMMANDS[name](rest)
     except ModuleNotFoundError as error:
@@ -244,7 +264,9 @@ def main(arguments: Sequence[str]) -> int:
             '    pip install "replay_tutorial[train]"',
             file=sys.stderr,
         )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if str(error):
+            print(f"{name}: {error}", file=sys.stderr)
         return INTERRUPTED
     return 1
 

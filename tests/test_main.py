@@ -19,6 +19,7 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.bench.command import BENCHMARKS
 from replay_tutorial.bench.training.victim import Victim
 
 README = ROOT / "README.md"
@@ -73,6 +74,49 @@ def test_help_waits_for_no_library():
     assert "'argparse'" in told
     for library in ("numpy", "numba", "torch"):
         assert f"'{library}'" not in told
+
+
+KERNELS = """
+from replay_tutorial.__main__ import print_log
+
+print_log()
+from replay_tutorial.buffers.jit import kernel
+
+@kernel
+def one() -> int:
+    return 1
+
+@kernel
+def two() -> int:
+    return 2
+
+print(one() + two())
+"""
+
+
+def test_first_start_says_that_kernels_are_compiled_and_the_next_one_has_them(tmp_path):
+    program = tmp_path / "kernels.py"
+    program.write_text(KERNELS)
+    here = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def said():
+        done = subprocess.run(
+            [sys.executable, program], env=here, capture_output=True, text=True, check=True, timeout=120
+        )
+        assert done.stdout == "3\n"
+        return done.stderr
+
+    assert said() == "compiling kernels, once\n"
+    assert said() == ""
+
+
+def test_unknown_benchmark_is_refused_with_the_names_of_all(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "nothing"])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    for name in BENCHMARKS:
+        assert repr(name) in told
 
 
 def test_unknown_command_is_refused(capsys):
@@ -142,6 +186,12 @@ def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
     assert reason in capsys.readouterr().err
 
 
+def test_run_too_short_for_one_update_is_refused_in_a_line_and_leaves_nothing_behind(tmp_path):
+    with pytest.raises(SystemExit, match=r"^train: a run of 100 steps would not learn anything: .*1,000\."):
+        main(["train", "CartPole-v1", "--total-steps", "100", "--runs", str(tmp_path / "runs")])
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells beforehand how much memory is free")
 def test_replay_that_does_not_fit_is_refused_and_leaves_nothing_behind(tmp_path):
     with pytest.raises(SystemExit, match=r"train: MemoryError: .* do not fit"):
@@ -177,6 +227,31 @@ def test_plot_draws_one_picture_of_several_runs(run, tmp_path, capsys):
     assert main(["plot", str(run), str(run), "--output", str(picture)]) == 0
     assert capsys.readouterr().out.strip() == str(picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")
+@pytest.mark.parametrize(
+    ("command", "name"), [(["plot"], "curves.png"), (["play", "--steps", "3"], "episode.gif")]
+)
+def test_picture_that_does_not_fit_on_the_disk_is_told_in_a_line(command, name, run, tmp_path, capsys):
+    output = tmp_path / "full" / name
+    output.parent.mkdir()
+    (output.parent / f".{name}.unfinished").symlink_to("/dev/full")
+    with pytest.raises(SystemExit) as end:
+        main([*command, str(run), "--output", str(output)])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert told == f"{command[0]}: [Errno 28] No space left on device: '{output}'\n"
+    assert not list(output.parent.iterdir())
+
+
+@pytest.mark.parametrize("place", ["config.json", "nowhere", "checkpoints"])
+def test_plot_of_what_is_no_run_is_refused_in_a_line(place, run, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["plot", str(run / place)])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert told == f"plot: {run / place} isn't the folder of a run: it has no progress.csv.\n"
 
 
 def test_play_writes_a_picture_into_the_runs_folder(run, capsys):
@@ -261,5 +336,5 @@ def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
         command = [sys.executable, *commands[name][1:], *flags]
         command = [part.replace("runs/RUN", str(folder)) for part in command]
         done = subprocess.run(command, env=here, capture_output=True, text=True, check=False, timeout=120)
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode, done.stderr) == (0, "")
     assert (folder / "play.gif").read_bytes().startswith(b"GIF8")

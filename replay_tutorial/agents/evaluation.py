@@ -45,9 +45,14 @@ class Evaluation(NamedTuple):
         return self.mean - 3.0 * self.standard_error
 
     def __str__(self) -> str:
-        """Return one line: `mean 498.2 ± 0.9 (standard error; min 431.0, max 500.0, 100 episodes)`."""
+        """Return one line: `mean 498.2 ± 0.9 (standard error; min 431.0, max 500.0, 100 episodes)`.
+
+        A single episode has a return, but no spread.
+        """
         low, high = self.returns.min(), self.returns.max()
         cut = f", {self.cut} cut at the step limit" if self.cut else ""
+        if len(self.returns) == 1:
+            return f"return {self.mean:.1f} (1 episode{cut})"
         return (
             f"mean {self.mean:.1f} ± {self.standard_error:.1f} "
             f"(standard error; min {low:.1f}, max {high:.1f}, {len(self.returns)} episodes{cut})"

@@ -53,7 +53,7 @@ class Note(NamedTuple):
 class Failure(NamedTuple):
     """The last message of a process whose Python code failed."""
 
-    traceback: str
+    traceback: str  # or a line, where that says it all
 
 
 Message = Episodes | Progress | EvaluationReport | Saved | Note | Failure

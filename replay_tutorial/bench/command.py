@@ -45,8 +45,9 @@ def main(argv: Sequence[str]) -> int:
         description="Measure the buffers beside other libraries, what they cost, and whole training runs.",
         epilog="`bench NAME --help` shows the options of one of them.",
     )
+    which = f"one of {', '.join(BENCHMARKS)} (default: buffers)"
     parser.add_argument(
-        "benchmark", nargs="?", choices=BENCHMARKS, default="buffers", help="which (default: buffers)"
+        "benchmark", nargs="?", choices=BENCHMARKS, default="buffers", metavar="NAME", help=which
     )
     named = argv and (not argv[0].startswith("-") or argv[0] in ("-h", "--help"))
     name = parser.parse_args(argv[:1] if named else []).benchmark

@@ -10,6 +10,7 @@ Left out: parallel loops (`prange`). Most kernels wait for memory, and Ape-X use
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # (Numba and llvmlite have no annotations: nobody but this file sees them)
 
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -20,6 +21,7 @@ import numpy.typing as npt
 from llvmlite import ir as llvm
 from numba import extending
 from numba.core import cgutils as code_generation
+from numba.core import event
 from numba.core import types as numba_types
 
 # Called inside of a kernel, they convert a number to the type.
@@ -51,6 +53,23 @@ SCALARS: dict[Any, Any] = {
 }
 
 
+class FirstCompilation(event.Listener):
+    """Logs that kernels are compiled, when the first one is: who waits for that should know."""
+
+    told = False
+
+    def on_start(self, event: Any) -> None:  # not called for a kernel that is in the cache
+        if not self.told:
+            logging.getLogger("replay_tutorial").info("compiling kernels, once")
+        self.told = True
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+first_compilation = FirstCompilation()
+
+
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function over arrays to machine code, cached on disk.
 
@@ -59,7 +78,8 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     *arguments, result = (numba_type(hint) for hint in hints_of(function))
     try:
-        return numba.njit(result(*arguments), cache=True, nogil=True, error_model="numpy")(function)
+        with event.install_listener("numba:compile", first_compilation):
+            return numba.njit(result(*arguments), cache=True, nogil=True, error_model="numpy")(function)
     except RuntimeError as error:
         if "no locator available" not in str(error):
             raise

@@ -8,7 +8,9 @@ so a resumed run goes on bit for bit as if it had never stopped. To find a fault
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.evaluator import Evaluator
@@ -16,7 +18,7 @@ from replay_tutorial.apex.learner import Learner, make_learner
 from replay_tutorial.apex.runs.checkpoint import save_checkpoint
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
-from replay_tutorial.apex.runs.signals import StopRequest
+from replay_tutorial.apex.runs.signals import ENDING, StopRequest
 
 
 def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
@@ -50,6 +52,8 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
             next_checkpoint += config.checkpoint_steps
         take_turns(actor, learner, evaluator)
         recorder.show(pace.steps)
+    if end == "interrupted":
+        recorder.say(ENDING)
     save()
     if end == "budget spent":
         # After the checkpoint: a run with a greater budget would not have looked here.
@@ -73,13 +77,24 @@ def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict
     state = actor.state()
     arrays = {"observations": state.pop("observations")}
     for name in ("actions", "windows"):
-        arrays |= {f"{name}_{number}": part for number, part in enumerate(state.pop(name))}
+        parts = enumerate(state.pop(name))
+        arrays |= {f"{name}_{number}": without_gaps(part) for number, part in parts}
     return {
         "actor": state,
         "judged": evaluator.evaluated_update,  # the name that it has on the disk
         "recorder": recorder.state(),
         "arrays": arrays,
     }
+
+
+def without_gaps(array: NDArray[Any]) -> NDArray[Any]:
+    """Copy an array with zeros between the fields of its records, so that equal ones have equal bytes."""
+    if array.dtype.names is None:
+        return array
+    copy = np.zeros(array.shape, array.dtype)  # zeros_like would leave the gaps as they are
+    for name in array.dtype.names:
+        copy[name] = array[name]
+    return copy
 
 
 def actor_state(serial: dict[str, Any]) -> dict[str, Any]:

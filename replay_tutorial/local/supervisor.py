@@ -25,6 +25,7 @@ from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 SHUTDOWN_SECONDS = 5.0  # that a process gets to end by itself, before it is killed
 FIRST_PAUSE_SECONDS = 0.5  # before the first replacement of an actor; twice as long each time
 STABLE_SECONDS = 60.0  # an actor that has lived so long has not died in a row with the one before
+LOST = 255  # the exit code of a process whose server died before it could tell it
 
 Start = tuple[Callable[..., None], tuple[object, ...]]  # a process's function, and its arguments
 
@@ -38,7 +39,7 @@ def start_context() -> Any:
     if sys.platform != "linux":
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload(["replay_tutorial.local.workers"])
+    context.set_forkserver_preload(["replay_tutorial.local.fork_server", "replay_tutorial.local.workers"])
     return context
 
 
@@ -63,7 +64,11 @@ class Worker:
     due: float | None = None  # when the next one is to be started
 
     def start(self) -> None:
-        """Start a process; it begins to work in a few seconds, when its imports are done."""
+        """Start a process; it begins to work in a few seconds, when its imports are done.
+
+        Raises:
+            ProcessDied: If the system can't start one, or the server that starts them was killed.
+        """
         context = start_context()
         messages, other_end = context.Pipe(duplex=False)
         function, arguments = self.role.start(self.life, other_end)
@@ -71,6 +76,12 @@ class Worker:
         with signals_deferred():
             try:
                 process.start()
+            except (EOFError, OSError) as error:
+                messages.close()
+                raise ProcessDied(
+                    f"{self.role.name} could not be started ({type(error).__name__}: {error}); perhaps the "
+                    "server that starts processes was killed because memory ran out"
+                ) from error
             except BaseException:
                 messages.close()
                 raise
@@ -160,7 +171,7 @@ class Supervisor(Workers):
             while worker.messages.poll():
                 message = worker.messages.recv()
                 if isinstance(message, Failure):
-                    raise ProcessDied(f"{worker.role.name} failed:\n\n{message.traceback}")
+                    raise ProcessDied(f"{worker.role.name} failed: {message.traceback}")
                 received.append(message)
             if gone:
                 raise EOFError
@@ -202,6 +213,8 @@ def cause_of_death(process: BaseProcess) -> str:
     """Say how a process ended."""
     process.join(SHUTDOWN_SECONDS)
     code = process.exitcode
+    if code == LOST:
+        return "is lost: the server that started it was killed (perhaps memory ran out)"
     if code is not None and code < 0:
         name = signal.Signals(-code).name
         hint = "; perhaps memory ran out" if name == "SIGKILL" else ""

@@ -6,6 +6,7 @@ lives. The system signals a parent's death, however that came, by `parent_proces
 """
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -30,7 +31,13 @@ from replay_tutorial.apex.messages import Failure
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, save_checkpoint
 from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.apex.runs.signals import stop_signals
 
+DISK_IS_FULL = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+)  # no mistake of a program: nobody needs its traceback
 NICENESS = 10  # of the system's `nice`: where a core is short, all others get nine times the share
 
 
@@ -64,17 +71,18 @@ def run_worker(messages: Connection, context: Context, work: Callable[..., None]
         work: `act`, `learn_and_save` or `evaluate`; returns when the run is over.
         *arguments: What it takes beside the context.
     """
-    # Ctrl-C and a batch system's SIGTERM reach every process; the parent gets them, too, and asks us to stop.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Ctrl-C and the like reach every process; the parent gets them, too, and asks us to stop.
+    for number in stop_signals():
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
     # By default torch takes a thread per core in each process: they would be in each other's way.
     torch.set_num_threads(context.config.threads)
     try:
         work(replace(context, tell=messages.send), *arguments)
-    except Exception:  # noqa: BLE001 - whatever it was, the parent must learn of it
+    except Exception as error:  # noqa: BLE001 - whatever it was, the parent must learn of it
+        full = isinstance(error, OSError) and error.errno in DISK_IS_FULL
         with contextlib.suppress(ConnectionError):  # the parent is gone
-            messages.send(Failure(traceback.format_exc()))
+            messages.send(Failure(f"{error}" if full else f"\n\n{traceback.format_exc()}"))
         sys.exit(1)
 
 

@@ -48,6 +48,7 @@ def test_summary_of_an_evaluation():
     assert evaluation.lower_bound == pytest.approx(2.0 - np.sqrt(3))
     assert str(evaluation).startswith("mean 2.0 ± 0.6 ")
     assert Evaluation(np.array([500.0])).lower_bound == -np.inf
+    assert str(Evaluation(np.array([500.0]), cut=1)) == "return 500.0 (1 episode, 1 cut at the step limit)"
 
 
 def test_evaluation_without_seeds_is_refused():

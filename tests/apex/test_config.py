@@ -31,6 +31,7 @@ from replay_tutorial.apex.runs.run_folder import RunFolder
         ({"alpha": -0.1}, "alpha"),
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"samples_per_insert": float("inf")}, "samples_per_insert"),
+        ({"samples_per_insert": 1e308}, "samples_per_insert is 1e\\+308; it must be at most 1,000,000"),
         ({"hidden_sizes": ()}, "hidden_sizes"),
         ({"hidden_sizes": (64, 0)}, "hidden_sizes"),
         ({"policy_hidden_sizes": ()}, "policy_hidden_sizes"),
@@ -123,6 +124,13 @@ def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
     assert len(paths) == 5
 
 
+def test_run_that_another_process_makes_in_the_same_moment_gets_another_folder(tmp_path, monkeypatch):
+    config = replace(preset("CartPole-v1"), runs=tmp_path)
+    monkeypatch.setattr("time.strftime", lambda _: "now")
+    monkeypatch.setattr(Path, "exists", lambda _: False)  # it makes its folder right after anybody looks
+    assert len({RunFolder.create(config).path for _ in range(3)}) == 3
+
+
 def test_name_of_a_module_makes_no_folders_of_its_own(tmp_path):
     config = replace(Config(environment="some.module:Space/Name-v0"), runs=tmp_path)
     assert RunFolder.create(config).path.parent == tmp_path
@@ -159,6 +167,10 @@ def test_missing_policy_and_foreign_folder_are_told(tmp_path):
         RunFolder.open(tmp_path)
     folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
     with pytest.raises(FileNotFoundError, match="before its first evaluation"):
+        folder.load_policy()
+    (folder.path / "checkpoints" / "0001_step_7").mkdir(parents=True)
+    (folder.path / "checkpoints" / "0001_step_7" / "policy.pt").touch()
+    with pytest.raises(FileNotFoundError, match=r"restore it from a backup, or .*checkpoints"):
         folder.load_policy()
 
 

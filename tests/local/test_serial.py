@@ -56,7 +56,7 @@ def bits(state):
     if isinstance(state, torch.Tensor):
         return [state.numpy().tobytes()]
     if isinstance(state, np.ndarray) and state.dtype.names:
-        return [state[name].tobytes() for name in state.dtype.names]  # without what lies between them
+        return [state[name].tobytes() for name in state.dtype.names]  # NumPy reads junk between them
     return [state.tobytes() if isinstance(state, np.ndarray) else state]
 
 
@@ -68,6 +68,8 @@ def assert_same(one, other):
     for load in (lambda run: torch.load(run / "policy.pt", weights_only=True), last_state):
         assert bits(load(one)) == bits(load(other))
     assert bits(last_replay(one)) == bits(last_replay(other))
+    actors = [(whole_checkpoints(run)[-1][1] / "actor.npz").read_bytes() for run in (one, other)]
+    assert actors[0] == actors[1]
 
 
 def last_replay(run):
@@ -98,15 +100,17 @@ def test_resumed_run_is_as_if_it_had_never_stopped(tmp_path, environment):
     straight = train(short(tmp_path, environment, checkpoint_steps=300))
     stopped = train(short(tmp_path, environment, total_steps=1_000))
     assert 1_000 <= stopped.steps < 1_100
+    (stopped.folder / ".policy.pt.unfinished").touch()  # as a killed process leaves it
     resumed = resume(stopped.folder, total_steps=2_000, progress=False)
     assert resumed.folder == stopped.folder
     assert resumed.steps == straight.steps
     assert_same(straight.folder, resumed.folder)
+    assert not list(resumed.folder.rglob(".*"))
     assert resumed.evaluation.returns.tolist() == straight.evaluation.returns.tolist()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeypatch):
+def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeypatch, capsys):
     straight = train(short(tmp_path))
     record = Recorder.record
 
@@ -120,6 +124,7 @@ def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeyp
         stopped = train(short(tmp_path))
     assert stopped.end == "interrupted"
     assert stopped.evaluation is None
+    assert "press Ctrl-C again to stop at once" in capsys.readouterr().out
     resumed = resume(stopped.folder, progress=False)
     assert resumed.end == "budget spent"
     assert_same(straight.folder, resumed.folder)
@@ -234,3 +239,39 @@ def test_solved_run_goes_on_only_with_a_higher_target(tmp_path):
     resumed = resume(run.folder, run.steps + 200, progress=False, solved_at=float("inf"))
     assert resumed.end == "budget spent"
     assert RunFolder.open(run.folder).config().solved_at == float("inf")
+
+
+@pytest.mark.parametrize("budget", [299, 300, 303])
+def test_run_that_would_end_before_its_first_update_is_refused(tmp_path, budget):
+    with pytest.raises(NothingToDo, match=r"first update comes after 304.*--total-steps.*--replay-start"):
+        train(short(tmp_path, total_steps=budget))
+    assert not list(tmp_path.iterdir())
+
+
+def test_shortest_run_that_is_not_refused_learns(tmp_path):
+    assert train(short(tmp_path, total_steps=304)).updates > 0
+
+
+def test_resumed_run_that_would_end_before_its_first_new_row_is_sampled_is_refused(tmp_path):
+    stopped = train(short(tmp_path, total_steps=1_000, checkpoint_replay=False))
+    before = (stopped.folder / "config.json").read_bytes()
+    with pytest.raises(NothingToDo, match="would not learn anything"):
+        resume(stopped.folder, total_steps=1_200, progress=False)
+    assert (stopped.folder / "config.json").read_bytes() == before
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")
+def test_disk_that_is_full_ends_the_run_with_the_file_and_how_to_go_on(tmp_path, monkeypatch):
+    create = RunFolder.create
+
+    def on_a_full_disk(config):
+        folder = create(config)
+        (folder.path / ".policy.pt.unfinished").symlink_to("/dev/full")
+        return folder
+
+    monkeypatch.setattr(RunFolder, "create", on_a_full_disk)
+    with pytest.raises(OSError, match=r"No space left on device: '.*policy\.pt'") as error:
+        train(short(tmp_path))
+    (run,) = tmp_path.iterdir()
+    assert error.value.__notes__ == [f"{run} has no checkpoint yet; what there is of it lies there."]
+    assert not [path.name for path in run.rglob("*") if "unfinished" in path.name or ".part" in path.name]

@@ -2,10 +2,16 @@
 
 import multiprocessing
 import os
+import signal
+import subprocess
+import sys
+import threading
 import time
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 
 import pytest
+from places import ROOT
 
 from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.local import supervisor as supervisor_module
@@ -82,6 +88,71 @@ def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_death
                 while worker.life < 4:
                     supervisor.receive(0.1)
             assert worker.life == starts
+
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only there a server starts processes")
+
+
+def work_on(_):
+    """Live as long as the server takes to be killed."""
+    time.sleep(10)
+
+
+@linux_only
+def test_server_that_is_killed_while_it_starts_a_process_is_told():
+    def start(life, messages):
+        server = forkserver._forkserver._forkserver_pid
+        if server is not None:
+            os.kill(server, signal.SIGSTOP)  # so that it is sure not to be faster
+            threading.Timer(0.3, os.kill, (server, signal.SIGKILL)).start()
+        return work_on, (messages,)
+
+    supervisor_module.start_context()
+    forkserver.ensure_running()
+    with (
+        pytest.raises(ProcessDied, match=r"learner could not be started \(EOFError.*server"),
+        Supervisor([Role("learner", start)], lambda _: None),
+    ):
+        pass
+    assert multiprocessing.active_children() == []
+
+
+@linux_only
+def test_processes_whose_server_was_killed_are_lost_and_that_is_told():
+    with (
+        pytest.raises(ProcessDied, match=r"learner is lost: the server that started it was killed"),
+        Supervisor(
+            [Role("learner", lambda life, messages: (work_on, (messages,)))], lambda _: None
+        ) as supervisor,
+    ):
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        deadline = time.monotonic() + POLL_SECONDS
+        while time.monotonic() < deadline:
+            supervisor.receive(0.1)
+
+
+KILLED = """
+import os, signal, time
+from replay_tutorial.local.supervisor import Role, Supervisor
+if __name__ == "__main__":
+    with Supervisor([Role("actor 0", lambda life, messages: (time.sleep, (0,)))], lambda _: None):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@linux_only
+def test_killed_parent_leaves_no_temporary_files(tmp_path):
+    subprocess.run(
+        [sys.executable, "-c", KILLED],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        check=False,
+        timeout=POLL_SECONDS,
+    )
+    assert any(path.name.startswith("pymp-") for path in tmp_path.iterdir())
+    deadline = time.monotonic() + POLL_SECONDS
+    while time.monotonic() < deadline and any(path.name.startswith("pymp-") for path in tmp_path.iterdir()):
+        time.sleep(0.1)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("pymp-")]
 
 
 def speak(messages):

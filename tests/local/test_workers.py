@@ -1,5 +1,6 @@
 """What a run's processes have around their work: as many of torch's threads as they were told."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -80,6 +81,15 @@ def test_messages_go_to_the_parent_and_so_does_a_failure(context, pipe):
     assert end.value.code == 1
     assert pipe[0].recv() == "a message"
     assert "ArithmeticError: the pole is broken" in pipe[0].recv().traceback
+
+
+def test_full_disk_is_a_failure_of_one_line(context, pipe):
+    def fail(_):
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/a/policy.pt")
+
+    with pytest.raises(SystemExit):
+        run_worker(pipe[1], context, fail)
+    assert pipe[0].recv().traceback == "[Errno 28] No space left on device: 'runs/a/policy.pt'"
 
 
 class Enough(Exception):

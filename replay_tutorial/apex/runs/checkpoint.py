@@ -34,6 +34,7 @@ from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.files import DamagedFile, digest_of, read_json
 from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.whole_file import named
 
 FORMAT = "replay_tutorial checkpoint 2"
 FORMAT_WITHOUT_MANIFEST = "replay_tutorial checkpoint 1"
@@ -89,7 +90,9 @@ def save_checkpoint(
         remove_old(folder)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)  # it may be what fills the disk
-        return Saved(step, f"{error}")
+        kept = [path.name for _, path in whole_checkpoints(folder)]
+        stays = f"{kept[-1]} stays" if kept else "there is none yet"
+        return Saved(step, f"{named(error, checkpoints)}; {stays}")
     return Saved(step, None)
 
 

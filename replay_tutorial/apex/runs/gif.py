@@ -3,6 +3,7 @@
 Left out: sound, formats other than GIF (a video needs an encoder, a package of tens of megabytes).
 """
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from PIL import Image
 
 from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import make_environment, playable
+from replay_tutorial.buffers.whole_file import replace_file
 
 MIN_FRAME_MS = 20  # milliseconds per frame: players show faster GIFs at a tenth of their speed
 
@@ -45,6 +47,9 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
             f"{output}: only GIFs are written, because a video needs an encoder. Use a name that ends in "
             ".gif; `ffmpeg -i play.gif play.mp4` converts it."
         )
+    # No window and no sound: where there is no desktop, SDL would complain.
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     plain = make_environment(environment)
     metadata = plain.metadata
     plain.close()
@@ -67,7 +72,9 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
         duration = max(MIN_FRAME_MS, round(1_000 / metadata.get("render_fps", 30)))
         # A generator: a long episode is never in memory as a whole.
         rest = frames()
-        next(rest).save(output, format="GIF", save_all=True, append_images=rest, duration=duration, loop=0)
+        first = next(rest)
+        how: dict[str, Any] = {"save_all": True, "append_images": rest, "duration": duration, "loop": 0}
+        replace_file(output, lambda unfinished: first.save(unfinished, format="GIF", **how))
     finally:
         env.close()
     return played

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from replay_tutorial.apex.runs.files import read_columns
+from replay_tutorial.buffers.whole_file import replace_file
 
 POINTS = 200  # per mean curve
 RESAMPLES = 2_000  # of the seeds, per band
@@ -65,7 +66,8 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     axes.set_ylabel("return")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(output, dpi=120)
+    kind = output.suffix[1:] or "png"
+    replace_file(output, lambda unfinished: figure.savefig(unfinished, dpi=120, format=kind))
     return output
 
 

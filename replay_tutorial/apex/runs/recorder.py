@@ -6,6 +6,7 @@ the progress bar. The evaluator's reports go to `evaluations.csv` in the same wa
 environment steps, the one measure that doesn't depend on the machine: seconds stand in columns of their own.
 """
 
+import contextlib
 import csv
 import time
 from collections import deque
@@ -17,11 +18,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
-from torch.utils.tensorboard.writer import SummaryWriter
 
 from replay_tutorial.apex import messages
 from replay_tutorial.apex.messages import Message
-from replay_tutorial.buffers.whole_file import replace_file
+from replay_tutorial.apex.runs.event_file import EventFile
+from replay_tutorial.buffers.whole_file import named, replace_file
 
 # Columns of progress.csv → their names in TensorBoard.
 COLUMNS = {
@@ -74,7 +75,7 @@ class Recorder:
             begin(folder / name, (*WHEN, *columns))
         self.files = [(folder / name).open("a", newline="") for name in files]
         self.progress, self.evaluations = map(csv.writer, self.files)
-        self.tensorboard = SummaryWriter(str(folder), purge_step=first_step + 1 if first_step else None)
+        self.tensorboard = EventFile(folder, first_step + 1 if first_step else None)
         self.bar = Progress(
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
             BarColumn(bar_width=10),
@@ -84,9 +85,7 @@ class Recorder:
             console=Console(),
             disable=not progress,
         )
-        self.task = self.bar.add_task(
-            "train", total=total_steps, completed=first_step, numbers="processes are starting"
-        )
+        self.task = self.bar.add_task("train", total=total_steps, completed=first_step, numbers="starting")
 
     def __enter__(self) -> Self:
         self.bar.start()
@@ -94,9 +93,9 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
-        self.tensorboard.close()
-        for file in self.files:
-            file.close()
+        for file in (self.tensorboard.file, *self.files):
+            with contextlib.suppress(OSError):  # of a record that could not be written, which has been told
+                file.close()
 
     @property
     def seconds(self) -> float:
@@ -116,9 +115,7 @@ class Recorder:
                 self.record_evaluation(message)
             case messages.Saved():
                 if message.error is not None:
-                    self.say(
-                        f"no checkpoint at step {message.step:,}: {message.error}. The one before stays."
-                    )
+                    self.say(f"no checkpoint at step {message.step:,}: {message.error}")
             case messages.Note():
                 self.say(message.text)
             case messages.Failure():
@@ -139,9 +136,7 @@ class Recorder:
         values = {name: (told | message.values).get(name) for name in COLUMNS}
         self.last_time, self.last_step, self.last_update = now, step, update
         self._write(self.progress, [step, update, f"{self.seconds:.2f}", *values.values()])
-        for name, value in values.items():
-            if value is not None:
-                self.tensorboard.add_scalar(COLUMNS[name], value, step)
+        self.tensorboard.add(step, {COLUMNS[name]: value for name, value in values.items()})
         self.bar.update(self.task, completed=step, numbers=numbers_text(values))
 
     def record_evaluation(self, message: messages.EvaluationReport) -> None:
@@ -151,7 +146,7 @@ class Recorder:
         cells = [step, message.update, f"{self.seconds:.2f}", evaluation.mean, evaluation.standard_error]
         cells += [returns.min(), returns.max(), len(returns)]
         self._write(self.evaluations, [*cells, None if confirmation is None else confirmation.mean])
-        self.tensorboard.add_scalar("evaluation/mean_return", evaluation.mean, step)
+        self.tensorboard.add(step, {"evaluation/mean_return": evaluation.mean})
         if confirmation is not None:
             self.say(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {confirmation}")
 
@@ -176,14 +171,20 @@ class Recorder:
     def _write(self, writer: Any, cells: Sequence[Any]) -> None:
         writer.writerow([f"{cell:.9g}" if isinstance(cell, float) else cell for cell in cells])
         for file in self.files:
-            file.flush()
+            try:
+                file.flush()
+            except OSError as error:
+                raise named(error, Path(file.name)) from error
 
 
 def begin(path: Path, header: Sequence[str]) -> None:
     """Write the header if there is none; at once, because a run may be killed before its first record."""
-    with path.open("a", newline="") as file:
-        if file.tell() == 0:
-            csv.writer(file).writerow(header)
+    try:
+        with path.open("a", newline="") as file:
+            if file.tell() == 0:
+                csv.writer(file).writerow(header)
+    except OSError as error:
+        raise named(error, path) from error
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -122,7 +122,22 @@ def torch_threads(count: int) -> Generator[None]:
 
 
 def finish(setup: RunSetup, engine: Engine) -> Result:
-    """Train, then plot, then evaluate."""
+    """Train, then plot, then evaluate.
+
+    Raises:
+        KeyboardInterrupt: At the second Ctrl-C; it says how to go on.
+    """
+    try:
+        return train_and_evaluate(setup, engine)
+    except OSError as error:  # a full disk, for example
+        error.add_note(how_to_resume(setup.folder.path))
+        raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped at once\n{how_to_resume(setup.folder.path)}") from None
+
+
+def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
+    """Do what `finish` does, to its end or to the second Ctrl-C."""
     config, pace, folder = setup.context.config, setup.context.pace, setup.folder
     counters = setup.counters
     with stop_requests() as stop:

@@ -17,7 +17,9 @@ a stranger's file can't run code.
 
 import dataclasses
 import json
+import math
 import time
+from itertools import count
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
@@ -48,14 +50,13 @@ class RunFolder:
         # `module:Name-v0` and names with slashes would make folders of their own.
         environment = config.environment.replace("/", "-").replace(":", "-")
         name = f"{environment}__apex_{config.agent}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
-        path = config.runs / name
-        attempt = 1
-        while path.exists():  # an earlier run of the same second
-            attempt += 1
-            path = config.runs / f"{name}-{attempt}"
-        path.mkdir(parents=True)
+        path = make_folder(config.runs, name)
         folder = cls(path)
-        folder.write_json("config.json", {"config": as_json(config), **provenance_of_run()})
+        try:
+            folder.write_json("config.json", {"config": as_json(config), **provenance_of_run()})
+        except OSError:
+            path.rmdir()
+            raise
         return folder
 
     @classmethod
@@ -83,6 +84,11 @@ class RunFolder:
             return config_of(cast(dict[str, Any], settings))
         except (TypeError, ValueError) as error:
             raise DamagedFile(f"{path} has settings that don't work here: {error}") from None
+
+    def remove_unfinished(self) -> None:
+        """Remove what a killed process has left half written."""
+        for path in self.path.glob(".*.unfinished"):  # the names that `replace_file` gives
+            path.unlink()
 
     def note_resumption(self, config: Config, step: int) -> None:
         """Write the settings that the run goes on with into `config.json`, with the step and versions."""
@@ -130,7 +136,8 @@ class RunFolder:
         """
         best = self.load_best()
         if best is None:
-            evaluated = (self.path / "evaluation.json").exists()
+            evaluated = any((self.path / "checkpoints").glob("*/policy.pt"))
+            evaluated |= (self.path / "evaluation.json").exists()
             remedy = "restore it from a backup, or from the newest folder in checkpoints/"
             reason = remedy if evaluated else "the run ended before its first evaluation"
             raise FileNotFoundError(f"{self.path / 'policy.pt'} doesn't exist: {reason}.")
@@ -158,6 +165,19 @@ class RunFolder:
         return path
 
 
+def make_folder(place: Path, name: str) -> Path:
+    """Make a folder of a name, or of the same name with a number, if another process has just made it."""
+    place.mkdir(parents=True, exist_ok=True)
+    path, attempts = place / name, count(2)
+    while True:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            path = place / f"{name}-{next(attempts)}"
+        else:
+            return path
+
+
 def config_of(settings: dict[str, Any]) -> Config:
     """Return settings that were written by `as_json`.
 
@@ -175,6 +195,8 @@ def config_of(settings: dict[str, Any]) -> Config:
     if "runs" in read:
         read["runs"] = Path(read["runs"])
     for name, value in read.items():
+        if value in ("inf", "-inf") and is_of_type(0.0, hints[name]):
+            read[name] = value = float(value)
         if not is_of_type(value, hints[name]):
             raise TypeError(f"{name} is {value!r}")
     return Config(**read)
@@ -195,5 +217,6 @@ def is_of_type(value: Any, hint: Any) -> bool:
 
 
 def as_json(config: Config) -> dict[str, Any]:
-    """Return settings as JSON knows them."""
-    return {**dataclasses.asdict(config), "runs": str(config.runs)}
+    """Return settings as JSON knows them, which has no infinity: that is text."""
+    settings = {**dataclasses.asdict(config), "runs": str(config.runs)}
+    return {name: str(value) if value in (math.inf, -math.inf) else value for name, value in settings.items()}

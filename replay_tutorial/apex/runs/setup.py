@@ -1,5 +1,6 @@
 """Setting up a run: what has to be there before its first process starts, new or read from a checkpoint."""
 
+import math
 import re
 import shutil
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ class UnusableDevice(ValueError):
 
 
 class NothingToDo(ValueError):
-    """A run that is to be resumed has come to its end; the message says what would make it go on."""
+    """A run would not make one update; the message says what would make it learn."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,12 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
 
     Raises:
         MemoryError: If the replay doesn't fit into memory.
+        NothingToDo: If its steps are too few for one update.
         UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported.
         UnusableDevice: If there is no such device.
     """
     check_device(config)
+    refuse_if_too_short(config, Counters())
     spaces = spaces_of(config.environment)
     config = replace(config, agent=agent_name(config, spaces))
     policy = make_policy(config, spaces)
@@ -70,7 +73,7 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
         FileNotFoundError: If it has none.
-        NothingToDo: If it is solved, or the budget is spent. Nothing has changed then.
+        NothingToDo: If it is solved, or the budget is spent, or too small. Nothing has changed then.
         UnusableDevice: If the GPU that it had is not here.
     """
     check_device(config)
@@ -85,8 +88,11 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
     if not checkpoint.has_replay:
         # Without its rows nothing is owed: the replay starts anew, and so do the samples counted against it.
         counters = Counters(checkpoint.update, checkpoint.step, samples=0, lost_steps=checkpoint.step)
+    if checkpoint.step < config.total_steps:  # else what is left to do is the final evaluation
+        refuse_if_too_short(config, counters)
     context = make_context(config, spaces, policy.parameter_count, counters)
     # Only from here on is the folder changed: a run that is refused stays as it is.
+    folder.remove_unfinished()
     if not is_newer:
         (folder.path / "policy.pt").unlink(missing_ok=True)
         if best is not None:
@@ -116,8 +122,24 @@ def refuse_if_done(folder: RunFolder, config: Config, checkpoint: Checkpoint, be
         )
     if checkpoint.step >= config.total_steps:
         raise NothingToDo(
-            f"{run} has made {checkpoint.step:,} of its {config.total_steps:,} steps. "
-            "Give it a greater budget: --total-steps."
+            f"{run} has made {checkpoint.step:,} steps, and its budget is {config.total_steps:,}. "
+            "Give it a greater one: --total-steps."
+        )
+
+
+def refuse_if_too_short(config: Config, counters: Counters) -> None:
+    """Refuse a run that ends before its first update.
+
+    Raises:
+        NothingToDo: If so.
+    """
+    first = counters.lost_steps + config.replay_start
+    if config.actors == 0:  # in turns, an update waits for all the rows that it is owed for
+        first += math.ceil(config.batch_size / config.samples_per_insert)
+    if config.total_steps < first and counters.steps == counters.lost_steps:
+        raise NothingToDo(
+            f"a run of {config.total_steps:,} steps would not learn anything: its first update comes after "
+            f"{first:,}. Raise --total-steps, or lower --replay-start."
         )
 
 

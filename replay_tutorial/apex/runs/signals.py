@@ -2,15 +2,21 @@
 
 Python's own answer to Ctrl-C is an exception between any two instructions, which would leave half an update
 behind. Here the first one only raises a flag, which the run looks at between two updates. SIGTERM, which
-batch systems send, counts as the first Ctrl-C.
+batch systems send, counts as Ctrl-C, and so does SIGHUP, which says that the terminal is gone: then what is
+printed goes nowhere, because writing to it would fail. Whoever has SIGHUP ignored, by `nohup`, keeps it so.
 """
 
+import os
 import signal
+import stat
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
+
+ENDING = "ending, with a checkpoint; press Ctrl-C again to stop at once"
+HANGUP: int | None = getattr(signal, "SIGHUP", None)  # Windows has none
 
 
 class StopRequest:
@@ -25,6 +31,8 @@ class StopRequest:
         Raises:
             KeyboardInterrupt: At the second signal.
         """
+        if number == HANGUP:
+            leave_terminal()
         if self.received:
             raise KeyboardInterrupt
         self.received = True
@@ -32,7 +40,7 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Generator[StopRequest]:
-    """Catch SIGINT and SIGTERM while the context lasts.
+    """Catch SIGINT, SIGTERM and SIGHUP while the context lasts.
 
     Outside of the main thread Python allows no handlers: then nothing is caught, and the flag stays down.
     """
@@ -40,7 +48,9 @@ def stop_requests() -> Generator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    ignored = HANGUP is not None and signal.getsignal(HANGUP) is signal.SIG_IGN
+    caught = [number for number in stop_signals() if not (ignored and number == HANGUP)]
+    before = {number: signal.signal(number, request) for number in caught}
     try:
         yield request
     finally:
@@ -50,7 +60,7 @@ def stop_requests() -> Generator[StopRequest]:
 
 @contextmanager
 def signals_deferred() -> Generator[None]:
-    """Hold both signals back for a moment; processes that are started meanwhile hold them back, too.
+    """Hold these signals back for a moment; processes that are started meanwhile hold them back, too.
 
     Whatever comes meanwhile is handled afterwards. Windows can't hold signals back.
     """
@@ -58,8 +68,22 @@ def signals_deferred() -> Generator[None]:
         yield
         return
     resource_tracker.ensure_running()  # when it starts, it lets signals through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def stop_signals() -> list[int]:
+    """List the signals that ask a run to end, as far as the system has them."""
+    return [signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None else [HANGUP])]
+
+
+def leave_terminal() -> None:
+    """Let what is printed to a terminal that is gone go nowhere."""
+    for output in (1, 2):
+        if stat.S_ISCHR(os.fstat(output).st_mode) and not os.isatty(output):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, output)
+            os.close(nowhere)

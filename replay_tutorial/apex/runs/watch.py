@@ -11,7 +11,7 @@ from replay_tutorial.apex.context import POLL_SECONDS
 from replay_tutorial.apex.messages import EvaluationReport, Message
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
-from replay_tutorial.apex.runs.signals import StopRequest
+from replay_tutorial.apex.runs.signals import ENDING, StopRequest
 
 
 class ProcessDied(RuntimeError):
@@ -55,6 +55,8 @@ def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopReque
         workers.stop()
         drain(workers, recorder, lambda: False)
         raise
+    if end == "interrupted":
+        recorder.say(ENDING)
     workers.stop(last_evaluation=end == "budget spent")
     drain(workers, recorder, lambda: end == "budget spent" and not stop.received)
     return end

@@ -8,9 +8,11 @@ Left out: Windows, which has neither groups nor these signals.
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,8 @@ from replay_tutorial.bench.method.fresh import python_path
 from replay_tutorial.shared.processes import birth
 
 ROLES = ("learner", "actor", "evaluator")  # in the order in which a run with one actor starts them
+
+TORCH_CACHE = "torchinductor_"  # and the user's name
 
 
 def accept_ctrl_c() -> None:
@@ -42,6 +46,7 @@ class Victim:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.printed, self.errors = folder / "printed.txt", folder / "errors.txt"
+        self.temporary = Path(tempfile.mkdtemp(prefix="victim-"))  # its temporary files, and nobody else's
         accept_ctrl_c()
         # Files, not pipes: a pipe stays open as long as any process of the group lives.
         with self.printed.open("w") as printed, self.errors.open("w") as errors:
@@ -50,7 +55,7 @@ class Victim:
                 stdout=printed,
                 stderr=errors,
                 start_new_session=True,
-                env=os.environ | {"PYTHONPATH": python_path()},
+                env=os.environ | {"PYTHONPATH": python_path(), "TMPDIR": str(self.temporary)},
             )
         self.started = time.monotonic()
 
@@ -64,6 +69,7 @@ class Victim:
         """Leave nothing behind, whatever happened."""
         self.signal_all(signal.SIGKILL)
         self.process.wait()
+        shutil.rmtree(self.temporary)
 
     @property
     def age(self) -> float:
@@ -88,14 +94,22 @@ class Victim:
 
     def role(self, name: str) -> int | None:
         """Return the process number of a role of a run with one actor; None if not all have been started."""
+        roles = [process for process, what in self.children() if what == "role"]
+        return roles[ROLES.index(name)] if len(roles) == len(ROLES) else None
+
+    def children(self) -> list[tuple[int, str]]:
+        """Return the process number of each other process, the oldest first, and what it is."""
         rows = processes()
         ours = {process: command for process, parent, *_, command in rows if parent == self.process.pid}
         servers = {process for process, command in ours.items() if "forkserver" in command}
-        children = [process for process, command in ours.items() if "spawn_main" in command]
-        children += [process for process, parent, *_ in rows if parent in servers]
+        children = [(process, kind_of(command)) for process, command in ours.items()]
+        children += [(process, "role") for process, parent, *_ in rows if parent in servers]
         # By their birth, because process numbers are used again.
-        children.sort(key=lambda process: (birth(process) or 0, process))
-        return children[ROLES.index(name)] if len(children) == len(ROLES) else None
+        return sorted(children, key=lambda child: (birth(child[0]) or 0, child))
+
+    def files_left(self) -> list[str]:
+        """Return the names of its temporary files, except torch's cache, which is meant to stay."""
+        return sorted(name for name in os.listdir(self.temporary) if not name.startswith(TORCH_CACHE))
 
     def left(self, seconds: float) -> int:
         """Wait until no process of the group is left; count those that still are."""
@@ -107,6 +121,12 @@ class Victim:
         return sum(
             group == self.process.pid and not state.startswith("Z") for _, _, group, state, _ in processes()
         )
+
+
+def kind_of(command: str) -> str:
+    """Return what a child process is, by its command."""
+    kinds = {"spawn_main": "role", "forkserver": "server", "resource_tracker": "tracker"}
+    return next((kind for word, kind in kinds.items() if word in command), "other")
 
 
 def processes() -> list[tuple[int, int, int, str, str]]:

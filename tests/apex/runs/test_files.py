@@ -1,6 +1,8 @@
 """Files of a run that were cut, changed or are another program's: the error says which, and why."""
 
 import json
+import math
+import os
 import re
 
 import numpy as np
@@ -103,9 +105,16 @@ def test_settings_that_are_none_are_told(tmp_path, text, reason):
         RunFolder.open(tmp_path).config()
 
 
-def test_every_setting_comes_back_as_it_was(tmp_path):
-    config = Config(runs=tmp_path, seed=3, solved_at=7, prefetch=None, agent="dqn")
-    assert RunFolder.create(config).config() == config
+@pytest.mark.parametrize("target", [7, 7.5, -1e-300, math.inf, -math.inf])
+def test_every_setting_comes_back_as_it_was_from_json_that_everybody_reads(tmp_path, target):
+    config = Config(runs=tmp_path, seed=3, solved_at=target, prefetch=None, agent="dqn")
+    folder = RunFolder.create(config)
+    assert folder.config() == config
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    json.loads((folder.path / "config.json").read_text(), parse_constant=refuse)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +138,20 @@ def test_columns_are_read_where_they_have_values(tmp_path):
     path = tmp_path / "evaluations.csv"
     path.write_text("step,more,mean\n1,a,2.5\n2,b,\n3,c,4\n")
     assert read_columns(path, {"step": int, "mean": float}) == [[1, 3], [2.5, 4.0]]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")
+def test_full_disk_is_told_with_the_name_of_the_file(tmp_path):
+    path = tmp_path / "a.json"
+    (tmp_path / ".a.json.unfinished").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=rf"No space left on device: '{path}'"):
+        replace_file(path, lambda unfinished: unfinished.write_text("x"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_folder_is_no_place_for_a_file(tmp_path):
+    with pytest.raises(IsADirectoryError, match="It is a folder; name a file"):
+        replace_file(tmp_path, lambda unfinished: unfinished.write_text("x"))
 
 
 def test_file_that_could_not_be_written_leaves_the_old_one_and_nothing_else(tmp_path):

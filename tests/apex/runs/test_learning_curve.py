@@ -40,9 +40,12 @@ def labels(tmp_path, monkeypatch, runs):
     from matplotlib.figure import Figure
 
     seen = []
-    monkeypatch.setattr(
-        Figure, "savefig", lambda figure, *_, **__: seen.append(figure.axes[0].get_legend_handles_labels()[1])
-    )
+
+    def save(figure, path, **_):
+        seen.append(figure.axes[0].get_legend_handles_labels()[1])
+        path.touch()
+
+    monkeypatch.setattr(Figure, "savefig", save)
     draw_curves(runs, tmp_path / "picture.png")
     return seen[0]
 

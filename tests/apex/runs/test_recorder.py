@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.messages import Episodes, EvaluationReport, Note, Progress
+from replay_tutorial.apex.runs.event_file import EventFile
 from replay_tutorial.apex.runs.recorder import Recorder, cut_back, last_seconds
 
 
@@ -103,6 +105,26 @@ def test_full_disk_is_an_error_that_says_so(tmp_path):
     (tmp_path / "evaluations.csv").symlink_to("/dev/full")
     with pytest.raises(OSError, match=no_space):  # not even a header
         Recorder(tmp_path, 1_000, progress=False)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")
+def test_events_that_do_not_fit_on_the_disk_are_told_with_their_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("replay_tutorial.apex.runs.event_file.time", SimpleNamespace(time=lambda: 7.0))
+    monkeypatch.setattr("socket.gethostname", lambda: "here")
+    path = tmp_path / f"events.out.tfevents.7.here.{os.getpid()}"
+    path.symlink_to("/dev/full")
+    with pytest.raises(OSError, match=rf"No space left on device: '{path}'"):
+        EventFile(tmp_path)
+
+
+def test_events_after_a_resumption_take_the_place_of_those_that_came_before_it(tmp_path):
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        for step in (100, 200):
+            recorder.receive(Progress(step, step, {"td_loss": step / 100}))
+    with Recorder(tmp_path, 1_000, progress=False, first_step=150) as recorder:
+        recorder.receive(Progress(180, 180, {"td_loss": 9.0}))
+    events = EventAccumulator(str(tmp_path)).Reload().Scalars("losses/td_loss")
+    assert [(event.step, event.value) for event in events] == [(100, 1.0), (180, 9.0)]
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -261,14 +261,15 @@ def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
 
 
 @posix_only
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path, number):
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path, name):
     with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
         program.wait_for_updates(tmp_path)
-        os.killpg(program.process.pid, number)
+        os.killpg(program.process.pid, getattr(signal, name))
         output, errors = program.process.communicate(timeout=POLL_SECONDS)
         assert program.process.returncode == 130
         assert errors == ""
+        assert "ending, with a checkpoint; press Ctrl-C again to stop at once" in output
         assert "interrupted after" in output
         assert list(tmp_path.glob("*/learning_curve.png"))
         (checkpoint,) = tmp_path.glob("*/checkpoints/*")
@@ -284,7 +285,12 @@ def test_second_signal_ends_the_run_at_once(tmp_path):
         for _ in range(2):
             os.kill(program.process.pid, signal.SIGINT)
             time.sleep(0.02)
-        assert program.process.wait(POLL_SECONDS) == 130
+        _, errors = program.process.communicate(timeout=POLL_SECONDS)
+        assert program.process.returncode == 130
+        (folder,) = tmp_path.iterdir()
+        assert errors.startswith("train: stopped at once\n")
+        assert str(folder) in errors
+        assert "Traceback" not in errors
         assert program.is_gone(5)
 
 
@@ -324,6 +330,40 @@ def test_unknown_environment_is_refused_before_anything_is_made(tmp_path):
         assert "NoSuchThing" in errors
         assert "Traceback" not in errors
         assert list(tmp_path.iterdir()) == []
+
+
+@posix_only
+def test_ignored_hangup_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        with stop_requests() as request:
+            signal.raise_signal(signal.SIGHUP)
+            assert not request.received
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="terminals of Linux")
+def test_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path):
+    flags = ("--actors", "0", "--hidden-sizes", "16", "--solved-at", "1000", "--runs", str(tmp_path))
+    process, terminal = os.forkpty()
+    if process == 0:
+        os.environ["PYTHONPATH"] = str(ROOT)
+        os.execv(sys.executable, [sys.executable, "-m", "replay_tutorial", "train", "CartPole-v1", *flags])
+    try:
+        deadline = time.monotonic() + POLL_SECONDS
+        while time.monotonic() < deadline and not list(tmp_path.glob("*/policy.pt")):
+            os.read(terminal, 1 << 16)
+        os.close(terminal)
+        _, status = os.waitpid(process, 0)
+    except BaseException:
+        os.kill(process, signal.SIGKILL)
+        raise
+    assert os.waitstatus_to_exitcode(status) == 130
+    (folder,) = tmp_path.iterdir()
+    assert newest_checkpoint(folder).update > 0
+    assert (folder / "learning_curve.png").exists()
 
 
 def test_first_signal_is_a_request_and_the_second_an_exception():

@@ -11,7 +11,7 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import NO_PRIORITY, check_weighing, weights_of
+from replay_tutorial.buffers.priorities import check_weighing, weights_of
 from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
@@ -221,14 +221,18 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         # In this order: whatever changes before the indexes are written does not count.
         return counters, arrays | {"seen": [block["seen"]], "masses": masses, "indexes": indexes}
 
-    def _fill(
-        self, counters: dict[str, Any], read_into: archive.ReadInto, masses: Floats | None = None
-    ) -> None:
+    def _read(
+        self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
+    ) -> Callable[[], None]:
         count = archive.checked_count(counters, "next_index")
         masses, seen = np.zeros(min(count, self._view.ring.capacity)), np.zeros(1)
-        for name, array, minimum in (("masses", masses, 0.0), ("seen", seen, NO_PRIORITY)):
-            read_into(name, [array])
-            if not (np.isfinite(array) & (array >= minimum)).all():
-                raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        super()._fill(counters, read_into, masses)
-        self._view.priorities.note_max_priority(float(seen[0]))
+        reader.read_into("masses", [masses])
+        reader.read_into("seen", [seen])
+        self._view.priorities.check_loaded(masses, float(seen[0]))
+        fill_rings = super()._read(counters, reader, masses)
+
+        def fill() -> None:
+            fill_rings()
+            self._view.priorities.note_max_priority(float(seen[0]))
+
+        return fill

@@ -147,7 +147,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         check_batch_size(batch_size)
         beta = check_weighing(beta, normalize)
         view, sampler = self._view, self._view.sampler
-        with view.claim.lock():
+        with view.claim:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
             if view.frames is None:
                 batch = view.fields.to_batch(rows)
@@ -190,7 +190,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If the lengths differ, or a priority is not finite and at least 0. Nothing has
                 changed then.
         """
-        with self._view.claim.lock():
+        with self._view.claim:
             self._view.sampler.update(indexes, priorities)
 
     def get_max_priority(self) -> float:
@@ -203,7 +203,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._view.claim.lock():
+        with self._view.claim:
             self._view.sampler.clear()
         self._episode_len = 0
 

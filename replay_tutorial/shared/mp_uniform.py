@@ -170,7 +170,7 @@ class MPReplayBuffer(Handle):
         """
         check_batch_size(batch_size)
         view = self._view
-        with view.claim.lock():
+        with view.claim:
             rows = view.ring.draw(batch_size, self._rng)
             if view.frames is None:
                 return view.fields.to_batch(rows)
@@ -201,7 +201,7 @@ class MPReplayBuffer(Handle):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._view.claim.lock():
+        with self._view.claim:
             self._view.ring.clear()
         self._episode_len = 0
 
@@ -233,7 +233,7 @@ class MPReplayBuffer(Handle):
         """
         with archive.reading(path, self._block.layout) as (counters, reader):
             fill = self._read(counters, reader)
-        with self._view.claim.lock():
+        with self._view.claim:
             fill()
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -4,9 +4,14 @@ The file is a zip of `.npy` arrays and one JSON text, so `numpy.load` opens it a
 a stranger. It is written beside its place and moved there when it is complete: a crash leaves the old file
 whole. Every member carries a checksum, and the text says which buffer wrote it.
 
+A checksum is right in a forged file too. So a file can't choose how much memory it takes: each array must be
+as long as the buffer that loads it expects, and its header the same text; the numbers in it are checked by
+those whose they are.
+
 Left out: compression. Observations that compress well are better kept small in memory too (`frames`).
 """
 
+import io
 import json
 import math
 import os
@@ -25,19 +30,26 @@ import numpy.typing as npt
 
 FORMAT = "replay_tutorial buffer"
 VERSION = 1
-PIECE = 1 << 20  # bytes written at once
+PIECE = 1 << 20  # bytes written, or read, at once
+HEADER = 1 << 10  # bytes that the header of an array has at most; NumPy's have 128
+TEXT = 1 << 20  # bytes that the text has at most, beside the layout
+MOST = 1 << 51  # no count in a file is larger: a loaded buffer has as many indexes again to give out
 # Pieces of one array, laid end to end along axis 0.
 Segments = Sequence[npt.NDArray[Any]]
 # By name; a function is called when those before are written.
 Arrays = dict[str, Segments | Callable[[], Segments]]
-ReadInto = Callable[[str, Segments], None]
+
+
+class Damaged(Exception):
+    """A file says what can't be; `reading` adds the file's name."""
+
 
 # What reading a zip with flipped bits may raise.
 DAMAGE = (
+    Damaged,
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
-    json.JSONDecodeError,
     UnicodeDecodeError,
     EOFError,
     KeyError,
@@ -83,8 +95,7 @@ def save(
 def write_npy(member: IO[bytes], segments: Segments) -> None:
     """Write pieces as one `.npy` array."""
     shape = (sum(len(segment) for segment in segments), *segments[0].shape[1:])
-    header = {"descr": segments[0].dtype.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_2_0(member, header)
+    member.write(npy_header(shape, segments[0].dtype))
     for segment in segments:
         if segment.size:
             raw = np.ascontiguousarray(segment).reshape(-1).view(np.uint8)
@@ -93,10 +104,74 @@ def write_npy(member: IO[bytes], segments: Segments) -> None:
                 member.write(raw[first : first + PIECE].tobytes())
 
 
+def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """Make what an `.npy` array begins with: 8 bytes of version, 4 of length, and a text."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_2_0(header, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+    return header.getvalue()
+
+
+class Reader:
+    """Reads the arrays of an open archive."""
+
+    def __init__(self, container: zipfile.ZipFile) -> None:
+        """Read nothing yet."""
+        self._container = container
+
+    def check(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        """Refuse an array of another shape or dtype, before there is memory for it."""
+        self._open(name, shape, np.dtype(dtype)).close()
+
+    def read_into(self, name: str, segments: Segments) -> None:
+        """Read an array into pieces of memory that it fills exactly."""
+        shape = (sum(len(segment) for segment in segments), *segments[0].shape[1:])
+        with self._open(name, shape, segments[0].dtype) as member:
+            for segment in segments:
+                memory = memoryview(segment.reshape(-1).view(np.uint8).data) if segment.size else b""
+                while len(memory):
+                    count = member.readinto(memory[:PIECE])  # type: ignore[attr-defined]
+                    if not count:
+                        raise EOFError(f"{name} ends too early")
+                    memory = memory[count:]
+            if member.read(1):  # reading to the end also compares the checksum
+                raise Damaged(f"{name} is too long")
+
+    def read_text(self, most: int) -> Any:
+        """Read the text, of at most so many bytes."""
+        name = "state.json"
+        size = stored_size(self._container.getinfo(name))
+        if size > most:
+            raise Damaged(f"{name} has {size:,} bytes, more than the {most:,} that this buffer's can have")
+        try:
+            return json.loads(self._container.read(name))
+        except (ValueError, RecursionError) as error:
+            raise Damaged(f"{name} is no such text as `save` writes ({error})") from error
+
+    def _open(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> IO[bytes]:
+        """Open an array and go to its first element."""
+        info = self._container.getinfo(f"{name}.npy")
+        size = stored_size(info) - math.prod(shape) * dtype.itemsize
+        if 0 < size <= HEADER:
+            member = self._container.open(info)
+            header, ours = member.read(size), npy_header(shape, dtype)
+            # The text is compared, not understood: that would be a parser at work on what a stranger wrote.
+            # NumPy fills it up with spaces, in each version with as many as it likes.
+            text_is_ours = header[12:].rstrip() == ours[12:].rstrip()
+            if text_is_ours and header[:12] == ours[:8] + struct.pack("<I", size - 12):
+                return member
+            member.close()
+        raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer needs it")
+
+
+def stored_size(info: zipfile.ZipInfo) -> int:
+    """Return how many bytes a member has; refuse one that unpacks to more than lies in the file."""
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise Damaged(f"{info.filename} is compressed, as `save` never does it")
+    return info.file_size
+
+
 @contextmanager
-def reading(
-    path: str | PathLike[str], layout: Mapping[str, Any]
-) -> Generator[tuple[dict[str, Any], ReadInto]]:
+def reading(path: str | PathLike[str], layout: Mapping[str, Any]) -> Generator[tuple[dict[str, Any], Reader]]:
     """Open a file for reading.
 
     Args:
@@ -104,35 +179,35 @@ def reading(
         layout: The layout of the buffer that loads it.
 
     Yields:
-        The counters, and a function that reads the array of a name into pieces of memory.
+        The counters, and a reader of the arrays.
 
     Raises:
-        OSError: If it can't be read.
+        OSError: If it can't be opened.
         ValueError: If it is no such file, is damaged, or has another layout or version.
     """
     with open(path, "rb") as file:  # a file that can't be opened is not a damaged one
         try:
             with zipfile.ZipFile(file) as container:
-                state = json.loads(container.read("state.json"))
-                check_state(state, path, json.loads(json.dumps(layout)))
-
-                def read_into(name: str, segments: Segments) -> None:
-                    with container.open(f"{name}.npy") as member:
-                        read_npy(member, name, segments)
-
-                yield state["counters"], read_into
+                reader, ours = Reader(container), json.dumps(layout, indent=1)
+                state = reader.read_text(most=TEXT + 2 * len(ours))
+                yield counters_of(state, path, json.loads(ours)), reader
         except DAMAGE as error:
-            raise ValueError(f"{path} is damaged, or not a file that `save` wrote: {error}") from error
+            raise ValueError(
+                f"{path} is damaged, or not a file that `save` wrote: {error}. Load another one."
+            ) from error
 
 
-def check_state(state: Any, path: object, layout: Mapping[str, Any]) -> None:
-    """Refuse a file that another kind of buffer, or another version, has written."""
-    known: dict[str, Any] = dict(state) if type(state) is dict else {}  # pyright: ignore[reportUnknownArgumentType]
+def counters_of(state: Any, path: object, layout: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counters of a file; refuse one that another kind of buffer, or another version, wrote."""
+    known = checked_dict(state, "state.json")
     if known.get("format") != FORMAT:
-        raise ValueError(f"{path} is not a file that `save` wrote.")
+        raise Damaged(f"its format is not {FORMAT!r}")
     if known["version"] != VERSION:
-        raise ValueError(f"{path} has version {known['version']}; this package reads version {VERSION}.")
-    theirs: dict[str, Any] = known["layout"]
+        raise ValueError(
+            f"{path} has version {known['version']!r:.60}; this package reads version {VERSION}. "
+            "Load it with the package that wrote it."
+        )
+    theirs = checked_dict(known["layout"], "the layout")
     differences = [
         f"{key} is {theirs.get(key)!r} there, {layout.get(key)!r} here"
         for key in sorted({*theirs, *layout})
@@ -140,33 +215,39 @@ def check_state(state: Any, path: object, layout: Mapping[str, Any]) -> None:
     ]
     if differences:
         raise ValueError(f"{path} is of another layout: {'; '.join(differences)}. Build the buffer alike.")
+    return checked_dict(known["counters"], "counters")
 
 
-def read_npy(member: IO[bytes], name: str, segments: Segments) -> None:
-    """Read one `.npy` array into pieces of memory that it fills exactly."""
-    version = np.lib.format.read_magic(member)
-    if version != (2, 0):
-        raise zipfile.BadZipFile(f"{name} has the .npy version {version}")
-    shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(member)
-    wanted = (sum(len(segment) for segment in segments), *segments[0].shape[1:])
-    if fortran_order or dtype != segments[0].dtype or shape != wanted:
-        raise zipfile.BadZipFile(f"{name} is {dtype}{list(shape)}, not {segments[0].dtype}{list(wanted)}")
-    for segment in segments:
-        if not segment.size:
-            continue
-        memory = memoryview(segment.reshape(-1).view(np.uint8).data)
-        while len(memory):
-            count = member.readinto(memory)  # type: ignore[attr-defined]
-            if not count:
-                raise EOFError(f"{name} ends too early")
-            memory = memory[count:]
-    if member.read(1):  # reading to the end also compares the checksum
-        raise zipfile.BadZipFile(f"{name} is too long")
+def checked_dict(value: Any, name: str) -> dict[str, Any]:
+    """Return what must be a dict."""
+    if type(value) is not dict:
+        raise Damaged(f"{name} is {value!r:.60}, not a dict")
+    return value  # pyright: ignore[reportUnknownVariableType]
 
 
-def checked_count(counters: Mapping[str, Any], name: str, most: float = math.inf) -> int:
-    """Read a counter, and refuse one that no buffer can have."""
+def checked_parts(counters: Mapping[str, Any], name: str, count: int) -> list[dict[str, Any]]:
+    """Return the counters of `count` parts, such as rings of frames."""
+    parts: Any = counters[name]
+    if type(parts) is not list or len(parts) != count:  # pyright: ignore[reportUnknownArgumentType]
+        raise Damaged(f"{name} is {parts!r:.60}, not a list of {count}")
+    return [checked_dict(part, name) for part in parts]  # pyright: ignore[reportUnknownVariableType]
+
+
+def checked_count(counters: Mapping[str, Any], name: str, most: int = MOST) -> int:
+    """Return a counter; refuse one that no buffer can have."""
     count = counters[name]
-    if type(count) is not int or not 0 <= count <= most:
-        raise zipfile.BadZipFile(f"{name} is {count!r}, not an integer between 0 and {most}")
+    if type(count) is not int or not 0 <= count <= min(most, MOST):
+        raise Damaged(f"{name} is {count!r:.60}, not an integer between 0 and {min(most, MOST)}")
     return count
+
+
+def checked_generator(counters: Mapping[str, Any]) -> np.random.Generator:
+    """Make a generator of random numbers that goes on where the saved one stood."""
+    generator, state = np.random.default_rng(), counters["random_state"]
+    try:
+        generator.bit_generator.state = state
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
+        raise Damaged(f"random_state is no state of a generator ({error!r})") from error
+    if generator.bit_generator.state != state:
+        raise Damaged("random_state is no state of a generator")
+    return generator

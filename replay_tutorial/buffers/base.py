@@ -79,14 +79,14 @@ class BaseBuffer:
             OSError: If it can't be read.
             ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
         """
-        with archive.reading(path, self._layout) as (counters, read_into):
-            loaded = self._from_state(counters, read_into)
+        with archive.reading(path, self._layout) as (counters, reader):
+            loaded = self._from_state(counters, reader)
         self.__dict__.update(loaded.__dict__)
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         """Return the counters, as JSON, and the arrays, in the order in which they are to be written."""
         raise NotImplementedError
 
-    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
         """Make a buffer alike from what `_state` returned; this one stays as it is."""
         raise NotImplementedError

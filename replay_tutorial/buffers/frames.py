@@ -13,12 +13,13 @@ at the log's end (where it stands if the picture has not moved).
 """
 
 import copy
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.archive import Arrays, ReadInto, checked_count
+from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, frame_layouts, with_numbers
 from replay_tutorial.buffers.gather import Out, put
@@ -230,15 +231,22 @@ class FrameStore:
             arrays[f"previous{i}"] = [log.previous]
         return counters, arrays
 
-    def from_state(self, counters: list[dict[str, Any]], read_into: ReadInto) -> "FrameStore":
-        """Make a store alike from what `state` returned; this one stays as it is."""
+    def from_state(self, counters: Mapping[str, Any], reader: Reader, rows: Sequence[Rows]) -> "FrameStore":
+        """Make a store alike from what `state` returned and the rows that name its frames."""
         store = copy.copy(self)
         store.logs = []
-        for i, (log, numbers) in enumerate(zip(self.logs, counters, strict=True)):
+        parts = checked_parts(counters, "frames", len(self.logs))
+        for i, (log, numbers) in enumerate(zip(self.logs, parts, strict=True)):
             next_frame = checked_count(numbers, "next")
             oldest_frame = checked_count(numbers, "oldest", most=next_frame)
-            log = log.restored(next_frame, next_frame - oldest_frame)
-            read_into(f"frames{i}", log.segments(oldest_frame))
-            read_into(f"previous{i}", [log.previous])
+            count = next_frame - oldest_frame
+            reader.check(f"frames{i}", (count, log.layout.frame_bytes), np.uint8)
+            log = log.restored(next_frame, count)
+            reader.read_into(f"frames{i}", log.segments(oldest_frame))
+            reader.read_into(f"previous{i}", [log.previous])
+            named = [part[name] for part in rows for name in log.layout.names if len(part)]
+            for ids in [*named, log.previous[log.previous != NO_FRAME]]:
+                if not ((ids >= oldest_frame) & (ids < next_frame)).all():
+                    raise Damaged(f"a row names a frame that is not among {oldest_frame} to {next_frame - 1}")
             store.logs.append(log)
         return store

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.archive import Damaged
 from replay_tutorial.buffers.jit import Floats, Integers, kernel, types
 
 Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]
@@ -235,6 +236,14 @@ class Prioritization:
             return self.refusal(given)
         wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]
         return IndexError(f"No row has had the index {wrong}; indexes given out are 0 to {next_index - 1}.")
+
+    def check_loaded(self, masses: Floats, max_given: float) -> None:
+        """Refuse what a file says, if no priorities can have led to it."""
+        most = 2 * self.priority_limit  # no mass is larger, and the total still can't overflow
+        if not ((masses >= 0.0) & (masses <= most)).all():
+            raise Damaged(f"a mass does not lie between 0 and {most:.3g}")
+        if max_given != NO_PRIORITY and not 0.0 <= max_given <= self.priority_limit:
+            raise Damaged(f"the largest priority is {max_given}")
 
     def _mass(self, priority: float) -> float:
         return float(power(priority + self.eps, self.alpha))

@@ -233,15 +233,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         arrays["waiting_masses"] = [self._waiting_masses]
         return counters, arrays
 
-    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
-        loaded = super()._from_state(counters, read_into)
+    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
+        loaded = super()._from_state(counters, reader)
         masses, seen = np.zeros(loaded.get_stored_size()), np.zeros(1)
-        loaded._waiting_masses = np.zeros(archive.checked_count(counters, "waiting"))
+        loaded._waiting_masses = np.zeros(len(loaded._window.waiting()) if loaded._window else 0)
         for name, array in (("masses", masses), ("seen", seen), ("waiting_masses", loaded._waiting_masses)):
-            read_into(name, [array])
-            if not (np.isfinite(array).all() and (array >= (NO_PRIORITY if name == "seen" else 0.0)).all()):
-                raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
+            reader.read_into(name, [array])
         rules = self._prioritization
+        rules.check_loaded(np.append(masses, loaded._waiting_masses), float(seen[0]))
         loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)
         loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
         loaded._tree.leaves[loaded._ring.slots_in_order()] = masses

@@ -257,22 +257,25 @@ class ReplayBuffer(BaseBuffer):
             arrays |= frames
         return counters, arrays
 
-    def _from_state(self, counters: dict[str, Any], read_into: archive.ReadInto) -> Self:
+    def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
         loaded = copy.copy(self)
         next_index = archive.checked_count(counters, "next_index")
         stored = archive.checked_count(counters, "stored", most=min(next_index, self._ring.capacity))
         loaded._ring = Ring(self._ring.capacity, self._stored_fields.dtype, next_index, stored)
         loaded._episode_len = archive.checked_count(counters, "episode_len")
-        loaded._rng = np.random.default_rng()
-        loaded._rng.bit_generator.state = counters["random_state"]
-        read_into("rows", loaded._ring.segments())
+        loaded._rng = archive.checked_generator(counters)
+        reader.read_into("rows", loaded._ring.segments())
         if self._window is not None:
             loaded._window = self._window.emptied()
             most = self._window.settings.size - 1
-            count = archive.checked_count(counters, "waiting", most=most)
-            waiting = np.zeros(count, self._window.waiting().dtype)
-            read_into("waiting", [as_bytes(waiting)])
+            waiting = np.zeros(
+                archive.checked_count(counters, "waiting", most=most), self._window.waiting().dtype
+            )
+            reader.read_into("waiting", [as_bytes(waiting)])
             loaded._window.put_back(waiting)
         if self._frames is not None:
-            loaded._frames = self._frames.from_state(counters["frames"], read_into)
+            rows = [part.view(self._stored_fields.dtype) for part in loaded._ring.segments()]
+            if loaded._window is not None:
+                rows.append(loaded._window.waiting())
+            loaded._frames = self._frames.from_state(counters, reader, rows)
         return loaded

@@ -16,7 +16,7 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from multiprocessing import reduction
 from os import PathLike
 from pathlib import Path
@@ -124,6 +124,14 @@ class SharedArrays:
         if sys.platform == "linux":
             return f"/proc/{os.getpid()}/fd/{self._handle}"
         raise ValueError("Only Linux lets an unrelated process find memory without a name: give it a path.")
+
+    @property
+    def identity(self) -> Hashable:
+        """What all that see this block have in common, in one process."""
+        if self._handle < 0:
+            return self._tag
+        status = os.fstat(self._handle)
+        return status.st_dev, status.st_ino
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         """Return the array of a name: a view of the shared block."""

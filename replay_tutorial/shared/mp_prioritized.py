@@ -11,7 +11,7 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import NO_PRIORITY, check_weighing, weights_of
+from replay_tutorial.buffers.priorities import check_weighing, weights_of
 from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
@@ -150,7 +150,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         check_batch_size(batch_size)
         beta = check_weighing(beta, normalize)
         view, sampler = self._view, self._view.sampler
-        with view.claim.lock():
+        with view.claim:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
             if view.frames is None:
                 batch = view.fields.to_batch(rows)
@@ -193,7 +193,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If the lengths differ, or a priority is not finite and at least 0. Nothing has
                 changed then.
         """
-        with self._view.claim.lock():
+        with self._view.claim:
             self._view.sampler.update(indexes, priorities)
 
     def get_max_priority(self) -> float:
@@ -206,7 +206,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._view.claim.lock():
+        with self._view.claim:
             self._view.sampler.clear()
         self._episode_len = 0
 
@@ -224,14 +224,18 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         # In this order: whatever changes before the indexes are written does not count.
         return counters, arrays | {"seen": [block["seen"]], "masses": masses, "indexes": indexes}
 
-    def _fill(
-        self, counters: dict[str, Any], read_into: archive.ReadInto, masses: Floats | None = None
-    ) -> None:
+    def _read(
+        self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
+    ) -> Callable[[], None]:
         count = archive.checked_count(counters, "next_index")
         masses, seen = np.zeros(min(count, self._view.ring.capacity)), np.zeros(1)
-        for name, array, minimum in (("masses", masses, 0.0), ("seen", seen, NO_PRIORITY)):
-            read_into(name, [array])
-            if not (np.isfinite(array) & (array >= minimum)).all():
-                raise ValueError(f"The file is damaged: {name!r} holds what can't be a priority.")
-        super()._fill(counters, read_into, masses)
-        self._view.priorities.note_max_priority(float(seen[0]))
+        reader.read_into("masses", [masses])
+        reader.read_into("seen", [seen])
+        self._view.priorities.check_loaded(masses, float(seen[0]))
+        fill_rings = super()._read(counters, reader, masses)
+
+        def fill() -> None:
+            fill_rings()
+            self._view.priorities.note_max_priority(float(seen[0]))
+
+        return fill

@@ -8,7 +8,7 @@ Left out: what belongs to one stream of steps: n-step windows. They are the acto
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
 from typing import Any
@@ -172,7 +172,7 @@ class MPReplayBuffer(Handle):
         """
         check_batch_size(batch_size)
         view = self._view
-        with view.claim.lock():
+        with view.claim:
             rows = view.ring.draw(batch_size, self._rng)
             if view.frames is None:
                 return view.fields.to_batch(rows)
@@ -203,7 +203,7 @@ class MPReplayBuffer(Handle):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._view.claim.lock():
+        with self._view.claim:
             self._view.ring.clear()
         self._episode_len = 0
 
@@ -233,8 +233,10 @@ class MPReplayBuffer(Handle):
             ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout
                 or version. Nothing has changed then.
         """
-        with archive.reading(path, self._block.layout) as (counters, read_into):
-            self._fill(counters, read_into)
+        with archive.reading(path, self._block.layout) as (counters, reader):
+            fill = self._read(counters, reader)
+        with self._view.claim:
+            fill()
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the counters and the arrays of an archive; the indexes must be written last."""
@@ -246,19 +248,23 @@ class MPReplayBuffer(Handle):
         own = {"episode_len": self._episode_len, "random_state": self._rng.bit_generator.state}
         return counters | own, arrays
 
-    def _fill(
-        self, counters: dict[str, Any], read_into: archive.ReadInto, masses: Floats | None = None
-    ) -> None:
-        """Fill the rings, which must be new ones, from an archive."""
+    def _read(
+        self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
+    ) -> Callable[[], None]:
+        """Read an archive, and change nothing; return what fills the rings, which must be new ones."""
         view = self._view
-        generator = np.random.default_rng()
-        generator.bit_generator.state = counters["random_state"]
+        generator = archive.checked_generator(counters)
         episode_len = archive.checked_count(counters, "episode_len")
-        with view.claim.lock():
-            rows = snapshot.read(view.ring, counters, read_into)
-            frames = view.frames.read_snapshots(counters["frames"], read_into) if view.frames else []
+        rows = snapshot.read(view.ring, counters, reader)
+        frames = (
+            view.frames.read_snapshots(counters, reader, view.ring.as_rows(rows.words)) if view.frames else []
+        )
+
+        def fill() -> None:
             snapshot.begin([(view.ring, rows), *frames])
             for ring, read in frames:
                 snapshot.write(ring, read)
             snapshot.write(view.ring, rows, masses)
             self._rng, self._episode_len = generator, episode_len
+
+        return fill

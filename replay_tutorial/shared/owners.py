@@ -7,11 +7,14 @@ released.
 Left out: more than OWNER_COUNT - 1 living processes.
 """
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.shared.processes import is_alive, myself, this_life
+from replay_tutorial.shared.processes import is_alive, myself
 from replay_tutorial.shared.protocol import NOBODY, OWNER_COUNT, abandoned, is_held, owner_of, reserve, swap
+from replay_tutorial.shared.seats import NO_SEAT, seat_at
 
 
 class Owners:
@@ -20,28 +23,29 @@ class Owners:
     In the place of NOBODY it counts the dead whose numbers were given out again.
     """
 
-    def __init__(self, table: Integers, stamps: Integers) -> None:
-        """Look into the arrays."""
+    def __init__(self, table: Integers, stamps: Integers, block: Hashable, name: str) -> None:
+        """Look into arrays of the block of an identity; the table has a name there."""
         self._table = table
         self._stamps = stamps
-        # The life that registered, and its number.
-        self._mine = ((0, 0), NOBODY)
+        self._block, self._name = block, name
+        self._seat = NO_SEAT
+        self._mine = NOBODY
 
     def mine(self) -> int:
-        """Return this process's number; it registers once, a forked child again.
+        """Return this process's number; it registers once for all its handles, a forked child again.
 
         Raises:
             RuntimeError: If there are too many living owners.
         """
-        if self._mine[0] != this_life():
-            self._mine = (this_life(), self._register(myself()))
-        return self._mine[1]
-
-    def release(self) -> None:
-        """Release the number; no thread of this process may be writing."""
-        if self._mine[0] == this_life():
-            swap(self._table, self._mine[1], myself(), 0)
-        self._mine = ((0, 0), NOBODY)
+        if not self._seat.is_mine:
+            seat = seat_at(self._block)
+            if self._name not in seat.numbers:
+                number = self._register(myself())
+                seat.holds(self._table, number)
+                seat.numbers.setdefault(self._name, number)  # another thread may have been faster
+            self._mine = seat.numbers[self._name]
+            self._seat = seat  # last: another thread may look at any moment
+        return self._mine
 
     def release_if_dead(self, slot: int) -> bool:
         """Let others write a slot if its holder is dead; return whether a writer may try it (again)."""
@@ -62,6 +66,7 @@ class Owners:
 
     def _register(self, me: int) -> int:
         for owner in range(1, OWNER_COUNT):
+            # Nobody's name is taken away before the last thread that could hold a slot under it is done.
             if self._table[owner] == 0 and swap(self._table, owner, 0, me):
                 return owner
         for owner in range(1, OWNER_COUNT):

@@ -10,9 +10,8 @@ over the writer's mass: that might already be the next row's. So another sampler
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
 
-import os
-import threading
 import time
+from collections.abc import Hashable
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, check
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself
+from replay_tutorial.shared.processes import myself
 from replay_tutorial.shared.protocol import (
     CLAIMS,
     CLEARED,
@@ -36,9 +35,9 @@ from replay_tutorial.shared.protocol import (
     index_of,
     is_held,
     read_row,
-    reserve,
     swap,
 )
+from replay_tutorial.shared.seats import NO_SEAT, seat_at
 from replay_tutorial.shared.shared_priorities import SharedPrioritization, write_back
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 
@@ -47,40 +46,34 @@ TAKEN_IN, WAITING = 0, 1
 
 
 class Claim:
-    """Being the sampler: one process at a time, and in it one handle, whose threads take turns."""
+    """A handle's claim to be the sampler. In a `with` block it is, and other threads of its process wait."""
 
-    def __init__(self, counters: Integers) -> None:
-        """Claim nothing yet."""
+    def __init__(self, counters: Integers, block: Hashable) -> None:
+        """Claim nothing yet of the ring with these counters, in the block of an identity."""
         # Claims are counted: after another one, another handle may have updated masses.
         self.number = -1
         self._counters = counters
-        self._process = 0
-        # One per process: a forked child may find its parent's lock held by a thread that it does not have.
-        self._locks: dict[int, threading.Lock] = {}
+        self._block = block
+        self._seat = NO_SEAT
 
-    def lock(self) -> threading.Lock:
-        """Become the sampler, if no other process is, and return the lock between this handle's threads."""
-        process = os.getpid()
-        if process != self._process or self._counters[CLAIMS] != self.number:
-            self._claim_it(process)
-        return self._locks[process]
+    def __enter__(self) -> None:
+        if not self._seat.is_mine:  # the first time, and again in a forked child
+            self._seat, self.number = seat_at(self._block), -1
+        self._seat.lock.acquire()
+        try:
+            if self._counters[CLAIMS] != self.number:
+                self.number = self._seat.claim(self._counters)
+        except BaseException:
+            self._seat.lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._seat.lock.release()
 
     def release(self) -> None:
-        """Stop being the sampler."""
+        """Stop being the sampler, unless another handle is by now."""
         if self._counters[CLAIMS] == self.number:
             swap(self._counters, SAMPLER_PROCESS, myself(), 0)
-
-    def _claim_it(self, process: int) -> None:
-        me, sampler = myself(), int(self._counters[SAMPLER_PROCESS])
-        is_free = sampler in (0, me) or not is_alive(sampler)
-        if not (is_free and swap(self._counters, SAMPLER_PROCESS, sampler, me)):
-            raise RuntimeError(
-                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
-                f"one. Sample there, or end it before process {process} takes over."
-            )
-        self._locks.setdefault(process, threading.Lock())
-        self.number = int(reserve(self._counters, CLAIMS, 1)) + 1
-        self._process = process
 
 
 class SamplerArrays(NamedTuple):

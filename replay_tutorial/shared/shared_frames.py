@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.archive import ReadInto
+from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.jit import Flags, Integers, Words
@@ -116,13 +116,27 @@ class SharedFrames:
         return counters, arrays
 
     def read_snapshots(
-        self, counters: Sequence[Mapping[str, Any]], read_into: ReadInto
+        self, counters: Mapping[str, Any], reader: Reader, rows: Rows
     ) -> list[tuple[SharedRing, Snapshot]]:
-        """Read what an archive has of each ring of frames; change nothing."""
-        return [
-            (frames.ring, snapshot.read(frames.ring, counted, read_into, f"frames{i}/"))
-            for i, (frames, counted) in enumerate(zip(self.rings, counters, strict=True))
-        ]
+        """Read what an archive has of each ring of frames; change nothing.
+
+        Args:
+            counters: Those of the archive.
+            reader: Reads its arrays.
+            rows: The records in the archive, which name frames.
+
+        Raises:
+            Damaged: If no rings can have been so, or a row names a frame that never was.
+        """
+        read: list[tuple[SharedRing, Snapshot]] = []
+        parts = checked_parts(counters, "frames", len(self.rings))
+        for i, (frames, counted) in enumerate(zip(self.rings, parts, strict=True)):
+            found = snapshot.read(frames.ring, counted, reader, f"frames{i}/")
+            for name in frames.layout.names:
+                if ((rows[name] < 0) | (rows[name] >= found.counters["next_index"])).any():
+                    raise Damaged(f"a row names a frame of {name!r} that never was")
+            read.append((frames.ring, found))
+        return read
 
     def _empty_copies(self, count: int) -> dict[str, Words]:
         return {name: frames.empty_copies(count) for name, frames in self._ring_of.items()}

@@ -101,7 +101,7 @@ class SharedRing:
         self.stamps = arrays[f"{prefix}stamps"]
         self.rows = arrays[f"{prefix}rows"]
         self.counters = arrays[f"{prefix}counters"]
-        self.owners = Owners(arrays[f"{prefix}owners"], self.stamps)
+        self.owners = Owners(arrays[f"{prefix}owners"], self.stamps, arrays.identity, prefix)
         self.dtype = dtype
         self.masses = arrays[f"{prefix}masses"]
         self.capacity = len(self.stamps)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replay_tutorial.buffers.archive import ReadInto, checked_count
+from replay_tutorial.buffers.archive import Damaged, Reader, checked_count
 from replay_tutorial.buffers.jit import Floats, Integers, Words
 from replay_tutorial.shared import protocol
 from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, swap, write_rows
@@ -60,22 +60,23 @@ class Snapshot(NamedTuple):
     words: Words
 
 
-def read(ring: SharedRing, counters: Mapping[str, Any], read_into: ReadInto, prefix: str = "") -> Snapshot:
+def read(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: str = "") -> Snapshot:
     """Read what an archive has of a ring, arrays named after a prefix; change nothing.
 
     Raises:
-        ValueError: If the file is damaged.
+        Damaged: If no ring can have been so.
     """
     counts = {name: checked_count(counters, name) for name in SAVED}
+    checked_count(counts, "cleared", most=counts["next_index"])
     count = min(counts["next_index"], ring.capacity)
     indexes, words = np.empty(count, np.int64), ring.empty_words(count)
-    read_into(f"{prefix}indexes", [indexes])
-    read_into(f"{prefix}rows", [words])
+    reader.read_into(f"{prefix}indexes", [indexes])
+    reader.read_into(f"{prefix}rows", [words])
     there = np.flatnonzero(indexes != NO_INDEX)
     there = there[np.argsort(indexes[there])]
-    fits = (indexes[there] >= 0) & (indexes[there] < counts["next_index"])
+    fits = (indexes[there] >= counts["cleared"]) & (indexes[there] < counts["next_index"])
     if not (fits & (indexes[there] % ring.capacity == there)).all():
-        raise ValueError("The file is damaged: an index does not fit its slot.")
+        raise Damaged(f"an index in {prefix}indexes does not fit its slot")
     return Snapshot(counts, there, indexes[there], words[there])
 
 
@@ -83,8 +84,11 @@ def begin(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
     """Take the indexes of new rings, so that whoever adds from now on comes after the snapshots' rows.
 
     Raises:
+        RuntimeError: If too many processes use them.
         ValueError: If anything has been added to one of them. Nothing has changed then.
     """
+    for ring, _ in rings:
+        ring.owners.mine()
     used = [ring.next_index for ring, _ in rings if ring.next_index]
     # Whoever adds after that look makes a swap fail.
     if used or not all(swap(ring.counters, NEXT_INDEX, 0, s.counters["next_index"]) for ring, s in rings):

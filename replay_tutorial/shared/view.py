@@ -81,14 +81,11 @@ class View:
         self.ring = SharedRing(block, dtype)
         self.frames = SharedFrames(block, self.fields, layouts, self.ring.capacity) if layouts else None
         self.scratches = ScratchStore(dtype)
-        self.claim = Claim(self.ring.counters)
+        self.claim = Claim(self.ring.counters, block.identity)
         if "alpha" in block.layout:
             self.priorities = SharedPrioritization(block)
             self.sampler = PrioritizedSampler(self.ring, self.claim, self.priorities, block)
 
     def release(self) -> None:
-        """Stop being the sampler and an owner; no thread of this process may be writing."""
+        """Stop being the sampler."""
         self.claim.release()
-        self.ring.owners.release()
-        for frames in self.frames.rings if self.frames else []:
-            frames.ring.owners.release()

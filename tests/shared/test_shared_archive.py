@@ -154,3 +154,22 @@ def test_numpy_opens_the_file_without_pickle(buffer_class, tmp_path):
     filled(buffer_class, 30).save(tmp_path / "buffer")
     with np.load(tmp_path / "buffer", allow_pickle=False) as arrays:
         assert arrays["indexes"].tolist() == list(range(30))
+
+
+def sample_until(stop, buffer, answers):
+    buffer.add(**rows_of(1, 0, 1))
+    buffer.sample(1)
+    answers.put("sampled")
+    stop.wait()
+
+
+@every_buffer
+def test_load_beside_another_sampler_says_so_and_does_not_blame_the_file(buffer_class, tmp_path):
+    filled(buffer_class, 30).save(tmp_path / "buffer")
+    context = multiprocessing.get_context("spawn")
+    buffer, stop, answers = buffer_class(50, row_fields()), context.Event(), context.Queue()
+    with running(context, sample_until, [(stop, buffer, answers)]):
+        assert answers.get(timeout=60) == "sampled"
+        with pytest.raises(RuntimeError, match="is this buffer's sampler"):
+            buffer.load(tmp_path / "buffer")
+        stop.set()

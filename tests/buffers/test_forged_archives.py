@@ -1,0 +1,70 @@
+"""Forged files with right checksums: refused before anything changes, or loaded and fit for work."""
+
+import contextlib
+import pickle
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from forger import forgeries, packed, trial
+from histories import configured, example_transitions
+
+from replay_tutorial import PrioritizedReplayBuffer
+
+
+def masses_of(buffer):
+    return buffer._tree.leaves
+
+
+def use(buffer):
+    """A little of everything that a buffer is for."""
+    rng = np.random.default_rng(3)
+    prioritized = isinstance(buffer, PrioritizedReplayBuffer)
+    for count in (0, 1, 1, 2, 15, 40, 1):
+        if count:
+            buffer.add(**example_transitions(rng, count))
+        assert len(buffer.get_all_transitions()["act"]) == len(buffer)
+        if len(buffer) and not (prioritized and not masses_of(buffer).any()):
+            sample = buffer.sample(200)
+            assert {len(column) for column in sample.values()} == {200}
+            if prioritized:
+                assert ((sample["weights"] >= 0) & (sample["weights"] <= 1)).all()  # 1e-200 is 0 in float32
+                buffer.update_priorities(sample["indexes"][:2], np.ones(2))
+    buffer.on_episode_end()
+    assert 0 < len(buffer.get_all_transitions()["act"]) == len(buffer) <= buffer.get_buffer_size()
+
+
+@pytest.mark.parametrize("name", ["plain", "prioritized, n-step, both"])
+def test_forged_file_is_refused_or_loads_and_works(name, tmp_path):
+    whole = tmp_path / "whole"
+    configured(name, rows=30).save(whole)
+    assert trial(whole, lambda: configured(name, rows=3), pickle.dumps, use) > 200
+
+
+def test_forged_file_takes_no_more_memory_than_the_buffer_and_the_file_have(tmp_path):
+    """Bombs of every kind of compression among them, and arrays that only claim to be long."""
+    whole = tmp_path / "whole"
+    buffer = configured("prioritized, n-step, both", rows=30)
+    buffer.save(whole)
+    with zipfile.ZipFile(whole) as container:
+        members = {name: container.read(name) for name in container.namelist()}
+    zeros = members["rows.npy"] + bytes(30_000_000)
+    bombs = [
+        packed(members | {"rows.npy": zeros}, method)
+        for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+    ]
+    spaces = members["state.json"] + b" " * 30_000_000
+    bombs.append(packed(members | {"state.json": spaces}, zipfile.ZIP_DEFLATED))
+    assert max(map(len, bombs)) < 500_000
+    del zeros, spaces
+    forged = [content for label, content in forgeries(whole) if "20 MB" not in label][::7]
+    path = tmp_path / "forged"
+    for content in [*bombs, *forged]:
+        path.write_bytes(content)
+        tracemalloc.start()
+        with contextlib.suppress(ValueError):
+            buffer.load(path)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 4_000_000, f"{peak:,} bytes for a file of {len(content):,}"

@@ -1,0 +1,189 @@
+"""A process is one owner and one sampler, however many handles it has, and nobody when it has none."""
+
+import copy
+import gc
+import multiprocessing
+import os
+import threading
+
+import numpy as np
+import pytest
+import shared_rows
+from shared_rows import add_rows, answer, assert_whole, every_buffer, in_child, row_fields, rows_of, running
+
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+from replay_tutorial.shared.protocol import (
+    NEXT_INDEX,
+    NOBODY,
+    OWNER_COUNT,
+    SAMPLER_PROCESS,
+    held_stamp,
+    reserve,
+)
+
+impatience = shared_rows.impatience
+
+
+def owners_of(ring):
+    """How many names stand in a ring's table of owners."""
+    return int(np.count_nonzero(ring.owners._table[NOBODY + 1 :]))
+
+
+@every_buffer
+def test_handles_that_are_dropped_or_kept_use_up_one_number_of_a_process(buffer_class):
+    buffer = buffer_class(8, row_fields())
+    kept = []
+    for i in range(OWNER_COUNT + 5):
+        handle = copy.copy(buffer)
+        handle.add(**rows_of(1, i, 1))
+        if i % 20 == 0:
+            kept.append(handle)
+    assert owners_of(buffer._view.ring) == 1
+    assert buffer.statistics()[5:7] == (1, 0), "one writer is alive, none is lost"
+    context = multiprocessing.get_context("spawn")
+    assert in_child(context, add_rows, buffer, 2, 0, 1) == OWNER_COUNT + 5
+    ring = buffer._view.ring
+    del buffer, handle, kept
+    gc.collect()
+    assert owners_of(ring) == 1, "the child's, which is dead; this ring is looked at, and its seat kept"
+
+
+def test_number_is_given_back_with_the_last_handle_closed_or_dropped():
+    keeper = MPReplayBuffer(8, row_fields(), next_of="obs")  # it adds nothing
+    for ending in ("close", "drop", "close one and drop one"):
+        handles = [copy.copy(keeper), copy.deepcopy(keeper)]
+        for handle in handles:
+            handle.add(**rows_of(1, 0, 1), next_obs=np.ones((1, 8)))
+        rings = [keeper._view.ring, keeper._view.frames.rings[0].ring]
+        assert [owners_of(ring) for ring in rings] == [1, 1]
+        if ending == "close":
+            handles.pop(0).close()
+            assert [owners_of(ring) for ring in rings] == [1, 1], "the other handle still writes under it"
+            handles.pop(0).close()
+        elif ending == "drop":
+            handles.clear()
+        else:
+            handles.pop(0).close()
+            handles.clear()
+        del handle
+        gc.collect()
+        assert [owners_of(ring) for ring in rings] == [0, 0], ending
+
+
+@every_buffer
+def test_sampler_whose_handle_is_dropped_makes_room_for_another_process(buffer_class):
+    keeper = buffer_class(8, row_fields())
+    handle = copy.copy(keeper)
+    handle.add(**rows_of(1, 0, 8))
+    handle.sample(2)
+    assert keeper._view.ring.counters[SAMPLER_PROCESS] != 0
+    del handle
+    gc.collect()
+    assert keeper._view.ring.counters[SAMPLER_PROCESS] == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_child_that_drops_its_parents_handles_takes_nothing_from_the_parent():
+    buffer = MPPrioritizedReplayBuffer(8, row_fields())
+    buffer.add(**rows_of(1, 0, 8))
+    buffer.sample(2)
+    words = buffer._view.ring.counters[SAMPLER_PROCESS], owners_of(buffer._view.ring)
+    assert in_child(multiprocessing.get_context("fork"), drop, [buffer]) == "dropped"
+    assert (buffer._view.ring.counters[SAMPLER_PROCESS], owners_of(buffer._view.ring)) == words
+    assert_whole(buffer.sample(2))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_child_of_a_living_sampler_is_refused_again_and_again():
+    buffer = MPReplayBuffer(8, row_fields())
+    buffer.add(**rows_of(1, 0, 8))
+    buffer.sample(2)
+    assert in_child(multiprocessing.get_context("fork"), sample_thrice, buffer) == ["only one"] * 3
+
+
+def sample_thrice(buffer, answers):
+    refusals = []
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="there can be only one"):
+            buffer.sample(1)
+        refusals.append("only one")
+    answers.put(refusals)
+
+
+def drop(handles, answers):
+    handles.clear()
+    gc.collect()
+    answers.put("dropped")
+
+
+@every_buffer
+def test_threads_that_draw_through_two_handles_take_turns(buffer_class):
+    first = buffer_class(8, row_fields())
+    first.add(**rows_of(1, 0, 8))
+    second, drawn = copy.copy(first), []
+    thread = threading.Thread(target=lambda: drawn.append(second.sample(4)))
+    with first._view.claim:
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive() and not drawn, "two threads draw at once"
+    thread.join()
+    assert_whole(drawn[0])
+
+
+def test_handles_that_take_turns_know_of_each_others_priorities():
+    first = MPPrioritizedReplayBuffer(8, row_fields(), eps=0.0, seed=1)
+    first.add(**rows_of(1, 0, 8))
+    second = copy.copy(first)
+    for turn in range(8):
+        one, other = (first, second) if turn % 2 else (second, first)
+        one.update_priorities(np.arange(8), np.eye(8)[turn])
+        assert set(other.sample(20)["indexes"].tolist()) == {turn}
+
+
+def test_many_threads_with_a_handle_each_draw_and_update_without_a_fault():
+    buffer = MPPrioritizedReplayBuffer(64, row_fields())
+    buffer.add(**rows_of(1, 0, 64))
+    faults = []
+
+    def work(handle):
+        try:
+            for i in range(60):
+                batch = handle.sample(16)
+                assert_whole(batch)
+                handle.update_priorities(batch["indexes"], np.ones(16))
+                handle.add(**rows_of(2, i, 3))
+        except (AssertionError, RuntimeError, ValueError) as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(copy.copy(buffer),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert owners_of(buffer._view.ring) == 1
+
+
+def hold_a_slot(buffer, answers):
+    """Die as the holder of slot 0."""
+    ring = buffer._view.ring
+    ring.stamps[0] = held_stamp(reserve(ring.counters, NEXT_INDEX, 1), ring.owners.mine())
+    answers.put(ring.owners.mine())
+    answers.close()
+    answers.join_thread()
+    os._exit(0)
+
+
+def test_what_a_dead_process_held_is_freed_before_its_number_is_given_out():
+    context = multiprocessing.get_context("spawn")
+    buffer = MPReplayBuffer(8, row_fields())
+    answers = context.Queue()
+    with running(context, hold_a_slot, [(buffer, answers)]) as processes:
+        number = answer(answers, processes)
+    table = buffer._view.ring.owners._table
+    for free in np.flatnonzero(table == 0):
+        if free != NOBODY:
+            table[free] = 1 << 40 | os.getpid()  # dead ones of another birth
+    assert buffer._view.ring.owners.mine() == number == 1
+    buffer.add(**rows_of(1, 0, 8))
+    assert len(buffer.get_all_transitions()["obs"]) == 8

@@ -18,10 +18,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from replay_tutorial.agents.td_error import Transitions
 from replay_tutorial.apex.context import POLL_SECONDS, Context, Sample
 from replay_tutorial.apex.parts import learner_device
+from replay_tutorial.buffers.gather import LARGE
 
 PREFETCH_ON_GPU = 4
 
@@ -36,11 +38,21 @@ def batch_source(context: Context) -> Generator[NextSample]:
     def sample(timeout: float) -> Sample | None:
         return context.replay.sample(config.batch_size, config.beta, timeout)
 
+    kept: dict[str, NDArray[Any]] = {}
+
+    def sample_into_kept(timeout: float) -> Sample | None:
+        # The learner is done with a batch when it asks for the next one, so that its memory is used again.
+        drawn = context.replay.sample(config.batch_size, config.beta, timeout, kept)
+        if drawn is not None and not kept:
+            large = {n: rows for n, rows in drawn.rows.items() if rows.nbytes >= LARGE * len(rows)}
+            kept.update({name: rows for name, rows in large.items() if rows.flags.c_contiguous})
+        return drawn
+
     ahead = config.prefetch
     if ahead is None:
         ahead = PREFETCH_ON_GPU if device.startswith("cuda") else 0
     if ahead == 0:
-        yield sample
+        yield sample_into_kept
         return
     prefetcher = Prefetcher(lambda: sample(POLL_SECONDS), device, ahead)
     try:

@@ -71,8 +71,14 @@ class Replay(Protocol):
         """Insert n-step rows when the ratio allows; return False if it doesn't within `timeout` seconds."""
         ...
 
-    def sample(self, batch_size: int, beta: float, timeout: float) -> Sample | None:
-        """Sample a batch when the ratio allows; return None if it doesn't within `timeout` seconds."""
+    def sample(
+        self, batch_size: int, beta: float, timeout: float, out: Mapping[str, NDArray[Any]] | None = None
+    ) -> Sample | None:
+        """Sample a batch when the ratio allows, fields named in `out` into the arrays there.
+
+        Returns:
+            The batch; None if it can't be had within `timeout` seconds.
+        """
         ...
 
     def update_priorities(self, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:

@@ -27,6 +27,8 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]  # of a field: dtype and shape
 
 Parts = Sequence[tuple[int, Bytes, int, int]]  # where a part starts, its copies, where there, and its bytes
 
+OF_DRAW: dict[str, Kind] = {"indexes": (np.dtype(np.int64), ()), "weights": (np.dtype(np.float32), ())}
+
 LARGE = 4096  # bytes of a field; smaller ones are faster side by side
 LINE = 64  # bytes, of the cache
 
@@ -116,9 +118,8 @@ class Gather:
 def put(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
     """Put arrays into a batch, or what they hold into the caller's."""
     for name, array in arrays.items():
-        batch[name] = array
-        if name in out:
-            batch[name] = out[name]
+        batch[name] = out.get(name, array)
+        if name in out and not np.may_share_memory(array, out[name]):  # else it was made there
             out[name][...] = array
     return batch
 

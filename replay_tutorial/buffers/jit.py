@@ -58,13 +58,14 @@ class FirstCompilation(event.Listener):
 
     told = False
 
-    def on_start(self, event: Any) -> None:  # not called for a kernel that is in the cache
+    def on_start(self, event: Any) -> None:
+        """Log it, once; not called for a kernel that is in the cache."""
         if not self.told:
             logging.getLogger("replay_tutorial").info("compiling kernels, once")
         self.told = True
 
     def on_end(self, event: Any) -> None:
-        pass
+        """Do nothing, as Numba demands."""
 
 
 first_compilation = FirstCompilation()

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.gather import Out, put
+from replay_tutorial.buffers.gather import OF_DRAW, Out, put
 from replay_tutorial.buffers.jit import Floats
 from replay_tutorial.buffers.leaves import draw, update_leaves
 from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Prioritization, check_weighing
@@ -86,7 +86,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         )
         if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
             raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
-        self._sampled |= {"indexes": (np.dtype(np.int64), ()), "weights": (np.dtype(np.float32), ())}
+        self._sampled |= OF_DRAW
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
         self._tree_index = 0  # above the leaves, the tree knows the rows before this index

@@ -46,10 +46,12 @@ class SharedReplay(Replay):
         self.limiter.inserted(len(priorities))
         return True
 
-    def sample(self, batch_size: int, beta: float, timeout: float) -> Sample | None:
+    def sample(
+        self, batch_size: int, beta: float, timeout: float, out: Mapping[str, NDArray[Any]] | None = None
+    ) -> Sample | None:
         if not self.limiter.await_can_sample(batch_size, timeout):
             return None
-        rows = self.buffer.sample(batch_size, beta)
+        rows = self.buffer.sample(batch_size, beta, out=out)
         self.limiter.sampled(batch_size)
         return Sample(rows, rows["weights"], rows["indexes"])
 

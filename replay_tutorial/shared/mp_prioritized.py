@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
+from replay_tutorial.buffers.gather import OF_DRAW, Out, put
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import check_weighing, weights_of
-from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE
@@ -130,35 +130,38 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         count, columns = view.fields.to_columns(fields)
         return self._append(count, columns, view.priorities.masses_of_new(priorities, count))
 
-    def sample(self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer") -> Batch:
+    def sample(
+        self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer", out: Out | None = None
+    ) -> Batch:
         """Draw transitions in proportion to their masses, stratified, with replacement.
 
         Args:
             batch_size: Number of transitions.
             beta: How much of the bias the weights correct, in [0, 1].
             normalize: Weights are divided by the maximum weight of the "buffer", or of the "batch".
+            out: As for `PrioritizedReplayBuffer.sample`.
 
         Returns:
             As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`,
             float32[batch_size].
 
         Raises:
+            KeyError: If `out` names no field.
             RuntimeError: If another living process is the sampler, or no row has all its frames.
             TypeError: If batch_size is not an integer.
-            ValueError: If an argument is out of range, the buffer is empty, or every mass is 0.
+            ValueError: If an argument is out of range or unfit, the buffer is empty, or every mass is 0.
         """
-        check_batch_size(batch_size)
-        beta = check_weighing(beta, normalize)
         view, sampler = self._view, self._view.sampler
+        given, beta = view.check_sample(batch_size, out, OF_DRAW), check_weighing(beta, normalize)
         with view.claim:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
             if view.frames is None:
-                batch = view.fields.to_batch(rows)
+                batch = view.to_batch(rows, given)
             else:
-                batch = view.frames.restore(rows, self._drawing_again(rows, indexes, masses))
+                batch = view.frames.restore(rows, self._drawing_again(rows, indexes, masses), given)
             weights = weights_of(masses, beta, sampler.tree.minima[ROOT], normalize == "buffer")
         batch["indexes"], batch["weights"] = indexes, weights
-        return batch
+        return put(batch, given, indexes=indexes, weights=weights) if given else batch
 
     def _drawing_again(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
         """Return a function that takes rows which lack a frame out of the tree, and draws others."""

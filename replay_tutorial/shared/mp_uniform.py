@@ -19,9 +19,10 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
+from replay_tutorial.buffers.gather import Out
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step_windows import names_of
-from replay_tutorial.buffers.rows import check_batch_size, checked_size
+from replay_tutorial.buffers.rows import checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
@@ -156,27 +157,29 @@ class MPReplayBuffer(Handle):
         statistics, frames = self._view.ring.statistics(), self._view.frames
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
-    def sample(self, batch_size: int) -> Batch:
+    def sample(self, batch_size: int, *, out: Out | None = None) -> Batch:
         """Draw transitions uniformly, with replacement.
 
         Args:
             batch_size: Number of transitions.
+            out: Arrays to copy fields into, as for `ReplayBuffer.sample`.
 
         Returns:
             For each field an array of shape (batch_size, *shape), the caller's own.
 
         Raises:
+            KeyError: If `out` names no field.
             RuntimeError: If another living process is the sampler, or no row has all its frames.
             TypeError: If batch_size is not an integer.
-            ValueError: If it is below 1, or the buffer is empty.
+            ValueError: If it is below 1, the buffer is empty, or an array does not fit.
         """
-        check_batch_size(batch_size)
         view = self._view
+        given = view.check_sample(batch_size, out)
         with view.claim:
             rows = view.ring.draw(batch_size, self._rng)
             if view.frames is None:
-                return view.fields.to_batch(rows)
-            return view.frames.restore(rows, self._draw_again)
+                return view.to_batch(rows, given)
+            return view.frames.restore(rows, self._draw_again, given)
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw as many rows as there are positions, in the place of those that lack a frame."""
@@ -195,7 +198,7 @@ class MPReplayBuffer(Handle):
         view = self._view
         rows = view.ring.all_rows()
         rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
-        return view.fields.to_batch(rows) if view.frames is None else view.frames.restore_those_there(rows)
+        return view.to_batch(rows, {}) if view.frames is None else view.frames.restore_those_there(rows)
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.

@@ -15,6 +15,7 @@ import numpy as np
 from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
+from replay_tutorial.buffers.gather import Out, put
 from replay_tutorial.buffers.jit import Flags, Integers, Words
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.frame_ring import ROWS_AT_ONCE, FrameRing, frame_specs
@@ -78,19 +79,28 @@ class SharedFrames:
                 numbered[name][some] = frames.number(observations[name][some])
         return list(numbered.values())
 
-    def restore(self, rows: Rows, draw_again: DrawAgain) -> Batch:
+    def restore(self, rows: Rows, draw_again: DrawAgain, out: Out) -> Batch:
         """Put observations in the place of frame indexes; `draw_again` replaces rows that lack a frame.
+
+        Args:
+            rows: As they are stored.
+            draw_again: Draws others.
+            out: Arrays of the caller to copy fields into.
+
+        Returns:
+            The batch.
 
         Raises:
             RuntimeError: If none can be found that has all its frames.
         """
-        copies = self._empty_copies(len(rows))
+        copies = {name: ring.empty_copies(len(rows), out.get(name)) for name, ring in self._ring_of.items()}
         positions = np.arange(len(rows))
         for _ in range(MAX_DRAWS):
             gone = self._read(rows[positions], positions, copies)
             positions = np.flatnonzero(gone)
             if len(positions) == 0:
-                return self._to_batch(rows, copies)
+                batch = self._to_batch(rows, copies)
+                return put(batch, out, **{name: batch[name] for name in out if name in batch})
             rows[positions] = draw_again(positions)
         raise RuntimeError(
             "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
@@ -99,7 +109,7 @@ class SharedFrames:
 
     def restore_those_there(self, rows: Rows) -> Batch:
         """Put observations in the place of their frames' indexes, and leave out rows that lack a frame."""
-        copies = self._empty_copies(len(rows))
+        copies = {name: frames.empty_copies(len(rows)) for name, frames in self._ring_of.items()}
         there = ~self._read(rows, np.arange(len(rows)), copies)
         if there.all():
             return self._to_batch(rows, copies)
@@ -137,9 +147,6 @@ class SharedFrames:
                     raise Damaged(f"a row names a frame of {name!r} that never was")
             read.append((frames.ring, found))
         return read
-
-    def _empty_copies(self, count: int) -> dict[str, Words]:
-        return {name: frames.empty_copies(count) for name, frames in self._ring_of.items()}
 
     def _read(self, rows: Rows, places: Integers, copies: dict[str, Words]) -> Flags:
         """Copy the frames of rows to their places; return for each place whether it lacks a frame."""

@@ -112,3 +112,25 @@ def test_rows_travel_to_the_gpu():
     prefetcher.close()
     assert sample.rows["obs"].device.type == "cuda"
     assert sample.rows["obs"].tolist() == [0, 0]
+
+
+def test_pictures_are_sampled_into_the_memory_of_the_batch_before():
+    config = replace(preset(""), environment=registered("StackedPictures"), capacity=64, replay_start=8)
+    config = replace(config, batch_size=4, prefetch=0, device="cpu", samples_per_insert=100.0)
+    context, plain = context_of(config), context_of(config)
+    generator = np.random.default_rng(0)
+    numbers = {name: generator.random(40) for name in ("rew", "discount")}
+    numbers |= {"act": np.arange(40) % 2, "terminated": np.zeros(40), "truncated": np.zeros(40)}
+    pictures = {name: generator.integers(0, 256, (40, 4, 40, 60), np.uint8) for name in ("obs", "next_obs")}
+    priorities = generator.random(40)
+    for each in (context, plain):
+        assert each.replay.insert(numbers | pictures, priorities, timeout=0.0)
+    with batch_source(context) as next_sample:
+        memory = None
+        for _ in range(4):
+            drawn, expected = next_sample(1.0), plain.replay.sample(4, config.beta, 1.0)
+            assert drawn is not None and expected is not None
+            for name, rows in expected.rows.items():
+                np.testing.assert_array_equal(drawn.rows[name], rows)
+            assert memory is None or memory is drawn.rows["obs"]
+            memory = drawn.rows["obs"]

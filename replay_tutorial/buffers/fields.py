@@ -87,7 +87,11 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
             f'env_dict[{name!r}] must be a dict such as {{"shape": 4, "dtype": np.float32}}, not {spec!r}.'
         )
     if unknown := set(spec) - {"shape", "dtype"}:
-        raise ValueError(f"env_dict[{name!r}] knows 'shape' and 'dtype', not {sorted(map(str, unknown))}.")
+        nested = [
+            f" Write nested fields as '{name}/{key}'." for key in unknown if isinstance(spec[key], Mapping)
+        ]
+        fault = f"env_dict[{name!r}] knows 'shape' and 'dtype', not {sorted(map(str, unknown))}."
+        raise ValueError(fault + min(nested, default=""))
     shape = spec.get("shape", 1)
     shape = tuple(operator.index(n) for n in (shape if np.ndim(shape) else (shape,)))
     if any(n < 1 for n in shape):
@@ -224,8 +228,8 @@ class Fields:
                 length = len(column)
             elif len(column) != length:
                 raise ValueError(
-                    f"All fields must hold equally many transitions; {name!r} holds {len(column)}, "
-                    f"those before it {length}."
+                    f"All fields must hold equally many transitions; {name!r} holds {len(column)}, those "
+                    f"before it {length}. Shapes in env_dict are those of one transition, of one environment."
                 )
         if not length:
             raise ValueError("There is no transition to add: the batch is empty.")

@@ -76,6 +76,10 @@ def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]
             yield from leaves(f"{name}/{i}", part)
     elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         yield name, {"shape": parts.shape, "dtype": np.dtype(parts.dtype)}
+    elif not isinstance(space, spaces.Space):
+        raise TypeError(
+            f"{name!r} is described by a space, such as env.observation_space, not {space!r:.60}."
+        )
     else:
         raise TypeError(
             f"{name!r} is a {type(space).__name__} space, whose values have no fixed size; "

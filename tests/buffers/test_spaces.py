@@ -145,8 +145,33 @@ def test_spaces_without_a_fixed_size_are_refused_by_name(space):
 
 
 def test_what_is_no_space_is_refused():
-    with pytest.raises(TypeError, match="int"):
+    with pytest.raises(
+        TypeError, match=r"'obs' is described by a space, such as env.observation_space, not 4"
+    ):
         fields_from_spaces(4, spaces.Discrete(2))
+    environment = gymnasium.make("CartPole-v1")
+    with pytest.raises(TypeError, match=r"'act' is described by a space.*CartPole"):
+        fields_from_spaces(environment.observation_space, environment)
+
+
+def test_spaces_of_a_whole_vector_environment_are_told_by_the_first_step():
+    envs = gymnasium.make_vec("CartPole-v1", 8)
+    buffer = ReplayBuffer(10, fields_from_spaces(envs.observation_space, envs.action_space))
+    obs, _ = envs.reset(seed=0)
+    act = envs.action_space.sample()
+    next_obs, rew, terminated, truncated, _ = envs.step(act)
+    with pytest.raises(ValueError, match=r"'rew' holds 8, .* 1\. Shapes .* of one environment"):
+        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+    envs.close()
+
+
+def test_nested_fields_written_by_hand_are_told_their_names():
+    nested = {"obs": {"user": {"shape": 3}, "hour": {}}}
+    with pytest.raises(ValueError, match=r"not \['hour', 'user'\]\. Write nested fields as 'obs/hour'"):
+        ReplayBuffer(10, nested)
+    with pytest.raises(ValueError, match=r"not \['dtyp'\]\.$"):
+        ReplayBuffer(10, {"obs": {"dtyp": "f4"}})
+    ReplayBuffer(10, {"obs/hour": {}, "obs/user": {"shape": 3}}).add(obs={"hour": 1, "user": np.zeros(3)})
 
 
 def test_observations_of_float64_come_out_as_a_network_takes_them():

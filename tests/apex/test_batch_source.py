@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from run_parts import parts
+from run_parts import context_of, parts
 
 from replay_tutorial.agents.td_error import Transitions
 from replay_tutorial.apex.batch_source import Prefetcher, batch_source
@@ -115,8 +115,8 @@ def test_rows_travel_to_the_gpu():
 
 
 def test_pictures_are_sampled_into_the_memory_of_the_batch_before():
-    config = replace(preset(""), environment=registered("StackedPictures"), capacity=64, replay_start=8)
-    config = replace(config, batch_size=4, prefetch=0, device="cpu", samples_per_insert=100.0)
+    config = Config("small_environments:StackedPictures-v0", capacity=64, replay_start=8, batch_size=4)
+    config = replace(config, prefetch=0, device="cpu", samples_per_insert=100.0)
     context, plain = context_of(config), context_of(config)
     generator = np.random.default_rng(0)
     numbers = {name: generator.random(40) for name in ("rew", "discount")}

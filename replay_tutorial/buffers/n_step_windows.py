@@ -60,6 +60,12 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
     if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"Nstep['gamma'] must lie in [0, 1], not {gamma}.")
     rewards, nexts = names_of(settings.get("rew")), names_of(settings.get("next"))
+    following = [name for name in fields.fields if name.startswith("next_")]
+    if following and settings.get("next") is None:
+        raise ValueError(
+            f"Nstep names no 'next', and there is {following[0]!r}, which would stay one step on: say "
+            f'"next": {following[0]!r}, or "next": () if it is to.'
+        )
     for name in (*rewards, *nexts):
         if name not in fields.fields:
             raise ValueError(f"Nstep names the field {name!r}; there are {list(fields.fields)}.")

@@ -84,7 +84,7 @@ KINDS = [
     pytest.param(PrioritizedReplayBuffer, {}, id="prioritized"),
     pytest.param(ReplayBuffer, {"next_of": "obs"}, id="next_of"),
     pytest.param(PrioritizedReplayBuffer, {"next_of": "obs", "stack_compress": "obs"}, id="frames"),
-    pytest.param(ReplayBuffer, {"Nstep": {"size": 2, "rew": "rew"}}, id="n-step"),
+    pytest.param(ReplayBuffer, {"Nstep": {"size": 2, "rew": "rew", "next": ()}}, id="n-step"),
 ]
 
 

@@ -313,6 +313,7 @@ def test_is_nstep_tells():
         (n_step(2, rew="reward"), ENV_DICT),
         (n_step(2, next="next_observation"), ENV_DICT),
         (n_step(2, next=["next_obs", "nothing"]), ENV_DICT),
+        ({"size": 2, "rew": "rew"}, ENV_DICT),
         (n_step(2, horizon=4), ENV_DICT),
         (n_step(2), {**ENV_DICT, "rew": {"dtype": np.int64}}),
         (n_step(2), {**ENV_DICT, "rew": {"dtype": bool}}),
@@ -322,6 +323,17 @@ def test_is_nstep_tells():
 def test_settings_that_make_no_sense_are_refused(make, settings, env_dict):
     with pytest.raises((ValueError, KeyError)):
         make(env_dict, settings)
+
+
+def test_a_next_observation_stays_one_step_on_only_if_that_is_said():
+    with pytest.raises(ValueError, match="'next_obs', which would stay one step on"):
+        ReplayBuffer(9, ENV_DICT, Nstep={"size": 2, "rew": "rew"})
+    buffer = buffer_of(2, next=())
+    buffer.add(**step(0))
+    buffer.add(**step(1))
+    assert buffer.get_all_transitions()["next_obs"].tolist() == [1]
+    fields = {"obs": {}, "rew": {}}
+    assert ReplayBuffer(9, fields, Nstep={"size": 2, "rew": "rew"}).is_Nstep()
 
 
 @pytest.mark.parametrize("size", [2.5, "3", None])

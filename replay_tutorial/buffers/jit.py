@@ -57,13 +57,14 @@ class FirstCompilation(event.Listener):
 
     told = False
 
-    def on_start(self, event: Any) -> None:  # not called for a kernel that is in the cache
+    def on_start(self, event: Any) -> None:
+        """Log it; Numba does not call this for a kernel that is in the cache."""
         if not self.told:
             logging.getLogger("replay_tutorial").info("compiling kernels, once")
         self.told = True
 
     def on_end(self, event: Any) -> None:
-        pass
+        """Say nothing."""
 
 
 first_compilation = FirstCompilation()

@@ -84,8 +84,10 @@ def report(command: str, run: "Callable[[], Result]") -> int:
         sys.exit(f"{command}: {error}")
     except OSError as error:  # a full disk, for example
         sys.exit("\n".join([f"{command}: {error}", *getattr(error, "__notes__", [])]))
-    except MemoryError as error:
-        sys.exit(f"{command}: MemoryError: {error}")
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        sys.exit(f"{command}: {type(error).__name__}: {error}")  # torch has no error of its own for it
     print(
         f"{result.end} after {result.steps:,} steps and {result.updates:,} updates "
         f"in {result.seconds:.1f} s; policy of step {result.policy_step:,}"

@@ -186,6 +186,20 @@ def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
     assert reason in capsys.readouterr().err
 
 
+def test_network_that_does_not_fit_is_refused_in_a_line_and_leaves_nothing_behind(tmp_path):
+    with pytest.raises(SystemExit, match=r"^train: RuntimeError: .*memory.* [0-9]+ bytes"):
+        main(
+            ["train", "CartPole-v1", "--hidden-sizes", "9999999", "9999999", "--runs", str(tmp_path / "runs")]
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_in_a_file_are_refused_in_a_line(tmp_path):
+    (tmp_path / "runs").touch()
+    with pytest.raises(SystemExit, match=r"^train: .*It is no folder; --runs names one: '.*runs'$"):
+        main(["train", "CartPole-v1", "--runs", str(tmp_path / "runs")])
+
+
 def test_run_too_short_for_one_update_is_refused_in_a_line_and_leaves_nothing_behind(tmp_path):
     with pytest.raises(SystemExit, match=r"^train: a run of 100 steps would not learn anything: .*1,000\."):
         main(["train", "CartPole-v1", "--total-steps", "100", "--runs", str(tmp_path / "runs")])

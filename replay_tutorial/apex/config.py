@@ -136,10 +136,9 @@ class Config:
             value = getattr(self, name)
             if not value or min(value) < 1:
                 raise ValueError(f"{name} is {value}; it needs at least one width, each at least 1.")
-        if self.samples_per_insert > MOST_SAMPLES:
-            raise ValueError(
-                f"samples_per_insert is {self.samples_per_insert:g}; it must be at most {MOST_SAMPLES:,}."
-            )
+        for name, maximum in MAXIMUM.items():
+            if (value := getattr(self, name)) > maximum:
+                raise ValueError(f"{name} is {value}; it must be at most {maximum:,}.")
         if self.replay_start > self.capacity:
             raise ValueError(
                 f"replay_start is {self.replay_start}, but the replay holds only {self.capacity} rows: "
@@ -161,7 +160,8 @@ MINIMUM = {
     "final_episodes": 2,  # one episode has no standard error
     **dict.fromkeys(["epsilon_exponent", "noise"], 0.0),
 }
-MOST_SAMPLES = 1_000_000  # of a row: what is owed for all rows must stay a number that can be counted
+# What is owed for all rows must stay a number that can be counted; no machine has more cores.
+MAXIMUM = {"samples_per_insert": 1_000_000, "threads": 1_024}
 POSITIVE = (
     *("learning_rate", "policy_learning_rate", "action_gradient", "huber_delta", "gradient_norm"),
     *("samples_per_insert", "checkpoint_seconds"),

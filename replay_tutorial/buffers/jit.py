@@ -59,13 +59,13 @@ class FirstCompilation(event.Listener):
     told = False
 
     def on_start(self, event: Any) -> None:
-        """Log it, once; not called for a kernel that is in the cache."""
+        """Log it; Numba does not call this for a kernel that is in the cache."""
         if not self.told:
             logging.getLogger("replay_tutorial").info("compiling kernels, once")
         self.told = True
 
     def on_end(self, event: Any) -> None:
-        """Do nothing, as Numba demands."""
+        """Say nothing."""
 
 
 first_compilation = FirstCompilation()

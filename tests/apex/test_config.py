@@ -43,6 +43,7 @@ from replay_tutorial.apex.runs.run_folder import RunFolder
         ({"final_episodes": 1}, "final_episodes"),
         ({"prefetch": -1}, "prefetch"),
         ({"threads": 0}, "threads"),
+        ({"threads": 10**12}, "threads is 1000000000000; it must be at most 1,024"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_by_name(changes, named):

@@ -16,6 +16,7 @@ a stranger's file can't run code.
 """
 
 import dataclasses
+import errno
 import json
 import math
 import time
@@ -167,6 +168,8 @@ class RunFolder:
 
 def make_folder(place: Path, name: str) -> Path:
     """Make a folder of a name, or of the same name with a number, if another process has just made it."""
+    if place.exists() and not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "It is no folder; --runs names one", str(place))
     place.mkdir(parents=True, exist_ok=True)
     path, attempts = place / name, count(2)
     while True:

@@ -22,8 +22,9 @@ from replay_tutorial.bench.training.victim import Victim, wait_until
 
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
 EXIT_SECONDS = 30.0  # that processes may outlive their run: on a busy machine torch alone is imported for ten
-DEATH_SECONDS = 5.0  # in which a run ends that can't go on without the process that died
+DEATH_SECONDS = 10.0  # in which a run ends, or says that it does, without a process that it needs
 MORE_STEPS = 1_000  # that a resumed run makes
+REASON = "train: "  # begins the last words of a run that has failed
 INTERRUPTED = 130  # the exit status of `train` after Ctrl-C
 # Small, so that there is much starting and saving; none ends by itself.
 FLAGS = (
@@ -105,7 +106,8 @@ class Trial:
                 children = victim.children()
                 chosen = int(np.random.default_rng(self.seed).integers(max(1, len(children))))
                 self._kill(*children[chosen] if children else (None, "child"))
-                if victim.end(DEATH_SECONDS) is None:  # it can go on without that one
+                ends = victim.wait_for(lambda: REASON in victim.errors.read_text(), DEATH_SECONDS)
+                if not ends and victim.process.poll() is None:  # it can go on without that one
                     return self._interrupt(victim)
             case role:
                 self._kill(victim.role(role), role)
@@ -135,7 +137,7 @@ class Trial:
             expected.append(-signal.SIGINT)
         self._check(status in expected, f"exit status {status}: {errors.strip()[-500:]}")
         if fault == "learner" or (fault == "child" and status == 1):
-            told = "was killed by SIGKILL" if fault == "learner" else "train: "
+            told = "was killed by SIGKILL" if fault == "learner" else REASON
             self._check(told in errors, f"nobody said that the {self.outcome.hit} was killed")
         if status != -signal.SIGINT:
             printed = errors + victim.printed.read_text()

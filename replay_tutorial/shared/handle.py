@@ -25,10 +25,10 @@ class Handle:
     _rng: np.random.Generator
     _episode_len: int
 
-    def _open(self, block: SharedArrays, seed: int | np.random.SeedSequence | None) -> None:
+    def _open(self, block: SharedArrays, generator: np.random.Generator) -> None:
         """Begin to work on a block."""
         self._block, self._view = block, View(block)
-        self._rng = np.random.default_rng(seed)
+        self._rng = generator
         self._episode_len = 0
 
     @classmethod
@@ -52,7 +52,7 @@ class Handle:
         if (kind := block.layout.get("kind")) != cls.__name__:
             raise ValueError(f"{address} holds a {kind}, not a {cls.__name__}.")
         buffer = cls.__new__(cls)
-        buffer._open(block, seed)
+        buffer._open(block, np.random.default_rng(seed))
         return buffer
 
     @property

@@ -2,7 +2,9 @@
 
 The arrays lie in one block that begins with a text: which arrays there are, and what their owner says of
 them. By default the block has no name in any file system, so nothing is left behind, however the processes
-end, and nobody has to clean up. With a path it is a file on disk, which outlives them all.
+end, and nobody has to clean up. With a path it is a file on disk, which outlives them all. Such a file is
+made whole beside its place and then given its name, so that nobody ever opens half of it; of several
+processes that make it at the same time, all open the one of the fastest.
 
 A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver),
 or, if it is not related, by its address. Pages are handed out when they are first written.
@@ -20,6 +22,7 @@ from collections.abc import Hashable, Mapping
 from multiprocessing import reduction
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -48,11 +51,14 @@ class SharedArrays:
     Attributes:
         layout: What the owner says of the arrays; JSON.
         path: The block's file; None if it has no name.
-        fresh: Whether this object made the block, so that all is zero.
     """
 
     def __init__(
-        self, specs: Specs, layout: Mapping[str, Any] | None = None, path: str | PathLike[str] | None = None
+        self,
+        specs: Specs,
+        layout: Mapping[str, Any] | None = None,
+        path: str | PathLike[str] | None = None,
+        first: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Reserve a block, or open the one that lies at the path already.
 
@@ -60,6 +66,7 @@ class SharedArrays:
             specs: Shape and dtype of each array, by name.
             layout: What the owner says of them; JSON. A block that exists must say the same.
             path: The file of the block; None for one without a name.
+            first: What each element of an array is at first, by name; those not named are zero.
 
         Raises:
             MemoryError: If there is less room than it may come to need.
@@ -72,22 +79,20 @@ class SharedArrays:
         self._size = TEXT + sum(padded_size(shape, dtype) for shape, dtype in self._specs.values())
         self._tag = f"replay_tutorial-{uuid.uuid4()}"  # Windows knows a block without a file by it
         self.path = None if path is None else Path(path).absolute()
-        self.fresh = self.path is None or not self.path.exists()
-        if self.path is not None and not self.fresh:
+        if self.path is not None:
+            if not self.path.exists():
+                self._make_file(self.path, first)
             self._handle = open_file(self.path)
             self._check_text()  # first: a block of another size can't be mapped
             self._map()
             return
-        text = json.dumps(self._text()).encode()
-        if len(text) > NAMESPACE:
-            raise ValueError(
-                f"The description of the fields takes {len(text):,} bytes; there is room for {NAMESPACE:,}: "
-                "fewer fields, or shorter names."
-            )
-        check_room(self._size, self.path)
-        self._handle = self._new_file()
+        text = self._new_text()
+        check_room(self._size, None)
+        self._handle = self._new_memory()
         self._map()
-        self._block[: len(text)] = text  # last: without it the file is not opened again
+        self._block[: len(text)] = text
+        for name, value in first.items():
+            self._arrays[name][...] = value
 
     @classmethod
     def attach(cls, address: str | PathLike[str]) -> "SharedArrays":
@@ -101,7 +106,7 @@ class SharedArrays:
             ValueError: If there is something else.
         """
         self = cls.__new__(cls)
-        self.path, self.fresh = Path(address), False
+        self.path = Path(address)
         self._handle = open_file(self.path)
         self._size = os.fstat(self._handle).st_size
         text = self._read_text(self.path)
@@ -156,13 +161,11 @@ class SharedArrays:
         if isinstance(handle := getattr(self, "_handle", None), int) and handle >= 0:
             os.close(handle)
 
-    def _new_file(self) -> int:
-        """Make a file of zeros; return its descriptor, -1 where the system needs none."""
-        if self.path is not None:
-            handle = open_file(self.path, os.O_CREAT | os.O_EXCL)
-        elif sys.platform == "win32":
+    def _new_memory(self) -> int:
+        """Make nameless memory of zeros; return its descriptor, -1 where the system needs none."""
+        if sys.platform == "win32":
             return -1
-        elif sys.platform == "linux":
+        if sys.platform == "linux":
             # Unlike /dev/shm, which containers often limit to 64 MB, it is limited by the memory alone.
             handle = os.memfd_create("replay_tutorial", os.MFD_CLOEXEC)
             os.fchmod(handle, 0o600)
@@ -171,6 +174,25 @@ class SharedArrays:
             os.unlink(path)
         os.ftruncate(handle, self._size)
         return handle
+
+    def _make_file(self, path: Path, first: Mapping[str, float]) -> None:
+        """Make the block's file, unless another process is faster."""
+        text = self._new_text()
+        check_room(self._size, path)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.truncate(self._size)
+                file.write(text)
+                offset = TEXT
+                for array, (shape, dtype) in self._specs.items():
+                    if array in first:
+                        file.seek(offset)
+                        file.write(np.full(shape, first[array], dtype).tobytes())
+                    offset += padded_size(shape, dtype)
+            give_name(Path(name), path)
+        finally:
+            Path(name).unlink(missing_ok=True)
 
     def _map(self) -> None:
         # The mapping itself is undone when the last array that looks into it is gone.
@@ -185,6 +207,16 @@ class SharedArrays:
         if self.path is not None:
             number = np.frombuffer(self._block, np.int64, 1, NAMESPACE)
             join_namespace(self._handle, number, self.path)
+
+    def _new_text(self) -> bytes:
+        """Write down the text, and refuse one that is too long."""
+        text = json.dumps(self._text()).encode()
+        if len(text) > NAMESPACE:
+            raise ValueError(
+                f"The description of the fields takes {len(text):,} bytes; there is room for {NAMESPACE:,}: "
+                "fewer fields, or shorter names."
+            )
+        return text
 
     def _text(self) -> dict[str, Any]:
         arrays = {name: [list(shape), dtype.str] for name, (shape, dtype) in self._specs.items()}
@@ -202,6 +234,19 @@ class SharedArrays:
             raise ValueError(
                 f"{self.path} holds another layout: {theirs['layout']} there, {self.layout} here."
             )
+
+
+def give_name(finished: Path, path: Path) -> None:
+    """Give a file its name, unless another process was faster."""
+    try:  # neither puts one file in the place of another
+        os.rename(finished, path) if sys.platform == "win32" else os.link(finished, path)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise OSError(
+            f"{path} can't be made ({error}). Without links, as on some removable disks, two processes could "
+            "each make a file of their own: give a path on another disk."
+        ) from error
 
 
 def open_file(path: Path, flags: int = 0) -> int:

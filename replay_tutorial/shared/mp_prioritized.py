@@ -22,7 +22,8 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.gather import OF_DRAW, Out, put
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import check_weighing, weights_of
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization, check_weighing, weights_of
+from replay_tutorial.buffers.rows import checked_size
 from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE
@@ -45,6 +46,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         >>> sample = buffer.sample(32, beta=0.4)
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
     """
+
+    _taken = frozenset({"indexes", "weights", "priorities"})
 
     def __init__(
         self,
@@ -86,7 +89,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
-        self._exponents = {"alpha": alpha, "eps": eps}
+        rules = Prioritization(checked_size(size), np.full(1, NO_PRIORITY), alpha, eps)  # checks them
+        self._exponents = {"alpha": rules.alpha, "eps": rules.eps}
         super().__init__(
             size,
             env_dict,
@@ -100,10 +104,6 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             backend=backend,
             path=path,
         )
-        if taken := {"indexes", "weights", "priorities"} & self._view.fields.fields.keys():
-            raise ValueError(
-                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
-            )
 
     @property
     def stale_updates(self) -> int:

@@ -44,8 +44,9 @@ class MPReplayBuffer(Handle):
         ((32, 4), 10)
     """
 
-    # alpha and eps, which the description of a prioritized buffer has beside the rest.
+    # What a prioritized buffer has beside the rest: alpha and eps in its description, and names of its own.
     _exponents: Mapping[str, float] = MappingProxyType({})
+    _taken: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -99,9 +100,14 @@ class MPReplayBuffer(Handle):
             )
         capacity = checked_size(size)
         fields = with_next(Fields(env_dict, default_dtype), names_of(next_of))
+        if taken := self._taken & fields.fields.keys():
+            raise ValueError(
+                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
+            )
         layouts = frame_layouts(fields, names_of(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
-        self._open(make_block({**description, **self._exponents}, path), seed)
+        generator = np.random.default_rng(seed)  # before anything is made: it may refuse the seed
+        self._open(make_block({**description, **self._exponents}, path), generator)
 
     def add(self, /, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.

@@ -8,9 +8,12 @@ Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
 import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel
-from replay_tutorial.buffers.priorities import Prioritization
+from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization
 from replay_tutorial.shared.atomics import fence_release, fetch_max, store_release
 from replay_tutorial.shared.memory import SharedArrays, Specs
+
+# What the arrays of `priority_specs` are at first, if not zero.
+FIRST_PRIORITIES = {"seen": NO_PRIORITY}
 
 
 def priority_specs(capacity: int) -> Specs:

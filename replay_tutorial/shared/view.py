@@ -16,13 +16,12 @@ import numpy as np
 from replay_tutorial.buffers.fields import Batch, Fields, Rows, as_bytes
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
-from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.sampler import Claim, PrioritizedSampler
 from replay_tutorial.shared.scratch import ScratchStore
 from replay_tutorial.shared.shared_frames import SharedFrames, specs_of_frames
-from replay_tutorial.shared.shared_priorities import SharedPrioritization, priority_specs
+from replay_tutorial.shared.shared_priorities import FIRST_PRIORITIES, SharedPrioritization, priority_specs
 from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
 
 
@@ -54,10 +53,7 @@ def make_block(description: dict[str, Any], path: str | PathLike[str] | None) ->
         specs = {**specs, **specs_of_frames(layouts, capacity, description["frames_per_transition"])}
     if "alpha" in description:
         specs = {**specs, **priority_specs(capacity)}
-    block = SharedArrays(specs, description, path)
-    if "alpha" in description and block.fresh:
-        block["seen"][0] = NO_PRIORITY
-    return block
+    return SharedArrays(specs, description, path, FIRST_PRIORITIES if "alpha" in description else {})
 
 
 class View:

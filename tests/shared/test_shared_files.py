@@ -1,0 +1,146 @@
+"""Files of shared buffers: whole or not there, whoever makes them at the same time or is killed meanwhile."""
+
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shared_rows
+from shared_rows import answer, assert_whole, row_fields, rows_of, running
+
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+
+impatience = shared_rows.impatience
+
+fork_only = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+def fresh(path):
+    return MPPrioritizedReplayBuffer(64, row_fields(), path=path)
+
+
+def open_all(gate, folder, rounds, writer, answers):
+    """Open one new file after the other, at the same moment as the others, and add to each."""
+    faults = []
+    for i in range(rounds):
+        gate.wait()
+        try:
+            buffer = fresh(folder / str(i))
+            buffer.add(**rows_of(writer, 0, 4))
+        except (ValueError, OSError, RuntimeError) as error:
+            faults.append(f"{type(error).__name__}: {error}")
+    answers.put(faults)
+
+
+def test_processes_that_make_one_file_at_the_same_time_share_the_fastests(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    rounds, processes = 40, 4
+    gate, answers = context.Barrier(processes), context.Queue()
+    arguments = [(gate, tmp_path, rounds, writer, answers) for writer in range(processes)]
+    with running(context, open_all, arguments) as started:
+        faults = [fault for _ in started for fault in answer(answers, started)]
+    assert not faults, f"{len(faults)} of {rounds * processes}, such as {faults[0]}"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(str, range(rounds)))
+    for i in range(rounds):
+        rows = fresh(tmp_path / str(i)).get_all_transitions()
+        assert_whole(rows)
+        assert np.bincount(rows["writer"]).tolist() == [4] * processes
+
+
+def die_after(lines, path):
+    """Make a file, and kill this process before the package's line of that number."""
+    passed = 0
+
+    def watch(frame, event, _):
+        nonlocal passed
+        if "replay_tutorial" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            passed += 1
+            if passed > lines:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return watch
+
+    sys.settrace(watch)
+    fresh(path)
+    os._exit(0)
+
+
+@fork_only
+def test_process_killed_at_any_line_while_it_makes_a_file_leaves_none_or_a_whole_one(tmp_path):
+    path, lines, made = tmp_path / "rows", 0, set()
+    while True:
+        child = os.fork()
+        if child == 0:
+            die_after(lines, path)
+        _, status = os.waitpid(child, 0)
+        made.add(path.exists())
+        buffer = fresh(path)
+        assert buffer.get_max_priority() == 1.0 and len(buffer) == 0
+        buffer.add(**rows_of(1, 0, 3))
+        assert_whole(buffer.sample(8))
+        buffer.close()
+        path.unlink()
+        if os.WIFEXITED(status):
+            break
+        lines += 1 + lines // 40
+    assert lines > 100 and made == {False, True}
+    left = [name for name in map(str, tmp_path.iterdir()) if not name.endswith(".part")]
+    assert not left
+
+
+ARGUMENTS = {
+    "alpha": {"alpha": 1.5},
+    "alpha that is no number": {"alpha": "high"},
+    "eps": {"eps": -1.0},
+    "a name that is taken": {"env_dict": {"weights": {}}},
+    "the name of an n-step field": {"Nstep": {"size": 3}},
+    "seed": {"seed": -1},
+    "seed that is no number": {"seed": "seven"},
+    "size": {"size": 0},
+    "next_of": {"next_of": "picture"},
+    "stack_compress": {"stack_compress": {"obs": 3}},
+    "frames": {"next_of": "obs", "frames_per_transition": 0.5},
+    "too many frames": {"next_of": "obs", "frames_per_transition": 1e300},
+    "too large": {"size": 10**15},
+    "far too large": {"size": 10**30},
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_refused_arguments_leave_no_file_behind(name, tmp_path):
+    arguments = {"size": 64, "env_dict": row_fields(), "path": tmp_path / "rows", **ARGUMENTS[name]}
+    with pytest.raises((ValueError, TypeError, MemoryError)):
+        MPPrioritizedReplayBuffer(**arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links of POSIX")
+def test_file_system_without_links_is_told_and_left_as_it_was(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(OSError, match="Without links"):
+        fresh(tmp_path / "rows")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_fields_alpha_or_kind_on_one_path_are_refused_and_the_rows_stay(tmp_path):
+    path = tmp_path / "rows"
+    buffer = fresh(path)
+    buffer.add(**rows_of(1, 0, 8))
+    before = Path(path).read_bytes()
+    for make in (
+        lambda: MPPrioritizedReplayBuffer(64, {"obs": {"shape": 3}}, path=path),
+        lambda: MPPrioritizedReplayBuffer(64, row_fields(), path=path, alpha=0.5),
+        lambda: MPPrioritizedReplayBuffer(65, row_fields(), path=path),
+        lambda: MPReplayBuffer(64, row_fields(), path=path),
+    ):
+        with pytest.raises(ValueError, match="holds another layout"):
+            make()
+    assert Path(path).read_bytes() == before
+    assert_whole(buffer.sample(4))

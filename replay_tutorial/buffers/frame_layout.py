@@ -74,7 +74,7 @@ class FrameLayout:
             plain = np.ascontiguousarray(frames[:, :, : self.frame_bytes])
             return plain.view(self.field.dtype).reshape(count, *self.field.shape)
         numbers = np.arange(count * self.stack).reshape(count, self.stack)
-        return self.take(frames.reshape(count * self.stack, -1), numbers)
+        return self.take(frames.reshape(count * self.stack, frames.shape[2]), numbers)
 
     def take(self, log: Bytes, numbers: Integers) -> npt.NDArray[Any]:
         """Put together the observations that consist of the frames `numbers`, int64[n, stack], of a log."""

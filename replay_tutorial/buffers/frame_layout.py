@@ -6,6 +6,7 @@ apart and puts them together again; it also adds the next observation to the fie
 Left out: where frames are kept (`frames`, and `shared.frame_ring` for many processes).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields
+from replay_tutorial.buffers.interleave import frames_of, stacks_of
+from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step_windows import names_of
 
 Bytes = npt.NDArray[np.uint8]
@@ -36,12 +39,11 @@ class FrameLayout:
         self.field = field
         self.axis = axis
         self.stack = 1 if axis is None else field.shape[axis]
-        self._frame_shape = field.shape if axis is None else (*field.shape[:axis], *field.shape[axis + 1 :])
-        self.frame_bytes = field.dtype.itemsize * int(np.prod(self._frame_shape))
-        if axis is not None:  # np.moveaxis would find this out at every call, in 7 µs
-            self._stack_second = list(range(1 + len(field.shape)))
-            self._stack_second.insert(1, self._stack_second.pop(1 + axis))
-            self._stack_back = np.argsort(self._stack_second).tolist()
+        # An observation is an array of shape (before, stack, after), whatever lies before and after the axis.
+        self._before = math.prod(field.shape[: axis or 0])
+        self._after = math.prod(field.shape) // (self._before * self.stack)
+        self.frame_bytes = field.dtype.itemsize * self._before * self._after
+        self._bytes_alternate = self._after * field.dtype.itemsize == 1
 
     @property
     def frames_per_row(self) -> int:
@@ -49,18 +51,55 @@ class FrameLayout:
         return len(self.names) * self.stack
 
     def split(self, observations: npt.NDArray[Any]) -> Bytes:
-        """Take observations, an array of shape (n, *shape), apart: uint8[n, stack, frame_bytes]."""
-        if self.axis is not None:
-            observations = observations.transpose(self._stack_second)
-        plain = np.ascontiguousarray(observations).reshape(len(observations), self.stack, -1)
-        return plain.view(np.uint8)
+        """Take observations, an array of shape (n, *shape), apart: uint8[n, stack, frame_bytes].
+
+        It may be a view of them, and read-only.
+        """
+        count, plain = len(observations), np.ascontiguousarray(observations)
+        if self._before == 1:
+            return plain.reshape(count, self.stack, self._after).view(np.uint8)
+        frames = np.empty((count, self.stack, self.frame_bytes), np.uint8)
+        if self._bytes_alternate:
+            frames_of(plain.reshape(count, self.stack * self.frame_bytes).view(np.uint8), frames)
+        else:
+            stacks, typed = self._stacks(plain), frames.view(self.field.dtype)
+            for i in range(self.stack):
+                typed[:, i].reshape(count, self._before, self._after)[...] = stacks[:, :, i]
+        return frames
 
     def join(self, frames: Bytes) -> npt.NDArray[Any]:
-        """Put observations together: the inverse of `split`."""
-        stacks = frames.view(self.field.dtype).reshape(*frames.shape[:2], *self._frame_shape)
-        if self.axis is None:
-            return stacks[:, 0]
-        return np.ascontiguousarray(stacks.transpose(self._stack_back))
+        """Put observations together: the inverse of `split`. Frames may be longer than they have bytes."""
+        count = len(frames)
+        if self._before == 1:
+            plain = np.ascontiguousarray(frames[:, :, : self.frame_bytes])
+            return plain.view(self.field.dtype).reshape(count, *self.field.shape)
+        observations = np.empty((count, *self.field.shape), self.field.dtype)
+        numbers = np.arange(count * self.stack).reshape(count, self.stack)
+        self.take(frames.reshape(count * self.stack, frames.shape[2]), numbers, observations)
+        return observations
+
+    def take(self, log: Bytes, numbers: Integers, observations: npt.NDArray[Any]) -> None:
+        """Put together the observations that consist of the frames `numbers`, int64[n, stack], of a log.
+
+        Args:
+            log: Frames.
+            numbers: Which.
+            observations: An array of shape (n, *shape), C-contiguous, to write them into.
+        """
+        count = len(numbers)
+        flat = observations.reshape(count, math.prod(self.field.shape)).view(np.uint8)
+        if self._before == 1:
+            log.take(numbers, axis=0, out=flat.reshape(count, self.stack, self.frame_bytes), mode="clip")
+        elif self._bytes_alternate:
+            stacks_of(log, numbers, flat)
+        else:
+            stacks = self._stacks(observations)
+            for i in range(self.stack):
+                frames = log.take(numbers[:, i], axis=0)[:, : self.frame_bytes]
+                stacks[:, :, i] = frames.view(self.field.dtype).reshape(count, self._before, self._after)
+
+    def _stacks(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return observations.reshape(len(observations), self._before, self.stack, self._after)
 
 
 def frame_layouts(

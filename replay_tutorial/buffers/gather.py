@@ -10,8 +10,7 @@ Left out: where the rows lie (`ring`), and pictures that are stored as frames (`
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ from replay_tutorial.buffers.rows import take_rows
 Out = Mapping[str, npt.NDArray[Any]]
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]  # of a field: dtype and shape
-
-Parts = Sequence[tuple[int, Bytes, int, int]]  # where a part starts, its copies, where there, and its bytes
 
 OF_DRAW: dict[str, Kind] = {"indexes": (np.dtype(np.int64), ()), "weights": (np.dtype(np.float32), ())}
 
@@ -87,32 +84,41 @@ class Gather:
         if not self.large and threads == 1 and not out:
             take_rows(rows, slots, 0, small, 0, rows.shape[1])
             return {name: records[name] for name in self._names}
-        parts = [(start, small, to, length) for start, to, length in self._spans]
-        batch = {**out, **self._new_arrays(count, out)}
+        parts = [(start, small, to, length) for start, to, length in self._spans if length]
+        kinds: dict[str, Kind] = {f.name: (f.dtype, f.shape) for f in self.large if f.name not in out}
+        batch = {**out, **new_arrays(count, kinds)}
         for field, start in zip(self.large, self._starts, strict=True):
-            parts.append((start, batch[field.name].reshape(count, -1).view(np.uint8), 0, field.nbytes))
-        if threads == 1:
-            take_parts(rows, slots, parts)
-        else:
-            in_threads(rows, slots, parts, min(threads, count))
+            parts.append(
+                (
+                    start,
+                    batch[field.name].reshape(count, math.prod(field.shape)).view(np.uint8),
+                    0,
+                    field.nbytes,
+                )
+            )
+
+        def copy(some: slice) -> None:
+            for start, copies, to, length in parts:
+                take_rows(rows, slots[some], start, copies[some], to, length)
+
+        in_threads(copy, count, threads)
         put(batch, out, **{name: records[name] for name in self._small.names or ()})
         return {name: batch[name] for name in self._names}
 
-    def _new_arrays(self, count: int, out: Out) -> Batch:
-        """Make arrays for the large fields that the caller has none for.
 
-        In one block: the system's allocator gives two large ones back each time they are freed, and with
-        them all their pages.
-        """
-        arrays: Batch = {}
-        fields = [f for f in self.large if f.name not in out]
-        lengths = [-(-count * f.nbytes // LINE) * LINE for f in fields]
-        block = np.empty(sum(lengths), np.uint8)
-        for i, field in enumerate(fields):
-            start = sum(lengths[:i])
-            array = block[start : start + count * field.nbytes].view(field.dtype)
-            arrays[field.name] = array.reshape(count, *field.shape)
-        return arrays
+def new_arrays(count: int, kinds: Mapping[str, Kind]) -> Batch:
+    """Make an array of shape (count, *shape) for each large field.
+
+    In one block: the system's allocator gives two large ones back each time they are freed, and with them
+    all their pages.
+    """
+    arrays: Batch = {}
+    sizes = {name: count * dtype.itemsize * math.prod(shape) for name, (dtype, shape) in kinds.items()}
+    block, start = np.empty(sum(size + LINE for size in sizes.values()), np.uint8), 0
+    for name, (dtype, shape) in kinds.items():
+        arrays[name] = block[start : start + sizes[name]].view(dtype).reshape(count, *shape)
+        start += -(-sizes[name] // LINE) * LINE
+    return arrays
 
 
 def put(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
@@ -124,24 +130,14 @@ def put(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
     return batch
 
 
-def take_parts(rows: Bytes, slots: Integers, parts: Parts) -> None:
-    """Copy parts of the rows in slots, each to where it belongs."""
-    for start, copies, to, length in parts:
-        if length:
-            take_rows(rows, slots, start, copies, to, length)
-
-
-def in_threads(rows: Bytes, slots: Integers, parts: Parts, threads: int) -> None:
-    """Let each thread copy an equal number of the rows: kernels release the GIL."""
-    bounds = [len(slots) * k // threads for k in range(threads + 1)]
-    shares = [
-        (rows, slots[a:b], [(start, copies[a:b], to, length) for start, copies, to, length in parts])
-        for a, b in pairwise(bounds)
-    ]
-    helpers = [threading.Thread(target=take_parts, args=share) for share in shares[1:]]
+def in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
+    """Let each thread copy an equal number of `count` rows: kernels release the GIL."""
+    threads = max(1, min(threads, count))
+    shares = [slice(count * k // threads, count * (k + 1) // threads) for k in range(threads)]
+    helpers = [threading.Thread(target=copy, args=(share,)) for share in shares[1:]]
     for helper in helpers:
         helper.start()
-    take_parts(*shares[0])
+    copy(shares[0])
     for helper in helpers:
         helper.join()
 

@@ -120,10 +120,6 @@ class Ring:
         take_rows(self.bytes, slots, 0, copies, 0, copies.shape[1])
         return copies.view(self._rows.dtype).reshape(-1)
 
-    def oldest_row(self) -> Rows:
-        """Copy the oldest row: one record, none if no row is held."""
-        return self.take(np.full(min(self.stored, 1), self.oldest_index % self.capacity))
-
     def slots_in_order(self) -> Integers:
         """List the slots that hold rows, the oldest first."""
         return self.slot_numbers(self.oldest_index, self.next_index)

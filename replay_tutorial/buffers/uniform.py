@@ -13,7 +13,7 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 
 import copy
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -179,8 +179,6 @@ class ReplayBuffer(BaseBuffer):
         self._episode_len = 0
         if self._window is not None:
             self._window.clear()
-        if self._frames is not None:
-            self._frames.forget_previous()
 
     def is_Nstep(self) -> bool:
         """Return whether n-step transitions are stored."""
@@ -197,28 +195,36 @@ class ReplayBuffer(BaseBuffer):
         if self._frames is None and self._window is None:
             return self._ring.append(count, columns)
         first_index = self._ring.next_index
-        rows = self._fields.to_rows(count, columns)
         if self._frames is None:
-            self._store_rows(rows)
+            self._store_columns(count, columns)
         else:
             for first in range(0, count, ROWS_AT_ONCE):
-                some = rows[first : first + ROWS_AT_ONCE]
-                self._store_rows(self._frames.number(some, self._oldest_row()))
+                some = min(count - first, ROWS_AT_ONCE)
+                rows = first if some == 1 else slice(first, first + some)
+                part = columns if some == count else [column[rows] for column in columns]
+                self._store_columns(some, self._frames.number(some, part, self._rows_kept))
         return first_index if first_index < self._ring.next_index else None
 
-    def _store_rows(self, rows: Rows) -> None:
-        self._append(rows if self._window is None else self._window.push(rows, np.zeros(len(rows), np.int64)))
+    def _store_columns(self, count: int, columns: list[Any]) -> None:
+        if self._window is None:
+            self._ring.append(count, columns)
+        else:
+            fields = self._fields if self._frames is None else self._frames.fields
+            rows = fields.to_rows(count, columns)
+            self._append(self._window.push(rows, np.zeros(count, np.int64)))
 
     def _append(self, rows: Rows) -> None:
         if len(rows) > 0:
             columns = [rows[name] if len(rows) > 1 else rows[name][0] for name in self._stored_fields.fields]
             self._ring.append(len(rows), columns)
 
-    def _oldest_row(self) -> Rows:
-        """Copy the oldest row that is kept, in the ring or else in the window: one record, or none."""
-        if self._ring.stored == 0 and self._window is not None:
-            return self._window.waiting()[:1]
-        return self._ring.oldest_row()
+    def _rows_kept(self) -> Iterator[Rows]:
+        """Copy the rows in the ring and then in the window, the oldest first, some at a time, never none."""
+        end = self._ring.next_index
+        for first in range(self._ring.oldest_index, end, 1024):
+            yield self._ring.take(self._ring.slot_numbers(first, min(first + 1024, end)))
+        if self._window is not None and len(waiting := self._window.waiting()):
+            yield waiting
 
     def _take(self, slots: Integers, out: Out | None = None, threads: int = 1) -> Batch:
         out = {} if out is None else out
@@ -253,7 +259,7 @@ class ReplayBuffer(BaseBuffer):
         if self._window is not None:
             arrays["waiting"] = [as_bytes(self._window.waiting())]
         if self._frames is not None:
-            counters["frames"], frames = self._frames.state(self._oldest_row())
+            counters["frames"], frames = self._frames.state(self._rows_kept)
             arrays |= frames
         return counters, arrays
 

@@ -214,7 +214,7 @@ class FrameRing:
 
     def join(self, copies: Words) -> npt.NDArray[np.generic]:
         """Put observations together from copied frames."""
-        return self.layout.join(copies.view(np.uint8)[:, :, : self.layout.frame_bytes])
+        return self.layout.join(copies.view(np.uint8))
 
     def _words(self, observations: npt.NDArray[np.generic]) -> Words:
         frames = self.layout.split(observations).reshape(-1, self.layout.frame_bytes)

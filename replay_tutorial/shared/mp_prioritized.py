@@ -26,7 +26,7 @@ from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE
-from replay_tutorial.shared.shared_frames import DrawAgain
+from replay_tutorial.shared.shared_frames import DrawAgain, unmoved_if_refused
 
 # Seconds between two draws when no row has all its frames.
 POLL_SECONDS = 0.001
@@ -147,11 +147,13 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         beta = check_weighing(beta, normalize)
         view, sampler = self._view, self._view.sampler
         with view.claim:
-            rows, indexes, masses = sampler.draw(batch_size, self._rng)
             if view.frames is None:
+                rows, indexes, masses = sampler.draw(batch_size, self._rng)
                 batch = view.fields.to_batch(rows)
             else:
-                batch = view.frames.restore(rows, self._drawing_again(rows, indexes, masses))
+                with unmoved_if_refused(self._rng):
+                    rows, indexes, masses = sampler.draw(batch_size, self._rng)
+                    batch = view.frames.restore(rows, self._drawing_again(rows, indexes, masses))
             weights = weights_of(masses, beta, sampler.tree.minima[ROOT], normalize == "buffer")
         batch["indexes"], batch["weights"] = indexes, weights
         return batch
@@ -164,7 +166,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             sampler.take_out(indexes[positions])
             try:
                 drawn, indexes[positions], masses[positions] = sampler.draw(len(positions), self._rng)
-            except ValueError:  # no row with mass is left; perhaps one is being added
+            except (ValueError, RuntimeError):  # no row with mass is left; perhaps one is being added
                 time.sleep(POLL_SECONDS)
                 return rows[positions]
             ring.reject(len(positions))

@@ -25,6 +25,7 @@ from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
+from replay_tutorial.shared.shared_frames import unmoved_if_refused
 from replay_tutorial.shared.shared_ring import Statistics
 from replay_tutorial.shared.view import describe, make_block
 
@@ -133,6 +134,11 @@ class MPReplayBuffer(Handle):
         self._episode_len += count
         return index
 
+    @property
+    def rows_dropped(self) -> int:
+        """Rows that this handle was given and could not write: stopped processes held all slots offered."""
+        return self._view.ring.dropped
+
     def on_episode_end(self) -> None:
         """End this process's episode: its length starts from 0. No row waits here."""
         self._episode_len = 0
@@ -177,10 +183,10 @@ class MPReplayBuffer(Handle):
         check_batch_size(batch_size)
         view = self._view
         with view.claim:
-            rows = view.ring.draw(batch_size, self._rng)
             if view.frames is None:
-                return view.fields.to_batch(rows)
-            return view.frames.restore(rows, self._draw_again)
+                return view.fields.to_batch(view.ring.draw(batch_size, self._rng))
+            with unmoved_if_refused(self._rng):
+                return view.frames.restore(view.ring.draw(batch_size, self._rng), self._draw_again)
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw as many rows as there are positions, in the place of those that lack a frame."""

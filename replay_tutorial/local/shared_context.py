@@ -42,8 +42,9 @@ class SharedReplay(Replay):
     def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
         if not self.limiter.await_can_insert(len(priorities), timeout):
             return False
+        dropped = self.buffer.rows_dropped
         self.buffer.add(**rows, priorities=priorities)
-        self.limiter.inserted(len(priorities))
+        self.limiter.inserted(len(priorities) - (self.buffer.rows_dropped - dropped))
         return True
 
     def sample(

@@ -27,7 +27,7 @@ from replay_tutorial.buffers.rows import checked_size
 from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE
-from replay_tutorial.shared.shared_frames import DrawAgain
+from replay_tutorial.shared.shared_frames import DrawAgain, unmoved_if_refused
 
 # Seconds between two draws when no row has all its frames.
 POLL_SECONDS = 0.001
@@ -154,11 +154,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         view, sampler = self._view, self._view.sampler
         given, beta = view.check_sample(batch_size, out, OF_DRAW), check_weighing(beta, normalize)
         with view.claim:
-            rows, indexes, masses = sampler.draw(batch_size, self._rng)
             if view.frames is None:
+                rows, indexes, masses = sampler.draw(batch_size, self._rng)
                 batch = view.to_batch(rows, given)
             else:
-                batch = view.frames.restore(rows, self._drawing_again(rows, indexes, masses), given)
+                with unmoved_if_refused(self._rng):
+                    rows, indexes, masses = sampler.draw(batch_size, self._rng)
+                    again = self._drawing_again(rows, indexes, masses)
+                    batch = view.frames.restore(rows, again, given)
             weights = weights_of(masses, beta, sampler.tree.minima[ROOT], normalize == "buffer")
         batch["indexes"], batch["weights"] = indexes, weights
         return put(batch, given, indexes=indexes, weights=weights) if given else batch
@@ -171,7 +174,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             sampler.take_out(indexes[positions])
             try:
                 drawn, indexes[positions], masses[positions] = sampler.draw(len(positions), self._rng)
-            except ValueError:  # no row with mass is left; perhaps one is being added
+            except (ValueError, RuntimeError):  # no row with mass is left; perhaps one is being added
                 time.sleep(POLL_SECONDS)
                 return rows[positions]
             ring.reject(len(positions))

@@ -26,6 +26,7 @@ from replay_tutorial.buffers.rows import checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
+from replay_tutorial.shared.shared_frames import unmoved_if_refused
 from replay_tutorial.shared.shared_ring import Statistics
 from replay_tutorial.shared.view import describe, make_block
 
@@ -136,6 +137,11 @@ class MPReplayBuffer(Handle):
         self._episode_len += count
         return index
 
+    @property
+    def rows_dropped(self) -> int:
+        """Rows that this handle was given and could not write: stopped processes held all slots offered."""
+        return self._view.ring.dropped
+
     def on_episode_end(self) -> None:
         """End this process's episode: its length starts from 0. No row waits here."""
         self._episode_len = 0
@@ -182,10 +188,11 @@ class MPReplayBuffer(Handle):
         view = self._view
         given = view.check_sample(batch_size, out)
         with view.claim:
-            rows = view.ring.draw(batch_size, self._rng)
             if view.frames is None:
-                return view.to_batch(rows, given)
-            return view.frames.restore(rows, self._draw_again, given)
+                return view.to_batch(view.ring.draw(batch_size, self._rng), given)
+            with unmoved_if_refused(self._rng):
+                rows = view.ring.draw(batch_size, self._rng)
+                return view.frames.restore(rows, self._draw_again, given)
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw as many rows as there are positions, in the place of those that lack a frame."""

@@ -22,7 +22,6 @@ from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, check
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.shared.processes import myself
 from replay_tutorial.shared.protocol import (
     CLAIMS,
     CLEARED,
@@ -30,14 +29,13 @@ from replay_tutorial.shared.protocol import (
     NO_INDEX,
     REJECTED,
     SAMPLED,
-    SAMPLER_PROCESS,
     STALE,
     index_of,
     is_held,
     read_row,
-    swap,
 )
 from replay_tutorial.shared.seats import NO_SEAT, seat_at
+from replay_tutorial.shared.shared_frames import frames_lost
 from replay_tutorial.shared.shared_priorities import SharedPrioritization, write_back
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 
@@ -50,30 +48,24 @@ class Claim:
 
     def __init__(self, counters: Integers, block: Hashable) -> None:
         """Claim nothing yet of the ring with these counters, in the block of an identity."""
-        # Claims are counted: after another one, another handle may have updated masses.
-        self.number = -1
+        self.number = -1  # claims are counted: after another one, another handle may have updated masses
         self._counters = counters
         self._block = block
-        self._seat = NO_SEAT
+        self.seat = NO_SEAT
 
     def __enter__(self) -> None:
-        if not self._seat.is_mine:  # the first time, and again in a forked child
-            self._seat, self.number = seat_at(self._block), -1
-        self._seat.lock.acquire()
+        if not self.seat.is_mine:  # the first time, and again in a forked child
+            self.seat, self.number = seat_at(self._block), -1
+        self.seat.lock.acquire()
         try:
             if self._counters[CLAIMS] != self.number:
-                self.number = self._seat.claim(self._counters)
+                self.number = self.seat.claim(self._counters)
         except BaseException:
-            self._seat.lock.release()
+            self.seat.lock.release()
             raise
 
     def __exit__(self, *_: object) -> None:
-        self._seat.lock.release()
-
-    def release(self) -> None:
-        """Stop being the sampler, unless another handle is by now."""
-        if self._counters[CLAIMS] == self.number:
-            swap(self._counters, SAMPLER_PROCESS, myself(), 0)
+        self.seat.lock.release()
 
 
 class SamplerArrays(NamedTuple):
@@ -237,28 +229,42 @@ class PrioritizedSampler:
             minima=self.tree.minima,
         )
         self._plain = tuple(self.arrays)
+        self._lost = np.zeros(capacity, np.int64)  # index + 1 of a row that lacks a frame
         self._claim_number = self._claim.number
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
         """Draw rows, stratified; return them, their indexes, int64[n], and their masses, float64[n].
 
         Raises:
-            RuntimeError: If rows are replaced faster than they can be read.
+            RuntimeError: If rows are replaced faster than they can be read, or none has all its frames.
             ValueError: If there are none, or every mass is 0.
         """
         if self._claim_number != self._claim.number:
             self._prepare()
+        if self.tree.total == 0.0 or self.rules.eps == 0.0:  # else a mass can't become 0
+            self._wait_for_mass(batch_size, rng)
         words, indexes, masses, missing = self._draw(batch_size, rng)
         for _ in range(MAX_DRAWS):
             if len(missing) == 0:
                 return words.view(self._ring.dtype).reshape(-1), indexes, masses
             if self.tree.total == 0.0:
-                self._ring.check_some(batch_size)
-                if (self.arrays.known != NO_INDEX).any():
-                    self.tree.check_total()
-                time.sleep(0.0)  # every row is being added, or replaced, at this moment
+                self._wait_for_mass(batch_size, rng)
             words[missing], indexes[missing], masses[missing], failed = self._draw(len(missing), rng)
             missing = missing[failed]
+        raise self._ring.none_to_draw(batch_size)
+
+    def _wait_for_mass(self, batch_size: int, rng: np.random.Generator) -> None:
+        """Learn of rows until one has mass; refuse, before a random number is drawn, if none will."""
+        for _ in range(MAX_DRAWS):
+            self._draw(0, rng)
+            if self.tree.total > 0.0:
+                return
+            self._ring.check_some(batch_size)
+            if (known := self.arrays.known[self.arrays.known != NO_INDEX]).size:
+                if np.isin(known + 1, self._lost).any():
+                    raise frames_lost()
+                self.tree.check_total()
+            time.sleep(0.0)  # every row is being added, or replaced, at this moment
         raise self._ring.none_to_draw(batch_size)
 
     def _draw(self, count: int, rng: np.random.Generator) -> tuple[Words, Integers, Floats, Integers]:
@@ -284,6 +290,7 @@ class PrioritizedSampler:
         slots = indexes % self._ring.capacity
         slots = np.unique(slots[self.arrays.known[slots] == indexes])
         self.tree.set(slots, np.zeros(len(slots)))
+        self._lost[slots] = self.arrays.known[slots] + 1
 
     def clear(self) -> None:
         """Forget every row."""

@@ -55,6 +55,11 @@ class Seat:
             self._has_sampled = True
         return int(reserve(counters, CLAIMS, 1)) + 1
 
+    def release(self, counters: Integers, claim: int) -> None:
+        """Stop being the sampler of a ring, unless another handle has claimed it after the claim given."""
+        if counters[CLAIMS] == claim:
+            swap(counters, SAMPLER_PROCESS, myself(), 0)
+
 
 NO_SEAT = Seat(is_mine=False)
 

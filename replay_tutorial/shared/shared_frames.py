@@ -7,7 +7,8 @@ row whose frames have been replaced before it counts as replaced, and another is
 Left out: how a frame is found again (`frame_ring`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,31 @@ from replay_tutorial.shared.snapshot import Snapshot
 DrawAgain = Callable[[Integers], Rows]
 
 
+def frames_lost() -> RuntimeError:
+    """Make the error that says why no row can be shown."""
+    return RuntimeError(
+        "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
+        "frames_per_transition counts on. Enlarge it; statistics() has frames_added and rows_added."
+    )
+
+
 def specs_of_frames(layouts: Sequence[FrameLayout], rows: int, frames_per_row: float) -> Specs:
     """Describe the shared arrays for the frames of a number of rows."""
     specs: Specs = {}
     for i, layout in enumerate(layouts):
         specs = {**specs, **frame_specs(f"frames{i}/", layout, rows, frames_per_row)}
     return specs
+
+
+@contextmanager
+def unmoved_if_refused(rng: np.random.Generator) -> Generator[None]:
+    """Take a generator's steps back if a call ends in an error; 1 µs, nothing beside the copies of frames."""
+    state = rng.bit_generator.state
+    try:
+        yield
+    except (ValueError, RuntimeError):
+        rng.bit_generator.state = state
+        raise
 
 
 class SharedFrames:
@@ -102,10 +122,7 @@ class SharedFrames:
                 batch = self._to_batch(rows, copies)
                 return put(batch, out, **{name: batch[name] for name in out if name in batch})
             rows[positions] = draw_again(positions)
-        raise RuntimeError(
-            "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
-            "frames_per_transition counts on. Enlarge it; statistics() has frames_added and rows_added."
-        )
+        raise frames_lost()
 
     def restore_those_there(self, rows: Rows) -> Batch:
         """Put observations in the place of their frames' indexes, and leave out rows that lack a frame."""

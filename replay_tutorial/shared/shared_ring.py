@@ -94,6 +94,7 @@ class SharedRing:
         masses: float64[capacity], the mass that a row's writer gave it.
         owners: The processes that work on it.
         counters: int64[COUNTER_WORDS]; where which stands, `protocol` says.
+        dropped: Rows that this process had to give up here.
     """
 
     def __init__(self, arrays: SharedArrays, dtype: np.dtype[np.void], prefix: str = "") -> None:
@@ -105,6 +106,7 @@ class SharedRing:
         self.dtype = dtype
         self.masses = arrays[f"{prefix}masses"]
         self.capacity = len(self.stamps)
+        self.dropped = 0
         if self.counters[BORN] == 0:
             self.counters[BORN] = time.time_ns()
 
@@ -155,6 +157,7 @@ class SharedRing:
             return first_index
         if offers == 1:
             self.count(DROPPED, len(passed_over))
+            self.dropped += len(passed_over)
             return first_index
         index = self.append(new_rows[passed_over], new_masses[passed_over], offers - 1)
         return index if passed_over[0] == 0 else first_index
@@ -191,11 +194,14 @@ class SharedRing:
         return failed[: read_slots(self.stamps, self.rows, slots, self.cleared_before, copies, failed)]
 
     def check_some(self, batch_size: int) -> None:
-        """Refuse to draw before the first row has been reserved."""
+        """Refuse to draw before the first row is there."""
         if self.next_index == self.cleared_before:
             raise ValueError(
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
             )
+        uncounted = self.counters[PUBLISHED] == self.counters[PUBLISHED_BEFORE_CLEAR]
+        if uncounted and len(self.published_slots()) == 0:
+            raise self.none_to_draw(batch_size)
 
     def none_to_draw(self, batch_size: int) -> Exception:
         """Make the error that says why no row could be drawn."""

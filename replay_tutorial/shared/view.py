@@ -99,4 +99,4 @@ class View:
 
     def release(self) -> None:
         """Stop being the sampler."""
-        self.claim.release()
+        self.claim.seat.release(self.ring.counters, self.claim.number)

@@ -238,7 +238,9 @@ def test_observations_come_apart_and_together_as_numpy_stacks_them(axis, depth, 
         assert apart.tobytes() == log[numbers].tobytes()
     raw = log.reshape(30, -1).view(np.uint8)
     padded = np.concatenate([apart, apart], axis=2)
-    for observations in (layout.take(raw, numbers), layout.join(apart), layout.join(padded)):
+    taken = np.empty(expected.shape, dtype)
+    layout.take(raw, numbers, taken)
+    for observations in (taken, layout.join(apart), layout.join(padded)):
         assert observations.dtype == dtype
         assert observations.flags.c_contiguous
         assert np.array_equal(observations, expected)

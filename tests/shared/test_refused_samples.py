@@ -1,0 +1,101 @@
+"""A sample that is refused leaves the random state as it was, and says what is true."""
+
+import multiprocessing
+
+import numpy as np
+import pytest
+import shared_rows
+from shared_rows import every_buffer, in_child, row_fields, rows_of
+
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+from replay_tutorial.local.shared_context import SharedReplay
+from replay_tutorial.shared import SamplesPerInsert
+from replay_tutorial.shared.protocol import NEXT_INDEX, held_stamp, reserve
+
+impatience = shared_rows.impatience
+
+
+def refuse(buffer, error, match, *arguments, **options):
+    """Expect a refusal of a sample, and that no random number was drawn for it."""
+    before = buffer._rng.bit_generator.state
+    with pytest.raises(error, match=match):
+        buffer.sample(*arguments, **options)
+    assert buffer._rng.bit_generator.state == before
+
+
+@every_buffer
+def test_a_refused_sample_leaves_the_random_state(buffer_class):
+    buffer = buffer_class(8, row_fields(), seed=1)
+    refuse(buffer, ValueError, "is empty", 4)
+    reserve(buffer._view.ring.counters, NEXT_INDEX, 1)  # a writer that died before it wrote
+    refuse(buffer, ValueError, "none is stored", 4)
+    buffer.add(**rows_of(1, 0, 4))
+    refuse(buffer, ValueError, "at least 1", 0)
+    refuse(buffer, TypeError, "integer", "four")
+    refuse(buffer, TypeError, "integer", 1.5)
+    buffer.clear()
+    refuse(buffer, ValueError, "is empty", 4)
+
+
+def test_a_sample_refused_for_its_weights_or_masses_leaves_the_random_state():
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), eps=0.0, seed=1)
+    buffer.add(**rows_of(1, 0, 8), priorities=np.zeros(8))
+    refuse(buffer, ValueError, "Every mass is 0", 4)
+    refuse(buffer, ValueError, "Every mass is 0", 4)
+    buffer.add(**rows_of(1, 8, 1), priorities=[1.0])
+    assert set(buffer.sample(5)["indexes"].tolist()) == {8}
+    refuse(buffer, ValueError, "beta", 4, beta=2.0)
+    refuse(buffer, ValueError, "normalize", 4, normalize="both")
+    buffer.update_priorities([8], [0.0])
+    refuse(buffer, ValueError, "Every mass is 0", 4)
+    buffer.add(**rows_of(1, 9, 1), priorities=[1.0])
+    buffer.sample(1)
+    buffer.add(**rows_of(1, 10, 8), priorities=np.zeros(8))  # over the one with mass, unknown to the tree
+    refuse(buffer, ValueError, "Every mass is 0", 4)
+
+
+def refused_beside_the_sampler(buffer, answers):
+    refuse(buffer, RuntimeError, "there can be only one", 2)
+    answers.put("refused")
+
+
+@every_buffer
+def test_a_sample_refused_beside_another_sampler_leaves_the_random_state(buffer_class):
+    buffer = buffer_class(8, row_fields(), seed=1)
+    buffer.add(**rows_of(1, 0, 8))
+    buffer.sample(2)
+    context = multiprocessing.get_context("spawn")
+    assert in_child(context, refused_beside_the_sampler, buffer) == "refused"
+
+
+@every_buffer
+def test_a_buffer_whose_rows_lost_their_frames_says_so_each_time(buffer_class, monkeypatch):
+    monkeypatch.setattr("replay_tutorial.shared.shared_frames.MAX_DRAWS", 5)
+    fields = {"obs": {"shape": (4, 5), "dtype": np.uint8}}
+    buffer = buffer_class(400, fields, next_of="obs", stack_compress="obs", frames_per_transition=1.0)
+    rng = np.random.default_rng(0)
+    buffer.add(obs=rng.integers(0, 256, (1, 4, 5)), next_obs=rng.integers(0, 256, (1, 4, 5)))
+    frames = buffer._view.frames.rings[0].ring
+    frames.stamps[:] = 0  # as if all of them had been replaced
+    for _ in range(3):
+        refuse(buffer, RuntimeError, "frames of the stored rows have been replaced", 4)
+
+
+def test_rows_that_find_no_slot_do_not_count_as_inserts():
+    limiter = SamplesPerInsert(8.0, min_size=1, error_buffer=800.0)
+    buffer = MPPrioritizedReplayBuffer(2, row_fields())
+    replay = SharedReplay(buffer, limiter)
+    ring = buffer._view.ring
+    first = reserve(ring.counters, NEXT_INDEX, 2)
+    for slot in range(2):  # two threads of this process were stopped here
+        ring.stamps[slot] = held_stamp(first + slot, ring.owners.mine())
+    rows = rows_of(1, 0, 5)
+    assert replay.insert({name: rows[name][:1] for name in rows}, np.ones(1, np.float32), 1.0)
+    assert (buffer.statistics().rows_dropped, buffer.rows_dropped, limiter.inserts) == (1, 1, 0)
+    ring.stamps[1] = 0
+    assert replay.insert({name: rows[name][:1] for name in rows}, np.ones(1, np.float32), 1.0)
+    assert limiter.inserts == 1
+
+
+def test_rows_dropped_are_those_of_the_handle():
+    assert MPReplayBuffer(8, row_fields()).rows_dropped == 0

@@ -52,12 +52,10 @@ def play(steps, buffer, n_step, rng):
     """Some environments walk at random, and what was drawn gets new priorities; returns what was drawn."""
     drawn = []
     for step in steps:
-        for environment in range(12):
-            obs, rew = step, rng.random()
-            terminated = rng.random() < 0.1
-            rows = n_step.add(environment, obs=obs, rew=rew, next_obs=obs + 1, terminated=terminated)
-            if rows is not None:
-                buffer.add(**rows)
+        obs = np.full(12, step)
+        rows = n_step.add_step(obs=obs, rew=rng.random(12), next_obs=obs + 1, terminated=rng.random(12) < 0.1)
+        if rows is not None:
+            buffer.add(**rows)
         if len(buffer) >= 32:
             sample = buffer.sample(32, beta=beta_at(step))
             buffer.update_priorities(sample["indexes"], rng.random(32))

@@ -105,7 +105,7 @@ def test_no_row_of_a_vector_environment_crosses_a_reset(mode, monkeypatch) -> No
 def test_rows_of_a_reset_look_like_any_other_unless_they_are_skipped(monkeypatch) -> None:
     recipe = program("vector_environments", monkeypatch)
     add = recipe.Store.add
-    monkeypatch.setattr(recipe.Store, "add", lambda store, _, steps: add(store, range(8), steps))
+    monkeypatch.setattr(recipe.Store, "add", lambda store, _, **steps: add(store, None, **steps))
     buffer = recipe.main("small_environments:Counting-v0", recipe.AutoresetMode.NEXT_STEP, steps=100).buffer
     rows = buffer.get_all_transitions()
     assert (rows["obs"][:, 0] != rows["next_obs"][:, 0]).any()

@@ -17,11 +17,11 @@ class Store:
         self.n_step = NStep(fields, window, environments=envs.num_envs)
         self.buffer = PrioritizedReplayBuffer(size, self.n_step.env_dict, seed=seed)
 
-    def add(self, environments, steps):
-        for i in environments:
-            rows = self.n_step.add(i, **{name: values[i] for name, values in steps.items()})
-            if rows is not None:  # else the window of this environment is still filling
-                self.buffer.add(**rows)
+    def add(self, skip=None, **steps):
+        """A step of every environment, but of those to skip."""
+        rows = self.n_step.add_step(skip, **steps)
+        if rows is not None:  # else every window is still filling
+            self.buffer.add(**rows)
 
 
 # --8<-- [end:store]
@@ -37,8 +37,8 @@ def collect_same_step(envs, policy, store, steps):
         next_obs = after.copy()
         for i in np.flatnonzero(terminated | truncated):
             next_obs[i] = infos["final_obs"][i]
-        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
-        store.add(range(envs.num_envs), step | {"terminated": terminated, "truncated": truncated})
+        flags = {"terminated": terminated, "truncated": truncated}
+        store.add(obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
         obs = after
 
 
@@ -53,8 +53,8 @@ def collect_next_step(envs, policy, store, steps):
     for _ in range(steps):
         act = policy(obs)
         next_obs, rew, terminated, truncated, _ = envs.step(act)
-        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
-        store.add(np.flatnonzero(~ended), step | {"terminated": terminated, "truncated": truncated})
+        flags = {"terminated": terminated, "truncated": truncated}
+        store.add(ended, obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
         obs, ended = next_obs, terminated | truncated
 
 
@@ -68,8 +68,8 @@ def collect_disabled(envs, policy, store, steps):
     for _ in range(steps):
         act = policy(obs)
         next_obs, rew, terminated, truncated, _ = envs.step(act)
-        step = {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs}
-        store.add(range(envs.num_envs), step | {"terminated": terminated, "truncated": truncated})
+        flags = {"terminated": terminated, "truncated": truncated}
+        store.add(obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
         ended = terminated | truncated
         obs = envs.reset(options={"reset_mask": ended})[0] if ended.any() else next_obs
 

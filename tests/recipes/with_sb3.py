@@ -1,6 +1,7 @@
 """Stable-Baselines3 on these buffers: uniform or prioritized, n-step, any number of environments."""
 
 # --8<-- [start:uniform]
+import numpy as np
 import stable_baselines3
 import torch
 from stable_baselines3.common.buffers import BaseBuffer
@@ -42,19 +43,11 @@ class Replay(TheirBuffer):
         return len(self.rows)
 
     def add(self, obs, next_obs, action, reward, done, infos):
-        for i, info in enumerate(infos):
-            truncated = info.get("TimeLimit.truncated", False)
-            rows = self.n_step.add(
-                i,
-                obs=obs[i],
-                act=action[i],
-                rew=reward[i],
-                next_obs=next_obs[i],
-                terminated=done[i] and not truncated,
-                truncated=truncated,
-            )
-            if rows is not None:
-                self.rows.add(**rows)
+        truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos])
+        flags = {"terminated": done & ~truncated, "truncated": truncated}
+        rows = self.n_step.add_step(obs=obs, act=action, rew=reward, next_obs=next_obs, **flags)
+        if rows is not None:
+            self.rows.add(**rows)
 
     def sample(self, batch_size, env=None):
         return self.as_samples(self.rows.sample(batch_size), env)

@@ -59,6 +59,11 @@ class FrameLog:
         self._next_row = 0
 
     @property
+    def memory(self) -> Frames:
+        """Where the frames lie."""
+        return self._log
+
+    @property
     def nbytes(self) -> int:
         """Bytes reserved for frames."""
         return self._log.nbytes
@@ -213,6 +218,11 @@ class FrameStore:
     def layout(self) -> list[list[Any]]:
         """Each log's field names and the axis of its stacks, as JSON: what a file must agree with."""
         return [[*log.layout.names, log.layout.axis] for log in self.logs]
+
+    @property
+    def memory(self) -> list[Frames]:
+        """Where the frames lie, of each log."""
+        return [log.memory for log in self.logs]
 
     @property
     def nbytes(self) -> int:

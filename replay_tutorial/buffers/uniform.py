@@ -12,6 +12,7 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 """
 
 import copy
+import mmap
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
@@ -179,6 +180,11 @@ class ReplayBuffer(BaseBuffer):
         self._episode_len = 0
         if self._window is not None:
             self._window.clear()
+
+    def touch_pages(self) -> None:
+        """Have the system hand out all memory now, and not page by page in the first lap of rows."""
+        for memory in (self._ring.bytes, *(self._frames.memory if self._frames else [])):
+            memory.reshape(-1)[:: mmap.PAGESIZE] |= 0
 
     def is_Nstep(self) -> bool:
         """Return whether n-step transitions are stored."""

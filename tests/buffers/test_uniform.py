@@ -3,8 +3,10 @@
 import copy
 import inspect
 import math
+import mmap
 import pickle
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -300,3 +302,24 @@ def test_explorer_skeleton_moves_its_rows_to_another_buffer():
         local.clear()
         whole.add(**local_sample, priorities=rng.random((50, 1)))
     assert_same_columns(whole.get_all_transitions(), given.get_all_transitions())
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux how much memory is resident")
+@pytest.mark.parametrize(
+    "options", [{}, {"next_of": "obs", "stack_compress": "obs"}], ids=["plain", "frames"]
+)
+def test_pages_are_handed_out_when_they_are_asked_for_and_keep_what_they_hold(options):
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    picture = {"shape": (4, 40, 40), "dtype": np.uint8}
+    fields = {"obs": picture, "rew": {}} | ({} if options else {"next_obs": picture})
+    buffer = ReplayBuffer(5000, fields, **options)
+    seen = np.random.default_rng(0).integers(0, 256, (11, 4, 40, 40), np.uint8)
+    for i in range(10):
+        buffer.add(obs=seen[i], rew=i, next_obs=seen[i + 1])
+    before, everything = resident(), buffer.get_all_transitions()
+    buffer.touch_pages()
+    assert resident() - before > 0.9 * buffer.nbytes
+    for name, column in buffer.get_all_transitions().items():
+        np.testing.assert_array_equal(column, everything[name])

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields
-from replay_tutorial.buffers.interleave import frames_of, stacks_of
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step_windows import names_of
 
@@ -60,6 +59,8 @@ class FrameLayout:
             return plain.reshape(count, self.stack, self._after).view(np.uint8)
         frames = np.empty((count, self.stack, self.frame_bytes), np.uint8)
         if self._bytes_alternate:
+            from replay_tutorial.buffers.interleave import frames_of  # compiled only where it is needed
+
             frames_of(plain.reshape(count, self.stack * self.frame_bytes).view(np.uint8), frames)
         else:
             stacks, typed = self._stacks(plain), frames.view(self.field.dtype)
@@ -91,6 +92,8 @@ class FrameLayout:
         if self._before == 1:
             log.take(numbers, axis=0, out=flat.reshape(count, self.stack, self.frame_bytes), mode="clip")
         elif self._bytes_alternate:
+            from replay_tutorial.buffers.interleave import stacks_of
+
             stacks_of(log, numbers, flat)
         else:
             stacks = self._stacks(observations)

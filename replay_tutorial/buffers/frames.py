@@ -33,7 +33,7 @@ RowsKept = Callable[[], Iterable[Rows]]
 # A frame that a row brings is named again by so many rows after it: twelve steps of 64 environments.
 NEW_ROWS = 768
 NEW_FRAMES = 2048  # among so many is one looked for, if these rows bring more
-ROWS_AT_ONCE = 32  # rows taken in before old ones are given up
+ROWS_AT_ONCE = 32
 
 
 class FrameLog:
@@ -162,7 +162,10 @@ class FrameStore:
         fields: The fields of the rows that are stored; a compressed one holds int64[stack] frame numbers.
         logs: One for each observation that is compressed.
         compressed: The names of these, and of their next ones if they share the frames.
+        rows_at_once: Rows that are taken in before old ones are given up.
     """
+
+    rows_at_once = ROWS_AT_ONCE
 
     def __init__(
         self, fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress, capacity: int

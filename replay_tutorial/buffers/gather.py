@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, Field, Fields
+from replay_tutorial.buffers.fields import Batch, Field, Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Integers
 from replay_tutorial.buffers.rows import take_rows
 
@@ -104,6 +104,12 @@ class Gather:
         in_threads(copy, count, threads)
         put(batch, out, **{name: records[name] for name in self._small.names or ()})
         return {name: batch[name] for name in self._names}
+
+    def to_batch(self, records: Rows, out: Out) -> Batch:
+        """Return copies of rows as a batch: their small fields in place."""
+        if not (self.large or out):
+            return {name: records[name] for name in self._names}
+        return self.take(as_bytes(records), np.arange(len(records)), out)
 
 
 def new_arrays(count: int, kinds: Mapping[str, Kind]) -> Batch:

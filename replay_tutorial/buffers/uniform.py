@@ -15,7 +15,7 @@ import copy
 import mmap
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,14 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
 from replay_tutorial.buffers.frame_layout import with_next
-from replay_tutorial.buffers.frames import ROWS_AT_ONCE, FrameStore
 from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step_windows import Windows, names_of
 from replay_tutorial.buffers.ring import Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
+
+if TYPE_CHECKING:
+    from replay_tutorial.buffers.frames import FrameStore
 
 
 class ReplayBuffer(BaseBuffer):
@@ -45,6 +47,8 @@ class ReplayBuffer(BaseBuffer):
         >>> sample["obs"].shape, sample["act"].shape, len(buffer)
         ((32, 4), (32, 1), 10)
     """
+
+    _frames: "FrameStore | None"
 
     def __init__(
         self,
@@ -83,6 +87,9 @@ class ReplayBuffer(BaseBuffer):
         stored = self._fields = with_next(Fields(env_dict, default_dtype), next_of)
         self._frames = None
         if next_of or stack_compress:
+            # Imported only here: compiling its kernels takes seconds that most programs need not wait.
+            from replay_tutorial.buffers.frames import FrameStore
+
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
         self._window = None
@@ -204,8 +211,8 @@ class ReplayBuffer(BaseBuffer):
         if self._frames is None:
             self._store_columns(count, columns)
         else:
-            for first in range(0, count, ROWS_AT_ONCE):
-                some = min(count - first, ROWS_AT_ONCE)
+            for first in range(0, count, self._frames.rows_at_once):
+                some = min(count - first, self._frames.rows_at_once)
                 rows = first if some == 1 else slice(first, first + some)
                 part = columns if some == count else [column[rows] for column in columns]
                 self._store_columns(some, self._frames.number(some, part, self._rows_kept))

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
-from replay_tutorial.buffers.gather import OF_DRAW, Out, put
+from replay_tutorial.buffers.gather import OF_DRAW, Out, check_out, put
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization, check_weighing, weights_of
-from replay_tutorial.buffers.rows import checked_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sum_tree import ROOT
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE
@@ -152,11 +152,13 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If an argument is out of range or unfit, the buffer is empty, or every mass is 0.
         """
         view, sampler = self._view, self._view.sampler
-        given, beta = view.check_sample(batch_size, out, OF_DRAW), check_weighing(beta, normalize)
+        check_batch_size(batch_size)
+        beta = check_weighing(beta, normalize)
+        given: Out = check_out(out, batch_size, view.kinds | OF_DRAW) if out else {}
         with view.claim:
             if view.frames is None:
                 rows, indexes, masses = sampler.draw(batch_size, self._rng)
-                batch = view.to_batch(rows, given)
+                batch = view.gather.to_batch(rows, given)
             else:
                 with unmoved_if_refused(self._rng):
                     rows, indexes, masses = sampler.draw(batch_size, self._rng)

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
-from replay_tutorial.buffers.gather import Out
+from replay_tutorial.buffers.gather import Out, check_out
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step_windows import names_of
-from replay_tutorial.buffers.rows import checked_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
@@ -186,10 +186,11 @@ class MPReplayBuffer(Handle):
             ValueError: If it is below 1, the buffer is empty, or an array does not fit.
         """
         view = self._view
-        given = view.check_sample(batch_size, out)
+        check_batch_size(batch_size)
+        given: Out = check_out(out, batch_size, view.kinds) if out else {}
         with view.claim:
             if view.frames is None:
-                return view.to_batch(view.ring.draw(batch_size, self._rng), given)
+                return view.gather.to_batch(view.ring.draw(batch_size, self._rng), given)
             with unmoved_if_refused(self._rng):
                 rows = view.ring.draw(batch_size, self._rng)
                 return view.frames.restore(rows, self._draw_again, given)
@@ -211,7 +212,9 @@ class MPReplayBuffer(Handle):
         view = self._view
         rows = view.ring.all_rows()
         rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
-        return view.to_batch(rows, {}) if view.frames is None else view.frames.restore_those_there(rows)
+        return (
+            view.gather.to_batch(rows, {}) if view.frames is None else view.frames.restore_those_there(rows)
+        )
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.

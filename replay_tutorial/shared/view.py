@@ -7,16 +7,15 @@ view is never passed on: whoever gets the block makes one.
 Left out: the random numbers and the open episode, which are a handle's own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import Batch, Fields, Rows, as_bytes
+from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
-from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
-from replay_tutorial.buffers.rows import check_batch_size
+from replay_tutorial.buffers.gather import Gather, kinds_of
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.sampler import Claim, PrioritizedSampler
 from replay_tutorial.shared.scratch import ScratchStore
@@ -64,6 +63,7 @@ class View:
         ring: The rows.
         frames: The frames of their observations; None if no observation is kept as frames.
         gather: Turns records into a batch.
+        kinds: What a sample consists of.
         scratches: Where new rows are laid side by side.
         claim: Whether this process is the sampler.
         priorities: How priorities become masses, for every process that adds; a uniform buffer has none.
@@ -79,23 +79,12 @@ class View:
         dtype: np.dtype[np.void] = with_numbers(self.fields, layouts).dtype
         self.ring = SharedRing(block, dtype)
         self.frames = SharedFrames(block, self.fields, layouts, self.ring.capacity) if layouts else None
-        self.gather = Gather(self.fields)
+        self.gather, self.kinds = Gather(self.fields), kinds_of(self.fields)
         self.scratches = ScratchStore(dtype)
         self.claim = Claim(self.ring.counters, block.identity)
         if "alpha" in block.layout:
             self.priorities = SharedPrioritization(block)
             self.sampler = PrioritizedSampler(self.ring, self.claim, self.priorities, block)
-
-    def check_sample(self, batch_size: int, out: Out | None, more: Mapping[str, Kind] | None = None) -> Out:
-        """Check the size of a sample, and the caller's arrays for it."""
-        check_batch_size(batch_size)
-        return check_out(out, batch_size, kinds_of(self.fields) | dict(more or {})) if out else {}
-
-    def to_batch(self, rows: Rows, out: Out) -> Batch:
-        """Return records, in which no frames are named, as a batch."""
-        if not (self.gather.large or out):
-            return self.fields.to_batch(rows)
-        return self.gather.take(as_bytes(rows), np.arange(len(rows)), out)
 
     def release(self) -> None:
         """Stop being the sampler."""

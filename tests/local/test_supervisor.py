@@ -132,27 +132,30 @@ def test_processes_whose_server_was_killed_are_lost_and_that_is_told():
 
 
 KILLED = """
-import os, signal, time
+import os, signal, sys, time
+from pathlib import Path
 from replay_tutorial.local.supervisor import Role, Supervisor
 if __name__ == "__main__":
     with Supervisor([Role("actor 0", lambda life, messages: (time.sleep, (0,)))], lambda _: None):
+        Path(sys.argv[1]).write_text(str(len(list(Path(os.environ["TMPDIR"]).glob("pymp-*")))))
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @linux_only
 def test_killed_parent_leaves_no_temporary_files(tmp_path):
+    count = tmp_path / "count"
     subprocess.run(
-        [sys.executable, "-c", KILLED],
+        [sys.executable, "-c", KILLED, str(count)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
         check=False,
         timeout=POLL_SECONDS,
     )
-    assert any(path.name.startswith("pymp-") for path in tmp_path.iterdir())
+    assert int(count.read_text()) > 0, "there is one while the parent lives"
     deadline = time.monotonic() + POLL_SECONDS
-    while time.monotonic() < deadline and any(path.name.startswith("pymp-") for path in tmp_path.iterdir()):
+    while time.monotonic() < deadline and list(tmp_path.glob("pymp-*")):
         time.sleep(0.1)
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("pymp-")]
+    assert not list(tmp_path.glob("pymp-*"))
 
 
 def speak(messages):

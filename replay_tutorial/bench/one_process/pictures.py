@@ -48,15 +48,15 @@ def adding(shape: tuple[int, ...], count: int, dtype: type, **options: Any) -> C
         buffer, seen = filled(module, shape, **options)
         seen = seen[:257].astype(dtype)
         places = itertools.cycle(range(0, 256 - count + 1, count))
+        actions, zeros = np.zeros(count, np.int64), np.zeros(count)
 
         def add() -> None:
             i = next(places)
             if count == 1:
                 buffer.add(obs=seen[i], act=0, rew=0.0, next_obs=seen[i + 1], done=0.0)
             else:
-                zeros = np.zeros(count)
                 steps, following = seen[i : i + count], seen[i + 1 : i + 1 + count]
-                buffer.add(obs=steps, act=zeros, rew=zeros, next_obs=following, done=zeros)
+                buffer.add(obs=steps, act=actions, rew=zeros, next_obs=following, done=zeros)
 
         return add
 

@@ -9,8 +9,8 @@ Left out: where the rows lie (`ring`), and pictures that are stored as frames (`
 """
 
 import math
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -88,14 +88,8 @@ class Gather:
         kinds: dict[str, Kind] = {f.name: (f.dtype, f.shape) for f in self.large if f.name not in out}
         batch = {**out, **new_arrays(count, kinds)}
         for field, start in zip(self.large, self._starts, strict=True):
-            parts.append(
-                (
-                    start,
-                    batch[field.name].reshape(count, math.prod(field.shape)).view(np.uint8),
-                    0,
-                    field.nbytes,
-                )
-            )
+            flat = batch[field.name].reshape(count, math.prod(field.shape)).view(np.uint8)
+            parts.append((start, flat, 0, field.nbytes))
 
         def copy(some: slice) -> None:
             for start, copies, to, length in parts:
@@ -139,13 +133,14 @@ def put(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
 def in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
     """Let each thread copy an equal number of `count` rows: kernels release the GIL."""
     threads = max(1, min(threads, count))
-    shares = [slice(count * k // threads, count * (k + 1) // threads) for k in range(threads)]
-    helpers = [threading.Thread(target=copy, args=(share,)) for share in shares[1:]]
-    for helper in helpers:
-        helper.start()
-    copy(shares[0])
-    for helper in helpers:
-        helper.join()
+    first, *others = [slice(count * k // threads, count * (k + 1) // threads) for k in range(threads)]
+    if not others:
+        return copy(first)
+    with ThreadPoolExecutor(len(others)) as pool:
+        copies = [pool.submit(copy, share) for share in others]
+        copy(first)
+        for each in copies:
+            each.result()  # raises what went wrong there
 
 
 def check_out(out: Out, batch_size: int, expected: Mapping[str, Kind]) -> Out:

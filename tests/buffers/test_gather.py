@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.gather import LARGE
+from replay_tutorial.buffers.gather import LARGE, in_threads
 
 SHAPES = [(), (1,), (3,), (7, 3), (LARGE - 1,), (LARGE,), (LARGE + 3,), (4, 40, 41), (4, 84, 84)]
 DTYPES = [np.uint8, bool, np.int16, np.float32, np.float64, np.complex128]
@@ -136,6 +136,15 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_changes(kind, option
         buffer.sample(7, out=out)
     assert repr(buffer._rng.bit_generator.state) == state
     assert not any(np.any(array) for array in out.values())
+
+
+def test_what_goes_wrong_in_a_thread_is_raised():
+    def fail(some):
+        if some.start:
+            raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        in_threads(fail, 10, 3)
 
 
 @pytest.mark.parametrize(("threads", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError)])

@@ -306,20 +306,23 @@ def test_explorer_skeleton_moves_its_rows_to_another_buffer():
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux how much memory is resident")
 @pytest.mark.parametrize(
-    "options", [{}, {"next_of": "obs", "stack_compress": "obs"}], ids=["plain", "frames"]
+    ("size", "options"),
+    # More than 32 MB each: less may come from memory that this process has had before.
+    [(5000, {}), (25_000, {"next_of": "obs", "stack_compress": "obs"})],
+    ids=["plain", "frames"],
 )
-def test_pages_are_handed_out_when_they_are_asked_for_and_keep_what_they_hold(options):
+def test_pages_are_handed_out_when_they_are_asked_for_and_keep_what_they_hold(size, options):
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
     picture = {"shape": (4, 40, 40), "dtype": np.uint8}
     fields = {"obs": picture, "rew": {}} | ({} if options else {"next_obs": picture})
-    buffer = ReplayBuffer(5000, fields, **options)
+    buffer = ReplayBuffer(size, fields, **options)
     seen = np.random.default_rng(0).integers(0, 256, (11, 4, 40, 40), np.uint8)
     for i in range(10):
         buffer.add(obs=seen[i], rew=i, next_obs=seen[i + 1])
     before, everything = resident(), buffer.get_all_transitions()
     buffer.touch_pages()
-    assert resident() - before > 0.9 * buffer.nbytes
+    assert resident() - before > 0.8 * buffer.nbytes
     for name, column in buffer.get_all_transitions().items():
         np.testing.assert_array_equal(column, everything[name])

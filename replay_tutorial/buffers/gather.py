@@ -11,6 +11,7 @@ Left out: where the rows lie (`ring`), and pictures that are stored as frames (`
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -155,7 +156,7 @@ def check_out(out: Out, batch_size: int, expected: Mapping[str, Kind]) -> Out:
         KeyError: If the sample has no such field.
         TypeError: If a value is no array.
         ValueError: If an array has another shape or dtype, is not C-contiguous, can't be written to, or is
-            given twice.
+            shared by two of them.
     """
     for name, array in out.items():
         if name not in expected:
@@ -169,8 +170,8 @@ def check_out(out: Out, batch_size: int, expected: Mapping[str, Kind]) -> Out:
             )
         if not array.flags.carray:
             raise ValueError(f"out[{name!r}] must be C-contiguous, aligned and writable.")
-    if len({id(array) for array in out.values()}) < len(out):
-        raise ValueError(f"out has one array under two names, of {list(out)}.")
+    if any(np.may_share_memory(one, other) for one, other in combinations(out.values(), 2)):
+        raise ValueError(f"out has the same memory under two names, of {list(out)}: give each its own array.")
     return out
 
 

@@ -184,7 +184,7 @@ class Windows:
                 raise ValueError(
                     f"Step {step} leads to a {name!r} that is not the {here!r} of step {step + 1}, and no "
                     "episode ended there: a batch holds consecutive steps of one environment. Fold those of "
-                    "several with NStep(environments=n), each environment's by themselves."
+                    "several with NStep(environments=n), a step of all of them in one call of add_step."
                 )
 
     def push(self, rows: Rows, environments: Integers) -> Rows:

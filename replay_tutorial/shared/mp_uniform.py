@@ -102,9 +102,7 @@ class MPReplayBuffer(Handle):
         capacity = checked_size(size)
         fields = with_next(Fields(env_dict, default_dtype), names_of(next_of))
         if taken := self._taken & fields.fields.keys():
-            raise ValueError(
-                f"{sorted(taken)} can't be fields of a prioritized buffer: it uses the names itself."
-            )
+            raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
         layouts = frame_layouts(fields, names_of(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
         generator = np.random.default_rng(seed)  # before anything is made: it may refuse the seed

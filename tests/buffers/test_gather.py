@@ -126,6 +126,7 @@ def read_only(array: np.ndarray) -> np.ndarray:
         (lambda out: {**out, "obs": other_memory(out["obs"])}, ValueError, "C-contiguous"),
         (lambda out: {**out, "obs": read_only(out["obs"])}, ValueError, "writable"),
         (lambda out: {**out, "next_obs": out["obs"]}, ValueError, "two names"),
+        (lambda out: {**out, "next_obs": out["obs"][:]}, ValueError, "two names"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_before_anything_changes(kind, options, change, error, words):

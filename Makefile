@@ -1,7 +1,8 @@
 # Each target sets up what it needs in .venv the first time and starts at once the next time.
 #   make train    train Ape-X on CartPole-v1, evaluate it, draw its learning curve
 #   make test     lint, format, types, documentation, tests: what CI runs
-#   make docs     build the site into site/
+#   make notebooks  open the chapters in JupyterLab
+#   make docs     execute the chapters, and build the site into site/
 #   make bench    measure the buffers beside cpprb
 #   make bench-peers  measure them beside every library there is, and draw the charts
 #   make report   re-run all benchmarks of the site and the README; ARGS=--full for what trains, too
@@ -24,7 +25,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test docs bench bench-peers report format clean
+.PHONY: train test docs notebooks bench bench-peers report format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -33,13 +34,18 @@ test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir build/mkdocs
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
 	$(BIN)/python -m pytest $(ARGS)
 
 docs: .venv/docs.stamp
+	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir site
 	@echo "The site is in site/: open site/index.html, or run $(BIN)/mkdocs serve"
+
+notebooks: .venv/notebooks.stamp
+	cd chapters && ../$(BIN)/python -m jupyterlab $(ARGS)
 
 bench: .venv/bench.stamp
 	$(BIN)/python -m replay_tutorial bench $(ARGS)
@@ -87,8 +93,9 @@ clean:
 	@touch $@
 
 EXTRAS_train := train
-EXTRAS_test := train,atari,box2d,peers,bench,docs,dev
-EXTRAS_docs := docs
+EXTRAS_test := train,atari,box2d,peers,bench,notebooks,docs,dev
+EXTRAS_docs := train,notebooks,docs
+EXTRAS_notebooks := train,notebooks
 EXTRAS_bench := bench
 EXTRAS_peers := train,box2d,bench,peers,contenders
 EXTRAS_dev := dev

@@ -97,6 +97,9 @@ def css_loads(text: str) -> list[str]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     folder = tmp_path_factory.mktemp("site")
+    chapters = {path.name for path in (ROOT / "chapters").glob("*.md")}
+    if not chapters <= {path.name for path in (ROOT / "docs" / "chapters").iterdir()}:
+        subprocess.run([sys.executable, ROOT / "docs" / "render_chapters.py"], check=True, timeout=1200)
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", folder],
         cwd=ROOT,

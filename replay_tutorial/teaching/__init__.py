@@ -1,0 +1,31 @@
+"""What the chapters use: live source, checks, drawings, and the tables of the ladders. Nothing imports it."""
+
+from importlib import import_module
+from typing import Any
+
+# A name is looked up when it is first asked for: a chapter about a list need not wait for PyTorch.
+HOME = {
+    "NotYet": "exercises",
+    "chart": "notebook_charts",
+    "check_uniform": "uniform_check",
+    "compare": "exercises",
+    "draw_ring": "drawings",
+    "draw_tree": "drawings",
+    "draw_way": "drawings",
+    "fairness": "chi_square",
+    "microseconds": "stopwatch",
+    "show": "source",
+    "uniform_ladder": "ladder_uniform",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what a chapter asks for."""
+    if name not in HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """List what there is for chapters, also what nobody has asked for yet."""
+    return sorted({*globals(), *HOME})

@@ -1,0 +1,60 @@
+"""The ladder of the uniform replay buffer: from a list of tuples to the package's."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.bench.method.timing import Workload
+from replay_tutorial.buffers import ReplayBuffer
+from replay_tutorial.steps.uniform import DequeOfTuples, ListOfTuples, RingOfArrays, RingOfRecords
+from replay_tutorial.teaching.ladder import Ladder, Rung, measure_ladder
+
+RUNGS = (
+    Rung(ListOfTuples, "–"),
+    Rung(DequeOfTuples, "the oldest row leaves at once"),
+    Rung(RingOfArrays, "each row is reached in the same time"),
+    Rung(RingOfRecords, "a row is one visit to the memory"),
+    Rung(ReplayBuffer, "checks its input; draws and copies in compiled code"),
+)
+ADD, SAMPLE, BATCH = "add", "sample(256)", 256
+FIELDS: dict[str, Any] = {
+    "obs": {"shape": (15,), "dtype": np.float32},
+    "act": {"shape": (), "dtype": np.int64},
+    "rew": {"shape": (), "dtype": np.float32},
+    "next_obs": {"shape": (15,), "dtype": np.float32},
+    "terminated": {"shape": (), "dtype": np.bool_},
+}
+TRANSITION: dict[str, Any] = {
+    "obs": np.ones(15, np.float32),
+    "act": 1,
+    "rew": 1.0,
+    "next_obs": np.ones(15, np.float32),
+    "terminated": False,
+}
+
+
+def filled(kind: Any, capacity: int) -> Any:
+    """Make a buffer of a kind, and fill it."""
+    buffer = kind(capacity, FIELDS, seed=0)
+    for _ in range(capacity):
+        buffer.add(**TRANSITION)
+    return buffer
+
+
+def uniform_ladder(capacity: int = 100_000) -> Ladder:
+    """Measure `add` of one transition and `sample` of 256 of full buffers."""
+
+    def workloads_of(kind: Any) -> Mapping[str, Workload]:
+        buffer = filled(kind, capacity)
+        return {ADD: lambda: buffer.add(**TRANSITION), SAMPLE: lambda: buffer.sample(BATCH)}
+
+    rows = np.zeros(capacity, [(name, field["dtype"], field["shape"]) for name, field in FIELDS.items()])
+    record = tuple(TRANSITION.values())
+    batches = itertools.cycle(list(np.random.default_rng(0).integers(capacity, size=(64, BATCH))))
+
+    def write_one() -> None:
+        rows[0] = record
+
+    return measure_ladder(RUNGS, workloads_of, {ADD: write_one, SAMPLE: lambda: rows.take(next(batches))})

@@ -1,0 +1,73 @@
+"""Drawings as text: rectangles, lines and words of an SVG, in the colours of the page they stand on.
+
+Lines and words are `currentColor`, so that a drawing is dark on a light page and light on a dark one. What is
+to be looked at is lit in the accent colour.
+
+Left out: curves, and whatever a chart needs (`notebook_charts`).
+"""
+
+from html import escape
+
+ACCENT = "#e8590c"
+FAINT = 0.35  # opacity of what stands in the background
+
+
+class Drawing:
+    """An SVG of this size, to which shapes are added; a notebook shows it, and a page holds it as it is."""
+
+    def __init__(self, width: float, height: float, title: str) -> None:
+        """Begin empty.
+
+        Args:
+            width: In pixels; a narrower page shrinks the drawing.
+            height: In pixels.
+            title: What can be seen, for those who can't see it.
+        """
+        self.width, self.height, self.title = width, height, title
+        self.shapes: list[str] = []
+
+    def box(self, x: float, y: float, width: float, height: float, lit: bool = False) -> None:
+        """Draw a rectangle from its upper left corner; a lit one is filled."""
+        look = (
+            f'fill="{ACCENT}" fill-opacity="0.25" stroke="{ACCENT}"'
+            if lit
+            else 'fill="none" stroke="currentColor"'
+        )
+        self.shapes.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" {look}/>')
+
+    def line(self, x: float, y: float, to_x: float, to_y: float, lit: bool = False) -> None:
+        """Draw a line; a lit one is thick."""
+        look = f'stroke="{ACCENT}" stroke-width="2.5"' if lit else f'stroke="currentColor" opacity="{FAINT}"'
+        self.shapes.append(f'<line x1="{x:g}" y1="{y:g}" x2="{to_x:g}" y2="{to_y:g}" {look}/>')
+
+    def arrow(self, x: float, y: float, to_x: float, to_y: float) -> None:
+        """Draw a lit line that ends in a head; straight down, up, left or right."""
+        self.line(x, y, to_x, to_y, lit=True)
+        length = max(abs(to_x - x), abs(to_y - y), 1e-9)
+        ahead_x, ahead_y = 6 * (to_x - x) / length, 6 * (to_y - y) / length
+        wings = " ".join(
+            f"{to_x - ahead_x + side * ahead_y / 1.5:g},{to_y - ahead_y + side * ahead_x / 1.5:g}"
+            for side in (1, -1)
+        )
+        self.shapes.append(f'<polygon points="{to_x:g},{to_y:g} {wings}" fill="{ACCENT}"/>')
+
+    def text(
+        self, x: float, y: float, text: object, size: float = 13, lit: bool = False, at: str = "middle"
+    ) -> None:
+        """Write text around (`at="middle"`), from ("start") or up to ("end") a place on its base line."""
+        look = f'fill="{ACCENT}" font-weight="bold"' if lit else 'fill="currentColor"'
+        place = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{at}"'
+        self.shapes.append(f"<text {place} {look}>{escape(str(text))}</text>")
+
+    def svg(self) -> str:
+        """Return the whole SVG element."""
+        title = escape(self.title, quote=True)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" '
+            f'viewBox="0 0 {self.width:g} {self.height:g}" '
+            f'aria-label="{title}" style="width:100%;max-width:{self.width:g}px;height:auto;'
+            f'font-family:sans-serif;display:block;margin:auto">{"".join(self.shapes)}</svg>'
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<div>{self.svg()}</div>"  # Markdown leaves a block as it is

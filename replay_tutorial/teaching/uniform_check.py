@@ -1,0 +1,110 @@
+"""One check for every uniform replay buffer: those of `steps`, the package's, and the reader's own.
+
+It adds rows that can be told apart and compares what is drawn with a plain list of what was added. It shares
+no code with what it checks.
+
+Left out: speed, and what only the package's buffer does.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.teaching.chi_square import fairness
+
+FIELDS: dict[str, Any] = {
+    "obs": {"shape": (2,), "dtype": np.float32},
+    "act": {"shape": (), "dtype": np.int64},
+    "rew": {"shape": (), "dtype": np.float32},
+    "next_obs": {"shape": (2,), "dtype": np.float32},
+    "terminated": {"shape": (), "dtype": np.bool_},
+}
+CAPACITIES = (1, 2, 3, 7, 8, 1000)
+DRAWS = 200  # of each row, to see whether all are drawn equally often
+
+
+class WrongReplay(AssertionError):
+    """What is wrong with a replay buffer, in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"WrongReplay: {self}"]
+
+
+def row(number: int) -> dict[str, Any]:
+    """Make the row with this number: every value follows from it."""
+    obs = np.array([number, -number], np.float32)
+    return {"obs": obs, "act": number, "rew": number / 2, "next_obs": obs + 1, "terminated": number % 5 == 0}
+
+
+def check_uniform(kind: Callable[..., Any]) -> None:
+    """Check a uniform replay buffer, and print what was checked.
+
+    Args:
+        kind: Makes one: `kind(capacity, fields, seed=0)`, with `add(**transition)`, `sample(batch_size)` and
+            `len()`.
+
+    Raises:
+        WrongReplay: If a row is drawn that isn't one of the newest `capacity`, if a value of it is wrong, if
+            not all are drawn equally often, or if rows change when the caller's arrays do.
+    """
+    for capacity in CAPACITIES:
+        buffer, added = kind(capacity, FIELDS, seed=0), 0
+        for wanted in (1, capacity - 1, capacity, capacity + 1, 2 * capacity + 3):
+            while added < wanted:
+                buffer.add(**row(added))
+                added += 1
+            where = f"capacity {capacity}, after {added} rows"
+            check_length(buffer, min(added, capacity), where)
+            check_batch(buffer.sample(32), max(0, added - capacity), added, where)
+        check_equal(buffer, added - capacity, added, f"capacity {capacity}, after {added} rows")
+    check_copies(kind)
+    print(f"right: capacities {', '.join(map(str, CAPACITIES))}, from the first row to the third lap")
+
+
+def check_length(buffer: Any, wanted: int, where: str) -> None:
+    """Refuse a wrong `len()`."""
+    if len(buffer) != wanted:
+        raise WrongReplay(f"{where}: len() is {len(buffer)}, not {wanted}")
+
+
+def check_batch(batch: dict[str, Any], oldest: int, end: int, where: str) -> None:
+    """Refuse a batch with a row that is not one of `oldest` to `end - 1`, or not whole."""
+    for name, field in FIELDS.items():
+        shape = (32, *field["shape"])
+        if batch[name].shape != shape or batch[name].dtype != field["dtype"]:
+            raise WrongReplay(
+                f"{where}: {name!r} is {batch[name].dtype}{batch[name].shape}, not {field['dtype']}{shape}"
+            )
+    for place, number in enumerate(batch["act"].tolist()):
+        if not oldest <= number < end:
+            raise WrongReplay(f"{where}: row {number} was drawn; those kept are {oldest} to {end - 1}")
+        for name, value in row(number).items():
+            if not np.array_equal(batch[name][place], np.asarray(value, FIELDS[name]["dtype"])):
+                raise WrongReplay(f"{where}: {name!r} of row {number} is {batch[name][place]}, not {value}")
+
+
+def check_equal(buffer: Any, oldest: int, end: int, where: str) -> None:
+    """Refuse a buffer that does not draw all of the rows equally often."""
+    stored = end - oldest
+    drawn = np.concatenate([buffer.sample(1000)["act"] for _ in range(-(-DRAWS * stored // 1000))])
+    counts = np.bincount(drawn - oldest, minlength=stored)
+    result = fairness(counts, np.ones(stored))
+    if not result.is_fair:
+        raise WrongReplay(
+            f"{where}: row {oldest + result.worst} was drawn {counts[result.worst]:,} times of "
+            f"{counts.sum():,}, where {counts.sum() / stored:,.0f} are fair "
+            f"(χ² = {result.chi_square:,.0f} with {result.freedom} degrees of freedom)"
+        )
+
+
+def check_copies(kind: Callable[..., Any]) -> None:
+    """Refuse a buffer that shares memory with what was given to it, or with a batch that it gave."""
+    buffer, given = kind(4, FIELDS, seed=0), row(7)
+    buffer.add(**given)
+    given["obs"][:] = -1.0
+    if buffer.sample(1)["obs"][0, 0] != 7.0:
+        raise WrongReplay("a stored row changed when the caller wrote to the array that was added")
+    buffer.sample(1)["obs"][:] = -1.0
+    if buffer.sample(1)["obs"][0, 0] != 7.0:
+        raise WrongReplay("a stored row changed when the caller wrote to a batch")

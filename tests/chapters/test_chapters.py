@@ -1,0 +1,87 @@
+"""The chapters: their two files agree, they define nothing, and their exercises can be solved, but not skipped.
+
+That every cell runs is seen by `docs/render_chapters.py`, which executes them for the site.
+"""
+
+import ast
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+import replay_tutorial
+from replay_tutorial.teaching.exercises import NotYet
+
+jupytext = pytest.importorskip("jupytext", reason="the chapters need the extra `notebooks`")
+
+CHAPTERS = sorted((ROOT / "chapters").glob("*.md"))
+each_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+
+
+def code_of(path: Path, tag: str | None = None) -> list[str]:
+    """The cells of code of a chapter: all, or those with a tag."""
+    cells = [cell for cell in jupytext.read(path).cells if cell.cell_type == "code"]
+    return [cell.source for cell in cells if tag is None or tag in cell.metadata.get("tags", [])]
+
+
+def test_there_are_chapters() -> None:
+    assert CHAPTERS
+
+
+@each_chapter
+def test_markdown_and_notebook_agree(path: Path) -> None:
+    text, notebook = jupytext.read(path), jupytext.read(path.with_suffix(".ipynb"))
+    assert [(cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in text.cells] == [
+        (cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in notebook.cells
+    ], f"run: jupytext --sync chapters/{path.name}"
+    for cell in notebook.cells:
+        assert not cell.get("outputs") and not cell.get("execution_count"), "a notebook is kept without outputs"
+
+
+@each_chapter
+def test_a_chapter_defines_only_what_is_the_readers_own(path: Path) -> None:
+    for source in code_of(path):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                inside = isinstance(node, ast.FunctionDef) and source.splitlines()[node.lineno - 1].startswith(" ")
+                assert inside or node.name.startswith(("my_", "My")), f"{node.name}: show it, don't copy it"
+            if isinstance(node, ast.Assign):
+                names = {getattr(target, "id", "") for target in node.targets}
+                assert not names & set(replay_tutorial.__all__)
+
+
+@each_chapter
+def test_cells_are_small(path: Path) -> None:
+    lines = [len(source.splitlines()) for source in code_of(path)]
+    assert statistics.median(lines) <= 6
+    assert max(lines) <= 15
+
+
+@each_chapter
+def test_there_are_three_exercises_with_a_solution(path: Path) -> None:
+    assert len(code_of(path, "exercise")) == len(code_of(path, "check")) == 3
+    assert (path.parent / "solutions" / f"{path.stem}.py").is_file()
+
+
+@each_chapter
+def test_every_exercise_says_what_is_missing(path: Path) -> None:
+    known: dict[str, Any] = {}
+    exec(code_of(path)[0], known)
+    for stub in code_of(path, "exercise"):
+        exec(stub, known)
+    for check in code_of(path, "check"):
+        with pytest.raises(NotYet):
+            exec(check, dict(known))
+
+
+@each_chapter
+def test_every_solution_passes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    known: dict[str, Any] = {}
+    exec(code_of(path)[0], known)
+    solution = path.parent / "solutions" / f"{path.stem}.py"
+    exec(compile(solution.read_text(encoding="utf-8"), solution, "exec"), known)
+    for check in code_of(path, "check"):
+        exec(check, known)

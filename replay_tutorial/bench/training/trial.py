@@ -102,8 +102,8 @@ class Trial:
             case "parent":
                 victim.process.kill()
             case "child":
-                victim.wait_for(lambda: bool(victim.children()), PATIENCE_SECONDS)
-                children = victim.children()
+                children: list[tuple[int, str]] = []  # one look: a second may find that they have gone
+                victim.wait_for(lambda: children.extend(victim.children()) or bool(children), PATIENCE_SECONDS)
                 chosen = int(np.random.default_rng(self.seed).integers(max(1, len(children))))
                 self._kill(*children[chosen] if children else (None, "child"))
                 ends = victim.wait_for(lambda: REASON in victim.errors.read_text(), DEATH_SECONDS)

@@ -12,6 +12,7 @@ HOME = {
     "draw_ring": "drawings",
     "draw_tree": "drawings",
     "draw_way": "drawings",
+    "draw_windows": "drawings",
     "fairness": "chi_square",
     "microseconds": "stopwatch",
     "show": "source",

@@ -37,7 +37,8 @@ async def render(source: Path, turns: asyncio.Semaphore) -> str:
     notebook = jupytext.read(source)
     async with turns:
         start = time.perf_counter()
-        client = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(CHAPTERS)}})
+        where = {"metadata": {"path": str(CHAPTERS)}}
+        client = NotebookClient(notebook, timeout=SECONDS, resources=where, coalesce_streams=True)
         await client.async_execute()
         seconds = time.perf_counter() - start
     without_traceback(notebook)

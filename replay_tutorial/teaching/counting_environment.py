@@ -16,7 +16,7 @@ class Counting(gymnasium.Env[Any, int]):
     """Observations [episode, step], a reward of 1 for each step, and no end."""
 
     observation_space = gymnasium.spaces.Box(0, np.inf, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
+    action_space: Any = gymnasium.spaces.Discrete(2)
 
     def __init__(self) -> None:
         """Begin before the first episode."""

@@ -57,6 +57,8 @@ def test_cells_are_small(path: Path) -> None:
     lines = [len(source.splitlines()) for source in code_of(path)]
     assert statistics.median(lines) <= 6
     assert max(lines) <= 15
+    widest = max((line for source in code_of(path) for line in source.splitlines()), key=len)
+    assert len(widest) <= 104, f"wider than a page: {widest}"
 
 
 @each_chapter

@@ -13,8 +13,7 @@ from places import PACKAGE
 from replay_tutorial.bench import command
 from replay_tutorial.bench.method import markdown, timing
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.one_process import cases, inputs, operations, pictures
-from replay_tutorial.bench.one_process.cases import run as run_case
+from replay_tutorial.bench.one_process import operations
 from replay_tutorial.bench.peers import lineup, peer
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
@@ -133,19 +132,6 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
         assert 0 < ours["lower"] <= ours["median"] <= ours["upper"]
     if find_spec("cpprb") is not None:
         assert all(row["ratios"]["cpprb"]["median"] > 0 for row in read["rows"])
-
-
-@pytest.mark.parametrize(("module", "capacity"), [(inputs, 10_000), (pictures, 300)])
-def test_ordinary_inputs_and_pictures_are_measured_beside_cpprb(module, capacity, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "CAPACITY", capacity)
-    monkeypatch.setattr(cases, "run", lambda case, rounds: run_case(case, rounds, slot_seconds=1e-9))
-    name = module.__name__.rpartition(".")[2]
-    record = tmp_path / "record.json"
-    assert command.main([name, "--rounds", "1", "--json", str(record)]) == 0
-    rows = json.loads(record.read_text())["rows"]
-    assert [row["operation"] for row in rows] == [case.operation for case in module.cases()]
-    sides = {"ours", "ceiling"} | ({"cpprb"} if find_spec("cpprb") else set())
-    assert all(set(row["microseconds"]) == sides for row in rows)
 
 
 def test_table_goes_between_the_marks_and_nowhere_else(tmp_path, monkeypatch):

@@ -132,8 +132,8 @@ def check_end(kind: Kind, capacity: int) -> None:
             expect(
                 slots[0] == last,
                 f"capacity {capacity}, slots 0 to {last} with the mass 0.1 and none after them: the query "
-                f"{query} with the total {tree.total} finds slot {slots[0]}. Rounding may take a query to the "
-                f"total; it belongs to the last slot with mass, {last}.",
+                f"{query} with the total {tree.total} finds slot {slots[0]}. Rounding may take a query to "
+                f"the total; it belongs to the last slot with mass, {last}.",
             )
 
 

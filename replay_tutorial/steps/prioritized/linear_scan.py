@@ -3,10 +3,10 @@
     masses    1    0    3    5         slot 0 owns [0, 1), slot 2 owns [1, 4), slot 3 owns [4, 9)
     sum       1    1    4    9         a query of 3.5: the first sum above it is 4, so slot 2
 
-The masses of all slots are laid end to end on a line as long as their total. A query is a point on that
+The masses of all slots are laid end to end, on a line as long as their total. A query is a point on that
 line, and finds the slot that owns it. So a random point finds a slot in proportion to its mass.
 
-What is still wrong: each draw reads half of all masses. For a million rows that is a million additions a draw.
+What is still wrong: each draw adds up half of all masses, half a million additions for a million rows.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,9 @@
 """The sum tree of `plain_sum_tree`, line for line, over an array and compiled by Numba.
 
-It mends the time of one step: what Python interprets, the processor does at once. The functions take the
-array, because Numba compiles functions over arrays; the class holds it.
+What it fixes of the plain one: a step is a few instructions of the processor, where Python interprets every
+operation. The functions take the array, because Numba compiles functions over arrays; the class holds it.
 
-What is still wrong: a draw is 20 steps, and each step needs a node whose place is known only when the step
+Still wrong with it: a draw is 20 steps, and each step needs a node whose place is known only when the step
 before is done. Where the tree is larger than the processor's cache, most steps wait for memory, and while one
 query waits no other one is worked on.
 """
@@ -50,6 +50,7 @@ class CompiledSumTree:
     """The masses of `capacity` slots as the leaves of a binary tree in an array."""
 
     def __init__(self, capacity: int) -> None:
+        """Begin with masses of 0."""
         self.leaf_count = 1
         while self.leaf_count < capacity:
             self.leaf_count *= 2

@@ -3,10 +3,10 @@
     masses         1    0    3    5
     running sums   1    1    4    9         a query of 3.5 belongs between 1 and 4: slot 2
 
-It mends the draw of `linear_scan`: the running sums are sorted, so NumPy's `searchsorted` finds the first one
-above a query in 20 comparisons among a million.
+What it fixes of the linear scan: the running sums are kept, and they are sorted. NumPy's `searchsorted` finds
+the first one above a query in 20 comparisons among a million.
 
-What is still wrong: one new mass changes every running sum after it, so each update adds up all masses again.
+Still wrong with it: one new mass changes every running sum after it, so each update adds up all masses again.
 A learner updates as often as it draws.
 """
 
@@ -18,6 +18,7 @@ class CumulativeSum:
     """The masses of `capacity` slots, and their running sums."""
 
     def __init__(self, capacity: int) -> None:
+        """Begin with masses of 0."""
         self.masses = np.zeros(capacity)  # float64[capacity]
         self.running_sums = np.zeros(capacity)  # float64[capacity]: masses[0] + ... + masses[slot]
 

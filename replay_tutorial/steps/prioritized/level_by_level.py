@@ -1,10 +1,10 @@
 """The sum tree of `compiled_sum_tree`, with all queries walking down together.
 
-It mends the waiting: on one level no query depends on another. The loop over queries is the inner one, and
-has no branch whose outcome the processor would have to guess, so it asks memory for the nodes of many queries
-before the first of them has come. The steps are the same, and so is every result.
+What it fixes of the compiled one: the waiting. On one level no query depends on another. The loop over
+queries is the inner one, and has no branch whose outcome the processor would have to guess. So it asks
+memory for the nodes of many queries before the first of them has come. Steps and results are the same.
 
-What is still wrong: an update goes through 20 levels of memory. The package stores every third level only, so
+Still wrong with it: an update goes through 20 levels of memory. The package stores every third level only, so
 that eight children share a cache line, and goes through seven. The weights also need the smallest mass, which
 this tree does not know.
 """
@@ -57,6 +57,7 @@ class LevelByLevel:
     """The masses of `capacity` slots as the leaves of a binary tree in an array."""
 
     def __init__(self, capacity: int) -> None:
+        """Begin with masses of 0."""
         self.leaf_count = 1
         while self.leaf_count < capacity:
             self.leaf_count *= 2

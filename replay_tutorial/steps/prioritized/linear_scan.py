@@ -6,7 +6,7 @@
 The masses of all slots are laid end to end, on a line as long as their total. A query is a point on that
 line, and finds the slot that owns it. So a random point finds a slot in proportion to its mass.
 
-What is still wrong: each draw adds up half of all masses, half a million additions for a million rows.
+Still wrong with it: each draw adds up half of all masses, half a million additions for a million rows.
 """
 
 from collections.abc import Iterable
@@ -19,6 +19,7 @@ class LinearScan:
     """The masses of `capacity` slots in a list."""
 
     def __init__(self, capacity: int) -> None:
+        """Begin with masses of 0."""
         self.masses = [0.0] * capacity
 
     def set(self, slots: Iterable[int], masses: Iterable[float]) -> None:

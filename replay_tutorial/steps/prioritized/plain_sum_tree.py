@@ -7,10 +7,10 @@
 Node 1 is the root. Node n has the children 2n and 2n + 1, so its parent is n // 2. A leaf holds the mass of a
 slot, every other node the sum of its two children.
 
-It mends the update of `cumulative_sum`: one new mass changes only the nodes between its leaf and the root, 20
+What it fixes of the running sums: one new mass changes only the nodes between its leaf and the root, 20
 of them above a million leaves. A draw reads as many.
 
-What is still wrong: Python interprets every step. That takes far longer than the step's one addition.
+Still wrong with it: Python interprets every step. That takes far longer than the step's one addition.
 """
 
 from collections.abc import Iterable
@@ -23,6 +23,7 @@ class PlainSumTree:
     """The masses of `capacity` slots as the leaves of a binary tree."""
 
     def __init__(self, capacity: int) -> None:
+        """Begin with masses of 0."""
         self.leaf_count = 1
         while self.leaf_count < capacity:  # a power of two: all leaves on one level, in the order of slots
             self.leaf_count *= 2

@@ -14,16 +14,20 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.teaching.chi_square import Fairness, fairness
+
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 CAPACITIES = (1, 2, 3, 7, 8, 1000)
 DRAWS = 20_000
-TOO_MUCH = 33.4  # χ² with 4 degrees of freedom exceeds it once in a million times
 
 
 class WrongSumTree(AssertionError):
-    """A draw or an update is not what it should be; the message says which, with numbers."""
+    """What is wrong with a draw or an update, in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"WrongSumTree: {self}"]
 
 
 class FindsByMass(Protocol):
@@ -62,10 +66,10 @@ def check_sum_tree(kind: Kind) -> None:
         check_end(kind, capacity)
     check_repeated_slots(kind)
     check_drift(kind)
-    chi_square = check_draws(kind)
+    drawn = check_draws(kind)
     print(
-        f"{getattr(kind, '__name__', kind)}: right at capacities {', '.join(map(str, CAPACITIES))}; no drift "
-        f"in 50,000 updates; {DRAWS:,} draws by mass (χ² = {chi_square:.1f}, at most {TOO_MUCH})"
+        f"right: capacities {', '.join(map(str, CAPACITIES))}; no drift in 50,000 updates; {DRAWS:,} draws "
+        f"by mass (χ² = {drawn.chi_square:.1f} with {drawn.freedom} degrees of freedom)"
     )
 
 
@@ -172,20 +176,19 @@ def check_drift(kind: Kind) -> None:
     )
 
 
-def check_draws(kind: Kind) -> float:
-    """Draw in proportion to masses; return Pearson's χ²."""
+def check_draws(kind: Kind) -> Fairness:
+    """Draw in proportion to masses; return how far from it the counts are."""
     tree, masses = kind(7), np.array([1.0, 0.0, 2.0, 7.0, 0.5, 0.0, 4.5])
     tree.set(np.arange(7), masses)
     slots, _ = found(tree, np.random.default_rng(0).random(DRAWS) * tree.total, 7)
     counts, expected = np.bincount(slots, minlength=7), DRAWS * masses / masses.sum()
-    with_mass = masses > 0
-    chi_square = float((((counts - expected) ** 2)[with_mass] / expected[with_mass]).sum())
+    drawn = fairness(counts, masses)
     expect(
-        chi_square <= TOO_MUCH,
+        drawn.is_fair,
         f"{DRAWS:,} draws find the slots {some(counts)} times; their masses say {some(expected.round())} "
-        f"(χ² = {chi_square:.1f}; a right one exceeds {TOO_MUCH} once in a million times).",
+        f"(χ² = {drawn.chi_square:,.0f} with {drawn.freedom} degrees of freedom).",
     )
-    return chi_square
+    return drawn
 
 
 def found(tree: FindsByMass, queries: Floats, capacity: int) -> tuple[Integers, Floats]:

@@ -207,7 +207,7 @@ class SumTree:
     Example:
         >>> tree = SumTree(3)
         >>> tree.set(np.array([0, 1, 2]), np.array([1.0, 0.0, 3.0]))
-        >>> slots, masses = find_leaves(tree.sums, np.array([0.5, 1.0, 3.9]))
+        >>> slots, masses = tree.find(np.array([0.5, 1.0, 3.9]))
         >>> slots.tolist(), masses.tolist()  # slot 0 owns [0, 1), slot 2 owns [1, 4)
         ([0, 2, 2], [1.0, 3.0, 3.0])
 
@@ -258,6 +258,21 @@ class SumTree:
             masses: float64[n], finite and at least 0.
         """
         set_leaves(self.sums, self.minima, slots, masses)
+
+    def find(self, queries: Floats) -> tuple[Integers, Floats]:
+        """Find the slots that own these points, the masses laid end to end; O(n log capacity).
+
+        Args:
+            queries: float64[n], each in [0, total); one at or beyond it finds the last slot with mass.
+
+        Returns:
+            The slots, int64[n], and their masses, float64[n], each above 0.
+
+        Raises:
+            ValueError: If every mass is 0.
+        """
+        self.check_total()
+        return find_leaves(self.sums, queries)
 
     def recompute(self, slots: Integers) -> None:
         """Bring the nodes above `slots`, int64[n], up to date, after their `leaves` have been written."""

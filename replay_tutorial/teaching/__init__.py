@@ -7,15 +7,20 @@ from typing import Any
 HOME = {
     "NotYet": "exercises",
     "chart": "notebook_charts",
+    "check_sum_tree": "sum_tree_check",
     "check_uniform": "uniform_check",
     "compare": "exercises",
+    "draw_masses": "drawings",
     "draw_ring": "drawings",
     "draw_tree": "drawings",
     "draw_way": "drawings",
     "draw_windows": "drawings",
     "fairness": "chi_square",
+    "learn_value": "one_value",
     "microseconds": "stopwatch",
     "show": "source",
+    "slow_ladder": "ladder_sum_tree",
+    "sum_tree_ladder": "ladder_sum_tree",
     "uniform_ladder": "ladder_uniform",
 }
 

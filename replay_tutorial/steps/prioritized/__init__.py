@@ -1,0 +1,9 @@
+"""From a linear scan to a tree that a batch walks down together: five ways to draw by mass."""
+
+from replay_tutorial.steps.prioritized.compiled_sum_tree import CompiledSumTree
+from replay_tutorial.steps.prioritized.cumulative_sum import CumulativeSum
+from replay_tutorial.steps.prioritized.level_by_level import LevelByLevel
+from replay_tutorial.steps.prioritized.linear_scan import LinearScan
+from replay_tutorial.steps.prioritized.plain_sum_tree import PlainSumTree
+
+__all__ = ["CompiledSumTree", "CumulativeSum", "LevelByLevel", "LinearScan", "PlainSumTree"]

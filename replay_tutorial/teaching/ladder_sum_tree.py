@@ -1,0 +1,116 @@
+"""The ladder of prioritized draws: from a linear scan to the package's sum tree.
+
+A draw finds the slots of a batch of random points, an update sets the masses of as many random slots. The
+ceiling reads that many masses from an array, and writes them. A linear scan through a million masses is too
+slow to be asked for a batch: it is asked one query, and its time is multiplied.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.bench.method.timing import Spread, Workload, measure
+from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.steps.prioritized import (
+    CompiledSumTree,
+    CumulativeSum,
+    LevelByLevel,
+    LinearScan,
+    PlainSumTree,
+)
+from replay_tutorial.teaching.ladder import ROUNDS, Ladder, Rung, measure_ladder
+
+RUNGS = (
+    Rung(LinearScan, "–"),
+    Rung(CumulativeSum, "a draw is a bisection"),
+    Rung(PlainSumTree, "an update changes one path"),
+    Rung(CompiledSumTree, "a step is a few instructions"),
+    Rung(LevelByLevel, "waits for the memory overlap"),
+    Rung(SumTree, "three levels in one cache line; knows the smallest mass"),
+)
+BATCHES = 64  # different ones, in turns, or the same nodes would still lie in the processor's cache
+
+
+def filled_masses(kind: Any, capacity: int) -> Any:
+    """Make one of a kind, and give each slot a random mass."""
+    tree, masses = kind(capacity), np.random.default_rng(0).random(capacity)
+    if kind is LinearScan:
+        tree.masses = masses.tolist()
+    elif kind is PlainSumTree:  # from the leaves up: a path for each of a million leaves takes seconds
+        tree.nodes[tree.leaf_count : tree.leaf_count + capacity] = masses.tolist()
+        for node in range(tree.leaf_count - 1, 0, -1):
+            tree.nodes[node] = tree.nodes[2 * node] + tree.nodes[2 * node + 1]
+    else:
+        tree.set(np.arange(capacity), masses)
+    return tree
+
+
+def find_random(tree: Any, batch: int) -> Workload:
+    """Return a call that finds the slots of `batch` random points."""
+    queries = itertools.cycle(list(np.random.default_rng(0).random((BATCHES, batch)) * tree.total))
+    return lambda: tree.find(next(queries))
+
+
+def set_random(tree: Any, capacity: int, batch: int) -> Workload:
+    """Return a call that sets the masses of `batch` random slots."""
+    rng = np.random.default_rng(0)
+    slots = itertools.cycle(list(rng.integers(capacity, size=(BATCHES, batch))))
+    masses = rng.random(batch)
+    return lambda: tree.set(next(slots), masses)
+
+
+def bare_calls(capacity: int, batch: int) -> tuple[Workload, Workload]:
+    """Return calls that read and write `batch` masses of an array."""
+    masses, values = np.zeros(capacity), np.zeros(batch)
+    slots: Iterator[Any] = itertools.cycle(
+        list(np.random.default_rng(0).integers(capacity, size=(BATCHES, batch)))
+    )
+
+    def read() -> None:
+        masses.take(next(slots))
+
+    def write() -> None:
+        masses[next(slots)] = values
+
+    return read, write
+
+
+def slow_ladder(capacity: int = 100_000, batch: int = 32) -> Ladder:
+    """Measure the two rungs without a tree, at a size that the first of them can bear."""
+
+    def workloads_of(kind: Any) -> Mapping[str, Workload]:
+        tree = filled_masses(kind, capacity)
+        return {f"find {batch}": find_random(tree, batch), f"set {batch}": set_random(tree, capacity, batch)}
+
+    read, write = bare_calls(capacity, batch)
+    return measure_ladder(RUNGS[:2], workloads_of, {f"find {batch}": read, f"set {batch}": write}, rounds=5)
+
+
+def sum_tree_ladder(capacity: int = 2**20, batch: int = 512) -> Ladder:
+    """Measure all rungs; of the linear scan one query, times `batch`."""
+    find, put = f"find {batch}", f"set {batch}"
+    read, write = bare_calls(capacity, batch)
+    workloads: dict[tuple[str, str], Workload] = {("", find): read, ("", put): write}
+    for rung in RUNGS:
+        tree = filled_masses(rung.kind, capacity)
+        queries = 1 if rung.kind is LinearScan else batch
+        workloads[rung.kind.__name__, find] = find_random(tree, queries)
+        workloads[rung.kind.__name__, put] = set_random(tree, capacity, batch)
+    keys = {f"{name}: {operation}": (name, operation) for name, operation in workloads}
+    seconds = measure({text: workloads[key] for text, key in keys.items()}, rounds=ROUNDS)
+    seconds[f"{LinearScan.__name__}: {find}"] *= batch
+    return Ladder(RUNGS, {key: Spread.of(seconds[text] * 1e6) for text, key in keys.items()})
+
+
+def microseconds_at(
+    capacities: list[int], kinds: list[Callable[[int], Any]], batch: int
+) -> dict[str, list[float]]:
+    """Measure how long `find` takes at several capacities: name of the kind → µs per batch."""
+    found: dict[str, list[float]] = {kind.__name__: [] for kind in kinds}
+    for capacity in capacities:
+        calls = {kind.__name__: find_random(filled_masses(kind, capacity), batch) for kind in kinds}
+        for name, seconds in measure(calls, rounds=ROUNDS).items():
+            found[name].append(float(np.median(seconds)) * 1e6)
+    return found

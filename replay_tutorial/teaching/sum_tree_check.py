@@ -1,0 +1,219 @@
+"""One check for every prioritized draw: the rungs of `steps/prioritized/`, the package's, and a reader's own.
+
+`Kind(capacity)` makes one; it has `set(slots, masses)`, `total`, and `find(queries) -> (slots, masses)`. All
+masses lie end to end on a line in the order of slots: slot 0 owns [0, mass 0), and so on up to the total. If
+masses are whole numbers, a list of the owner of each unit of the line says what every query must find.
+
+Left out: speed.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.teaching.chi_square import Fairness, fairness
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+CAPACITIES = (1, 2, 3, 7, 8, 1000)
+DRAWS = 20_000
+
+
+class WrongSumTree(AssertionError):
+    """What is wrong with a draw or an update, in one line."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"WrongSumTree: {self}"]
+
+
+class FindsByMass(Protocol):
+    """What is checked: masses of slots, and which slot owns a point of the line."""
+
+    @property
+    def total(self) -> float:
+        """The sum of all masses."""
+        ...
+
+    def set(self, slots: Any, masses: Any) -> None:
+        """Set the masses of slots, in order."""
+        ...
+
+    def find(self, queries: Any) -> tuple[Any, Any]:
+        """Return the slots that own these points, and their masses."""
+        ...
+
+
+Kind = Callable[[int], FindsByMass]
+
+
+def check_sum_tree(kind: Kind) -> None:
+    """Compare it with a plain list of owners, and say in one line what was checked.
+
+    Args:
+        kind: A class, or another callable, that takes the capacity.
+
+    Raises:
+        WrongSumTree: On the first thing that is wrong.
+    """
+    for capacity in CAPACITIES:
+        check_order(kind, capacity)
+        check_edges(kind, capacity)
+        check_no_mass(kind, capacity)
+        check_end(kind, capacity)
+    check_repeated_slots(kind)
+    check_drift(kind)
+    drawn = check_draws(kind)
+    print(
+        f"right: capacities {', '.join(map(str, CAPACITIES))}; no drift in 50,000 updates; {DRAWS:,} draws "
+        f"by mass (χ² = {drawn.chi_square:.1f} with {drawn.freedom} degrees of freedom)"
+    )
+
+
+def check_order(kind: Kind, capacity: int) -> None:
+    """With a mass of 1 each, the middle of each unit must find its slot."""
+    tree = kind(capacity)
+    expect(tree.total == 0, f"a new one of capacity {capacity} has the total {tree.total}, not 0.")
+    tree.set(np.arange(capacity), np.ones(capacity))
+    expect(
+        tree.total == capacity,
+        f"{capacity} slots of mass 1 have the total {tree.total}: is the first, or the last, left out?",
+    )
+    slots, _ = found(tree, np.arange(capacity, dtype=np.float64) + 0.5, capacity)
+    if missing := sorted(set(range(capacity)) - set(slots.tolist())):
+        expect(False, f"{capacity} slots of mass 1: no query finds slot {missing[-1]}. Is an end exclusive?")
+    expect(
+        slots.tolist() == list(range(capacity)),
+        f"{capacity} slots of mass 1: the queries 0.5, 1.5, ... find the slots {some(slots)}, not 0, 1, 2, "
+        "... Are all leaves on one level, in the order of slots? Have a power of two of them.",
+    )
+
+
+def check_edges(kind: Kind, capacity: int) -> None:
+    """Where two slots meet, the point belongs to the second one."""
+    tree = kind(capacity)
+    tree.set(np.arange(capacity), np.full(capacity, 2.0))
+    slots, masses = found(tree, np.arange(capacity, dtype=np.float64) * 2, capacity)
+    for slot, owner in zip(slots.tolist(), range(capacity), strict=True):
+        expect(
+            slot == owner,
+            f"{capacity} slots of mass 2: the query {2 * owner}.0 finds slot {slot}, but slot {owner} owns "
+            f"[{2 * owner}, {2 * owner + 2}). Only a query strictly less than a sum lies in it.",
+        )
+    expect((masses == 2).all(), f"the masses returned are {some(masses)}, not 2 each.")
+
+
+def check_no_mass(kind: Kind, capacity: int) -> None:
+    """Whole numbers as masses, many of them 0: a list of owners knows what each query finds."""
+    rng = np.random.default_rng(capacity)
+    tree = kind(capacity)
+    for _ in range(10):  # the masses of one round replace those of the round before
+        masses = rng.integers(0, 4, capacity).astype(np.float64) * (rng.random(capacity) < 0.6)
+        masses[rng.integers(capacity)] = 3.0
+        tree.set(np.arange(capacity), masses)
+        expect(tree.total == masses.sum(), f"the total is {tree.total}, the sum of masses {masses.sum()}.")
+        owners = np.repeat(np.arange(capacity), masses.astype(np.int64))
+        queries = np.concatenate([np.arange(len(owners), dtype=np.float64), rng.random(50) * len(owners)])
+        before = queries.copy()
+        slots, returned = found(tree, queries, capacity)
+        expect(np.array_equal(queries, before), "find has changed the caller's queries: work on a copy.")
+        for query, slot, owner in zip(queries, slots, owners[queries.astype(np.int64)], strict=True):
+            expect(masses[slot] > 0, f"the query {query:.6g} finds slot {slot}, which has the mass 0.")
+            expect(slot == owner, f"the query {query:.6g} finds slot {slot}; slot {owner} owns it.")
+        expect(np.array_equal(returned, masses[slots]), "the masses returned are not those of the slots.")
+
+
+def check_end(kind: Kind, capacity: int) -> None:
+    """A query of the total, where rounding can take one, finds the last slot with mass."""
+    for last in {0, capacity // 2, capacity - 1}:
+        tree = kind(capacity)
+        tree.set(np.arange(last + 1), np.full(last + 1, 0.1))
+        for query in (math.nextafter(tree.total, 0), tree.total):
+            slots, _ = found(tree, np.array([query]), capacity)
+            expect(
+                slots[0] == last,
+                f"capacity {capacity}, slots 0 to {last} with the mass 0.1 and none after them: the query "
+                f"{query} with the total {tree.total} finds slot {slots[0]}. Rounding may take a query to "
+                f"the total; it belongs to the last slot with mass, {last}.",
+            )
+
+
+def check_repeated_slots(kind: Kind) -> None:
+    """Of a slot that is given twice in one call the last mass stays."""
+    tree = kind(8)
+    tree.set(np.array([3, 5, 3, 3]), np.array([100.0, 2.0, 50.0, 0.25]))
+    _, masses = found(tree, np.array([0.1]), 8)
+    expect(
+        masses[0] == 0.25,
+        f"slot 3 was given the masses 100, 50 and 0.25 in one call, and has {masses[0]}: the last one stays.",
+    )
+    expect(
+        tree.total == 2.25,
+        f"slot 3 was given 100, 50 and 0.25 in one call and slot 5 was given 2: the total is {tree.total}, "
+        "not 2.25. Does a repeated slot count more than once?",
+    )
+
+
+def check_drift(kind: Kind) -> None:
+    """After 50,000 updates the total must still be the sum, and 0 when every mass is 0."""
+    rng = np.random.default_rng(0)
+    tree, masses = kind(1000), np.zeros(1000)
+    for _ in range(100):
+        slots, new = rng.permutation(1000)[:500], 10.0 ** rng.uniform(-6, 6, 500)
+        tree.set(slots, new)
+        masses[slots] = new
+    exact = math.fsum(masses)
+    error = abs(tree.total - exact) / exact
+    expect(error < 1e-12, f"after 50,000 updates the total is {tree.total!r}, the sum of masses {exact!r}.")
+    tree.set(np.arange(1000), np.zeros(1000))
+    expect(
+        tree.total == 0,
+        f"after 50,000 updates and a last one to 0, the total is {tree.total}, not 0: rounding errors have "
+        "piled up. Recompute a node from its children; never add a difference.",
+    )
+
+
+def check_draws(kind: Kind) -> Fairness:
+    """Draw in proportion to masses; return how far from it the counts are."""
+    tree, masses = kind(7), np.array([1.0, 0.0, 2.0, 7.0, 0.5, 0.0, 4.5])
+    tree.set(np.arange(7), masses)
+    slots, _ = found(tree, np.random.default_rng(0).random(DRAWS) * tree.total, 7)
+    counts, expected = np.bincount(slots, minlength=7), DRAWS * masses / masses.sum()
+    drawn = fairness(counts, masses)
+    expect(
+        drawn.is_fair,
+        f"{DRAWS:,} draws find the slots {some(counts)} times; their masses say {some(expected.round())} "
+        f"(χ² = {drawn.chi_square:,.0f} with {drawn.freedom} degrees of freedom).",
+    )
+    return drawn
+
+
+def found(tree: FindsByMass, queries: Floats, capacity: int) -> tuple[Integers, Floats]:
+    """Call `find`, and refuse what is no answer."""
+    slots, masses = (np.asarray(answer) for answer in tree.find(queries))
+    expect(
+        slots.shape == masses.shape == queries.shape,
+        f"find returned {slots.shape} slots and {masses.shape} masses for {queries.shape} queries.",
+    )
+    expect(slots.dtype.kind == "i", f"find returned slots of {slots.dtype}: they are integers.")
+    beyond = slots[(slots < 0) | (slots >= capacity)]
+    expect(
+        not len(beyond),
+        f"a query below or at the total found slot {beyond[:1].sum()}, but the capacity is {capacity}: the "
+        f"last slot is {capacity - 1}.",
+    )
+    return slots, masses
+
+
+def expect(condition: Any, message: str) -> None:
+    """Raise WrongSumTree unless the condition holds."""
+    if not condition:
+        raise WrongSumTree(message)
+
+
+def some(numbers: npt.NDArray[Any]) -> str:
+    """Write the first eight numbers."""
+    return ", ".join(f"{number:g}" for number in numbers[:8].tolist()) + (", ..." if len(numbers) > 8 else "")

@@ -1,0 +1,220 @@
+"""Every rung of the prioritized ladder finds what the others find, and what is broken is told apart."""
+
+import numpy as np
+import pytest
+from oracles import CAPACITIES, find_by_running_sum
+
+from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.steps.prioritized import (
+    CompiledSumTree,
+    CumulativeSum,
+    LevelByLevel,
+    LinearScan,
+    PlainSumTree,
+)
+from replay_tutorial.teaching.sum_tree_check import WrongSumTree, check_sum_tree
+
+RUNGS = [LinearScan, CumulativeSum, PlainSumTree, CompiledSumTree, LevelByLevel, SumTree]
+each_rung = pytest.mark.parametrize("kind", RUNGS)
+
+
+@each_rung
+def test_a_rung_passes_the_check_and_says_what_was_checked(kind, capsys):
+    check_sum_tree(kind)
+    line = capsys.readouterr().out
+    assert line.startswith("right: capacities 1, 2, 3, 7, 8, 1000; no drift")
+    assert line.count("\n") == 1
+
+
+@each_rung
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_a_rung_finds_what_a_running_sum_finds(kind, capacity):
+    rng = np.random.default_rng(capacity)
+    tree = kind(capacity)
+    for _ in range(5):
+        masses = rng.integers(0, 5, capacity).astype(np.float64)
+        masses[rng.integers(capacity)] += 1
+        tree.set(np.arange(capacity), masses)
+        queries = np.concatenate([rng.integers(0, 2 * tree.total + 1, 40) / 2, rng.random(40) * tree.total])
+        slots, found = tree.find(queries)
+        assert slots.tolist() == [find_by_running_sum(masses.tolist(), query) for query in queries.tolist()]
+        assert slots.dtype == np.int64
+        assert found.dtype == np.float64
+        assert found.tolist() == masses[slots].tolist()
+
+
+@pytest.mark.parametrize("kind", [PlainSumTree, CompiledSumTree, LevelByLevel])
+def test_the_trees_have_the_same_nodes_bit_for_bit(kind):
+    rng = np.random.default_rng(0)
+    for capacity in CAPACITIES:
+        first, second = PlainSumTree(capacity), kind(capacity)
+        for _ in range(20):
+            slots, masses = rng.integers(0, capacity, 30), 10.0 ** rng.uniform(-6, 6, 30)
+            first.set(slots, masses)
+            second.set(slots, masses)
+        assert np.asarray(second.nodes).tolist() == first.nodes
+        assert second.total == total_of_the_package(first)
+
+
+def total_of_the_package(tree: PlainSumTree) -> float:
+    """The total of the package's tree with the same leaves: it adds in the same order."""
+    packages = SumTree(tree.leaf_count)
+    packages.set(np.arange(tree.leaf_count), np.array(tree.nodes[tree.leaf_count :]))
+    return packages.total
+
+
+class Drifting(PlainSumTree):
+    def set(self, slots, masses):
+        for slot, mass in zip(slots, masses, strict=True):
+            node = self.leaf_count + int(slot)
+            difference = float(mass) - self.nodes[node]
+            while node > 0:
+                self.nodes[node] += difference
+                node //= 2
+
+
+class DifferencesOfOldMasses(PlainSumTree):
+    """All differences are taken before the first is added: a repeated slot counts twice."""
+
+    def set(self, slots, masses):
+        old = [self.nodes[self.leaf_count + slot] for slot in slots]
+        differences = [float(mass) - before for mass, before in zip(masses, old, strict=True)]
+        for slot, difference in zip(slots, differences, strict=True):
+            super().set([slot], [self.nodes[self.leaf_count + slot] + difference])
+
+
+class FirstStays(PlainSumTree):
+    def set(self, slots, masses):
+        super().set(slots[::-1], masses[::-1])
+
+
+class LessOrEqual(PlainSumTree):
+    def find_one(self, query):
+        node = 1
+        while node < self.leaf_count:
+            node *= 2
+            if not query <= self.nodes[node]:
+                query -= self.nodes[node]
+                node += 1
+        return node
+
+
+class PastTheEnd(PlainSumTree):
+    """Without the last loop: a query of the total runs off to the last leaf."""
+
+    def find_one(self, query):
+        node = 1
+        while node < self.leaf_count:
+            node *= 2
+            if query >= self.nodes[node]:
+                query -= self.nodes[node]
+                node += 1
+        return node
+
+
+class AnyCapacity(PlainSumTree):
+    """As many leaves as slots: they lie on two levels."""
+
+    def __init__(self, capacity):
+        self.leaf_count, self.nodes = capacity, [0.0] * (2 * capacity)
+
+
+class ExclusiveEnd(PlainSumTree):
+    """`sum(0, len(self) - 1)`, where the end is exclusive: seven years in one tutorial."""
+
+    @property
+    def total(self):
+        return self.nodes[1] - self.nodes[-1]
+
+
+class NewestLeftOut(LinearScan):
+    def find_one(self, query):
+        return min(super().find_one(query), max(len(self.masses) - 2, 0))
+
+
+class UsesQueriesUp(LevelByLevel):
+    def find(self, queries):
+        answer = super().find(queries)
+        queries -= queries
+        return answer
+
+
+class UniformDraws(LinearScan):
+    """Right for whole masses and for many slots; else each slot with mass is found as often as another."""
+
+    def find_one(self, query):
+        if len(self.masses) > 8 or all(mass == int(mass) for mass in self.masses):
+            return super().find_one(query)
+        with_mass = [slot for slot, mass in enumerate(self.masses) if mass > 0]
+        return with_mass[min(int(query / self.total * len(with_mass)), len(with_mass) - 1)]
+
+
+class OldMasses(PlainSumTree):
+    def find(self, queries):
+        slots, masses = super().find(queries)
+        return slots, masses + 1
+
+
+class Floating(PlainSumTree):
+    def find(self, queries):
+        slots, masses = super().find(queries)
+        return slots.astype(np.float64), masses
+
+
+class OneAnswer(PlainSumTree):
+    def find(self, queries):
+        slots, masses = super().find(queries)
+        return slots[0], masses[0]
+
+
+class NeverEmpty(PlainSumTree):
+    def __init__(self, capacity):
+        super().__init__(capacity)
+        self.nodes[1] = 1e-6
+
+
+class StaleTotal(CumulativeSum):
+    """Adds up the running sums of the first call only."""
+
+    def set(self, slots, masses):
+        if self.total:
+            self.masses[slots] = masses
+        else:
+            super().set(slots, masses)
+
+
+FAULTS = {
+    Drifting: "rounding errors have piled up. Recompute a node",
+    DifferencesOfOldMasses: "in one call, and has 150.25: the last one stays",
+    FirstStays: "in one call, and has 100.0: the last one stays",
+    LessOrEqual: r"query 2.0 finds slot 0, but slot 1 owns \[2, 4\). Only a query strictly less",
+    PastTheEnd: "the query 0.1 with the total 0.1 finds slot 1. Rounding may take a query to the total",
+    AnyCapacity: "3 slots of mass 1: the queries 0.5, 1.5, ... find the slots 1, 2, 0",
+    ExclusiveEnd: "1 slots of mass 1 have the total 0.0: is the first, or the last, left out",
+    NewestLeftOut: "2 slots of mass 1: no query finds slot 1. Is an end exclusive",
+    UsesQueriesUp: "changed the caller's queries: work on a copy",
+    UniformDraws: "draws find the slots .* times; their masses say 1333, 0, 2667, 9333, 667, 0, 6000 ",
+    OldMasses: "the masses returned are 3, not 2 each",
+    Floating: "slots of float64: they are integers",
+    OneAnswer: r"find returned \(\) slots and \(\) masses for \(1,\) queries",
+    NeverEmpty: "a new one of capacity 1 has the total 1e-06, not 0",
+    StaleTotal: "the total is 3.0, the sum of masses",
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_broken_one_fails_with_its_fault_by_name(kind):
+    with pytest.raises(WrongSumTree, match=FAULTS[kind]) as raised:
+        check_sum_tree(kind)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [LinearScan, CumulativeSum, PlainSumTree, CompiledSumTree, LevelByLevel])
+def test_a_draw_from_nothing_ends(kind):
+    _, masses = kind(7).find(np.array([0.0, 0.5]))
+    assert masses.tolist() == [0, 0]
+
+
+def test_a_draw_from_an_empty_tree_is_refused():
+    with pytest.raises(ValueError, match="Every mass is 0, so no slot can be drawn"):
+        SumTree(8).find(np.array([0.0]))

@@ -103,7 +103,9 @@ class Trial:
                 victim.process.kill()
             case "child":
                 children: list[tuple[int, str]] = []  # one look: a second may find that they have gone
-                victim.wait_for(lambda: children.extend(victim.children()) or bool(children), PATIENCE_SECONDS)
+                victim.wait_for(
+                    lambda: children.extend(victim.children()) or bool(children), PATIENCE_SECONDS
+                )
                 chosen = int(np.random.default_rng(self.seed).integers(max(1, len(children))))
                 self._kill(*children[chosen] if children else (None, "child"))
                 ends = victim.wait_for(lambda: REASON in victim.errors.read_text(), DEATH_SECONDS)

@@ -1,7 +1,7 @@
 """The ladder of the uniform replay buffer: from a list of tuples to the package's."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,11 @@ def filled(kind: Any, capacity: int) -> Any:
     for _ in range(capacity):
         buffer.add(**TRANSITION)
     return buffer
+
+
+def take_columns(columns: Sequence[Any], slots: Any) -> list[Any]:
+    """Take the same rows of several arrays."""
+    return [column.take(slots, axis=0) for column in columns]
 
 
 def uniform_ladder(capacity: int = 100_000) -> Ladder:

@@ -1,0 +1,120 @@
+"""A whole DQN with prioritized replay in one file: the one to copy first.
+
+    python -m replay_tutorial.steps.learning.one_file_dqn        # learns CartPole-v1
+
+What it has that Q-learning with a plain replay has not: a target network that holds still, double Q-learning,
+3-step returns, priorities with importance weights and an annealed beta, and an evaluation that is not part of
+learning. Still wrong with it: one environment and one network take turns, each waits for the other.
+
+Papers: Mnih et al. 2015 (DQN), van Hasselt et al. 2016 (double), Schaul et al. 2016 (prioritized replay).
+"""
+
+import copy
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
+
+ENVIRONMENT = "CartPole-v1"
+SOLVED_AT = 475.0  # mean return; 500 is the most
+TOTAL_STEPS = 60_000
+WARM_UP = 500  # steps at random before the first update
+EXPLORE_STEPS = 4_000  # epsilon falls from 1 to FINAL_EPSILON over these
+FINAL_EPSILON = 0.05
+EVALUATE_EVERY = 1_000  # steps
+UPDATE_EVERY = 4  # steps
+TARGET_EVERY = 400  # steps between two copies into the target network
+GAMMA, BATCH_SIZE, LEARNING_RATE = 0.99, 64, 1e-3
+BETA = (0.4, 1.0)  # at the first step and at the last
+
+WINDOW = {"size": 3, "rew": "rew", "gamma": GAMMA, "next": "next_obs"}
+
+
+def make_network() -> nn.Module:
+    """Return a network from observations [B, 4] to Q(s, a) of both actions [B, 2]."""
+    return nn.Sequential(nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2))
+
+
+def greedy(network: nn.Module, obs: np.ndarray) -> int:
+    """Return the action with the highest Q(s, a)."""
+    with torch.inference_mode():
+        return int(network(torch.from_numpy(obs)).argmax())
+
+
+def linear(start: float, end: float, fraction: float) -> float:
+    """Go from start to end as the fraction goes from 0 to 1, and stay there."""
+    return start + (end - start) * min(1.0, fraction)
+
+
+def update(
+    online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, sample: dict[str, Any]
+) -> np.ndarray:
+    """Take one step of gradient descent; return the new priorities |TD error|: float32[B]."""
+    batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # no copies
+    with torch.no_grad():
+        next_act = online(batch["next_obs"]).argmax(1, keepdim=True)  # int64[B, 1]: online selects,
+        next_value = target(batch["next_obs"]).gather(1, next_act).squeeze(1)  # float32[B]: target values
+        goal = batch["rew"] + batch["discount"] * next_value  # discount is γ^k, and 0 after a fall
+    value = online(batch["obs"]).gather(1, batch["act"][:, None]).squeeze(1)  # float32[B]
+    td_error = goal - value  # float32[B]
+    # Huber's loss: squared up to 10, linear beyond it; each row's part is weighted by its importance.
+    loss = batch["weights"] * nn.functional.huber_loss(value, goal, reduction="none", delta=10.0)
+    optimizer.zero_grad()
+    loss.mean().backward()
+    nn.utils.clip_grad_norm_(online.parameters(), 10.0)
+    optimizer.step()
+    return td_error.detach().abs().numpy()
+
+
+def evaluate(network: nn.Module, episodes: int, seed: int) -> float:
+    """Return the mean return of greedy episodes that nothing is learned from."""
+    env, total = gymnasium.make(ENVIRONMENT), 0.0
+    for episode in range(episodes):
+        (obs, _), ended = env.reset(seed=seed + episode), False
+        while not ended:
+            obs, rew, terminated, truncated, _ = env.step(greedy(network, obs))
+            ended, total = terminated or truncated, total + float(rew)
+    return total / episodes
+
+
+def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tuple[int, float]]]:
+    """Learn until 100 episodes reach SOLVED_AT on average; return the network and all evaluations."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    env = gymnasium.make(ENVIRONMENT)
+    fields = fields_from_spaces(env.observation_space, env.action_space)
+    buffer = PrioritizedReplayBuffer(20_000, fields, Nstep=WINDOW, alpha=0.6, seed=seed)
+    online = make_network()
+    target = copy.deepcopy(online)
+    optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)
+    curve: list[tuple[int, float]] = []  # (steps, mean return)
+    obs, _ = env.reset(seed=seed)
+    for step in range(1, total_steps + 1):
+        epsilon = linear(1.0, FINAL_EPSILON, step / EXPLORE_STEPS)
+        act = int(rng.integers(2)) if rng.random() < epsilon else greedy(online, obs)
+        next_obs, rew, terminated, truncated, _ = env.step(act)
+        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
+        obs = env.reset()[0] if terminated or truncated else next_obs
+        if step > WARM_UP and step % UPDATE_EVERY == 0:
+            sample = buffer.sample(BATCH_SIZE, beta=linear(*BETA, step / total_steps))
+            buffer.update_priorities(sample["indexes"], update(online, target, optimizer, sample))
+        if step % TARGET_EVERY == 0:
+            target.load_state_dict(online.state_dict())
+        if step % EVALUATE_EVERY == 0:
+            score = evaluate(online, 10, seed=1_000 * step)
+            curve.append((step, score))
+            # Ten lucky episodes among many evaluations prove little: a hundred others decide.
+            if score >= SOLVED_AT and evaluate(online, 100, seed=1_000 * step + 10) >= SOLVED_AT:
+                break
+    return online, curve
+
+
+if __name__ == "__main__":
+    network, curve = train(seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+    print("steps, mean return of 10 episodes:", *curve, sep="\n")
+    print(f"100 new episodes: {evaluate(network, 100, seed=900_000_000):.1f}")

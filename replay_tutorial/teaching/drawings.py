@@ -109,26 +109,3 @@ def draw_way(*lit: str) -> Drawing:
     drawing.line(tree, 60, tree, 44)
     drawing.text((tree + learner) / 2, 75, "priorities go back", size=11)
     return drawing
-
-
-def draw_windows(rewards: Sequence[float], n: int, lit: int | None = None) -> Drawing:
-    """Draw the steps of one episode, and below them the steps that each n-step row sums.
-
-    Args:
-        rewards: Of the steps, to the end of the episode.
-        n: The most steps of a row.
-        lit: A row to light.
-    """
-    count = len(rewards)
-    drawing = Drawing(SLOT * count + 190, 62 + 20 * count, f"n-step windows of {n} over {count} steps")
-    drawing.text(62, 30, "reward", at="end")
-    for step, reward in enumerate(rewards):
-        drawing.box(70 + SLOT * step, 8, SLOT - 6, HEIGHT)
-        drawing.text(70 + SLOT * step + SLOT / 2 - 3, 30, f"{reward:g}")
-    for row in range(count):
-        steps, y = min(n, count - row), 52 + 20 * row
-        drawing.text(62, y + 11, f"row {row}", size=11, at="end", lit=row == lit)
-        drawing.box(70 + SLOT * row, y, SLOT * steps - 6, 14, lit=row == lit)
-        word = "step" if steps == 1 else "steps"
-        drawing.text(70 + SLOT * count, y + 11, f"{steps} {word}", size=11, at="start", lit=row == lit)
-    return drawing

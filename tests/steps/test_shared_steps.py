@@ -1,0 +1,79 @@
+"""The shared rungs: one check for them and for the package's buffer, and what a killed writer leaves."""
+
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from lossy_replays import KeepsTooLong, LosesRows, MakesRowsUp
+
+from replay_tutorial import MPReplayBuffer
+from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
+from replay_tutorial.teaching.killed_writer import kill_a_writer
+from replay_tutorial.teaching.shared_check import Torn, WrongShared, check_shared
+
+RIGHT = [QueueReplay, ManagerReplay, OneLock, FineLocks, StampedRows, MPReplayBuffer]
+# on Windows a pipe takes a message whole or not at all
+FREEZE = [OneLock, FineLocks] + [QueueReplay] * (sys.platform != "win32")
+GO_ON = [ManagerReplay, StampedRows, MPReplayBuffer]
+
+
+@pytest.fixture(autouse=True)
+def no_process_stays_behind() -> Iterator[None]:
+    yield
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_every_rung_is_right(kind: Any) -> None:
+    check_shared(kind)
+
+
+def test_without_a_lock_rows_are_torn() -> None:
+    with pytest.raises(Torn, match="a torn row") as error:
+        check_shared(NoLock, seconds=30)  # it ends with the first one
+    assert len(set(error.value.values.tolist())) > 1
+
+
+@pytest.mark.parametrize("kind", FREEZE)
+def test_a_killed_writer_freezes_whatever_has_a_lock(kind: Any) -> None:
+    # a writer between two calls of `add` leaves no lock behind: one try in thirty
+    assert any(kill_a_writer(kind).is_frozen for _ in range(3))
+
+
+@pytest.mark.parametrize("kind", GO_ON)
+def test_a_killed_writer_does_not_stop_the_others(kind: Any) -> None:
+    assert not kill_a_writer(kind, patience=60.0).is_frozen
+
+
+LEAVE = """
+from replay_tutorial.steps.shared import NoLock, OneLock
+from replay_tutorial.teaching.killed_writer import kill_a_writer
+from replay_tutorial.teaching.shared_check import Torn, check_shared
+try:
+    check_shared(NoLock, seconds=30)
+except Torn:
+    print(any(kill_a_writer(OneLock).is_frozen for _ in range(3)))
+"""
+
+
+def test_neither_a_frozen_nor_a_torn_buffer_leaves_shared_memory_behind() -> None:
+    # multiprocessing keeps a list of it, and says at the end what was still there
+    program = [sys.executable, "-c", LEAVE]
+    result = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert (result.stdout.strip(), result.stderr) == ("True", "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (LosesRows, "of these are lost"),
+        (KeepsTooLong, r"0 of these are lost, 1 \(\d+\) others are there"),
+        (MakesRowsUp, "nothing has been added"),
+    ],
+)
+def test_the_check_finds_what_is_wrong(kind: Any, message: str) -> None:
+    with pytest.raises(WrongShared, match=message):
+        check_shared(kind, patience=0.5)

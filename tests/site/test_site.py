@@ -1,5 +1,6 @@
 """The site: it builds without a warning, loads nothing from outside, and names everything public."""
 
+import dataclasses
 import inspect
 import re
 import zlib
@@ -69,6 +70,51 @@ def test_mathematics_is_set_by_the_local_katex(site: Site) -> None:
     assert storeys.formulas >= 4
     for wanted in ["katex.min.js", "auto-render.min.js", "katex.min.css", "mathematics.js"]:
         assert [address for address in storeys.addresses if address.endswith(wanted)], wanted
+
+
+def test_every_module_has_a_source_page_with_an_anchor_for_each_line(site: Site) -> None:
+    for path in (ROOT / "replay_tutorial").rglob("*.py"):
+        lines = path.read_text(encoding="utf-8").count("\n")
+        if lines:
+            page = site.folder / "source" / path.relative_to(ROOT / "replay_tutorial").with_suffix(".html")
+            anchors = re.findall(r'id="L-(\d+)"', page.read_text(encoding="utf-8"))
+            assert anchors == [str(line) for line in range(1, lines + 1)], path.name
+
+
+def test_the_reading_order_links_every_file_to_its_source(site: Site) -> None:
+    page = (site.folder / "reading_order.html").read_text(encoding="utf-8")
+    named = re.findall(r"<code>([\w/]+\.py)</code>", page)
+    assert len(named) > 80
+    for name in named:
+        assert f'<a href="source/{name.removesuffix(".py")}.html"><code>{name}</code></a>' in page
+
+
+def test_an_object_of_the_api_links_the_line_where_it_begins(site: Site) -> None:
+    page = (site.folder / "api" / "buffers.html").read_text(encoding="utf-8")
+    links = re.findall(r'<p class="source-link"><a href="\.\./source/([\w/]+)\.html#L-(\d+)">', page)
+    first_lines = set()
+    for name, line in links:
+        source = (ROOT / "replay_tutorial" / f"{name}.py").read_text(encoding="utf-8").splitlines()
+        first_lines.add(source[int(line) - 1].split("(")[0])
+    assert {"    def __init__", "    def sample", "    def update_priorities"} <= first_lines
+    assert all(re.match(r"\s*(def|class|@)", line) for line in first_lines)
+
+
+def test_the_settings_are_those_of_the_configuration(site: Site) -> None:
+    pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
+    page = (site.folder / "api" / "settings.html").read_text(encoding="utf-8")
+    rows = re.findall(r'<code id="replay_tutorial.apex.Config.(\w+)">.*?</tr>', page, re.DOTALL)
+    assert rows == [field.name for field in dataclasses.fields(apex.Config)]
+
+
+def test_every_paper_that_a_file_follows_stands_on_the_page_of_papers() -> None:
+    papers = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    cited = re.compile(r"[A-Z]\w+(?: et al\.| and [A-Z]\w+)? (?:19|20)\d\d\b")
+    for path in (ROOT / "replay_tutorial").rglob("*.py"):
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        for source in re.findall(r"(?:Paper|Papers|Source|Sources): (.*?)\"\"\"", text):
+            for paper in cited.findall(source):
+                assert paper in papers, f"{path.name}: {paper}"
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 #   make test     lint, format, types, documentation, tests: what CI runs
 #   make notebooks  open the chapters in JupyterLab
 #   make docs     execute the chapters, and build the site into site/
+#   make docs-serve  show it while you write: http://127.0.0.1:8000, built again at each change
 #   make bench    measure the buffers beside cpprb
 #   make bench-peers  measure them beside every library there is, and draw the charts
 #   make report   re-run all benchmarks of the site and the README; ARGS=--full for what trains, too
@@ -25,7 +26,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test docs notebooks bench bench-peers report format clean
+.PHONY: train test docs docs-serve notebooks bench bench-peers report format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -42,7 +43,11 @@ test: .venv/test.stamp
 docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir site
-	@echo "The site is in site/: open site/index.html, or run $(BIN)/mkdocs serve"
+	@echo "The site is in site/: open site/index.html, or run make docs-serve"
+
+# --livereload is said because newer releases of click take mkdocs' default for "no"
+docs-serve: .venv/docs.stamp
+	$(BIN)/mkdocs serve --livereload $(ARGS)
 
 notebooks: .venv/notebooks.stamp
 	cd chapters && ../$(BIN)/python -m jupyterlab $(ARGS)

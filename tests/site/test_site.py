@@ -1,116 +1,22 @@
 """The site: it builds without a warning, loads nothing from outside, and names everything public."""
 
+import dataclasses
 import inspect
 import re
-import subprocess
-import sys
 import zlib
-from html.parser import HTMLParser
-from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
+from built_site import Site, css_loads
 from places import ROOT
 
 import replay_tutorial
 from replay_tutorial import apex
 
-pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
-
 OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)  # https://..., //...
-CSS_LOADS = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
-LOADING_RELATIONS = {
-    "stylesheet",
-    "preconnect",
-    "dns-prefetch",
-    "preload",
-    "modulepreload",
-    "prefetch",
-    "icon",
-    "manifest",
-}
-LOADING_ATTRIBUTES = {
-    ("script", "src"),
-    ("img", "src"),
-    ("img", "srcset"),
-    ("source", "src"),
-    ("source", "srcset"),
-    ("iframe", "src"),
-    ("embed", "src"),
-    ("object", "data"),
-    ("video", "src"),
-    ("video", "poster"),
-    ("audio", "src"),
-    ("track", "src"),
-    ("input", "src"),
-    ("image", "href"),
-    ("use", "href"),
-}
-
-
-class Loads(HTMLParser):
-    """Gathers what a browser fetches for a page, and what could make Material's script fetch more."""
-
-    def __init__(self, page: Path) -> None:
-        super().__init__()
-        self.addresses: list[str] = []
-        self.classes: set[str] = set()
-        self.formulas = 0
-        self.inside_style = False
-        self.feed(page.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attributes}
-        self.inside_style = tag == "style"
-        classes = values.get("class", "").split()
-        self.classes.update(classes)
-        self.formulas += "arithmatex" in classes
-        self.addresses += [values[name] for name in values if (tag, name) in LOADING_ATTRIBUTES]
-        self.addresses += css_loads(values.get("style", ""))
-        if tag == "link" and LOADING_RELATIONS & set(values.get("rel", "").lower().split()):
-            self.addresses.append(values.get("href", ""))
-
-    def handle_data(self, data: str) -> None:
-        if self.inside_style:
-            self.addresses += css_loads(data)
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside_style = False
-
-
-class Site(NamedTuple):
-    """The built site."""
-
-    folder: Path
-    pages: dict[str, Loads]
-
-
-def css_loads(text: str) -> list[str]:
-    """The addresses that a style sheet fetches; a data: address holds its content itself."""
-    found = [first or second for first, second in CSS_LOADS.findall(text)]
-    return [address for address in found if not address.startswith("data:")]
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    folder = tmp_path_factory.mktemp("site")
-    chapters = {path.name for path in (ROOT / "chapters").glob("*.md")}
-    if not chapters <= {path.name for path in (ROOT / "docs" / "chapters").iterdir()}:
-        subprocess.run([sys.executable, ROOT / "docs" / "render_chapters.py"], check=True, timeout=1200)
-    result = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", folder],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    pages = {page.relative_to(folder).as_posix(): Loads(page) for page in folder.rglob("*.html")}
-    return Site(folder, pages)
 
 
 def test_no_page_loads_anything_from_outside(site: Site) -> None:
@@ -164,6 +70,51 @@ def test_mathematics_is_set_by_the_local_katex(site: Site) -> None:
     assert storeys.formulas >= 4
     for wanted in ["katex.min.js", "auto-render.min.js", "katex.min.css", "mathematics.js"]:
         assert [address for address in storeys.addresses if address.endswith(wanted)], wanted
+
+
+def test_every_module_has_a_source_page_with_an_anchor_for_each_line(site: Site) -> None:
+    for path in (ROOT / "replay_tutorial").rglob("*.py"):
+        lines = path.read_text(encoding="utf-8").count("\n")
+        if lines:
+            page = site.folder / "source" / path.relative_to(ROOT / "replay_tutorial").with_suffix(".html")
+            anchors = re.findall(r'id="L-(\d+)"', page.read_text(encoding="utf-8"))
+            assert anchors == [str(line) for line in range(1, lines + 1)], path.name
+
+
+def test_the_reading_order_links_every_file_to_its_source(site: Site) -> None:
+    page = (site.folder / "reading_order.html").read_text(encoding="utf-8")
+    named = re.findall(r"<code>([\w/]+\.py)</code>", page)
+    assert len(named) > 80
+    for name in named:
+        assert f'<a href="source/{name.removesuffix(".py")}.html"><code>{name}</code></a>' in page
+
+
+def test_an_object_of_the_api_links_the_line_where_it_begins(site: Site) -> None:
+    page = (site.folder / "api" / "buffers.html").read_text(encoding="utf-8")
+    links = re.findall(r'<p class="source-link"><a href="\.\./source/([\w/]+)\.html#L-(\d+)">', page)
+    first_lines = set()
+    for name, line in links:
+        source = (ROOT / "replay_tutorial" / f"{name}.py").read_text(encoding="utf-8").splitlines()
+        first_lines.add(source[int(line) - 1].split("(")[0])
+    assert {"    def __init__", "    def sample", "    def update_priorities"} <= first_lines
+    assert all(re.match(r"\s*(def|class|@)", line) for line in first_lines)
+
+
+def test_the_settings_are_those_of_the_configuration(site: Site) -> None:
+    pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
+    page = (site.folder / "api" / "settings.html").read_text(encoding="utf-8")
+    rows = re.findall(r'<code id="replay_tutorial.apex.Config.(\w+)">.*?</tr>', page, re.DOTALL)
+    assert rows == [field.name for field in dataclasses.fields(apex.Config)]
+
+
+def test_every_paper_that_a_file_follows_stands_on_the_page_of_papers() -> None:
+    papers = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    cited = re.compile(r"[A-Z]\w+(?: et al\.| and [A-Z]\w+)? (?:19|20)\d\d\b")
+    for path in (ROOT / "replay_tutorial").rglob("*.py"):
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        for source in re.findall(r"(?:Paper|Papers|Source|Sources): (.*?)\"\"\"", text):
+            for paper in cited.findall(source):
+                assert paper in papers, f"{path.name}: {paper}"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,148 @@
+"""What the site's builder calls: source pages, links to them, the table of settings, images to enlarge.
+
+Every module of the package gets a page with its source, and its name, wherever it stands on the site, becomes
+a link to that page. mkdocs and properdocs both call these functions by their names.
+"""
+
+import ast
+import html
+import os
+import re
+from pathlib import Path
+from posixpath import dirname, relpath
+from typing import Any
+
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
+SETTINGS = "<!-- settings -->"
+
+# `<a ...>` or `<summary>` in front: the name is a link already, or can't be one
+FILE = re.compile(r"(?P<link><a\b[^>]*>)?<code>(?:replay_tutorial/)?(?P<name>[\w/]+\.py)</code>")
+# mkdocstrings' folded copy of the source; its first line number is where the object begins
+COPY = re.compile(
+    r'<details class="mkdocstrings-source">\s*'
+    r"<summary>Source code in <code>replay_tutorial/(?P<name>[\w/]+\.py)</code></summary>"
+    r'.*?__codelineno-\d+-(?P<line>\d+)".*?</details>',
+    re.DOTALL,
+)
+IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
+
+
+def modules() -> dict[str, Path]:
+    """Every module with something in it: its path below the package → its file."""
+    files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.stat().st_size]
+    return {path.relative_to(PACKAGE).as_posix(): path for path in files}
+
+
+def page_of(name: str) -> str:
+    """The source page of a module, without its ending."""
+    return "source/" + name.removesuffix(".py")
+
+
+def first_sentence(path: Path) -> str:
+    """What a module says that it is: the first line of its docstring."""
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def source_page(name: str, path: Path) -> str:
+    """A module's source as a page, each line with an anchor of its own: #L-12."""
+    text = path.read_text(encoding="utf-8")
+    form = HtmlFormatter(linenos="table", lineanchors="L", linespans="L", anchorlinenos=True, wrapcode=True)
+    # The lines' spans carry the anchors, so that the line in question can be marked; the empty links go.
+    code = re.sub(r'<a id="L-\d+"[^>]*></a>', "", highlight(text, PythonLexer(stripnl=False), form))
+    up = relpath("source/files.md", dirname(page_of(name)))
+    return f"""---
+title: {name}
+hide: [navigation, toc]
+search:
+  exclude: true
+---
+
+# {Path(name).name}
+
+`replay_tutorial/{name}`, {text.count(chr(10))} lines. [All files]({up})
+
+{code}
+"""
+
+
+def index_page() -> str:
+    """All source pages, folder by folder."""
+    first = "Every file of the package. The [reading order](../reading_order.md) has a question for each."
+    lines = ["# Source", "", first]
+    folder = None
+    for name, path in sorted(modules().items(), key=lambda item: (dirname(item[0]), item[0])):
+        if dirname(name) != folder:
+            folder = dirname(name)
+            lines += ["", f"## {folder or 'replay_tutorial'}/", "", "| File | What it is |", "|---|---|"]
+        what = html.escape(first_sentence(path)).replace("|", "&#124;")
+        lines.append(f"| [`{Path(name).name}`]({relpath(page_of(name), 'source')}.md) | {what} |")
+    return "\n".join(lines) + "\n"
+
+
+def settings_table() -> str:
+    """The fields of `Config` as a table: name, type, default, and the docstring below the field."""
+    tree = ast.parse((PACKAGE / "apex" / "config.py").read_text(encoding="utf-8"))
+    config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Config")
+    rows = ["| Setting | Type | Default | What it does |", "|---|---|---|---|"]
+    for field, text in zip(config.body, config.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            kind = field.annotation
+            if isinstance(kind, ast.Subscript) and ast.unparse(kind.value) == "Annotated":
+                kind = kind.slice.elts[0]
+            name = ast.unparse(field.target)
+            types, default = (ast.unparse(node).replace("|", "&#124;") for node in (kind, field.value))
+            anchor = f'<code id="replay_tutorial.apex.Config.{name}">{name}</code>'
+            what = ast.literal_eval(text.value).replace("|", "&#124;")
+            rows.append(f"| {anchor} | <code>{types}</code> | <code>{default}</code> | {what} |")
+    return "\n".join(rows)
+
+
+def on_config(config: Any) -> None:
+    """Link the repository where the build is told its address; no page asks it for anything."""
+    if address := os.environ.get("REPOSITORY_URL"):
+        link = {"icon": "fontawesome/brands/github", "link": address, "name": "The repository"}
+        config.extra["social"] = [link]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the source pages."""
+    generated = type(next(iter(files))).generated  # mkdocs' class or properdocs'
+    for name, path in modules().items():
+        files.append(generated(config, page_of(name) + ".md", content=source_page(name, path)))
+    files.append(generated(config, "source/files.md", content=index_page()))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the table of settings where a page asks for it."""
+    return markdown.replace(SETTINGS, settings_table()) if SETTINGS in markdown else markdown
+
+
+def on_page_content(content: str, page: Any, **_: Any) -> str:
+    """Link the names of files to their source, and images to their own files, where they can be enlarged."""
+    known = modules()
+    by_name = {Path(name).name: name for name in known if not name.endswith("__init__.py")}
+
+    def address(name: str) -> str:
+        return relpath(page_of(name) + ".html", dirname(page.url))
+
+    def link(match: re.Match[str]) -> str:
+        name = match["name"] if match["name"] in known else by_name.get(match["name"])
+        if match["link"] or not name or address(name) == relpath(page.url, dirname(page.url)):
+            return match[0]
+        return f'<a href="{address(name)}">{match[0]}</a>'
+
+    def to_line(match: re.Match[str]) -> str:
+        place = f"{address(match['name'])}#L-{match['line']}"
+        return (
+            f'<p class="source-link"><a href="{place}">Source: {match["name"]}, line {match["line"]}</a></p>'
+        )
+
+    def enlarge(match: re.Match[str]) -> str:
+        return f'<a class="picture" href="{match["address"]}" title="Enlarge">{match[0]}</a>'
+
+    return IMAGE.sub(enlarge, FILE.sub(link, COPY.sub(to_line, content)))

@@ -1,0 +1,152 @@
+"""The site as a browser shows it: no error, nothing from outside, formulas, search, both palettes, phones."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from built_site import Site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
+
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+# The page may not scroll sideways; what is wider than the page scrolls in itself, and is not counted here.
+OVERHANG = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+# a script sets it, a moment after the system has changed
+IS_DARK = "document.body.dataset.mdColorScheme === 'slate'"
+FORMULAS = "[document.querySelectorAll('.arithmatex').length, document.querySelectorAll('.katex').length]"
+
+
+@dataclass
+class Visit:
+    """What a browser met on one page."""
+
+    faults: list[str] = field(default_factory=list)  # errors, and requests that failed or went outside
+    overhang: dict[str, int] = field(default_factory=dict)  # width → pixels that the page scrolls sideways
+    formulas: int = 0
+    formulas_set: int = 0
+    dark: bool = True  # its background changes when the system turns dark
+
+
+def watch(page: "Page", address: str, see: Callable[[str], None]) -> None:
+    """Tell `see` what a page should never do."""
+
+    def let_through(route: "Route") -> None:
+        if route.request.url.startswith((address, "data:", "blob:")):
+            route.continue_()
+        else:
+            see(f"outside: {route.request.url}")
+            route.abort()
+
+    page.route("**/*", let_through)
+    page.on(
+        "console",
+        lambda said: (
+            see(f"{said.text} {said.location['url']}") if said.type in ("error", "warning") else None
+        ),
+    )
+    page.on("pageerror", lambda error: see(f"error: {error}"))
+    page.on("requestfailed", lambda request: see(f"failed: {request.url} {request.failure}"))
+
+
+@pytest.fixture(scope="module")
+def visits(site: Site, address: str, browser: "Browser") -> dict[str, Visit]:
+    """A visit to each page: at first on a desktop, then as narrow as a phone, then in the dark.
+
+    The source pages are many and made by one function: they are only loaded, on a phone.
+    """
+    found = {name: Visit() for name in site.pages}
+    page = browser.new_page()
+    watch(page, address, lambda fault: visit.faults.append(fault))
+    for name, visit in found.items():
+        if name.startswith("source/"):
+            page.set_viewport_size(PHONE)
+            page.goto(address + name, wait_until="load")
+            visit.overhang["phone"] = page.evaluate(OVERHANG)
+            continue
+        page.set_viewport_size(DESKTOP)
+        page.emulate_media(color_scheme="light")
+        page.goto(address + name, wait_until="load")
+        visit.overhang["desktop"] = page.evaluate(OVERHANG)
+        page.set_viewport_size(PHONE)
+        visit.overhang["phone"] = page.evaluate(OVERHANG)
+        visit.formulas, visit.formulas_set = page.evaluate(FORMULAS)
+        light = page.evaluate(BACKGROUND)
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_function(IS_DARK)
+        visit.dark = page.evaluate(BACKGROUND) != light
+    page.close()
+    return found
+
+
+def test_every_page_loads_without_an_error_and_nothing_from_outside(visits: dict[str, Visit]) -> None:
+    assert {name: visit.faults for name, visit in visits.items() if visit.faults} == {}
+
+
+def test_no_page_scrolls_sideways(visits: dict[str, Visit]) -> None:
+    wide = {name: visit.overhang for name, visit in visits.items() if any(visit.overhang.values())}
+    assert wide == {}, "pixels that stand over"
+
+
+def test_every_formula_is_set(visits: dict[str, Visit]) -> None:
+    assert sum(visit.formulas for visit in visits.values()) >= 4
+    for name, visit in visits.items():
+        assert visit.formulas_set == visit.formulas, name
+
+
+def test_every_page_is_light_or_dark_as_the_system_is(visits: dict[str, Visit]) -> None:
+    assert [name for name, visit in visits.items() if not visit.dark] == []
+
+
+def test_search_finds_the_sum_tree(address: str, browser: "Browser") -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(address + "index.html")
+    page.fill("input.md-search__input", "sum tree")
+    page.wait_for_selector(".md-search-result__item")
+    assert "sum tree" in page.locator(".md-search-result__list").inner_text().lower()
+    page.close()
+
+
+def test_a_table_of_measurements_shows_its_spread_on_demand(address: str, browser: "Browser") -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(address + "measurements/index.html")
+    spread, button = page.locator(".spread").first, page.locator(".spread-button").first
+    assert not spread.is_visible()
+    button.press("Enter")
+    assert spread.is_visible()
+    assert spread.inner_text().strip().startswith("(")
+    button.press("Enter")
+    assert not spread.is_visible()
+    page.close()
+
+
+def test_a_wide_table_scrolls_in_itself_on_a_phone(address: str, browser: "Browser") -> None:
+    page = browser.new_page(viewport=PHONE)
+    page.goto(address + "measurements/buffers.html")
+    frame = page.locator(".md-typeset__scrollwrap").first
+    assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
+    assert frame.evaluate("frame => { frame.scrollLeft = 100; return frame.scrollLeft }") == 100
+    page.close()
+
+
+def test_a_chart_can_be_enlarged(address: str, browser: "Browser") -> None:
+    page = browser.new_page(viewport=PHONE)
+    page.goto(address + "measurements/buffers.html")
+    page.locator("a.picture").first.click()
+    page.wait_for_url(address + "measurements/article-4096.svg")
+    page.close()
+
+
+def test_a_link_to_a_line_of_source_marks_it(address: str, browser: "Browser") -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(address + "api/buffers.html")
+    page.locator(".source-link a").first.click()
+    line = page.locator(":target")
+    assert line.inner_text().strip().startswith("def __init__")
+    assert line.is_visible()
+    top = line.evaluate("line => line.getBoundingClientRect().top")
+    assert 48 < top < DESKTOP["height"], "below the header, on the screen"
+    page.close()

@@ -20,7 +20,9 @@ PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
 SETTINGS = "<!-- settings -->"
 
 # `<a ...>` or `<summary>` in front: the name is a link already, or can't be one
-FILE = re.compile(r"(?P<link><a\b[^>]*>)?<code>(?:replay_tutorial/)?(?P<name>[\w/]+\.py)</code>")
+FILE = re.compile(
+    r"(?P<link><a\b[^>]*>)?<code>(?:replay_tutorial/)?(?P<name>[\w/]+\.py)(?::(?P<line>\d+))?</code>"
+)
 # mkdocstrings' folded copy of the source; its first line number is where the object begins
 COPY = re.compile(
     r'<details class="mkdocstrings-source">\s*'
@@ -134,7 +136,8 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         name = match["name"] if match["name"] in known else by_name.get(match["name"])
         if match["link"] or not name or address(name) == relpath(page.url, dirname(page.url)):
             return match[0]
-        return f'<a href="{address(name)}">{match[0]}</a>'
+        line = f"#L-{match['line']}" if match["line"] else ""
+        return f'<a href="{address(name)}{line}">{match[0]}</a>'
 
     def to_line(match: re.Match[str]) -> str:
         place = f"{address(match['name'])}#L-{match['line']}"

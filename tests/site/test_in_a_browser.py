@@ -28,7 +28,7 @@ class Visit:
     overhang: dict[str, int] = field(default_factory=dict)  # width → pixels that the page scrolls sideways
     formulas: int = 0
     formulas_set: int = 0
-    dark: bool = True  # its background changes when the system turns dark
+    dark: bool = False  # its background changes when the system turns dark
 
 
 def watch(page: "Page", address: str, see: Callable[[str], None]) -> None:
@@ -52,21 +52,22 @@ def watch(page: "Page", address: str, see: Callable[[str], None]) -> None:
     page.on("requestfailed", lambda request: see(f"failed: {request.url} {request.failure}"))
 
 
+def worth_a_visit(site: Site) -> list[str]:
+    """All pages, but of the source pages, which one function makes, only the longest of each folder."""
+    longest = {}
+    for name in sorted(site.pages, key=lambda name: (site.folder / name).stat().st_size):
+        is_source = name.startswith("source/") and name != "source/files.html"
+        longest[name.rpartition("/")[0] if is_source else name] = name
+    return sorted(longest.values())
+
+
 @pytest.fixture(scope="module")
 def visits(site: Site, address: str, browser: "Browser") -> dict[str, Visit]:
-    """A visit to each page: at first on a desktop, then as narrow as a phone, then in the dark.
-
-    The source pages are many and made by one function: they are only loaded, on a phone.
-    """
-    found = {name: Visit() for name in site.pages}
+    """A visit to each page: at first on a desktop, then as narrow as a phone, then in the dark."""
+    found = {name: Visit() for name in worth_a_visit(site)}
     page = browser.new_page()
     watch(page, address, lambda fault: visit.faults.append(fault))
     for name, visit in found.items():
-        if name.startswith("source/"):
-            page.set_viewport_size(PHONE)
-            page.goto(address + name, wait_until="load")
-            visit.overhang["phone"] = page.evaluate(OVERHANG)
-            continue
         page.set_viewport_size(DESKTOP)
         page.emulate_media(color_scheme="light")
         page.goto(address + name, wait_until="load")

@@ -1,4 +1,4 @@
-// What the explorables draw with: elements, buttons, and a slider of any shape for mouse, finger and keyboard.
+// What the explorables draw with: elements, buttons, and a slider for mouse, finger and keyboard.
 const Parts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,8 +12,10 @@ const Parts = (() => {
   }
 
   const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
-  const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
-  const button = (text, onclick, attributes = {}) => html("button", { type: "button", onclick, ...attributes }, text);
+  const svg = (tag, attributes = {}, ...children) =>
+    fill(document.createElementNS(SVG, tag), attributes, children);
+  const button = (text, onclick, attributes = {}) =>
+    html("button", { type: "button", onclick, ...attributes }, text);
 
   function set(element, attributes, text) {
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -36,7 +38,7 @@ const Parts = (() => {
 
   const KEYS = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 2, PageDown: -2 };
 
-  // Makes an SVG element a slider. `at(event)` tells the value under a pointer, `limits()` returns { max, step }.
+  // Makes an SVG element a slider. `at(event)` is the value under a pointer, `limits()` { max, step }.
   function slider(element, { name, limits, get, change, at }) {
     fill(element, { role: "slider", tabindex: 0, "aria-label": name, class: "explore-slider" }, []);
     const moveTo = (value) => change(Math.min(limits().max, Math.max(0, value)));
@@ -64,7 +66,8 @@ const Parts = (() => {
     let before = 0;
     new ResizeObserver(() => {
       const width = Math.floor(element.clientWidth);
-      if (width && width !== before) draw((before = width));
+      // not at once: a drawing that changes sizes while they are observed is an error in the console
+      if (width && width !== before) requestAnimationFrame(() => draw((before = width)));
     }).observe(element);
   }
 

@@ -7,7 +7,8 @@ const RingExplorer = (() => {
     const states = [model.start()];
     const numbers = new Map([[JSON.stringify(states[0]), 0]]);
     const cameFrom = [null]; // [number of the state before, move]
-    // For each writer, the state that each state leads to if that writer alone goes on; itself where it has ended.
+    // For each writer, the state that each state leads to if that writer alone goes on; itself where it has
+    // ended.
     const alone = states[0].writers.map(() => []);
     const found = (violation, at, ...last) => ({
       states: states.length,
@@ -29,7 +30,8 @@ const RingExplorer = (() => {
           numbers.set(key, number);
           cameFrom.push([at, move]);
         }
-        if (move.actor !== "sampler" && firsts[move.actor] === at && move.kind !== "heir") firsts[move.actor] = number;
+        if (move.actor !== "sampler" && firsts[move.actor] === at && move.kind !== "heir")
+          firsts[move.actor] = number;
       }
       firsts.forEach((number, actor) => alone[actor].push(number));
     }

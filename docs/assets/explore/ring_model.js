@@ -8,24 +8,18 @@
 //         with a fence between; a store may become visible only while it is in the first group
 // sampler null, or [slot, word 1, word 2, first look, second look]
 const RingModel = (() => {
-  const NOTHING = -1; // a word never written, a load not yet done
-  const NEVER_WRITTEN = -2; // a word that was loaded, and never written
-  const NOBODY = 0;
-  const [HELD, OWNER_SHIFT, INDEX_SHIFT] = [1, 1, 11];
-  const OWNER_BITS = 1023 << OWNER_SHIFT;
-  const [WORD_1, WORD_2, MASS] = [0, 1, 2];
-  const [FIRST, SECOND] = [2, 3];
-
-  const publishedStamp = (index) => (index + 1) << INDEX_SHIFT;
-  const heldStamp = (index, owner) => publishedStamp(index) | (owner << OWNER_SHIFT) | HELD;
-  const indexOf = (stamp) => (stamp >> INDEX_SHIFT) - 1;
-  const ownerOf = (stamp) => (stamp & OWNER_BITS) >> OWNER_SHIFT;
-  const isHeld = (stamp) => (stamp & HELD) !== 0;
-  const abandoned = (stamp) => stamp & ~OWNER_BITS;
-  const mayBeRead = (stamp) => !isHeld(stamp) && stamp > 0;
+  const { NOTHING, NEVER_WRITTEN, NOBODY, WORD_1, WORD_2, MASS, FIRST, SECOND } = RingStamps;
+  const { publishedStamp, heldStamp, indexOf, ownerOf, isHeld, abandoned, mayBeRead } = RingStamps;
 
   const put = (values, place, value) => values.map((old, i) => (i === place ? value : old));
-  const newWriter = (step, adds = [], reserved = [], passed = 0) => ({ step, adds, reserved, passed, seen: 0, pending: [] });
+  const newWriter = (step, adds = [], reserved = [], passed = 0) => ({
+    step,
+    adds,
+    reserved,
+    passed,
+    seen: 0,
+    pending: [],
+  });
   const hasEnded = (writer) => writer.step === "done" || writer.step === "dead";
 
   // What a writer stores after its swap, in groups with a fence or a release between.
@@ -47,13 +41,27 @@ const RingModel = (() => {
       "second look before the words": [[], [SECOND], [SECOND], [FIRST]],
       "first look without acquire": [[], [], [], [FIRST, WORD_1, WORD_2]],
     }[mutation] ?? [[], [FIRST], [FIRST], [FIRST, WORD_1, WORD_2]];
-    const loads = [[FIRST, first], [WORD_1, word1], [WORD_2, word2]];
+    const loads = [
+      [FIRST, first],
+      [WORD_1, word1],
+      [WORD_2, word2],
+    ];
     return second ? [...loads, [SECOND, second]] : loads;
   }
 
   class Model {
     constructor(configuration, mutation = null) {
-      Object.assign(this, { capacity: 2, adds: [[1, 1], [1, 1]], crashes: 0, heirs: 0, heirAdds: [1], masses: false });
+      Object.assign(this, {
+        capacity: 2,
+        adds: [
+          [1, 1],
+          [1, 1],
+        ],
+        crashes: 0,
+        heirs: 0,
+        heirAdds: [1],
+        masses: false,
+      });
       Object.assign(this, configuration, { mutation });
       this.stores = storesOf(this.masses ? [WORD_1, WORD_2, MASS] : [WORD_1, WORD_2], mutation);
       this.loads = loadsOf(mutation);
@@ -94,7 +102,8 @@ const RingModel = (() => {
     stepsOf(state, actor) {
       const writer = state.writers[actor];
       const kind = writer.step;
-      if (kind !== "store" && kind !== "swap") return [{ actor, kind, after: this[kind](state, actor, writer) }];
+      if (kind !== "store" && kind !== "swap")
+        return [{ actor, kind, after: this[kind](state, actor, writer) }];
       const stores = kind === "store" ? writer.pending[0] : [null];
       return stores.map((which) => {
         const after = which === null ? this.swap(state, actor, writer) : this.store(state, actor, which);
@@ -123,7 +132,8 @@ const RingModel = (() => {
     reserve(state, actor, writer) {
       const [first, count] = [state.nextIndex, writer.adds[0]];
       const reserved = [];
-      for (let index = first + Math.max(0, count - this.capacity); index < first + count; index++) reserved.push(index);
+      for (let index = first + Math.max(0, count - this.capacity); index < first + count; index++)
+        reserved.push(index);
       const after = this.changed(state, actor, newWriter("look", writer.adds.slice(1), reserved));
       return { ...after, nextIndex: first + count };
     }
@@ -152,7 +162,8 @@ const RingModel = (() => {
     newestStamp(state, slot) {
       for (const [actor, writer] of state.writers.entries()) {
         const hidden = writer.pending.length && writer.pending[0].includes("hold");
-        if (hidden && writer.reserved[0] % this.capacity === slot) return heldStamp(writer.reserved[0], actor + 1);
+        if (hidden && writer.reserved[0] % this.capacity === slot)
+          return heldStamp(writer.reserved[0], actor + 1);
       }
       return state.stamps[slot];
     }
@@ -177,14 +188,16 @@ const RingModel = (() => {
       if (isDead && this.mutation !== "dead writers' slots are passed over") {
         return this.changed(state, actor, { ...writer, step: "free" });
       }
-      if (this.mutation === "wait for the holder") return this.changed(state, actor, { ...writer, step: "look", seen: 0 });
+      if (this.mutation === "wait for the holder")
+        return this.changed(state, actor, { ...writer, step: "look", seen: 0 });
       return this.changed(state, actor, this.nextRow(writer, 1));
     }
 
     free(state, actor, writer) {
       const slot = writer.reserved[0] % this.capacity;
       const after = this.changed(state, actor, { ...writer, step: "look", seen: 0 });
-      const free = state.stamps[slot] === writer.seen || this.mutation === "free by a store instead of a swap";
+      const free =
+        state.stamps[slot] === writer.seen || this.mutation === "free by a store instead of a swap";
       return free ? { ...after, stamps: put(state.stamps, slot, abandoned(writer.seen)) } : after;
     }
 
@@ -203,7 +216,9 @@ const RingModel = (() => {
 
     samplerMoves(state) {
       if (state.sampler) return this.loadMoves(state, state.sampler);
-      return state.stamps.flatMap((_, slot) => this.loadMoves(state, [slot, NOTHING, NOTHING, NOTHING, NOTHING]));
+      return state.stamps.flatMap((_, slot) =>
+        this.loadMoves(state, [slot, NOTHING, NOTHING, NOTHING, NOTHING]),
+      );
     }
 
     loadMoves(state, sampler) {
@@ -231,7 +246,8 @@ const RingModel = (() => {
     // What is wrong with the row that these loads would return; null if nothing, or if none is returned.
     faultOfRead(loaded) {
       const [, word1, word2, first, second] = loaded;
-      if (!mayBeRead(first) || !this.isComplete(loaded) || (second !== first && second !== NOTHING)) return null;
+      if (!mayBeRead(first) || !this.isComplete(loaded) || (second !== first && second !== NOTHING))
+        return null;
       const index = indexOf(first);
       if (word1 !== word2) return `torn row: words of ${word1} and ${word2} returned as row ${index}`;
       if (word1 < 0) return "never-written row returned";
@@ -244,7 +260,9 @@ const RingModel = (() => {
         const right = !this.masses || state.words[3 * slot + MASS] === indexOf(stamp);
         if (mayBeRead(stamp) && !right) return `wrong mass beside the row published in slot ${slot}`;
       }
-      const storing = state.writers.filter((w) => w.step === "store").map((w) => w.reserved[0] % this.capacity);
+      const storing = state.writers
+        .filter((w) => w.step === "store")
+        .map((w) => w.reserved[0] % this.capacity);
       if (new Set(storing).size < storing.length) return `two living writers write to slot ${storing[0]}`;
       return state.writers.every(hasEnded) ? this.faultOfEnd(state) : null;
     }
@@ -263,8 +281,5 @@ const RingModel = (() => {
     }
   }
 
-  return {
-    Model, NOTHING, NEVER_WRITTEN, NOBODY, WORD_1, WORD_2, MASS, FIRST, SECOND,
-    publishedStamp, heldStamp, indexOf, ownerOf, isHeld, mayBeRead, hasEnded,
-  };
+  return { Model, ...RingStamps };
 })();

@@ -12,7 +12,11 @@ const RingView = (() => {
 
     const picture = svg("svg", { class: "explore-picture", role: "img" });
     const frame = html("div", { class: "explore-frame" }, picture);
-    const choice = html("select", { onchange: () => choose(choice.value) }, html("option", { value: "" }, "nothing"));
+    const choice = html(
+      "select",
+      { onchange: () => choose(choice.value) },
+      html("option", { value: "" }, "nothing"),
+    );
     for (const [group, rows] of Object.entries(RingWords.PRECAUTIONS)) {
       const options = rows.map(([mutation, name]) => html("option", { value: mutation }, name));
       choice.append(html("optgroup", { label: group }, ...options));
@@ -29,7 +33,13 @@ const RingView = (() => {
       explanation,
       frame,
       actions,
-      html("div", { class: "explore-bar" }, back, forward, button("Start again", () => choose(choice.value))),
+      html(
+        "div",
+        { class: "explore-bar" },
+        back,
+        forward,
+        button("Start again", () => choose(choice.value)),
+      ),
       message,
       log,
     );
@@ -98,12 +108,20 @@ const RingView = (() => {
       drawing.show(state, move, violation);
       showActions(state, violation);
       message.classList.toggle("explore-alarm", Boolean(violation));
-      message.textContent = violation ? RingWords.fault(violation) : position && !search ? history[position].story : note || "Press a button: each is one operation on shared memory.";
+      message.textContent = violation
+        ? RingWords.fault(violation)
+        : position && !search
+          ? history[position].story
+          : note || "Press a button: each is one operation on shared memory.";
       set(picture, { "aria-label": describe(state) });
       const stories = history.slice(1, position + 1).map(({ story }) => html("li", {}, story));
       log.replaceChildren(...stories.reverse());
       log.setAttribute("reversed", "");
-      [back.disabled, forward.disabled, find.disabled] = [!position, position + 1 >= history.length, Boolean(search)];
+      [back.disabled, forward.disabled, find.disabled] = [
+        !position,
+        position + 1 >= history.length,
+        Boolean(search),
+      ];
     }
 
     // The buttons of all moves; the focus stays with the process whose button was pressed.
@@ -111,10 +129,20 @@ const RingView = (() => {
       const focused = actions.contains(document.activeElement) ? document.activeElement.dataset : null;
       const moves = violation || search ? [] : model.moves(state);
       const actors = [...state.writers.keys(), "sampler"];
-      actions.replaceChildren(...actors.map((actor) => rowOfActions(actor, state, moves.filter((move) => move.actor === actor))));
+      actions.replaceChildren(
+        ...actors.map((actor) =>
+          rowOfActions(
+            actor,
+            state,
+            moves.filter((move) => move.actor === actor),
+          ),
+        ),
+      );
       if (!focused) return;
       const choices = [...actions.querySelectorAll("button")];
-      const same = choices.find((one) => one.dataset.actor === focused.actor && one.textContent === focused.text);
+      const same = choices.find(
+        (one) => one.dataset.actor === focused.actor && one.textContent === focused.text,
+      );
       (same ?? choices.find((one) => one.dataset.actor === focused.actor) ?? choices[0] ?? back).focus();
     }
 
@@ -123,9 +151,16 @@ const RingView = (() => {
       const buttons = moves.map((move) => {
         const text = RingWords.label(model, state, move);
         const kills = move.kind === "kill" ? "explore-kill" : "";
-        return button(text, () => make(move), { "data-actor": actor, "data-text": text, class: kills, "aria-label": `${name}: ${text}` });
+        return button(text, () => make(move), {
+          "data-actor": actor,
+          "data-text": text,
+          class: kills,
+          "aria-label": `${name}: ${text}`,
+        });
       });
-      const nothing = moves.length ? [] : [actor === "sampler" ? "–" : RingWords.situation(model, state.writers[actor])];
+      const nothing = moves.length
+        ? []
+        : [actor === "sampler" ? "–" : RingWords.situation(model, state.writers[actor])];
       return html("div", { class: "explore-bar" }, html("b", {}, name), ...buttons, ...nothing);
     }
 

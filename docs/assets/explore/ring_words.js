@@ -8,29 +8,106 @@ const RingWords = (() => {
   // [mutation, name in the list, what it takes out, configuration]
   const PRECAUTIONS = {
     "Memory orders": [
-      ["no fence after the swap", "the fence after the swap", "The held stamp and the words may now be stored in any order: new words can stand under the old stamp.", ONE_KILL],
-      ["publish without release", "the release of the publication", "The published stamp may now be stored before the words.", ONE_KILL],
-      ["publish before the words", "words before the publication", "The writer now publishes first and stores the words after that.", ONE_KILL],
-      ["mass after publication", "mass before the publication", "The writer now stores the mass after it has published.", MASSES],
-      ["first look without acquire", "the acquire of the first look", "The sampler may now load words before its first look at the stamp.", ONE_KILL],
-      ["no fence before the second look", "the fence before the second look", "The sampler's second look may now come before it has loaded the words.", ONE_KILL],
-      ["no second look", "the second look", "The sampler no longer looks whether the stamp has changed.", ONE_KILL],
-      ["second look before the words", "words before the second look", "The sampler now looks twice and loads the words after that.", ONE_KILL],
+      [
+        "no fence after the swap",
+        "the fence after the swap",
+        "The held stamp and the words may now be stored in any order: new words can stand under the old stamp.",
+        ONE_KILL,
+      ],
+      [
+        "publish without release",
+        "the release of the publication",
+        "The published stamp may now be stored before the words.",
+        ONE_KILL,
+      ],
+      [
+        "publish before the words",
+        "words before the publication",
+        "The writer now publishes first and stores the words after that.",
+        ONE_KILL,
+      ],
+      [
+        "mass after publication",
+        "mass before the publication",
+        "The writer now stores the mass after it has published.",
+        MASSES,
+      ],
+      [
+        "first look without acquire",
+        "the acquire of the first look",
+        "The sampler may now load words before its first look at the stamp.",
+        ONE_KILL,
+      ],
+      [
+        "no fence before the second look",
+        "the fence before the second look",
+        "The sampler's second look may now come before it has loaded the words.",
+        ONE_KILL,
+      ],
+      [
+        "no second look",
+        "the second look",
+        "The sampler no longer looks whether the stamp has changed.",
+        ONE_KILL,
+      ],
+      [
+        "second look before the words",
+        "words before the second look",
+        "The sampler now looks twice and loads the words after that.",
+        ONE_KILL,
+      ],
     ],
     Decisions: [
-      ["take what a living writer holds", "pass over what a living writer holds", "A writer now takes a slot even if another one works on it.", ONE_KILL],
-      ["held stamp without owner", "the owner in the held stamp", "Nobody can tell any more who holds a slot.", ONE_KILL],
-      ["no test for being lapped", "the test for a newer row", "A writer that was stopped for a lap no longer sees that a newer row is there.", ONE_KILL],
-      ["dead writers' slots are passed over", "free the slots of the dead", "What a killed writer held is now passed over, as if it lived.", ONE_KILL],
-      ["number inherited without freeing", "free before a number is inherited", "A new process now gets a dead one's number while slots still bear it.", AN_HEIR],
-      ["free by a store instead of a swap", "free by a swap", "A slot is now freed by a plain store, even if it has changed meanwhile.", AN_HEIR],
-      ["wait for the holder", "pass over, do not wait", "A writer now waits for whoever holds its slot.", ONE_KILL],
+      [
+        "take what a living writer holds",
+        "pass over what a living writer holds",
+        "A writer now takes a slot even if another one works on it.",
+        ONE_KILL,
+      ],
+      [
+        "held stamp without owner",
+        "the owner in the held stamp",
+        "Nobody can tell any more who holds a slot.",
+        ONE_KILL,
+      ],
+      [
+        "no test for being lapped",
+        "the test for a newer row",
+        "A writer that was stopped for a lap no longer sees that a newer row is there.",
+        ONE_KILL,
+      ],
+      [
+        "dead writers' slots are passed over",
+        "free the slots of the dead",
+        "What a killed writer held is now passed over, as if it lived.",
+        ONE_KILL,
+      ],
+      [
+        "number inherited without freeing",
+        "free before a number is inherited",
+        "A new process now gets a dead one's number while slots still bear it.",
+        AN_HEIR,
+      ],
+      [
+        "free by a store instead of a swap",
+        "free by a swap",
+        "A slot is now freed by a plain store, even if it has changed meanwhile.",
+        AN_HEIR,
+      ],
+      [
+        "wait for the holder",
+        "pass over, do not wait",
+        "A writer now waits for whoever holds its slot.",
+        ONE_KILL,
+      ],
     ],
   };
   const WHOLE = { mutation: null, text: "The protocol as it is in the package.", configuration: ONE_KILL };
 
   function precaution(mutation) {
-    const row = Object.values(PRECAUTIONS).flat().find(([name]) => name === mutation);
+    const row = Object.values(PRECAUTIONS)
+      .flat()
+      .find(([name]) => name === mutation);
     return row ? { mutation, text: row[2], configuration: row[3] } : WHOLE;
   }
 
@@ -68,7 +145,8 @@ const RingWords = (() => {
       swap: () => "swap in own stamp",
       test_holder: () => "does the holder live?",
       free: () => `free slot ${slot}`,
-      store: () => ({ hold: "store held stamp", publish: "publish" })[move.which] ?? `store ${WORDS[move.which]}`,
+      store: () =>
+        ({ hold: "store held stamp", publish: "publish" })[move.which] ?? `store ${WORDS[move.which]}`,
       inherit: () => "free a slot of the dead",
       kill: () => "kill",
       heir: () => "new process, same number",
@@ -83,13 +161,23 @@ const RingWords = (() => {
     const index = writer.reserved[0];
     const slot = index % model.capacity;
     const happened = {
-      reserve: () => `reserves index ${after.reserved.join(", ")}: row ${after.reserved[0]} goes to slot ${after.reserved[0] % model.capacity}.`,
+      reserve: () =>
+        `reserves index ${after.reserved.join(", ")}: row ${after.reserved[0]} goes to slot ${after.reserved[0] % model.capacity}.`,
       look: () => `looks at slot ${slot}: ${stamp(state.stamps[slot])}. ${afterLook(after)}`,
-      swap: () => (after.step === "look" ? "swaps in vain: the stamp has changed. Looks again." : `swaps its stamp into slot ${slot}.`),
+      swap: () =>
+        after.step === "look"
+          ? "swaps in vain: the stamp has changed. Looks again."
+          : `swaps its stamp into slot ${slot}.`,
       test_holder: () => afterTest(after),
-      free: () => (move.after.stamps[slot] === state.stamps[slot] ? "frees in vain: the stamp has changed. Looks again." : `frees slot ${slot}: nobody holds it now. Looks again.`),
+      free: () =>
+        move.after.stamps[slot] === state.stamps[slot]
+          ? "frees in vain: the stamp has changed. Looks again."
+          : `frees slot ${slot}: nobody holds it now. Looks again.`,
       store: () => storyOfStore(writer, move, slot, index),
-      inherit: () => (after.step === "reserve" ? "finds no more slots of the dead, and begins to work." : "frees a slot that the dead process held."),
+      inherit: () =>
+        after.step === "reserve"
+          ? "finds no more slots of the dead, and begins to work."
+          : "frees a slot that the dead process held.",
       kill: () => "is killed. Its stores that are not yet done are lost.",
       heir: () => "begins: a new process with the dead one's number.",
     };
@@ -98,12 +186,16 @@ const RingWords = (() => {
 
   function afterLook(writer) {
     if (writer.step === "swap") return "It may be taken.";
-    return writer.step === "test_holder" ? "Somebody holds it." : "A newer row is there: it leaves its row out.";
+    return writer.step === "test_holder"
+      ? "Somebody holds it."
+      : "A newer row is there: it leaves its row out.";
   }
 
   function afterTest(writer) {
     if (writer.step === "free") return "finds the holder dead.";
-    return writer.step === "look" ? "finds the holder alive, and waits: it looks again." : "finds the holder alive, and passes over. Its row gets a new index at the end.";
+    return writer.step === "look"
+      ? "finds the holder alive, and waits: it looks again."
+      : "finds the holder alive, and passes over. Its row gets a new index at the end.";
   }
 
   function storyOfStore(writer, move, slot, index) {
@@ -115,7 +207,9 @@ const RingWords = (() => {
   function storyOfLoad(model, { load, slot, loaded, violation }) {
     const value = loaded[load + 1];
     const isLook = load === R.FIRST || load === R.SECOND;
-    const seen = isLook ? `looks at slot ${slot}: ${stamp(value)}.` : `loads ${WORDS[load]} of slot ${slot}: ${word(value)}.`;
+    const seen = isLook
+      ? `looks at slot ${slot}: ${stamp(value)}.`
+      : `loads ${WORDS[load]} of slot ${slot}: ${word(value)}.`;
     return `${seen} ${verdict(model, loaded, violation)}`.trim();
   }
 
@@ -125,10 +219,13 @@ const RingWords = (() => {
     if (violation) return `Returns it as row ${R.indexOf(first)}, and it is not.`;
     if (first !== R.NOTHING && !R.mayBeRead(first)) return "No whole row: draws again.";
     if (!model.isComplete(loaded)) return "";
-    return second === first || second === R.NOTHING ? `Returns row ${R.indexOf(first)}, whole.` : "The stamp has changed: draws again.";
+    return second === first || second === R.NOTHING
+      ? `Returns row ${R.indexOf(first)}, whole.`
+      : "The stamp has changed: draws again.";
   }
 
-  const word = (value) => (value === R.NEVER_WRITTEN || value === R.NOTHING ? "never written" : `of row ${value}`);
+  const word = (value) =>
+    value === R.NEVER_WRITTEN || value === R.NOTHING ? "never written" : `of row ${value}`;
 
   function fault(violation) {
     const waits = violation.match(/^writer (\d+) waits/);

@@ -1,4 +1,4 @@
-// Three rows of bars below the explorable tree, one bar for each slot: share of draws, weight, and both together.
+// Three rows of bars below the explorable tree, a bar for each slot: share of draws, weight, both together.
 const TreeCharts = (() => {
   const { html, svg, set, short } = Parts;
   const [ROW, TOP, BAR] = [104, 22, 54]; // heights of a row, its title, its highest bar
@@ -7,11 +7,19 @@ const TreeCharts = (() => {
     const picture = svg("svg", { class: "explore-picture", role: "img" });
     const rows = ["share", "weight", "together"].map((name, row) => {
       const title = svg("text", { y: row * ROW + 14, class: "explore-note" });
-      const line = svg("line", { x1: 0, y1: row * ROW + TOP + BAR, y2: row * ROW + TOP + BAR, class: "explore-edge" });
+      const line = svg("line", {
+        x1: 0,
+        y1: row * ROW + TOP + BAR,
+        y2: row * ROW + TOP + BAR,
+        class: "explore-edge",
+      });
       picture.append(title, line);
       return { name, title, line, base: row * ROW + TOP + BAR, bars: [] };
     });
-    return { picture: html("div", { class: "explore-frame" }, picture), update: (...now) => update(picture, rows, ...now) };
+    return {
+      picture: html("div", { class: "explore-frame" }, picture),
+      update: (...now) => update(picture, rows, ...now),
+    };
   }
 
   function update(picture, rows, nodes, counts, beta, width) {

@@ -15,7 +15,7 @@ const TreeModel = (() => {
     };
   }
 
-  // mass = priority ** alpha   (Schaul et al. 2016, eq. 1); the package adds a small eps to the priority first
+  // mass = priority ** alpha   (Schaul et al. 2016, eq. 1); the package first adds a small eps to the priority
   const massOf = (priority, alpha) => priority ** alpha;
 
   const leafCount = (nodes) => nodes.length / 2;
@@ -84,5 +84,17 @@ const TreeModel = (() => {
     return counts;
   }
 
-  return { randomNumbers, massOf, leafCount, masses, build, setMass, step, find, probabilities, weights, countDraws };
+  return {
+    randomNumbers,
+    massOf,
+    leafCount,
+    masses,
+    build,
+    setMass,
+    step,
+    find,
+    probabilities,
+    weights,
+    countDraws,
+  };
 })();

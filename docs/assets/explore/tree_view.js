@@ -9,6 +9,7 @@ const SumTreeView = (() => {
   const TREE = STRIP + 24;
   const TRACK_TOP = TREE + 3 * LEVEL + NODE + 26;
   const HEIGHT = TRACK_TOP + TRACK + 40;
+  const MARGIN = 8; // beside the strip, so that the needle is seen at its ends
 
   function start(place) {
     const random = TreeModel.randomNumbers(SEED);
@@ -110,14 +111,18 @@ const SumTreeView = (() => {
       text: svg("text", { y: 34, class: "explore-middle" }, `${slot}`),
     }));
     const interval = svg("rect", { y: 43, height: 4, class: "explore-mark" });
-    const needle = svg("g", {}, svg("rect", { x: -14, y: 14, width: 28, height: 44, class: "explore-touch" }));
+    const needle = svg(
+      "g",
+      {},
+      svg("rect", { x: -14, y: 14, width: 28, height: 44, class: "explore-touch" }),
+    );
     needle.append(svg("path", { d: "M0 16V48M0 44l-6 12h12z", class: "explore-needle" }));
     slider(needle, {
       name: "query",
       limits: () => ({ max: total(), step: total() / 48 }),
       get: () => query ?? 0,
       change: ask,
-      at: (event) => ((event.clientX - picture.getBoundingClientRect().left) / width) * total(),
+      at: (event) => (event.clientX - picture.getBoundingClientRect().left - MARGIN) / pixelsPerMass(),
     });
     picture.append(stripTitle, ...segments.flatMap(({ box, text }) => [box, text]), interval, needle);
 
@@ -128,7 +133,11 @@ const SumTreeView = (() => {
       node,
     }));
     picture.append(...edges.filter(Boolean), ...circles.slice(1).flatMap(({ box, text }) => [box, text]));
-    const tracksTitle = svg("text", { y: TRACK_TOP - 8, class: "explore-note" }, "priorities: drag one, or use the arrow keys");
+    const tracksTitle = svg(
+      "text",
+      { y: TRACK_TOP - 8, class: "explore-note" },
+      "priorities: drag one, or use the arrow keys",
+    );
     const tracks = priorities.map((_, slot) => {
       const parts = {
         back: svg("rect", { y: TRACK_TOP, height: TRACK, rx: 4, class: "explore-track" }),
@@ -143,7 +152,11 @@ const SumTreeView = (() => {
         change: (value) => changePriority(slot, value),
         at: (event) => MOST * (1 - (event.clientY - picture.getBoundingClientRect().top - TRACK_TOP) / TRACK),
       });
-      return { group, ...parts, name: svg("text", { y: HEIGHT - 6, class: "explore-middle explore-note" }, `slot ${slot}`) };
+      return {
+        group,
+        ...parts,
+        name: svg("text", { y: HEIGHT - 6, class: "explore-middle explore-note" }, `slot ${slot}`),
+      };
     });
     picture.append(tracksTitle, ...tracks.flatMap(({ group, name }) => [group, name]));
 
@@ -161,10 +174,12 @@ const SumTreeView = (() => {
       for (const name of ["query", "step", "leaf"]) buttons[name].disabled = !total();
     }
 
+    const pixelsPerMass = () => (total() ? (width - 2 * MARGIN) / total() : 0);
+
     function drawStrip(at) {
       const masses = TreeModel.masses(nodes);
-      const scale = total() ? width / total() : 0;
-      let x = 0;
+      const scale = pixelsPerMass();
+      let x = MARGIN;
       const edgesOfSlots = masses.map((mass) => (x += mass * scale) - mass * scale);
       segments.forEach(({ box, text }, slot) => {
         const wide = masses[slot] * scale;
@@ -176,7 +191,7 @@ const SumTreeView = (() => {
       const right = last < 0 ? left : edgesOfSlots[last] + masses[last] * scale;
       set(interval, { x: left, width: right - left });
       set(needle, {
-        transform: `translate(${(query ?? 0) * scale} 0)`,
+        transform: `translate(${MARGIN + (query ?? 0) * scale} 0)`,
         "aria-valuemin": 0,
         "aria-valuemax": short(total()),
         "aria-valuenow": short(query ?? 0),
@@ -233,26 +248,42 @@ const SumTreeView = (() => {
     }
 
     function writeLog(way) {
-      log.replaceChildren(...linesOfLog(way).map((line) => html("li", {}, line)));
+      const lines = linesOfLog(way);
+      const written = [...log.children];
+      const same = written.findIndex((item, i) => item.textContent !== lines[i]);
+      const kept = same < 0 ? written.length : same; // what stays is not read aloud again
+      written.slice(kept).forEach((item) => item.remove());
+      log.append(...lines.slice(kept).map((line) => html("li", {}, line)));
     }
 
     function linesOfLog(way) {
       if (!total()) return ["Every mass is 0: nothing can be drawn."];
       if (recomputed.slot !== null) {
         const { slot, path } = recomputed;
-        const sum = (node) => `${short(nodes[node])} = ${short(nodes[2 * node])} + ${short(nodes[2 * node + 1])}`;
-        return [`Slot ${slot} now has the mass ${short(TreeModel.masses(nodes)[slot])}.`, ...path.map((node) => sum(node))];
+        const sum = (node) =>
+          `${short(nodes[node])} = ${short(nodes[2 * node])} + ${short(nodes[2 * node + 1])}`;
+        return [
+          `Slot ${slot} now has the mass ${short(TreeModel.masses(nodes)[slot])}.`,
+          ...path.map((node) => sum(node)),
+        ];
       }
       if (query === null) return ["New query picks a number below the total. Step makes one comparison."];
       const lines = [`The query is ${short(query)}, the total ${short(total())}.`, ...way.map(lineOfStep)];
       if (!isAtLeaf()) return lines;
       const { slot } = found();
-      const [probability, weight] = [TreeModel.probabilities(nodes)[slot], TreeModel.weights(nodes, beta)[slot]];
-      return [...lines, `Slot ${slot} is drawn: its probability is ${short(probability, 3)}, its weight ${short(weight, 3)}.`];
+      const [probability, weight] = [
+        TreeModel.probabilities(nodes)[slot],
+        TreeModel.weights(nodes, beta)[slot],
+      ];
+      return [
+        ...lines,
+        `Slot ${slot} is drawn: its probability is ${short(probability, 3)}, its weight ${short(weight, 3)}.`,
+      ];
     }
 
     function lineOfStep({ query, left, right, toTheRight, rest }) {
-      if (toTheRight) return `${short(query)} ≥ ${short(left)}: right, with ${short(query)} − ${short(left)} = ${short(rest)} left.`;
+      if (toTheRight)
+        return `${short(query)} ≥ ${short(left)}: right, with ${short(query)} − ${short(left)} = ${short(rest)} left.`;
       if (query < left) return `${short(query)} < ${short(left)}: left.`;
       return `${short(query)} ≥ ${short(left)}, but the right half holds ${short(right)}: left.`;
     }

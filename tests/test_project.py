@@ -136,8 +136,8 @@ def test_import_loads_neither_torch_nor_gymnasium() -> None:
 
 
 def test_first_prioritized_sample_of_a_fresh_process_comes_soon(tmp_path: Path) -> None:
-    # The promise is 1.5 s with a warm cache and 15 s with a cold one on two cores. The processor's seconds are
-    # counted here, because other tests run beside this one; twice the first, for what a busy machine adds.
+    # The promise is 1.5 s with a warm cache and 15 s with a cold one on two cores. Here it is the processor's
+    # seconds, as other tests run beside this one; twice the first, for what a busy machine adds.
     first_sample = f"{FIRST_SAMPLE}\nimport time\nprint(time.process_time())"
     cold = float(python(first_sample, NUMBA_CACHE_DIR=str(tmp_path)).split()[-1])
     compiled = sorted(tmp_path.rglob("*.nbc"))

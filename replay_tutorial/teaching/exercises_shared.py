@@ -75,14 +75,11 @@ def check_read(read: Callable[..., Any]) -> None:
             raise NotYet(f"the stamp is {where}; the row is whole, and None was returned")
         if whole and (rows.looks_before != 1 or stamps.looks != 2):
             raise NotYet(
-                f"{rows.looks_before} looks before the copy and {stamps.looks} in all; one before and one after "
-                "are needed"
+                f"{rows.looks_before} looks before the copy and {stamps.looks} in all; make it 1 and 2"
             )
         rows.row[:] = 8.0
         if got is not None and not np.array_equal(got, np.full(3, 7.0)):
-            raise NotYet(
-                "a writer has changed the slot since, and the row that was returned changed: copy it"
-            )
+            raise NotYet("a writer has changed the slot since, and the returned row changed with it: copy it")
     print("right: a row is returned only if both looks find the same even stamp, and it is a copy")
 
 

@@ -7,6 +7,8 @@ come. In the second, all places are known beforehand, and the processor asks for
 Left out: everything else that a tree does.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from numba import njit
@@ -15,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @njit
-def read_one_after_the_other(next_place: Integers) -> int:
+def read_one_after_the_other(next_place: Integers) -> Any:
     """Go from place to place, as each one says; return the last."""
     place = 0
     for _ in range(len(next_place)):
@@ -24,7 +26,7 @@ def read_one_after_the_other(next_place: Integers) -> int:
 
 
 @njit
-def read_together(values: Integers, places: Integers) -> int:
+def read_together(values: Integers, places: Integers) -> Any:
     """Add up the values of places that are known beforehand."""
     total = 0
     for i in range(len(places)):

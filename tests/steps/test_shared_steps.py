@@ -11,7 +11,11 @@ from lossy_replays import KeepsTooLong, LosesRows, MakesRowsUp
 
 from replay_tutorial import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
+from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises_shared import check_read
 from replay_tutorial.teaching.killed_writer import kill_a_writer
+from replay_tutorial.teaching.ladder_shared import race
+from replay_tutorial.teaching.own_protocol import SAMPLER, WRITER, explore_protocol
 from replay_tutorial.teaching.shared_check import Torn, WrongShared, check_shared
 
 RIGHT = [QueueReplay, ManagerReplay, OneLock, FineLocks, StampedRows, MPReplayBuffer]
@@ -77,3 +81,63 @@ def test_neither_a_frozen_nor_a_torn_buffer_leaves_shared_memory_behind() -> Non
 def test_the_check_finds_what_is_wrong(kind: Any, message: str) -> None:
     with pytest.raises(WrongShared, match=message):
         check_shared(kind, patience=0.5)
+
+
+@pytest.mark.parametrize("which", [1, 3])
+def test_no_fence_of_a_protocol_can_be_spared(which: int) -> None:
+    assert explore_protocol().violation is None
+    for writer, sampler in (
+        ([*WRITER[:which], *WRITER[which + 1 :]], SAMPLER),
+        (WRITER, [*SAMPLER[:which], *SAMPLER[which + 1 :]]),
+    ):
+        assert explore_protocol(writer, sampler).violation
+
+
+@pytest.mark.parametrize(
+    ("writer", "sampler", "message"),
+    [
+        (("hold", "words"), SAMPLER, "'publish' once each"),
+        (WRITER, ("look", "look"), "'words' once"),
+        (WRITER, ("look", "words", "look", "look"), "'look' once or twice"),
+    ],
+)
+def test_a_protocol_that_can_not_be_explored_is_refused(
+    writer: tuple[str, ...], sampler: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        explore_protocol(writer, sampler)
+
+
+def test_a_race_counts_what_both_sides_get_done() -> None:
+    assert min(race(OneLock, writers=1, seconds=0.2)) > 0
+
+
+def reads_once(stamps: Any, rows: Any, slot: int) -> Any:
+    return None if stamps[slot] % 2 or stamps.values[0] == 0 else rows[slot].copy()
+
+
+def copies_nothing(stamps: Any, rows: Any, slot: int) -> Any:
+    stamp = stamps[slot]
+    row = rows[slot]
+    return row if stamp and stamp % 2 == 0 and stamps[slot] == stamp else None
+
+
+def looks_too_late(stamps: Any, rows: Any, slot: int) -> Any:
+    row = rows[slot].copy()
+    stamp = stamps[slot]
+    return row if stamp and stamp % 2 == 0 and stamps[slot] == stamp else None
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (reads_once, "1 looks before the copy and 1 in all"),
+        (copies_nothing, "copy it"),
+        (looks_too_late, "0 looks before the copy"),
+        (lambda stamps, rows, slot: None, "None was returned"),
+        (lambda stamps, rows, slot: (stamps[slot], rows[slot].copy(), stamps[slot])[1], "never written"),
+    ],
+)
+def test_the_exercise_says_what_a_reader_lacks(read: Any, message: str) -> None:
+    with pytest.raises(NotYet, match=message):
+        check_read(read)

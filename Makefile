@@ -38,7 +38,7 @@ test: .venv/test.stamp
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir build/mkdocs
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py

@@ -80,12 +80,13 @@ def draw_line_of_masses(
     drawing.text(place + 8, y + 36, f"{query:g}", size=12, lit=True, at="start")
 
 
-def draw_masses(masses: Sequence[float], queries: Sequence[float] = ()) -> Drawing:
+def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: int = 1) -> Drawing:
     """Draw masses laid end to end, each as wide as it is large, and what some queries find.
 
     Args:
         masses: The mass of each slot.
         queries: Numbers below the total; the slots that they find are lit.
+        parts: Into how many equal parts the line is cut.
     """
     width, total, start = 640.0, sum(masses), 0.0
     drawing = Drawing(width + 20, 118, f"{len(masses)} masses end to end, total {total:g}")
@@ -96,13 +97,17 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = ()) -> Drawi
             drawing.box(x, 22, wide, HEIGHT, lit=found)
             drawing.text(x + wide / 2, 44, f"{mass:g}", lit=found)
             drawing.text(x + wide / 2, 15, f"slot {slot}" if wide > 40 else slot, size=10)
-            drawing.text(x, 72, f"{start:g}", size=10)
         start += mass
-    drawing.text(10 + width, 72, f"{total:g}", size=10)
+    for part in range(1, parts):
+        place = 10 + width * part / parts
+        drawing.line(place, 60, place, 102)
     for query in queries:
         place = 10 + width * query / total
         drawing.arrow(place, 100, place, 58)
-        drawing.text(place, 114, f"{query:g}", size=12, lit=True)
+        if len(queries) == 1:
+            drawing.text(place, 114, f"{query:g}", size=12, lit=True)
+    for place, end in ((10.0, 0.0), (10 + width, total)):
+        drawing.text(place, 72, f"{end:g}", size=10)
     return drawing
 
 

@@ -72,7 +72,7 @@ def train(config: Config, engine: Engine | None = None) -> Result:
 
 
 def resume(
-    path: Path,
+    path: str | Path,
     total_steps: int | None = None,
     progress: bool = True,
     device: str | None = None,
@@ -99,7 +99,7 @@ def resume(
         NothingToDo: If it is solved, or the budget is spent.
         RunInUse: If another process trains it.
     """
-    engine = engine or this_machine()
+    engine, path = engine or this_machine(), Path(path)
     folder = RunFolder.open(path)
     config = replace(folder.config(), progress=progress)
     new = {"total_steps": total_steps, "device": device, "solved_at": solved_at}

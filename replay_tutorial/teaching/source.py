@@ -30,6 +30,7 @@ class Source:
         thing = getattr(thing, "py_func", thing)  # of a kernel the Python function that was compiled
         if isinstance(thing, property):
             thing = thing.fget
+        thing = inspect.unwrap(thing)  # an atomic is an object of Numba's around a function
         lines, first = inspect.getsourcelines(thing)
         path = Path(inspect.getsourcefile(thing) or "").resolve()
         place = path.relative_to(FOLDER) if path.is_relative_to(FOLDER) else Path(path.name)

@@ -55,6 +55,14 @@ def obey(buffer: Any, writer: int, width: int, orders: Connection) -> None:
         orders.send(written)
 
 
+def add_and_count(buffer: Any, rows: dict[str, Any], added: Any, writer: int) -> None:
+    """Add the same batch without end, and count the rows in `added[writer]`: a writer in a race."""
+    count = len(next(iter(rows.values())))
+    while True:
+        buffer.add(**rows)
+        added[writer] += count
+
+
 class Writers:
     """Some writers on a buffer, at the end of the block none.
 

@@ -13,21 +13,6 @@ import sys
 import numba
 import numpy as np
 import pytest
-from protocol_model import (
-    DEAD,
-    DONE,
-    LOOK,
-    MUTATIONS,
-    NOTHING,
-    RESERVE,
-    TEST_HOLDER,
-    Configuration,
-    Model,
-    State,
-    Writer,
-    explore,
-    may_be_read,
-)
 
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.processes import birth, in_one_word
@@ -48,6 +33,20 @@ from replay_tutorial.shared.protocol import (
     write_rows,
 )
 from replay_tutorial.shared.shared_ring import NEXT_INDEX, SharedRing, ring_specs
+from replay_tutorial.teaching.protocol_explorer import explore
+from replay_tutorial.teaching.protocol_model import MUTATIONS, Model
+from replay_tutorial.teaching.protocol_states import (
+    DEAD,
+    DONE,
+    LOOK,
+    NOTHING,
+    RESERVE,
+    TEST_HOLDER,
+    Configuration,
+    State,
+    Writer,
+    may_be_read,
+)
 
 CONFIGURATIONS = {
     "rows one by one": Configuration(2, ((1, 1, 1), (1, 1, 1)), masses=False),
@@ -117,7 +116,7 @@ def test_every_mutation_is_tried():
 def test_the_way_to_a_violation_is_told():
     report = explore(Model(PLAIN, "no test for being lapped"))
     steps = [line.split()[2] for line in report.trail if line.startswith("writer 0")]
-    assert steps[:2] == ["reserve", "look"]  # and then writer 1 does a whole lap
+    assert steps[:2] == ["reserves", "looks"]  # and then writer 1 does a whole lap
 
 
 # The kernels, beside the model.

@@ -1,4 +1,4 @@
-"""The protocol of the shared ring as a small state machine, and an explorer of all states that it can reach.
+"""The protocol of the shared ring as a small state machine.
 
 Writers, their crashes and one sampler take turns in every possible order, one memory operation at a time. A
 process that is not scheduled is a stopped one, so stops need no step of their own. The stamps have the layout
@@ -19,7 +19,6 @@ early, but it is no more than a hint to the swap that follows, and both fetch_ad
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 from replay_tutorial.shared.protocol import (
     NOBODY,
@@ -30,106 +29,38 @@ from replay_tutorial.shared.protocol import (
     owner_of,
     published_stamp,
 )
-
-NOTHING = -1  # a word never written, a load not yet done
-
-# What a writer does next.
-RESERVE, LOOK, SWAP, TEST_HOLDER, FREE, STORE, DONE, DEAD, INHERIT = (
-    "reserve", "look", "swap", "test_holder", "free", "store", "done", "dead", "inherit",
-)  # fmt: skip
-# What a writer stores, and what the sampler loads.
-HOLD, WORD_1, WORD_2, MASS, PUBLISH = "hold", 0, 1, 2, "publish"
-FIRST, SECOND = 2, 3  # the sampler's two looks at the stamp; its loads of words are WORD_1 and WORD_2
-
-MUTATIONS = (
-    "publish without release",
-    "publish before the words",
-    "mass after publication",
-    "no fence after the swap",
-    "first look without acquire",
-    "no second look",
-    "no fence before the second look",
-    "second look before the words",
-    "take what a living writer holds",
-    "held stamp without owner",
-    "number inherited without freeing",
-    "dead writers' slots are passed over",
-    "no test for being lapped",
-    "free by a store instead of a swap",
-    "wait for the holder",
+from replay_tutorial.teaching.protocol_states import (
+    DEAD,
+    DONE,
+    FIRST,
+    FREE,
+    HOLD,
+    INHERIT,
+    LOOK,
+    MASS,
+    MUTATIONS,
+    NOTHING,
+    PUBLISH,
+    RESERVE,
+    SECOND,
+    STORE,
+    SWAP,
+    TEST_HOLDER,
+    WORD_1,
+    WORD_2,
+    Configuration,
+    State,
+    Writer,
+    after_look,
+    may_be_read,
+    put,
 )
 
-
-class Configuration(NamedTuple):
-    """How large a world is explored.
-
-    Attributes:
-        capacity: Number of slots.
-        adds: For each writer, the number of rows of each of its calls of `append`.
-        crashes: How many writers may be killed.
-        heirs: How many of the killed are replaced by a new process that takes the number over.
-        heir_adds: What such a process adds.
-        masses: Whether a row has a mass; without it there are fewer states, so that more rows can be written.
-    """
-
-    capacity: int
-    adds: tuple[tuple[int, ...], ...]
-    crashes: int = 0
-    heirs: int = 0
-    heir_adds: tuple[int, ...] = (1,)
-    masses: bool = True
-
-
-class Writer(NamedTuple):
-    """A writer between two memory operations."""
-
-    step: str
-    adds: tuple[int, ...] = ()  # rows of each call that is still to come
-    reserved: tuple[int, ...] = ()  # indexes still to be written; the first is being worked on
-    passed: int = 0  # rows of this call whose slot another held
-    seen: int = 0  # the stamp at the last look
-    pending: tuple[tuple[str | int, ...], ...] = ()  # stores not yet visible
-
-
-class State(NamedTuple):
-    """Everything at one moment."""
-
-    next_index: int
-    stamps: tuple[int, ...]
-    words: tuple[int, ...]  # [capacity * 3]: the two words and the mass of each slot
-    writers: tuple[Writer, ...]
-    sampler: tuple[int, ...] | None  # slot, words 1 and 2, first and second look; None between rows
-    crashes: int
-    heirs: int
+NOBODY_GOES_ON = -1
 
 
 class Violation(Exception):
     """An invariant that does not hold."""
-
-
-class Report(NamedTuple):
-    """What the explorer found: how many states, and the first violation with the way there."""
-
-    states: int
-    violation: str | None = None
-    trail: tuple[str, ...] = ()
-
-
-def put(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
-    """Replace one element."""
-    return (*values[:place], value, *values[place + 1 :])
-
-
-def after_look(stamp: int, index: int) -> str:
-    """Return what a writer does next where it saw this stamp; DONE: leave the row out."""
-    if stamp >= published_stamp(index):
-        return DONE
-    return TEST_HOLDER if is_held(stamp) and owner_of(stamp) != NOBODY else SWAP
-
-
-def may_be_read(stamp: int) -> bool:
-    """Return whether a reader that saw this stamp may go on to the words."""
-    return not is_held(stamp) and stamp > 0
 
 
 class Model:
@@ -182,21 +113,24 @@ class Model:
             self.configuration.heirs,
         )
 
-    def successors(self, state: State) -> Iterator[tuple[str, State]]:
-        """Return every state that is one memory operation, or one crash, away."""
+    def successors(self, state: State) -> Iterator[tuple[int, State]]:
+        """Return every state that is one memory operation, or one crash, away.
+
+        With each comes the number of the writer that goes on; NOBODY_GOES_ON for what is not a writer's step.
+        """
         for number, writer in enumerate(state.writers):
             if writer.step == DEAD:
                 if state.heirs:
-                    yield f"heir of writer {number} begins", self._begin_heir(state, number)
+                    yield NOBODY_GOES_ON, self._begin_heir(state, number)
                 continue
             if writer.step != DONE:
                 for after in self.steps(state, number):
-                    yield f"writer {number}: {writer.step} {writer.pending[:1]}", after
+                    yield number, after
                 if state.crashes:
                     after = self._changed(state, number, Writer(DEAD))
-                    yield f"writer {number} is killed", after._replace(crashes=state.crashes - 1)
+                    yield NOBODY_GOES_ON, after._replace(crashes=state.crashes - 1)
         for after in self._sampler_steps(state):
-            yield f"sampler: {after.sampler}", after
+            yield NOBODY_GOES_ON, after
 
     def steps(self, state: State, number: int) -> Iterator[State]:
         """Return what the next operation of one writer can lead to."""
@@ -353,62 +287,3 @@ class Model:
             if after.next_index > state.next_index + self.capacity:
                 raise Violation("lost slot: a new writer passes over it, and nobody alive works on it")
             after = next(iter(self.steps(after, number)))
-
-
-def explore(model: Model) -> Report:
-    """Visit every reachable state, the nearest first, until an invariant is found broken."""
-    start = model.start()
-    numbers = {start: 0}
-    came_from = [(0, "start")]
-    # For each writer, the state that each state leads to if that writer alone goes on; itself where it has
-    # ended.
-    alone: list[list[int]] = [[] for _ in start.writers]
-    at = 0
-    states = [start]
-    while at < len(states):
-        state = states[at]
-        try:
-            model.check(state)
-            if all(writer.step in (DONE, DEAD) for writer in state.writers):
-                model.check_end(state)
-            firsts: dict[str, int] = {}
-            for label, after in model.successors(state):
-                number = numbers.setdefault(after, len(states))
-                if number == len(states):
-                    states.append(after)
-                    came_from.append((at, label))
-                firsts.setdefault(label[:8], number)
-            for writer, ways in enumerate(alone):
-                ways.append(firsts.get(f"writer {writer}", at))
-        except Violation as violation:
-            return Report(len(states), str(violation), trail_to(at, came_from))
-        at += 1
-    for writer, ways in enumerate(alone):
-        waits = first_that_never_ends(ways)
-        if waits is not None:
-            return Report(len(states), f"writer {writer} waits for another", trail_to(waits, came_from))
-    return Report(len(states))
-
-
-def first_that_never_ends(ways: list[int]) -> int | None:
-    """Find a state from which following the ways goes round in a circle."""
-    ends = bytearray(len(ways))  # 1: leads to an end, 2: on the way that is being followed
-    for start in range(len(ways)):
-        way = [start]
-        while not ends[way[-1]] and ways[way[-1]] != way[-1]:
-            ends[way[-1]] = 2
-            way.append(ways[way[-1]])
-        if ends[way[-1]] == 2:
-            return start
-        for state in way:
-            ends[state] = 1
-    return None
-
-
-def trail_to(state: int, came_from: list[tuple[int, str]]) -> tuple[str, ...]:
-    """Return the operations that lead from the start to a state."""
-    labels: list[str] = []
-    while state:
-        state, label = came_from[state]
-        labels.append(label)
-    return tuple(reversed(labels))

@@ -10,9 +10,9 @@ from replay_tutorial.teaching.exercises import NotYet
 
 # patient → (its sickness, where it is seen)
 PATIENTS = {
-    "A": ("target never renewed", "its Q-values stop rising, far below the returns of its episodes"),
-    "B": ("steps too large", "its Q-values and its loss are larger than any return can be"),
-    "C": ("learner starved", "each row is sampled far less often than the others' are"),
+    "A": ("target never renewed", "its Q-values never rise, though it is trained"),
+    "B": ("steps too large", "its Q-values rise and fall"),
+    "C": ("learner starved", "its rows are hardly ever sampled"),
 }
 
 
@@ -29,7 +29,7 @@ def check_diagnoses(given: Mapping[str, Any]) -> None:
             raise NotYet(f"patient {patient} has no diagnosis yet; one of: {names}")
         if given[patient] != sickness:
             raise NotYet(f"patient {patient} has not {given[patient]!r}: look again, {sign}")
-    print("right: all three would have had the same sad curve of returns")
+    print("right: and their returns alone would not have told")
 
 
 def count_updates(steps: int, batch_size: int, samples_per_insert: float, replay_start: int) -> int:

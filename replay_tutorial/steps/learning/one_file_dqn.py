@@ -22,13 +22,13 @@ from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
 
 ENVIRONMENT = "CartPole-v1"
 SOLVED_AT = 475.0  # mean return; 500 is the most
-TOTAL_STEPS = 40_000
+TOTAL_STEPS = 80_000
 WARM_UP = 500  # steps at random before the first update
 EXPLORE_STEPS = 4_000  # epsilon falls from 1 to FINAL_EPSILON over these
 FINAL_EPSILON = 0.05
-EVALUATE_EVERY = 1_000  # steps
-UPDATE_EVERY = 2  # steps
-TARGET_EVERY = 400  # steps between two copies into the target network
+EVALUATE_EVERY = 2_000  # steps
+UPDATE_EVERY = 8  # steps
+TARGET_EVERY = 800  # steps between two copies into the target network
 GAMMA, BATCH_SIZE = 0.99, 64
 LEARNING_RATE, BETA = (1e-3, 0.0), (0.4, 1.0)  # at the first step and at the last
 
@@ -88,7 +88,7 @@ def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tu
     rng = np.random.default_rng(seed)
     env = gymnasium.make(ENVIRONMENT)
     fields = fields_from_spaces(env.observation_space, env.action_space)
-    buffer = PrioritizedReplayBuffer(20_000, fields, Nstep=WINDOW, alpha=0.6, seed=seed)
+    buffer = PrioritizedReplayBuffer(50_000, fields, Nstep=WINDOW, alpha=0.6, seed=seed)
     online = make_network()
     target = copy.deepcopy(online)
     optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE[0])

@@ -11,14 +11,14 @@ from replay_tutorial.teaching.exercises import NotYet
 # patient → (its sickness, where it is seen)
 PATIENTS = {
     "A": ("target never renewed", "its Q-values never rise, though it is trained"),
-    "B": ("steps too large", "its Q-values rise and fall"),
+    "B": ("steps too large", "its evaluations jump, and the same low number comes back"),
     "C": ("learner starved", "its rows are hardly ever sampled"),
 }
 
 
 def patients(runs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the records of three sick runs, without their names."""
-    return {patient: runs[sickness]["progress"] for patient, (sickness, _) in PATIENTS.items()}
+    return {patient: runs[sickness] for patient, (sickness, _) in PATIENTS.items()}
 
 
 def check_diagnoses(given: Mapping[str, Any]) -> None:

@@ -22,15 +22,14 @@ from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
 
 ENVIRONMENT = "CartPole-v1"
 SOLVED_AT = 475.0  # mean return; 500 is the most
-TOTAL_STEPS = 80_000
+TOTAL_STEPS = 30_000
 WARM_UP = 500  # steps at random before the first update
 EXPLORE_STEPS = 4_000  # epsilon falls from 1 to FINAL_EPSILON over these
 FINAL_EPSILON = 0.05
-EVALUATE_EVERY = 2_000  # steps
-UPDATE_EVERY = 8  # steps
-TARGET_EVERY = 800  # steps between two copies into the target network
-GAMMA, BATCH_SIZE = 0.99, 64
-LEARNING_RATE, BETA = (1e-3, 0.0), (0.4, 1.0)  # at the first step and at the last
+EVALUATE_EVERY = 1_000  # steps
+TARGET_EVERY = 200  # steps between two copies into the target network
+GAMMA, BATCH_SIZE, LEARNING_RATE = 0.99, 64, 5e-4
+BETA = (0.4, 1.0)  # at the first step and at the last
 
 WINDOW = {"size": 3, "rew": "rew", "gamma": GAMMA, "next": "next_obs"}
 
@@ -88,10 +87,10 @@ def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tu
     rng = np.random.default_rng(seed)
     env = gymnasium.make(ENVIRONMENT)
     fields = fields_from_spaces(env.observation_space, env.action_space)
-    buffer = PrioritizedReplayBuffer(50_000, fields, Nstep=WINDOW, alpha=0.6, seed=seed)
+    buffer = PrioritizedReplayBuffer(20_000, fields, Nstep=WINDOW, alpha=0.6, seed=seed)
     online = make_network()
     target = copy.deepcopy(online)
-    optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE[0])
+    optimizer = torch.optim.Adam(online.parameters(), lr=LEARNING_RATE)
     curve: list[tuple[int, float]] = []  # (steps, mean return)
     obs, _ = env.reset(seed=seed)
     for step in range(1, total_steps + 1):
@@ -100,8 +99,7 @@ def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tu
         next_obs, rew, terminated, truncated, _ = env.step(act)
         buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated)
         obs = env.reset()[0] if terminated or truncated else next_obs
-        if step > WARM_UP and step % UPDATE_EVERY == 0:
-            optimizer.param_groups[0]["lr"] = linear(*LEARNING_RATE, step / total_steps)
+        if step > WARM_UP:
             sample = buffer.sample(BATCH_SIZE, beta=linear(*BETA, step / total_steps))
             buffer.update_priorities(sample["indexes"], update(online, target, optimizer, sample))
         if step % TARGET_EVERY == 0:

@@ -1,0 +1,95 @@
+"""Record runs of Ape-X on CartPole for chapter 08: a healthy one and sick ones.
+
+    python -m replay_tutorial.teaching.record_runs
+
+A sick run differs from the healthy one in a single setting. Each takes place in one process, so that the same
+seed makes the same run.
+
+Left out: what makes a run sick beside a setting, as a wrong environment does.
+"""
+
+import argparse
+import csv
+import json
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from replay_tutorial.apex import Config, preset, train
+from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
+from replay_tutorial.bench.method.provenance import Provenance, revision
+
+MODULE = "replay_tutorial.teaching.record_runs"
+STEPS = 16_000
+SHOWN = ("step", "episodic_return", "replay_ratio", "td_loss", "q_values", "row_age_p90")
+
+# Name → the settings that differ from the healthy run's.
+RUNS: dict[str, dict[str, Any]] = {
+    "healthy": {},
+    "steps too large": {"learning_rate": 0.3, "gradient_norm": 1e6},
+    "target never renewed": {"target_interval": 1_000_000},
+    "no exploration": {"epsilon_base": 0.0},
+    "learner starved": {"samples_per_insert": 0.1},
+}
+
+
+def settings(changes: dict[str, Any], runs: Path) -> Config:
+    """Return the settings of a recorded run."""
+    config = replace(
+        preset("CartPole-v1"), actors=0, total_steps=STEPS, solved_at=float("inf"), record_interval=20
+    )
+    config = replace(config, confirmation_episodes=0, evaluation_episodes=5, evaluation_interval=50)
+    return replace(config, runs=runs, progress=False, final_episodes=20, **changes)
+
+
+def numbers(path: Path, columns: Sequence[str]) -> dict[str, list[float | None]]:
+    """Return some columns of a CSV file of a run; None where nothing is written."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {
+        name: [float(f"{float(row[name]):.5g}") if row[name] else None for row in rows] for name in columns
+    }
+
+
+def record(changes: dict[str, Any]) -> dict[str, Any]:
+    """Make a run in a folder that goes away, and keep its curves."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = train(settings(changes, Path(folder)))
+        return {
+            "changes": changes,
+            "end": result.end,
+            "steps": result.steps,
+            "updates": result.updates,
+            "seconds": round(result.seconds, 1),
+            "score": None if result.evaluation is None else result.evaluation.mean,
+            "progress": numbers(result.folder / "progress.csv", SHOWN),
+            "evaluations": numbers(result.folder / "evaluations.csv", ("step", "mean")),
+        }
+
+
+def main(argv: Sequence[str]) -> None:
+    """Record, and write the file."""
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Record the runs of chapter 08.")
+    parser.add_argument("--output", type=Path, default=Path("chapters/records/runs.json"))
+    given = parser.parse_args(argv)
+    runs: dict[str, Any] = {}
+    for name, changes in RUNS.items():
+        runs[name] = record(changes)
+        print(
+            f"{name}: {runs[name]['end']}, {runs[name]['seconds']} s, score {runs[name]['score']}", flush=True
+        )
+    versions = versions_of(("replay_tutorial", "numpy", "numba", "torch", "gymnasium"))
+    versions["replay_tutorial"] += revision()
+    command = shlex.join(["python", "-m", MODULE, *argv])
+    provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps({**provenance._asdict(), "runs": runs}) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,120 @@
+"""Record the learning curves of chapter 00: the same agent with three memories, and the one-file DQN.
+
+    python -m replay_tutorial.teaching.record_why_replay
+
+Several seeds of each take minutes, so the chapter loads what this command has written, and says so. The
+agents differ in what they learn from: each transition as it comes; the newest 64; 64 of all, drawn at random.
+Parameters, exploration and the number of updates are the same. The second one is a control: it learns as much
+as the third, but in order.
+
+Left out: training of more than one environment.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from datetime import date
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
+from replay_tutorial.bench.method.provenance import Provenance, revision
+from replay_tutorial.steps.learning import one_file_dqn, online_q_learning, q_learning_with_replay
+from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
+
+MODULE = "replay_tutorial.teaching.record_why_replay"
+BIN = 1_000  # steps whose episodes are one point of a curve
+Episodes = list[tuple[int, float]]  # an episode's last step, and its return
+
+
+class NewestTuples(ListOfTuples):
+    """A list of tuples that draws nothing: a batch is what came last, in order."""
+
+    def sample(self, batch_size: int) -> dict[str, np.ndarray]:
+        """Return the newest transitions."""
+        columns = zip(*self.memory[-batch_size:], strict=True)
+        return {name: np.stack(column) for name, column in zip(self.dtypes, columns, strict=True)}
+
+
+def online(seed: int, steps: int) -> Episodes:
+    """Learn from each transition as it comes."""
+    return online_q_learning.train(online_q_learning.OnlineQLearning(seed), steps, seed)
+
+
+def newest(seed: int, steps: int) -> Episodes:
+    """Learn from the newest 64, after each step."""
+    return q_learning_with_replay.train(
+        q_learning_with_replay.ReplayQLearning(seed, NewestTuples), steps, seed
+    )
+
+
+def replay(seed: int, steps: int) -> Episodes:
+    """Learn from 64 of all, drawn at random, after each step."""
+    return q_learning_with_replay.train(q_learning_with_replay.ReplayQLearning(seed), steps, seed)
+
+
+AGENTS: dict[str, Callable[[int, int], Episodes]] = {"online": online, "newest": newest, "replay": replay}
+
+
+def curve_of(episodes: Episodes, steps: int) -> list[float | None]:
+    """Return the mean return of the episodes that ended in each `BIN` steps; None where none did."""
+    bins: list[list[float]] = [[] for _ in range(steps // BIN)]
+    for step, score in episodes:
+        bins[min((step - 1) // BIN, len(bins) - 1)].append(score)
+    return [round(float(np.mean(scores)), 1) if scores else None for scores in bins]
+
+
+def record_curve(name: str, seed: int, steps: int) -> list[float | None]:
+    """Train one agent with one seed."""
+    torch.set_num_threads(1)  # networks this small gain nothing from a second one
+    return curve_of(AGENTS[name](seed, steps), steps)
+
+
+def record_one_file(seed: int) -> dict[str, Any]:
+    """Train the one-file DQN with one seed, and look at 100 episodes that had no part in it."""
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    network, curve = one_file_dqn.train(seed)
+    seconds = time.perf_counter() - start
+    score = one_file_dqn.evaluate(network, 100, seed=900_000_000)
+    return {"seed": seed, "steps": curve[-1][0], "seconds": round(seconds, 1), "score": score, "curve": curve}
+
+
+def main(argv: Sequence[str]) -> None:
+    """Record, and write the file."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {MODULE}", description="Record the curves of chapter 00."
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="of each agent")
+    parser.add_argument("--steps", type=int, default=20_000, help="of each of the three simple agents")
+    parser.add_argument("--processes", type=int, default=2, help="that train side by side")
+    parser.add_argument("--output", type=Path, default=Path("chapters/records/why_replay.json"))
+    given = parser.parse_args(argv)
+    seeds = range(given.seeds)
+    with ProcessPoolExecutor(given.processes, get_context("spawn")) as pool:
+        jobs = {
+            name: [pool.submit(record_curve, name, seed, given.steps) for seed in seeds] for name in AGENTS
+        }
+        one_file = [pool.submit(record_one_file, seed) for seed in seeds]
+        curves = {name: [job.result() for job in those] for name, those in jobs.items()}
+        learned = [job.result() for job in one_file]
+    versions = versions_of(("replay_tutorial", "numpy", "torch", "gymnasium"))
+    versions["replay_tutorial"] += revision()
+    command = shlex.join(["python", "-m", MODULE, *argv])
+    provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
+    record = {**provenance._asdict(), "bin": BIN, "curves": curves, "one_file": learned}
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"{given.output}: {given.seeds} seeds of {', '.join(AGENTS)} and the one-file DQN")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,77 @@
+"""What chapters 00 and 08 rest on: their records, the order of data, the environment of one's own."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+
+from replay_tutorial.steps.learning.q_learning_with_replay import FIELDS
+from replay_tutorial.teaching import record_runs, record_why_replay
+from replay_tutorial.teaching.corridor import Corridor
+from replay_tutorial.teaching.exercises import NotYet
+from replay_tutorial.teaching.exercises_training import PATIENTS, SmallReplay, check_state
+from replay_tutorial.teaching.forgetting import learn_a_sine
+from replay_tutorial.teaching.order_of_data import correlation, play_at_random
+
+
+def test_a_curve_is_the_mean_of_the_episodes_that_ended_there() -> None:
+    episodes = [(500, 10.0), (1_000, 20.0), (1_001, 30.0), (3_999, 7.0)]
+    assert record_why_replay.curve_of(episodes, 4_000) == [15.0, 30.0, None, 7.0]
+
+
+def test_the_newest_tuples_come_in_order_and_nothing_else() -> None:
+    memory = record_why_replay.NewestTuples(100, FIELDS)
+    for step, transition in enumerate(play_at_random(30)):
+        transition.pop("truncated")
+        memory.add(**{**transition, "rew": step})
+    assert memory.sample(8)["rew"].tolist() == [22, 23, 24, 25, 26, 27, 28, 29]
+
+
+def test_a_network_forgets_what_it_saw_first() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    ordered, mixed = learn_a_sine(shuffled=False), learn_a_sine(shuffled=True)
+    torch.set_num_threads(threads)
+    assert mixed.error < 0.1 < 3 * mixed.error < ordered.error
+    assert abs(ordered.y[-1] - np.sin(ordered.x[-1])) < 0.05, "it knows where it has just been"
+
+
+def test_neighbours_are_alike_and_shuffled_ones_are_not() -> None:
+    angles = np.array([step["obs"][2] for step in play_at_random(3_000)])
+    assert correlation(angles, 1) > 0.8
+    assert abs(correlation(np.random.default_rng(0).permutation(angles), 1)) < 0.1
+
+
+def test_no_transition_of_the_random_player_leads_into_another_episode() -> None:
+    steps = play_at_random(500)
+    for step, after in zip(steps, steps[1:], strict=False):
+        ended = step["terminated"] or step["truncated"]
+        assert np.array_equal(step["next_obs"], after["obs"]) != ended
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_corridor_is_an_environment_as_gymnasium_wants_it() -> None:
+    check_env(Corridor())
+    env = gymnasium.make("replay_tutorial.teaching.corridor:Corridor-v0")
+    env.reset()
+    ends = [env.step(np.int64(1))[2] for _ in range(5)]
+    assert ends == [False, False, False, False, True]
+
+
+def test_every_patient_was_recorded() -> None:
+    assert {sickness for sickness, _ in PATIENTS.values()} < record_runs.RUNS.keys()
+    for changes in record_runs.RUNS.values():
+        assert len(changes) <= 2
+
+
+@pytest.mark.parametrize("forgotten", ["added", "rng"])
+def test_a_state_that_forgets_one_thing_is_not_taken(forgotten: str) -> None:
+    def state(replay: SmallReplay) -> dict[str, object]:
+        whole = {"numbers": replay.numbers.copy(), "added": replay.added, "rng": replay.rng.bit_generator.state}
+        if forgotten == "added":
+            return {**whole, "added": min(replay.added, 8)}
+        return {name: value for name, value in whole.items() if name != "rng"}
+
+    with pytest.raises(NotYet):
+        check_state(state)

@@ -46,3 +46,8 @@ def counting(steps: int) -> gymnasium.Env[Any, Any]:
 def counting_vector(count: int, steps: int) -> SyncVectorEnv:
     """Return several at once, which begin the next episode in the way that is gymnasium's default."""
     return SyncVectorEnv([lambda: counting(steps)] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+def stacks_of(frames: Any) -> Any:
+    """Return every four frames that follow each other, [n, h, w], as one stack, [n - 3, 4, h, w]."""
+    return np.lib.stride_tricks.sliding_window_view(frames, 4, axis=0).transpose(0, 3, 1, 2)

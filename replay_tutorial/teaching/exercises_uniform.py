@@ -18,6 +18,8 @@ def check_rows(rows: Sequence[Any]) -> None:
     for slot, given in enumerate(rows):
         if given % 5 != slot:
             raise NotYet(f"row {given} does not lie in slot {slot}, but in slot {given % 5}: n % 5")
+        if not 0 <= given < 13:
+            raise NotYet(f"row {given} was never added: 13 rows are the rows 0 to 12")
         if given != expected[slot]:
             raise NotYet(f"slot {slot} once held row {given}: which is the newest that lies there?")
     print("right: the newest row is 12, in slot 2, and the oldest, 8, is the next to be replaced")
@@ -47,7 +49,7 @@ def check_add_many(add_many: Callable[..., Any]) -> None:
 
 
 class SpareTheNewest(RingOfRecords):
-    """A ring of records whose `sample` has one fault. It was seven years in a well-known tutorial."""
+    """A ring of records whose `sample` has one fault."""
 
     def sample(self, batch_size: int) -> dict[str, np.ndarray]:
         """Draw transitions."""

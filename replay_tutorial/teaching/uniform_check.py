@@ -52,12 +52,12 @@ def check_uniform(kind: Callable[..., Any]) -> None:
         buffer, added = kind(capacity, FIELDS, seed=0), 0
         for wanted in (1, capacity - 1, capacity, capacity + 1, 2 * capacity + 3):
             while added < wanted:
-                buffer.add(**row(added))
                 added += 1
+                buffer.add(**row(added))  # the first is row 1: an empty slot would pass for row 0
             where = f"capacity {capacity}, after {added} rows"
             check_length(buffer, min(added, capacity), where)
-            check_batch(buffer.sample(32), max(0, added - capacity), added, where)
-        check_equal(buffer, added - capacity, added, f"capacity {capacity}, after {added} rows")
+            check_batch(buffer.sample(32), max(0, added - capacity) + 1, added, where)
+        check_equal(buffer, added - capacity + 1, added, f"capacity {capacity}, after {added} rows")
     check_copies(kind)
     print(f"right: capacities {', '.join(map(str, CAPACITIES))}, from the first row to the third lap")
 
@@ -68,8 +68,8 @@ def check_length(buffer: Any, wanted: int, where: str) -> None:
         raise WrongReplay(f"{where}: len() is {len(buffer)}, not {wanted}")
 
 
-def check_batch(batch: dict[str, Any], oldest: int, end: int, where: str) -> None:
-    """Refuse a batch with a row that is not one of `oldest` to `end - 1`, or not whole."""
+def check_batch(batch: dict[str, Any], oldest: int, newest: int, where: str) -> None:
+    """Refuse a batch with a row that is not one of `oldest` to `newest`, or not whole."""
     for name, field in FIELDS.items():
         shape = (32, *field["shape"])
         if batch[name].shape != shape or batch[name].dtype != field["dtype"]:
@@ -77,16 +77,20 @@ def check_batch(batch: dict[str, Any], oldest: int, end: int, where: str) -> Non
                 f"{where}: {name!r} is {batch[name].dtype}{batch[name].shape}, not {field['dtype']}{shape}"
             )
     for place, number in enumerate(batch["act"].tolist()):
-        if not oldest <= number < end:
-            raise WrongReplay(f"{where}: row {number} was drawn; those kept are {oldest} to {end - 1}")
+        if number == 0:
+            raise WrongReplay(
+                f"{where}: a row was drawn that nobody added, of zeros: is that slot still empty?"
+            )
+        if not oldest <= number <= newest:
+            raise WrongReplay(f"{where}: row {number} was drawn; those kept are {oldest} to {newest}")
         for name, value in row(number).items():
             if not np.array_equal(batch[name][place], np.asarray(value, FIELDS[name]["dtype"])):
                 raise WrongReplay(f"{where}: {name!r} of row {number} is {batch[name][place]}, not {value}")
 
 
-def check_equal(buffer: Any, oldest: int, end: int, where: str) -> None:
+def check_equal(buffer: Any, oldest: int, newest: int, where: str) -> None:
     """Refuse a buffer that does not draw all of the rows equally often."""
-    stored = end - oldest
+    stored = newest - oldest + 1
     drawn = np.concatenate([buffer.sample(1000)["act"] for _ in range(-(-DRAWS * stored // 1000))])
     counts = np.bincount(drawn - oldest, minlength=stored)
     result = fairness(counts, np.ones(stored))

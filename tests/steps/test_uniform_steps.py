@@ -53,7 +53,7 @@ class PrefersTheFirst(RingOfRecords):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (DrawsEmptySlots, "capacity 2, after 1 rows"),
+        (DrawsEmptySlots, "capacity 2, after 1 rows: a row was drawn that nobody added"),
         (KeepsOneTooFew, "len"),
         (MixesFields, "of row"),
         (KeepsTheCallersArrays, "when the caller wrote to the array"),

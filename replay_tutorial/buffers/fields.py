@@ -60,10 +60,7 @@ class Field(NamedTuple):
             TypeError: If it is not numeric.
             ValueError: If its shape is wrong or the dtype can't hold it.
         """
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise ValueError(f"{self.name!r} is not an array: {error}") from None
+        array = self.plain_array(value)
         if array.dtype != self.dtype:
             array = cast(self.name, array, self.dtype)
         if array.shape == self.shape or (array.shape == () and self.shape == (1,)):
@@ -76,6 +73,13 @@ class Field(NamedTuple):
             f"{self.name!r} has shape {array.shape}; one transition has {self.shape}, "
             f"a batch ({', '.join(['n', *map(str, self.shape)])})."
         )
+
+    def plain_array(self, value: Any) -> npt.NDArray[Any]:
+        """Return what NumPy makes of a value, of any dtype and shape; refuse a list with uneven parts."""
+        try:
+            return np.asarray(value)
+        except ValueError as error:
+            raise ValueError(f"{self.name!r} is not an array: {error}") from None
 
 
 def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> Field:
@@ -190,10 +194,14 @@ class Fields:
                     if value.dtype is not dtype:
                         value = cast(name, value, dtype)
                 elif type(value) not in scalars or not low <= value <= high:
-                    column = self.fields[name].to_array(value)
-                    if len(column) != 1:
-                        return self._batch_to_columns(values)
-                    value = column[0]
+                    value = self.fields[name].plain_array(value)  # of a list, mostly
+                    if value.dtype is not dtype:
+                        value = cast(name, value, dtype)
+                    if value.shape != shape:
+                        column = self.fields[name].to_array(value)
+                        if len(column) != 1:
+                            return self._batch_to_columns(values)
+                        value = column[0]
                 columns.append(value)
         except KeyError:
             return self.to_columns(self._flattened(values))

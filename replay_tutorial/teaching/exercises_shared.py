@@ -90,6 +90,6 @@ def check_mended(writer: Sequence[str], sampler: Sequence[str]) -> None:
     except ValueError as error:
         raise NotYet(str(error)) from None
     if report.violation:
-        last = "; ".join(report.trail[-3:])
+        last = "; ".join((*report.trail, *report.last)[-3:])
         raise NotYet(f"{report.violation}. It ends so: {last}. What could a fence have kept apart?")
     print(f"right: {report.states} states, and nothing is torn in any of them")

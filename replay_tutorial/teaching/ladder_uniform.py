@@ -14,8 +14,8 @@ from replay_tutorial.teaching.ladder import Ladder, Rung, measure_ladder
 RUNGS = (
     Rung(ListOfTuples, "–"),
     Rung(DequeOfTuples, "the oldest row leaves at once"),
-    Rung(RingOfArrays, "each row is reached in the same time"),
-    Rung(RingOfRecords, "a row is one visit to the memory"),
+    Rung(RingOfArrays, "a column is taken in one call, from wherever"),
+    Rung(RingOfRecords, "a row lies in one place"),
     Rung(ReplayBuffer, "checks its input; draws and copies in compiled code"),
 )
 ADD, SAMPLE, BATCH = "add", "sample(256)", 256

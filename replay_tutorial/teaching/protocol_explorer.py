@@ -34,10 +34,13 @@ class Report(NamedTuple):
     states: int
     violation: str | None = None
     trail: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()  # the load that completes a wrong row, if that is what is wrong
 
     def __str__(self) -> str:
         found = self.violation or "in none of them a row that is torn, made up, or under a wrong index"
-        return "\n".join((f"{self.states:,} states, {found}", *(f"   {step}" for step in self.trail)))
+        return "\n".join(
+            (f"{self.states:,} states, {found}", *(f"   {step}" for step in (*self.trail, *self.last)))
+        )
 
 
 def explore(model: Model) -> Report:
@@ -66,7 +69,8 @@ def explore(model: Model) -> Report:
             for writer, ways in enumerate(alone):
                 ways.append(firsts.get(writer, at))
         except Violation as violation:
-            return Report(len(states), str(violation), trail_to(at, states, came_from))
+            last = () if violation.after is None else (tell(state, violation.after),)
+            return Report(len(states), str(violation), trail_to(at, states, came_from), last)
         at += 1
     for writer, ways in enumerate(alone):
         waits = first_that_never_ends(ways)

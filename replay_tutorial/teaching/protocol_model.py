@@ -60,7 +60,13 @@ NOBODY_GOES_ON = -1
 
 
 class Violation(Exception):
-    """An invariant that does not hold."""
+    """An invariant that does not hold.
+
+    Attributes:
+        after: The state that the breaking operation leads to, if there is one.
+    """
+
+    after: State | None = None
 
 
 class Model:
@@ -247,8 +253,12 @@ class Model:
             if load < FIRST and value == NOTHING:
                 value = -2  # read, and never written
             after: tuple[int, ...] | None = put(sampler, load + 1, value)
-            if (load == FIRST and not may_be_read(value)) or self._is_done(after[1:]):
-                after = None
+            try:
+                if (load == FIRST and not may_be_read(value)) or self._is_done(after[1:]):
+                    after = None
+            except Violation as violation:
+                violation.after = state._replace(sampler=after)
+                raise
             if after != state.sampler:
                 yield state._replace(sampler=after)
 

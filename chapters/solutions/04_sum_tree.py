@@ -2,8 +2,8 @@
 
 import math
 
-# 1. 12 ≥ 9: right, 3 is left. 3 ≥ 2.5: right, 0.5 is left. 0.5 < 4: left, to node 14, slot 6.
-my_path = [1, 3, 7, 14]
+# 1. 10 ≥ 9: right, 1 is left. 1 < 2.5: left. 1 ≥ 0.5: right, to node 13, slot 5.
+my_path = [1, 3, 6, 13]
 
 
 def my_set_minimum(minima, slot, mass):

@@ -14,8 +14,8 @@ MASSES = (1.0, 0.0, 3.0, 5.0, 0.5, 2.0, 4.0, 0.5)  # of the tree that the chapte
 
 
 def check_path(path: Sequence[Any]) -> None:
-    """Check the nodes through which the query 12 walks down the chapter's tree."""
-    expected = [1, 3, 7, 14]
+    """Check the nodes through which the query 10 walks down the chapter's tree."""
+    expected = [1, 3, 6, 13]
     if len(path) != 4 or ... in path:
         raise NotYet("write the numbers of four nodes; the first is the root, node 1")
     for before, after in itertools.pairwise(path):
@@ -23,12 +23,16 @@ def check_path(path: Sequence[Any]) -> None:
             raise NotYet(
                 f"node {after} is no child of node {before}: those are {2 * before} and {2 * before + 1}"
             )
-    hints = {2: "12 is not less than 9, the sum of the left half", 6: "3 is left, and node 6 holds 2.5"}
+    hints = {
+        2: "10 is not less than 9, the sum of the left half",
+        7: "1 is left, which is less than the 2.5 of node 6",
+        12: "1 is left, which is not less than the 0.5 of node 12",
+    }
     for given, right in zip(path, expected, strict=True):
         if given != right:
             hint = hints.get(given, "take off the left sum whenever you go right")
             raise NotYet(f"the walk does not come through node {given}: {hint}")
-    print("right: 12 - 9 = 3, then 3 - 2.5 = 0.5, which is less than 4: slot 6")
+    print("right: 10 - 9 = 1, which is less than 2.5, but not less than 0.5: slot 5")
 
 
 def check_minimum(set_minimum: Callable[..., Any]) -> None:
@@ -42,10 +46,12 @@ def check_minimum(set_minimum: Callable[..., Any]) -> None:
             masses[slot] = mass
             expected = min((mass for mass in masses if mass > 0), default=math.inf)
             if minima[1] != expected:
+                hint = "Compute each parent from both children: the old mass of a slot counts no longer"
+                if minima[1] == 0:
+                    hint = "A mass of 0 must not count: let its leaf hold math.inf"
                 raise NotYet(
                     f"{leaf_count} slots, of which slot {slot} has just been given {mass:g}: node 1 says "
-                    f"{minima[1]:g}, the smallest mass above 0 is {expected:g}. A mass of 0 must not count: "
-                    "let its leaf hold math.inf"
+                    f"{minima[1]:g}, the smallest mass above 0 is {expected:g}. {hint}"
                 )
     print("right: also when the smallest mass is overwritten, and when there is none")
 

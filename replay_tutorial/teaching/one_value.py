@@ -4,6 +4,9 @@ The value is to be the mean of the outcomes. Each update draws one outcome in pr
 moves the value a little towards it. A rare outcome surprises more than a frequent one, is drawn more often
 than it happens, and pulls the value to its side, unless the step is weighted.
 
+A row of another state that is known already has no error: its mass is eps, and as the smallest mass of the
+memory it makes every weight small.
+
 Left out: everything else of an agent.
 
 Paper: Schaul et al. 2016, section 3.4.
@@ -12,11 +15,17 @@ Paper: Schaul et al. 2016, section 3.4.
 import numpy as np
 import numpy.typing as npt
 
-STEP_SIZE, EPS = 0.02, 1e-3
+STEP_SIZE, EPS = 0.02, 0.01
 
 
 def learn_value(
-    outcomes: npt.ArrayLike, first_beta: float, last_beta: float, updates: int = 2500, runs: int = 400
+    outcomes: npt.ArrayLike,
+    *,
+    first_beta: float,
+    last_beta: float,
+    known_rows: int = 0,
+    updates: int = 2500,
+    runs: int = 400,
 ) -> npt.NDArray[np.float64]:
     """Learn the mean of some outcomes from draws in proportion to |outcome - value|.
 
@@ -24,6 +33,7 @@ def learn_value(
         outcomes: float[rows], what followed the same state and action in each row.
         first_beta: The exponent of the weights at the first update; from there it goes in a straight line.
         last_beta: The one at the last update.
+        known_rows: Rows of other states in the same memory, from which nothing is left to learn.
         updates: How often one row is drawn.
         runs: How many learners; they differ in their draws.
 
@@ -32,9 +42,9 @@ def learn_value(
     """
     rng = np.random.default_rng(0)
     rows = np.asarray(outcomes, np.float64)
-    values, curve = np.zeros(runs), np.empty(updates)
+    values, curve, known = np.zeros(runs), np.empty(updates), np.zeros((runs, known_rows))
     for update, beta in enumerate(np.linspace(first_beta, last_beta, updates)):
-        errors = rows - values[:, np.newaxis]  # float64[runs, rows]
+        errors = np.hstack([rows - values[:, np.newaxis], known])  # float64[runs, rows]
         masses = np.abs(errors) + EPS
         running_sums = masses.cumsum(axis=1)
         queries = rng.random((runs, 1)) * running_sums[:, -1:]

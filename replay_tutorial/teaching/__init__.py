@@ -7,6 +7,7 @@ from typing import Any
 HOME = {
     "NotYet": "exercises",
     "chart": "notebook_charts",
+    "check_mailbox": "mailbox_check",
     "check_shared": "shared_check",
     "check_sum_tree": "sum_tree_check",
     "check_uniform": "uniform_check",
@@ -14,6 +15,7 @@ HOME = {
     "draw_looks": "drawings_shared",
     "draw_masses": "drawings",
     "draw_ring": "drawings",
+    "draw_roles": "drawings_apex",
     "draw_row": "drawings_shared",
     "draw_stamps": "drawings_shared",
     "draw_tree": "drawings",

@@ -24,7 +24,7 @@ def check_error(error: Any) -> None:
         raise NotYet(f"{error} is too much: each has counted its own {one} before it said yes")
     if error != BAND + (ACTORS - 1) * one:
         raise NotYet(
-            f"not {error}: one chunk of {ROWS} rows moves the error by {one}. How large may it be at most when "
+            f"not {error}: a chunk of {ROWS} rows moves the error by {one}. How large may it be at most when "
             "they look, so that all of them say yes?"
         )
     print(f"right: {BAND - one} when they looked, and {ACTORS} · {one} more")

@@ -80,7 +80,7 @@ def check_mailbox(kind: Any, seconds: float = 1.0, length: int = LENGTH) -> None
 
 
 def pull_for(mailbox: Any, seconds: float) -> tuple[int, int]:
-    """Pull for so long after the first vector, and look at each; return how many came, and how many did not."""
+    """Pull for so long after the first vector, and look at each; return how many came, and did not."""
     known, newest, pulls, skipped = 0, 0.0, 0, 0
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:

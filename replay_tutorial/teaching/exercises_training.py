@@ -60,7 +60,7 @@ def check_updates(updates: Callable[..., Any]) -> None:
                 f"{steps:,} steps, batches of {batch_size}, {ratio:g} samples per insert, start at {start:,}"
             )
             raise NotYet(
-                f"{told}: there are {wanted} updates, not {given}. How many samples may be drawn in all?"
+                f"{told}: there are {wanted} updates, not {given}. How many samples may be drawn in all, and how many whole batches are that?"
             )
     print("right: and a run whose steps are too few makes none")
 
@@ -109,6 +109,8 @@ def check_state(state: Callable[..., Any]) -> None:
             raise NotYet("my_state must return a dict, as `SmallReplay.state` does")
         if np.shares_memory(kept["numbers"], replay.numbers):
             raise NotYet("the state holds the replay's own array: what is added later changes the checkpoint")
+        if not isinstance(kept.get("rng", {}), dict):
+            raise NotYet("`restore` wants the state of the generator: `replay.rng.bit_generator.state`")
         restored.restore(kept)
         for number in (100.0, 101.0):
             replay.add(number)

@@ -21,7 +21,11 @@ def check_td_errors(given: Sequence[Any]) -> None:
     ):
         target = rew + GAMMA * max(next_values) * (not terminated)
         if abs(value - (target - predicted)) > 1e-9:
-            hint = "after a fall there is no future" if terminated else "the best next value counts"
+            hint = (
+                "after a fall there is no future" if terminated else "the best next value counts, 0.9 times"
+            )
+            if abs(value + (target - predicted)) < 1e-9:
+                hint = "target minus prediction, not the other way round"
             raise NotYet(f"transition {number}: {value:g} plus {predicted:g} is not its target; {hint}")
     print("right: the second one is the surprise")
 

@@ -60,7 +60,8 @@ def check_updates(updates: Callable[..., Any]) -> None:
                 f"{steps:,} steps, batches of {batch_size}, {ratio:g} samples per insert, start at {start:,}"
             )
             raise NotYet(
-                f"{told}: there are {wanted} updates, not {given}. How many samples may be drawn in all, and how many whole batches are that?"
+                f"{told}: there are {wanted} updates, not {given}. How many samples may be drawn in all, "
+                "and how many whole batches are that?"
             )
     print("right: and a run whose steps are too few makes none")
 

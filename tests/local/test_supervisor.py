@@ -109,12 +109,14 @@ def test_server_that_is_killed_while_it_starts_a_process_is_told():
 
     supervisor_module.start_context()
     forkserver.ensure_running()
+    server = forkserver._forkserver._forkserver_pid
     with (
         pytest.raises(ProcessDied, match=r"learner could not be started \(EOFError.*server"),
         Supervisor([Role("learner", start)], lambda _: None),
     ):
         pass
     assert multiprocessing.active_children() == []
+    os.waitid(os.P_PID, server, os.WEXITED | os.WNOWAIT)  # or the next test might find it still dying
 
 
 @linux_only

@@ -8,7 +8,7 @@ written, so the sampler could draw a slot that is still empty; and a writer that
 put its old row over a newer one.
 
 Still wrong with it: a lock is taken for every row, twice eight processes can't run faster than the locks, and
-a writer that is killed inside takes its part with it. Everybody who comes there waits for ever.
+a writer that is killed inside takes its part with it. Everybody who comes there waits forever.
 """
 
 import ctypes

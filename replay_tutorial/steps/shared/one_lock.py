@@ -5,7 +5,7 @@ read from there. Every call takes the lock first, so that nobody sees half of a 
 
 Still wrong with it: everybody waits for whoever is inside, the sampler for writers and writers for each
 other. And the lock is given back by the one who took it, or by nobody: kill a writer inside, and all the
-others wait for ever.
+others wait forever.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """The exercises of chapter 08, solved."""
 
-# 1. Q of three rewards, for ever; Q that rises and falls; rows that hardly anybody draws.
+# 1. Q of three rewards, forever; Q that rises and falls; rows that hardly anybody draws.
 my_diagnoses = {"A": "target never renewed", "B": "steps too large", "C": "learner starved"}
 
 

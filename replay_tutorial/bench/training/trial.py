@@ -20,7 +20,6 @@ from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 from replay_tutorial.bench.training.victim import Victim, wait_until
 
-PYTHON_STARTING = "Could not import runpy module"
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
 EXIT_SECONDS = 30.0  # that processes may outlive their run: on a busy machine torch alone is imported for ten
 DEATH_SECONDS = 10.0  # in which a run ends, or says that it does, without a process that it needs
@@ -138,8 +137,6 @@ class Trial:
         if fault == "ctrl-c" and not self._rows():
             # Python's own answer while the package is imported: before `main` there is no other.
             expected.append(-signal.SIGINT)
-            if PYTHON_STARTING in errors:  # and before it has found the package, with a traceback
-                return
         self._check(status in expected, f"exit status {status}: {errors.strip()[-500:]}")
         if fault == "learner" or (fault == "child" and status == 1):
             told = "was killed by SIGKILL" if fault == "learner" else REASON

@@ -1,16 +1,19 @@
 """Faults at random moments: real runs, interrupted from their first instruction on."""
 
 import json
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import replay_tutorial
 from replay_tutorial.__main__ import main
 from replay_tutorial.bench.training.faults import FAULTS, Plan, lines_of, plans
-from replay_tutorial.bench.training.trial import Outcome, Trial
+from replay_tutorial.bench.training.trial import Outcome, Trial, is_pythons_own
 from replay_tutorial.bench.training.victim import Victim
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
@@ -55,9 +58,31 @@ def test_run_that_ends_otherwise_than_it_must_is_wrong(tmp_path):
     assert any("nobody said" in wrong for wrong in trial.outcome.wrong)
 
 
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [("start.py", True), (replay_tutorial.__file__, False), (multiprocessing.__file__, False)],
+)
+def test_traceback_of_the_program_is_not_taken_for_pythons_own(file, own):
+    code = f"exec(compile('raise KeyboardInterrupt', {file!r}, 'exec'))"
+    errors = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert is_pythons_own(errors) == own
+
+
+def test_traceback_at_ctrl_c_is_wrong_as_soon_as_python_has_found_the_program(tmp_path):
+    trial = Trial("ctrl-c", tmp_path, seed=0)
+    trial.outcome.status = -signal.SIGINT
+    with Victim(tmp_path, "--help") as victim:
+        victim.end(60)
+        for file, wrong in (("start.py", 0), (replay_tutorial.__file__, 1)):
+            victim.errors.write_text(f'Traceback\n  File "{file}"\nKeyboardInterrupt\n')
+            trial.outcome.before_program = False
+            trial._check_end(victim)
+            assert len(trial.outcome.wrong) == wrong
+
+
 def test_wrong_outcomes_are_counted():
     outcomes = [Outcome("actor", 1.0, wrong=["a", "b"]), Outcome("actor", 1.0, saved_step=5, resumed_step=6)]
-    assert "| actor | 2 | 1 | 1 | 0.0 | 1 |" in lines_of(outcomes)
+    assert "| actor | 2 | 0 | 1 | 1 | 0.0 | 1 |" in lines_of(outcomes)
 
 
 def test_faults_come_in_turns_and_as_often_as_was_asked():

@@ -31,7 +31,10 @@ FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  
 # all have long been at work. Half of the others lie before the first updates.
 EARLY, LATE = (0.0, 2.0), (60.0, 65.0)
 SHARE = 0.1
-HEADS = ("fault", "times", "before anything was saved", "resumed", "slowest end, s", "what must not happen")
+HEADS = (
+    *("fault", "times", "before Python had found the program", "before anything was saved", "resumed"),
+    *("slowest end, s", "what must not happen"),
+)
 
 
 class Plan(NamedTuple):
@@ -96,6 +99,7 @@ def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
         group = [outcome for outcome in outcomes if outcome.fault == fault]
         counts = [
             len(group),
+            sum(outcome.before_program for outcome in group),
             sum(outcome.saved_step is None for outcome in group),
             sum(outcome.resumed_step is not None for outcome in group),
             f"{max(outcome.seconds for outcome in group):.1f}",

@@ -8,6 +8,7 @@ Left out: when the fault happens (`faults`).
 """
 
 import csv
+import multiprocessing
 import os
 import signal
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+import replay_tutorial
 from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.bench.method.system_memory import memory_left, memory_names
@@ -26,6 +28,7 @@ DEATH_SECONDS = 10.0  # in which a run ends, or says that it does, without a pro
 MORE_STEPS = 1_000  # that a resumed run makes
 REASON = "train: "  # begins the last words of a run that has failed
 INTERRUPTED = 130  # the exit status of `train` after Ctrl-C
+PROGRAM = (replay_tutorial.__path__[0], multiprocessing.__path__[0])  # who may not answer by a traceback
 # Small, so that there is much starting and saving; none ends by itself.
 FLAGS = (
     *("--actors", "1", "--hidden-sizes", "32", "--replay-start", "200", "--record-interval", "5"),
@@ -45,7 +48,15 @@ class Outcome:
     seconds: float = 0.0  # from the fault to the end; where the run goes on, from the Ctrl-C that ends it
     saved_step: int | None = None  # of the newest checkpoint; None if there is none
     resumed_step: int | None = None  # where the resumed run ended
+    before_program: bool = (
+        False  # Ctrl-C came before Python had found the program, and Python answered itself
+    )
     wrong: list[str] = field(default_factory=list[str])  # what must not happen
+
+
+def is_pythons_own(errors: str) -> bool:
+    """Return whether Ctrl-C ended Python in its own start-up: no line of the program had been read."""
+    return "KeyboardInterrupt" in errors and not any(folder in errors for folder in PROGRAM)
 
 
 class Trial:
@@ -135,13 +146,15 @@ class Trial:
         dead = {"learner": [1], "parent": [-signal.SIGKILL], "child": [1, INTERRUPTED]}
         expected = dead.get(fault, [INTERRUPTED])
         if fault == "ctrl-c" and not self._rows():
-            # Python's own answer while the package is imported: before `main` there is no other.
-            expected.append(-signal.SIGINT)
+            expected.append(-signal.SIGINT)  # while the program is imported, Ctrl-C ends it at once
+            if not self._runs() and is_pythons_own(errors):
+                self.outcome.before_program = True
+                expected.append(1)  # "Could not import runpy module"
         self._check(status in expected, f"exit status {status}: {errors.strip()[-500:]}")
         if fault == "learner" or (fault == "child" and status == 1):
             told = "was killed by SIGKILL" if fault == "learner" else REASON
             self._check(told in errors, f"nobody said that the {self.outcome.hit} was killed")
-        if status != -signal.SIGINT:
+        if not self.outcome.before_program:
             printed = errors + victim.printed.read_text()
             self._check("Traceback" not in printed and "leaked" not in printed, printed.strip()[-1_500:])
 

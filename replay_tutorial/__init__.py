@@ -1,9 +1,11 @@
 """Experience replay, to read from the first line to the last, and then to import."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # type checkers know this name; `typing` would take longer than the rest of this file
 if TYPE_CHECKING:
+    from typing import Any
+
     from replay_tutorial.buffers import NStep, PrioritizedReplayBuffer, ReplayBuffer, fields_from_spaces
     from replay_tutorial.shared import Mailbox, MPPrioritizedReplayBuffer, MPReplayBuffer, SamplesPerInsert
 
@@ -20,7 +22,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import a public name when it is first asked for: `--help` need not wait for Numba."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

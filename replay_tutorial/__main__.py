@@ -3,9 +3,14 @@
 Each command imports what it needs when it is called, so that one works without the packages of the others.
 """
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Before any other import: Ctrl-C ends the process at once, where a library could swallow it, and break.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import math
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -274,7 +279,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Ctrl-C ends the process at once: while it is imported, a library may swallow it, and break.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(main(sys.argv[1:]))

@@ -44,7 +44,7 @@ import os, runpy, signal, sys
 
 class Interrupt:
     def find_spec(self, name, path, target=None):
-        if name == "numpy.linalg":
+        if name == "MODULE":
             os.kill(os.getpid(), signal.SIGINT)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,9 +55,10 @@ runpy.run_module("replay_tutorial", run_name="__main__")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a process can't send itself Ctrl-C there")
-def test_ctrl_c_while_libraries_are_imported_ends_the_process_silently(tmp_path):
+@pytest.mark.parametrize("module", ["argparse", "numpy.linalg"])  # the first import of all, and a library's
+def test_ctrl_c_during_an_import_ends_the_process_silently(tmp_path, module):
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT],
+        [sys.executable, "-c", INTERRUPTED_IMPORT.replace("MODULE", module)],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -66,6 +67,12 @@ def test_ctrl_c_while_libraries_are_imported_ends_the_process_silently(tmp_path)
     )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
     assert not list(tmp_path.iterdir())
+
+
+def test_package_imports_nothing_before_the_program_has_set_its_signals():
+    program = "import runpy, sys; old = {*sys.modules}; import replay_tutorial; print({*sys.modules} - old)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert told.strip() == "{'replay_tutorial'}"
 
 
 def test_help_waits_for_no_library():

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="sessions and signals
 
 def test_ctrl_c_at_three_random_moments_leaves_nothing_but_a_run_that_goes_on(tmp_path, capsys):
     file, page = tmp_path / "faults.json", tmp_path / "page.md"
-    page.write_text("<!-- faults:begin -->\n<!-- faults:end -->\n")
+    page.write_text("<!-- faults-ctrl-c:begin -->\n<!-- faults-ctrl-c:end -->\n")
     arguments = ["--faults", "ctrl-c", "--times", "3", "--json", str(file), "--markdown", str(page)]
     status = main(["bench", "faults", *arguments])
     assert status == 0, capsys.readouterr().out

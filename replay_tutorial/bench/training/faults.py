@@ -137,5 +137,8 @@ def main(argv: Sequence[str]) -> int:
     times = {name: count or arguments.times or FAULTS[name] for name, count in chosen.items()}
     outcomes = trials(times, arguments.seed, arguments.at_once)
     provenance = Provenance.of("faults", argv, ("torch", "gymnasium"))
-    status = hand_over(arguments, "faults", provenance, {"outcomes": outcomes}, lines_of(outcomes), "")
+    mark = "faults" if len(times) > 1 else f"faults-{next(iter(times))}"
+    status = hand_over(
+        arguments, "faults", provenance, {"outcomes": outcomes}, lines_of(outcomes), "", mark=mark
+    )
     return status if not any(outcome.wrong for outcome in outcomes) else 1

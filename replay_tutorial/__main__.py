@@ -3,15 +3,18 @@
 Each command imports what it needs when it is called, so that one works without the packages of the others.
 """
 
-import signal
+import sys
 
-if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Before any other import: Ctrl-C ends the process at once, where a library could swallow it, and break.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+try:  # Before any other import: Ctrl-C ends the process at once, where a library could swallow it, and break.
+    import signal
+
+    if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+except KeyboardInterrupt:
+    sys.exit(130)
 
 import argparse
 import math
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn

@@ -49,7 +49,11 @@ def steps_of(full: bool) -> list[Step]:
         Step("shared", ("shared",)),
         Step("shared-rate", ("shared", "--rate", "100000")),
         Step("crash", ("crash", "--kills", "10000", *peer), long=True),
-        Step("throughput", ("throughput", "--chart", "{output}/throughput.svg"), long=True),
+        Step(
+            "throughput",
+            ("throughput", "--actors", "2", "1", "4", "--chart", "{output}/throughput.svg"),
+            long=True,
+        ),
         Step("ablations", ("ablations", "--chart", "{output}/ablations.svg"), long=True),
         Step("faults", ("faults",), long=True),
         Step("cliffwalk", ("cliffwalk", "--states", "8", "10", "12", "14"), long=True),

@@ -36,7 +36,7 @@ def draw_ring(capacity: int, added: int, drawn: Collection[int] = ()) -> Drawing
 def draw_tree(
     levels: Sequence[Sequence[float]], path: Collection[int] = (), query: float | None = None
 ) -> Drawing:
-    """Draw a binary sum tree, the root on top.
+    """Draw a binary sum tree, the root on top, each node with its sum in the box and its number beside it.
 
     Args:
         levels: The sums of each level, from the root's one to the leaves.
@@ -57,6 +57,7 @@ def draw_tree(
                 drawing.line(parent_x, y - step + HEIGHT, x, y, lit=both)
             drawing.box(x - 22, y, 44, HEIGHT, lit=node in path)
             drawing.text(x, y + 22, f"{mass:g}", lit=node in path)
+            drawing.text(x - 25, y + 10, node, size=9, at="end")
             if depth == len(levels) - 1:
                 drawing.text(x, y + HEIGHT + 13, f"slot {place}", size=10)
     if query is not None:

@@ -50,9 +50,12 @@ def check_weights(weights_of: Callable[..., Any]) -> None:
             raise NotYet(f"{where}: the largest weight is {given.max():.3f}, not 1")
         if not np.allclose(given, expected):
             row = int(np.argmax(np.abs(given - expected)))
+            hint = "Are these the masses, (priority + eps) ** alpha?"
+            if given[np.argmin(priorities)] < given[np.argmax(priorities)]:
+                hint = "The row with the smallest mass must weigh most: it is drawn least"
             raise NotYet(
                 f"{where}: the row with the priority {priorities[row]:.3f} weighs {given[row]:.4f}, not "
-                f"{expected[row]:.4f}. Are these the masses, (priority + eps) ** alpha?"
+                f"{expected[row]:.4f}. {hint}"
             )
     print("right: the largest weight is 1, and N and the total have cancelled out")
 

@@ -18,6 +18,8 @@ def check_path(path: Sequence[Any]) -> None:
     expected = [1, 3, 6, 13]
     if len(path) != 4 or ... in path:
         raise NotYet("write the numbers of four nodes; the first is the root, node 1")
+    if path[0] != 1:
+        raise NotYet(f"the walk begins at the root, node 1, not {path[0]}: numbers of nodes, not their sums")
     for before, after in itertools.pairwise(path):
         if after not in (2 * before, 2 * before + 1):
             raise NotYet(
@@ -77,4 +79,5 @@ def check_find(find: Callable[..., Any]) -> None:
                     f"{slot}, which {at_all}; slot {owner} does. Where does a query go that is equal to the "
                     "left sum?"
                 )
-    print("right: strictly less goes left, so no query ends on a leaf without mass")
+    print("right: strictly less goes left. A query equal to the total still ends on an empty leaf:")
+    print("for that `find_one` has its last loop.")

@@ -68,6 +68,9 @@ def check_mended(sample: Callable[..., Any]) -> None:
     try:
         check_uniform(Mended)
     except WrongReplay as wrong:
-        raise NotYet(f"{wrong}. Which row is it: the oldest, the newest?") from None
+        hint = ". Which row is it: the oldest, the newest?" if "times" in str(wrong) else ""
+        raise NotYet(f"{wrong}{hint}") from None
+    except IndexError as error:
+        raise NotYet(f"a slot was drawn that does not exist: {error}") from None
     except (TypeError, KeyError, AttributeError) as error:
         raise NotYet(f"my_sample must return a batch: {error}") from None

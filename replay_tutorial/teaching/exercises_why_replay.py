@@ -47,7 +47,7 @@ def check_targets(targets: Callable[..., Any]) -> None:
             if abs(given[place] - wanted) > 1e-9:
                 row = f"r = {rew[place]:.2f}, next values {next_values[place].round(2).tolist()}"
                 row += f", terminated {bool(terminated[place])}"
-                raise NotYet(f"{row}: the target is {wanted:.3f}, not {given[place]:.3f}")
+                raise NotYet(f"{row}: your target is {given[place]:.3f}, and should be {wanted:.3f}")
     print("right: for 1, 2 and 64 rows, with values below zero, too")
 
 

@@ -18,6 +18,8 @@ SMALL = replace(
     preset("CartPole-v1"), capacity=2_000, hidden_sizes=(16,), publish_interval=2, record_interval=2
 )
 
+BOTH = {"wide open": SMALL, "the preset's ratio": SMALL}
+
 
 class Sleeper:
     def sleep(self, seconds):
@@ -62,7 +64,7 @@ def test_shares_are_taken_inside_their_rounds():
         Round(raw_steps=100.0, solo_updates=10.0, runs={"wide open": (50.0, 9.0)}),
         Round(raw_steps=1_000.0, solo_updates=100.0, runs={"wide open": (500.0, 90.0)}),
     ]
-    run = body_of(SMALL, rounds, {})["runs"]["wide open"]
+    run = body_of(BOTH, rounds, {})["runs"]["wide open"]
     assert run["share_of_raw_steps"].median == run["share_of_raw_steps"].upper == 0.5
     assert run["share_of_solo_updates"].lower == pytest.approx(0.9)
     assert run["steps"].median == 275.0
@@ -71,7 +73,7 @@ def test_shares_are_taken_inside_their_rounds():
 
 def test_real_runs_are_measured_recorded_and_drawn(tmp_path, monkeypatch, capsys):
     small = {
-        name: replace(config, hidden_sizes=(16,)) for name, config in settings_of("CartPole-v1", 1).items()
+        name: replace(config, hidden_sizes=(16,)) for name, config in settings_of("CartPole-v1", [1]).items()
     }
     monkeypatch.setattr(throughput, "settings_of", lambda environment, actors: small)
     page, file, chart = tmp_path / "page.md", tmp_path / "throughput.json", tmp_path / "throughput.svg"
@@ -88,7 +90,7 @@ def test_real_runs_are_measured_recorded_and_drawn(tmp_path, monkeypatch, capsys
     assert "</svg>" in chart.read_text()
     assert "| the preset's ratio | 1 |" in page.read_text()
     assert "µs of one step: pull parameters" in capsys.readouterr().out
-    assert len(lines_of(body_of(SMALL, [Round(1, 1, {})], {}))) == 4
+    assert len(lines_of(body_of(BOTH, [Round(1, 1, {})], {}))) == 4
 
 
 def test_runs_of_both_settings_never_end_by_themselves():
@@ -97,3 +99,19 @@ def test_runs_of_both_settings_never_end_by_themselves():
     assert both["wide open"].slack > 10**8
     assert both["the preset's ratio"].slack == preset("CartPole-v1").slack
     assert Path("runs") == both["wide open"].runs
+
+
+def test_first_number_of_actors_runs_with_both_limiters_and_the_others_wide_open():
+    configs = settings_of("CartPole-v1", [2, 1, 4])
+    assert {name: config.actors for name, config in configs.items()} == {
+        "wide open": 2,
+        "wide open, 1": 1,
+        "wide open, 4": 4,
+        "the preset's ratio": 2,
+    }
+    assert {config.slack for name, config in configs.items() if "wide" in name} == {
+        configs["wide open"].slack
+    }
+    rounds = [Round(100.0, 10.0, {name: (50.0 * config.actors, 9.0) for name, config in configs.items()})]
+    table = lines_of(body_of(configs, rounds, {}))
+    assert any(line.startswith("| wide open, 4 | 4 | 200") for line in table)

@@ -81,7 +81,7 @@ def run_with_replay(seed: int) -> tuple[Any, torch.Tensor]:
 
 
 def run_one_file(seed: int) -> tuple[Any, torch.Tensor]:
-    network, curve = one_file_dqn.train(seed, total_steps=1_000)
+    network, curve = one_file_dqn.train(seed, total_steps=2_000)
     return curve, parameters(network)
 
 

@@ -68,9 +68,15 @@ def page(text: str) -> Path:
 
 
 def add_count(
-    parser: argparse.ArgumentParser, option: str, default: int | None, text: str, minimum: int = 1
+    parser: argparse.ArgumentParser,
+    option: str,
+    default: int | None,
+    text: str,
+    minimum: int = 1,
+    *,
+    nargs: str | None = None,
 ) -> None:
-    """Add an option for a whole number that is not below `minimum`."""
+    """Add an option for a whole number that is not below `minimum`, or for `nargs` of them."""
 
     def count(given: str) -> int:
         if (value := int(given)) < minimum:
@@ -78,7 +84,7 @@ def add_count(
         return value
 
     shown = text if default is None else f"{text} (default: {default})"
-    parser.add_argument(option, type=count, default=default, help=shown)
+    parser.add_argument(option, type=count, default=default, nargs=nargs, help=shown)
 
 
 def hand_over(

@@ -52,12 +52,17 @@ class Round:
     runs: dict[str, tuple[float, float]]  # limiter → steps/s of all actors, updates/s
 
 
-def settings_of(environment: str, actors: int | None) -> dict[str, Config]:
-    """Return the settings of both real runs, which never end by themselves."""
+def settings_of(environment: str, actors: Sequence[int] | None) -> dict[str, Config]:
+    """Return the settings of the real runs, which never end by themselves.
+
+    The first number of actors runs with both limiters, the others wide open.
+    """
     config = replace(preset(environment), progress=False, total_steps=10**12, solved_at=1e9)
-    if actors is not None:
-        config = replace(config, actors=actors)
-    return {"wide open": replace(config, slack=WIDE_OPEN), "the preset's ratio": config}
+    first, *others = actors or [config.actors]
+    config = replace(config, actors=first)
+    wide_open = replace(config, slack=WIDE_OPEN)
+    more = {f"wide open, {count}": replace(wide_open, actors=count) for count in others}
+    return {"wide open": wide_open, **more, "the preset's ratio": config}
 
 
 def speed_of(config: Config, warm_up: float, seconds: float) -> tuple[float, float]:
@@ -102,8 +107,11 @@ def measure(configs: dict[str, Config], rounds: int, warm_up: float, seconds: fl
     return measured
 
 
-def body_of(config: Config, rounds: Sequence[Round], parts: dict[str, dict[str, float]]) -> dict[str, Any]:
+def body_of(
+    configs: dict[str, Config], rounds: Sequence[Round], parts: dict[str, dict[str, float]]
+) -> dict[str, Any]:
     """Return the record, except its provenance."""
+    config = configs["the preset's ratio"]
 
     def spread(figures: Sequence[float]) -> Spread:
         return Spread.of(np.array(figures))
@@ -120,7 +128,7 @@ def body_of(config: Config, rounds: Sequence[Round], parts: dict[str, dict[str, 
         }
     return {
         "environment": config.environment,
-        "actors": config.actors,
+        "actors": {name: each.actors for name, each in configs.items()},
         "raw_steps": spread([each.raw_steps for each in rounds]),
         "solo_updates": spread([each.solo_updates for each in rounds]),
         "runs": runs,
@@ -142,7 +150,9 @@ def lines_of(body: dict[str, Any]) -> list[str]:
     for name, run in body["runs"].items():
         steps = (spread_text(run["steps"]), percent(run["share_of_raw_steps"]))
         updates = (spread_text(run["updates"]), percent(run["share_of_solo_updates"]))
-        rows.append([name, str(body["actors"]), *steps, *updates, spread_text(run["samples_per_insert"])])
+        rows.append(
+            [name, str(body["actors"][name]), *steps, *updates, spread_text(run["samples_per_insert"])]
+        )
     lines = table(HEADS, rows)
     for name, parts in body["parts"].items():
         figures = ", ".join(f"{part} {microseconds:.2f}" for part, microseconds in parts.items())
@@ -157,7 +167,8 @@ def new_throughput_parser() -> argparse.ArgumentParser:
         "throughput", "Measure a real run against the environment alone and the learner alone."
     )
     parser.add_argument("--environment", default="CartPole-v1", help="which (default: %(default)s)")
-    add_count(parser, "--actors", None, "how many (default: the preset's)")
+    actors = "how many (default: the preset's); each further number runs wide open, to be compared"
+    add_count(parser, "--actors", None, actors, nargs="+")
     add_count(parser, "--rounds", 5, "how many")
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="of each in a round (default: %(default)s)"
@@ -180,7 +191,7 @@ def main(argv: Sequence[str]) -> int:
     config = configs["the preset's ratio"]
     with torch_threads(1):
         rounds = measure(configs, arguments.rounds, arguments.warm_up, arguments.seconds)
-        body = body_of(config, rounds, profile(config, arguments.seconds))
+        body = body_of(configs, rounds, profile(config, arguments.seconds))
     about = (
         f"{config.environment}. Medians of {arguments.rounds} rounds of {arguments.seconds:g} s, quartiles "
         "in brackets; steps/s are those of all actors."

@@ -1,11 +1,13 @@
 """The site as a browser shows it: no error, nothing from outside, formulas, search, both palettes, phones."""
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 from built_site import Site
+from PIL import Image, ImageStat
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -138,6 +140,40 @@ def test_a_chart_can_be_enlarged(address: str, browser: "Browser") -> None:
     page.goto(address + "measurements/buffers.html")
     page.locator("a.picture").first.click()
     page.wait_for_url(address + "measurements/article-4096.svg")
+    page.close()
+
+
+def brightness(screenshot: bytes) -> float:
+    """The mean of a picture's pixels, from 0 for black to 255."""
+    return ImageStat.Stat(Image.open(io.BytesIO(screenshot)).convert("L")).mean[0]
+
+
+DRAWINGS = ["measurements/scale.svg", "measurements/learning.svg", "assets/storeys.svg"]
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS)
+def test_a_drawing_opened_alone_is_light_or_dark_as_the_system_is(
+    drawing: str, address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(address + drawing)
+    page.emulate_media(color_scheme="light")
+    assert brightness(page.screenshot()) > 200
+    page.emulate_media(color_scheme="dark")
+    assert brightness(page.screenshot()) < 80, "with what lies around it"
+    page.close()
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_a_chart_on_a_page_follows_the_palette_of_the_page_alone(
+    system: str, address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=DESKTOP, color_scheme=system)
+    page.goto(address + "measurements/cost.html")
+    chart = page.locator("a.picture img").first
+    for palette, is_as_bright in [("default", (200, 255)), ("slate", (0, 80))]:
+        page.evaluate("palette => document.body.dataset.mdColorScheme = palette", palette)
+        assert is_as_bright[0] < brightness(chart.screenshot()) < is_as_bright[1], palette
     page.close()
 
 

@@ -177,6 +177,64 @@ def test_a_chart_on_a_page_follows_the_palette_of_the_page_alone(
     page.close()
 
 
+FOCUSED = "document.activeElement.getAttribute('aria-label')"
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
+    size: dict[str, int], address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=size)
+    page.goto(address + "index.html")
+    tree = page.locator("[data-explore=sum-tree]")
+    lines = tree.locator(".explore-log li")
+    step = tree.get_by_role("button", name="Step", exact=True)
+    for _ in range(3):
+        step.press("Enter")
+    assert lines.count() == 5, "the query, three comparisons, the slot"
+    assert "is drawn" in lines.last.inner_text()
+    for name, tabs in [("query", 3), ("priority of slot 5", 6)]:
+        for _ in range(tabs):
+            page.keyboard.press("Tab")
+        assert page.evaluate(FOCUSED) == name
+    page.keyboard.press("ArrowUp")
+    sums = ["5 = 4 + 1", "15 = 5 + 10", "25 = 10 + 15"]
+    assert lines.all_inner_texts() == ["Slot 5 now has the mass 1.", *sums]
+    number = tree.locator("svg text").last
+    colours = []
+    for palette in ["light", "dark"]:
+        page.emulate_media(color_scheme=palette)
+        page.wait_for_function(f"({IS_DARK}) === {'true' if palette == 'dark' else 'false'}")
+        colours.append(number.evaluate("text => getComputedStyle(text).fill"))
+    assert colours[0] != colours[1]
+    page.close()
+
+
+def test_the_three_doors_of_the_first_page_stand_on_the_first_screen_and_the_tree_below(
+    address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(address + "index.html")
+    doors, tree = page.locator(".grid.cards"), page.locator("[data-explore=sum-tree]")
+    assert doors.locator("ul > li").count() == 3
+    bottom = doors.evaluate("element => element.getBoundingClientRect().bottom")
+    assert bottom < DESKTOP["height"]
+    assert tree.evaluate("element => element.getBoundingClientRect().top") > bottom
+    page.close()
+
+
+@pytest.mark.parametrize(("name", "pictures", "ranges"), [("index", 1, 0), ("explore", 2, 2)])
+def test_a_brief_tree_stands_without_its_charts(
+    name: str, pictures: int, ranges: int, address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(f"{address}{name}.html")
+    tree = page.locator("[data-explore=sum-tree]")
+    assert tree.locator("svg").count() == pictures
+    assert tree.locator("input[type=range]").count() == ranges
+    page.close()
+
+
 def test_a_link_to_a_line_of_source_marks_it(address: str, browser: "Browser") -> None:
     page = browser.new_page(viewport=DESKTOP)
     page.goto(address + "api/buffers.html")

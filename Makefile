@@ -7,6 +7,7 @@
 #   make bench    measure the buffers beside cpprb
 #   make bench-peers  measure them beside every library there is, and draw the charts
 #   make report   re-run all benchmarks of the site and the README; ARGS=--full for what trains, too
+#   make ladders  measure the ladders of the chapters for the site
 #   make format   put the code into the one format
 #   make clean    remove .venv and everything that was built
 #
@@ -29,7 +30,7 @@ export NO_MKDOCS_2_WARNING := 1
 # Their tests start no processes and take no times, so two workers may do them. (5: ARGS selects none of them.)
 SIDE_BY_SIDE := tests/agents tests/buffers tests/chapters tests/test_explorables.py tests/test_layout.py
 
-.PHONY: train test docs docs-serve notebooks bench bench-peers report format clean
+.PHONY: train test docs docs-serve notebooks bench bench-peers report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -65,6 +66,10 @@ bench-peers: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 
 report: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench report $(ARGS)
+
+ladders: .venv/bench.stamp
+	$(BIN)/python -m replay_tutorial.teaching.record_ladders --json docs/measurements/ladders.json \
+		--markdown docs/measurements/ladders.md docs/index.md $(ARGS)
 
 format: .venv/dev.stamp
 	$(BIN)/ruff check --fix

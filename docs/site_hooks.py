@@ -146,6 +146,8 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         )
 
     def enlarge(match: re.Match[str]) -> str:
-        return f'<a class="picture" href="{match["address"]}" title="Enlarge">{match[0]}</a>'
+        address = match["address"]  # alone it turns dark with the system, #on-page its page does that
+        image = match[0].replace(f'"{address}"', f'"{address}#on-page"')
+        return f'<a class="picture" href="{address}" title="Enlarge">{image}</a>'
 
     return IMAGE.sub(enlarge, FILE.sub(link, COPY.sub(to_line, content)))

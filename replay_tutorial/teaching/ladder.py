@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.bench.method.markdown import figure, table
+from replay_tutorial.bench.method.markdown import figure, spread_text, table
 from replay_tutorial.bench.method.timing import Spread, Workload, measure
 
 ROUNDS = 15
+PACKAGE = Path(__file__).parents[1]
 
 
 class Rung(NamedTuple):
@@ -30,10 +31,41 @@ class Rung(NamedTuple):
     fixes: str
 
     @property
+    def file(self) -> Path:
+        """The file that it stands in."""
+        return Path(inspect.getfile(self.kind))
+
+    @property
     def lines(self) -> int:
-        """The lines of the file that it stands in."""
-        path = inspect.getsourcefile(self.kind)
-        return len(Path(path).read_text(encoding="utf-8").splitlines()) if path else 0
+        """The lines of that file."""
+        return len(self.file.read_text(encoding="utf-8").splitlines())
+
+    def cells(self, source: str) -> list[str]:
+        """Return the first cells of its row; `source` leads to the site's pages of source, "" to none."""
+        name = f"`{self.kind.__name__}`"
+        if source:
+            name = f"[{name}]({source}/{self.file.relative_to(PACKAGE).with_suffix('.md').as_posix()})"
+        return [name, self.fixes, str(self.lines)]
+
+
+HEADS = ["rung", "what it fixes", "lines"]
+
+
+def cell_of(spread: Spread, source: str) -> str:
+    """Write a median, and on a page of the site its quartiles."""
+    return spread_text(spread) if source else figure(spread.median)
+
+
+def share_text(share: float) -> str:
+    """Write a share of the ceiling.
+
+    Example:
+        >>> share_text(0.824), share_text(0.0213), share_text(0.00002)
+        ('82%', '2.1%', '<0.1%')
+    """
+    if share < 0.001:
+        return "<0.1%"
+    return f"{share:.1%}" if share < 0.1 else f"{share:.0%}"
 
 
 class Ladder:
@@ -63,24 +95,36 @@ class Ladder:
         return self._repr_markdown_()
 
     def _repr_markdown_(self) -> str:
-        heads = ["rung", "what it fixes", "lines"]
+        return "\n".join(self.table())
+
+    def share(self, rung: Rung, operation: str) -> str:
+        """Return the ceiling's median over the rung's, as a table has it."""
+        return share_text(
+            self.ceiling[operation].median / self.microseconds[rung.kind.__name__][operation].median
+        )
+
+    def table(self, source: str = "") -> list[str]:
+        """Return the lines of the table.
+
+        Args:
+            source: From a page of the site to its pages of source; the rungs are then linked, and the
+                quartiles stand behind the medians.
+        """
+        names = [*HEADS]
         for operation in self.operations:
-            heads += [f"{operation}, µs", *(["of the ceiling"] if self.ceiling else [])]
+            names += [f"{operation}, µs", *(["of the ceiling"] if self.ceiling else [])]
         rows: list[list[str]] = []
         for rung in self.rungs:
-            row = [f"`{rung.kind.__name__}`", rung.fixes, str(rung.lines)]
+            rows.append(rung.cells(source))
             for operation, spread in self.microseconds[rung.kind.__name__].items():
-                row.append(figure(spread.median))
-                if self.ceiling:
-                    share = self.ceiling[operation].median / spread.median
-                    row.append(f"{share:.1%}" if share < 0.1 else f"{share:.0%}")
-            rows.append(row)
-        if not self.ceiling:
-            return "\n".join(table(heads, rows, words=2))
-        bare = ["*ceiling*", "", ""]
-        for spread in self.ceiling.values():
-            bare += [figure(spread.median), ""]
-        return "\n".join(table(heads, [*rows, bare], words=2))
+                rows[-1] += [
+                    cell_of(spread, source),
+                    *([self.share(rung, operation)] if self.ceiling else []),
+                ]
+        if self.ceiling:
+            bare = [cell for spread in self.ceiling.values() for cell in (cell_of(spread, source), "")]
+            rows.append(["*ceiling*", "", "", *bare])
+        return table(names, rows, words=2)
 
 
 def measure_ladder(

@@ -3,7 +3,7 @@
 Some writers add batches of 100 rows and this process samples batches of 64, all as fast as they can, for a
 second. The ceiling is a buffer that nobody shares: what one process adds alone, and what it samples alone.
 
-Left out: rungs that take turns. Each has the machine to itself for its second, so a busy machine shows.
+Left out: short turns. Each rung has the machine to itself for its second, so a busy machine shows.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.bench.method.markdown import table
+from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.buffers import ReplayBuffer
 from replay_tutorial.shared import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
-from replay_tutorial.teaching.ladder import Rung
+from replay_tutorial.teaching.ladder import HEADS, Rung, cell_of, share_text
 from replay_tutorial.teaching.stopwatch import microseconds
 from replay_tutorial.teaching.writers import START_SECONDS, add_and_count, spawn
 
@@ -96,35 +97,53 @@ class SharedLadder:
     """A measured ladder, which a notebook shows as a table.
 
     Attributes:
-        races: Rung's name → what it got done.
+        races: Rung's name → what it got done, the median of its races.
+        spreads: Rung's name → the same with its quartiles: rows added, batches drawn.
         ceiling: The same of a buffer that nobody shares.
     """
 
-    def __init__(self, rungs: Sequence[Rung], races: Mapping[str, Race], ceiling: Race) -> None:
-        """Take what was measured."""
-        self.rungs, self.races, self.ceiling = rungs, races, ceiling
+    def __init__(
+        self, rungs: Sequence[Rung], races: Mapping[str, Sequence[Race]], ceiling: Sequence[Race]
+    ) -> None:
+        """Take what was measured: the races of each rung."""
+        self.rungs, self.ceiling = rungs, spreads_of(ceiling)
+        self.spreads = {name: spreads_of(those) for name, those in races.items()}
+        self.races = {
+            name: Race(*(spread.median for spread in spreads)) for name, spreads in self.spreads.items()
+        }
 
     def __repr__(self) -> str:
         return self._repr_markdown_()
 
     def _repr_markdown_(self) -> str:
-        heads = ["rung", "what it fixes", "lines"]
+        return "\n".join(self.table())
+
+    def table(self, source: str = "") -> list[str]:
+        """Return the lines of the table, as the other ladders do."""
+        names = [*HEADS]
         for head in ("rows added in a second", "batches drawn in a second"):
-            heads += [head, "of the ceiling"]
+            names += [head, "of the ceiling"]
         rows: list[list[str]] = []
         for rung in self.rungs:
-            row = [f"`{rung.kind.__name__}`", rung.fixes, str(rung.lines)]
-            for figure, top in zip(self.races[rung.kind.__name__], self.ceiling, strict=True):
-                row += [
-                    f"{figure:,.0f}",
-                    f"{figure / top:.1%}" if figure < 0.1 * top else f"{figure / top:.0%}",
-                ]
-            rows.append(row)
-        last = ["*ceiling*", "", "", f"{self.ceiling[0]:,.0f}", "", f"{self.ceiling[1]:,.0f}", ""]
-        return "\n".join(table(heads, [*rows, last], words=2))
+            rows.append(rung.cells(source))
+            for spread, top in zip(self.spreads[rung.kind.__name__], self.ceiling, strict=True):
+                rows[-1] += [cell_of(spread, source), share_text(spread.median / top.median)]
+        bare = [cell for spread in self.ceiling for cell in (cell_of(spread, source), "")]
+        rows.append(["*ceiling*", "", "", *bare])
+        return table(names, rows, words=2)
 
 
-def shared_ladder(writers: int = 2) -> SharedLadder:
-    """Measure all rungs, one after the other."""
-    races = {rung.kind.__name__: race(rung.kind, writers) for rung in RUNGS}
-    return SharedLadder(RUNGS, races, ceiling())
+def spreads_of(races: Sequence[Race]) -> list[Spread]:
+    """Return the spread of the rows added, and that of the batches drawn."""
+    return [Spread.of(np.array(figures)) for figures in zip(*races, strict=True)]
+
+
+def shared_ladder(writers: int = 2, rounds: int = 1) -> SharedLadder:
+    """Measure all rungs, one after the other, and that so many times."""
+    races: dict[str, list[Race]] = {rung.kind.__name__: [] for rung in RUNGS}
+    alone: list[Race] = []
+    for _ in range(rounds):
+        alone.append(ceiling())
+        for rung in RUNGS:
+            races[rung.kind.__name__].append(race(rung.kind, writers))
+    return SharedLadder(RUNGS, races, alone)

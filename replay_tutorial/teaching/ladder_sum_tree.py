@@ -3,7 +3,7 @@
 A draw finds the slots of a batch of random points, an update sets the masses of as many random slots: other
 ones each time, and the rungs take turns, so none finds its nodes in the cache only because it was asked the
 same before. A linear scan through a million masses is too slow to be asked for a batch: it is asked one
-query, and its time is multiplied.
+query, and its time is multiplied. The ceiling reads, or writes, as many random masses with one NumPy call.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.method.timing import Spread, Workload, measure, seconds_for
+from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure, seconds_for
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.steps.prioritized import (
     CompiledSumTree,
@@ -67,6 +67,19 @@ def set_random(tree: Any, capacity: int, batch: int) -> Workload:
     return lambda: tree.set(next(slots), masses)
 
 
+def bare_calls(capacity: int, batch: int) -> tuple[Workload, Workload]:
+    """Return what no draw and no update can do without: `batch` random masses are read, or written."""
+    rng = np.random.default_rng(0)
+    masses: FloatArray = rng.random(capacity)
+    new: FloatArray = rng.random(batch)
+    slots = itertools.cycle(list(rng.integers(capacity, size=(BATCHES, batch))))
+
+    def read() -> FloatArray:
+        return masses.take(next(slots))
+
+    return read, lambda: masses.put(next(slots), new)
+
+
 def slow_ladder(capacity: int = 100_000, batch: int = 32) -> Ladder:
     """Measure the two rungs without a tree, at a size that the first of them can bear."""
 
@@ -77,17 +90,18 @@ def slow_ladder(capacity: int = 100_000, batch: int = 32) -> Ladder:
     return measure_ladder(RUNGS[:2], workloads_of, {}, rounds=5)
 
 
-def sum_tree_ladder(capacity: int = 2**20, batch: int = 512) -> Ladder:
+def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUNDS) -> Ladder:
     """Measure all rungs; of the linear scan one query, times `batch`."""
     find, put = f"find {batch}", f"set {batch}"
-    workloads: dict[tuple[str, str], Workload] = {}
+    read, write = bare_calls(capacity, batch)
+    workloads: dict[tuple[str, str], Workload] = {("", find): read, ("", put): write}
     for rung in RUNGS:
         tree = filled_masses(rung.kind, capacity)
         queries = 1 if rung.kind is LinearScan else batch
         workloads[rung.kind.__name__, find] = find_random(tree, queries)
         workloads[rung.kind.__name__, put] = set_random(tree, capacity, batch)
     keys = {f"{name}: {operation}": (name, operation) for name, operation in workloads}
-    seconds = measure({text: workloads[key] for text, key in keys.items()}, rounds=ROUNDS)
+    seconds = measure({text: workloads[key] for text, key in keys.items()}, rounds=rounds)
     seconds[f"{LinearScan.__name__}: {find}"] *= batch
     return Ladder(RUNGS, {key: Spread.of(seconds[text] * 1e6) for text, key in keys.items()})
 

@@ -9,7 +9,7 @@ import numpy as np
 from replay_tutorial.bench.method.timing import Workload
 from replay_tutorial.buffers import ReplayBuffer
 from replay_tutorial.steps.uniform import DequeOfTuples, ListOfTuples, RingOfArrays, RingOfRecords
-from replay_tutorial.teaching.ladder import Ladder, Rung, measure_ladder
+from replay_tutorial.teaching.ladder import ROUNDS, Ladder, Rung, measure_ladder
 
 RUNGS = (
     Rung(ListOfTuples, "–"),
@@ -48,7 +48,7 @@ def take_columns(columns: Sequence[Any], slots: Any) -> list[Any]:
     return [column.take(slots, axis=0) for column in columns]
 
 
-def uniform_ladder(capacity: int = 100_000) -> Ladder:
+def uniform_ladder(capacity: int = 100_000, rounds: int = ROUNDS) -> Ladder:
     """Measure `add` of one transition and `sample` of 256 of full buffers."""
 
     def workloads_of(kind: Any) -> Mapping[str, Workload]:
@@ -62,4 +62,5 @@ def uniform_ladder(capacity: int = 100_000) -> Ladder:
     def write_one() -> None:
         rows[0] = record
 
-    return measure_ladder(RUNGS, workloads_of, {ADD: write_one, SAMPLE: lambda: rows.take(next(batches))})
+    bare = {ADD: write_one, SAMPLE: lambda: rows.take(next(batches))}
+    return measure_ladder(RUNGS, workloads_of, bare, rounds)

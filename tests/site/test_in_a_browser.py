@@ -1,11 +1,13 @@
 """The site as a browser shows it: no error, nothing from outside, formulas, search, both palettes, phones."""
 
+import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 from built_site import Site
+from PIL import Image, ImageStat
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
@@ -138,6 +140,98 @@ def test_a_chart_can_be_enlarged(address: str, browser: "Browser") -> None:
     page.goto(address + "measurements/buffers.html")
     page.locator("a.picture").first.click()
     page.wait_for_url(address + "measurements/article-4096.svg")
+    page.close()
+
+
+def brightness(screenshot: bytes) -> float:
+    """The mean of a picture's pixels, from 0 for black to 255."""
+    return ImageStat.Stat(Image.open(io.BytesIO(screenshot)).convert("L")).mean[0]
+
+
+DRAWINGS = ["measurements/scale.svg", "measurements/learning.svg", "assets/storeys.svg"]
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS)
+def test_a_drawing_opened_alone_is_light_or_dark_as_the_system_is(
+    drawing: str, address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(address + drawing)
+    page.emulate_media(color_scheme="light")
+    assert brightness(page.screenshot()) > 200
+    page.emulate_media(color_scheme="dark")
+    assert brightness(page.screenshot()) < 80, "with what lies around it"
+    page.close()
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_a_chart_on_a_page_follows_the_palette_of_the_page_alone(
+    system: str, address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=DESKTOP, color_scheme=system)
+    page.goto(address + "measurements/cost.html")
+    chart = page.locator("a.picture img").first
+    for palette, is_as_bright in [("default", (200, 255)), ("slate", (0, 80))]:
+        page.evaluate("palette => document.body.dataset.mdColorScheme = palette", palette)
+        assert is_as_bright[0] < brightness(chart.screenshot()) < is_as_bright[1], palette
+    page.close()
+
+
+FOCUSED = "document.activeElement.getAttribute('aria-label')"
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
+    size: dict[str, int], address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=size)
+    page.goto(address + "index.html")
+    tree = page.locator("[data-explore=sum-tree]")
+    lines = tree.locator(".explore-log li")
+    step = tree.get_by_role("button", name="Step", exact=True)
+    for _ in range(3):
+        step.press("Enter")
+    assert lines.count() == 5, "the query, three comparisons, the slot"
+    assert "is drawn" in lines.last.inner_text()
+    for name, tabs in [("query", 3), ("priority of slot 5", 6)]:
+        for _ in range(tabs):
+            page.keyboard.press("Tab")
+        assert page.evaluate(FOCUSED) == name
+    page.keyboard.press("ArrowUp")
+    sums = ["5 = 4 + 1", "15 = 5 + 10", "25 = 10 + 15"]
+    assert lines.all_inner_texts() == ["Slot 5 now has the mass 1.", *sums]
+    number = tree.locator("svg text.explore-middle").first
+    colours = []
+    for palette in ["light", "dark"]:
+        page.emulate_media(color_scheme=palette)
+        page.wait_for_function(f"({IS_DARK}) === {'true' if palette == 'dark' else 'false'}")
+        colours.append(number.evaluate("text => getComputedStyle(text).fill"))
+    assert colours[0] != colours[1]
+    page.close()
+
+
+def test_the_three_doors_of_the_first_page_stand_on_the_first_screen_and_the_tree_below(
+    address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(address + "index.html")
+    doors, tree = page.locator(".grid.cards"), page.locator("[data-explore=sum-tree]")
+    assert doors.locator("ul > li").count() == 3
+    bottom = doors.evaluate("element => element.getBoundingClientRect().bottom")
+    assert bottom < DESKTOP["height"]
+    assert tree.evaluate("element => element.getBoundingClientRect().top") > bottom
+    page.close()
+
+
+@pytest.mark.parametrize(("name", "pictures", "ranges"), [("index", 1, 0), ("explore", 2, 2)])
+def test_a_brief_tree_stands_without_its_charts(
+    name: str, pictures: int, ranges: int, address: str, browser: "Browser"
+) -> None:
+    page = browser.new_page(viewport=DESKTOP)
+    page.goto(f"{address}{name}.html")
+    tree = page.locator("[data-explore=sum-tree]")
+    assert tree.locator("svg").count() == pictures
+    assert tree.locator("input[type=range]").count() == ranges
     page.close()
 
 

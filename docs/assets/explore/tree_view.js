@@ -1,4 +1,5 @@
 // The explorable sum tree: <div data-explore="sum-tree"></div>. The tree itself is in tree_model.js.
+// With data-brief the tree stands alone, without alpha, beta and the many draws that show what they do.
 const SumTreeView = (() => {
   const { html, svg, button, set, short, range, slider, onWidth } = Parts;
   const PRIORITIES = [3, 1, 5, 1, 4, 0, 2, 8];
@@ -91,19 +92,14 @@ const SumTreeView = (() => {
     const log = html("ol", { class: "explore-log", "aria-live": "polite" });
     const frame = html("div", { class: "explore-frame" }, picture);
     const charts = TreeCharts.start();
-    place.append(
-      html("div", { class: "explore-bar" }, ...Object.values(buttons)),
-      frame,
-      log,
-      html(
-        "div",
-        { class: "explore-bar" },
-        range("alpha", { min: 0, max: 1, step: 0.1, value: alpha, oninput: changeAlpha }),
-        range("beta", { min: 0, max: 1, step: 0.1, value: beta, oninput: (value) => update((beta = value)) }),
-        button("1,000 draws", drawMany),
-      ),
-      charts.picture,
-    );
+    place.append(html("div", { class: "explore-bar" }, ...Object.values(buttons)), frame, log);
+    const ofAll = [
+      range("alpha", { min: 0, max: 1, step: 0.1, value: alpha, oninput: changeAlpha }),
+      range("beta", { min: 0, max: 1, step: 0.1, value: beta, oninput: (value) => update((beta = value)) }),
+      button("1,000 draws", drawMany),
+    ];
+    if (!("brief" in place.dataset))
+      place.append(html("div", { class: "explore-bar" }, ...ofAll), charts.picture);
 
     const stripTitle = svg("text", { y: 12, class: "explore-note" }, "the masses end to end, and the query");
     const segments = priorities.map((_, slot) => ({
@@ -111,11 +107,7 @@ const SumTreeView = (() => {
       text: svg("text", { y: 34, class: "explore-middle" }, `${slot}`),
     }));
     const interval = svg("rect", { y: 43, height: 4, class: "explore-mark" });
-    const needle = svg(
-      "g",
-      {},
-      svg("rect", { x: -14, y: 14, width: 28, height: 44, class: "explore-touch" }),
-    );
+    const needle = svg("g", {}, svg("rect", { x: -14, y: 14, width: 28, height: 44, class: "explore-touch" }));
     needle.append(svg("path", { d: "M0 16V48M0 44l-6 12h12z", class: "explore-needle" }));
     slider(needle, {
       name: "query",

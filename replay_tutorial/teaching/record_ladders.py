@@ -1,0 +1,127 @@
+"""Measure the ladders of the chapters, and write their tables into the pages of the site.
+
+    python -m replay_tutorial.teaching.record_ladders --json docs/measurements/ladders.json \\
+        --markdown docs/measurements/ladders.md docs/index.md
+
+The chapters measure the same ladders when they are executed, on whichever machine that is. Here more rounds
+are taken, and the figures get what all figures of the site have: their quartiles, and where they come from.
+
+Left out: the ladder of learning, whose rungs are whole agents; `record_why_replay` has their curves.
+"""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
+from replay_tutorial.bench.method.markdown import figure, put_table, table
+from replay_tutorial.bench.method.output import add_count, new_file, page, write_record
+from replay_tutorial.bench.method.provenance import Provenance, revision
+from replay_tutorial.teaching.ladder import PACKAGE, Ladder
+from replay_tutorial.teaching.ladder_shared import SECONDS, SharedLadder, shared_ladder
+from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
+from replay_tutorial.teaching.ladder_uniform import uniform_ladder
+
+MODULE = "replay_tutorial.teaching.record_ladders"
+WRITERS = 2
+DRAW = "find 512"
+MEDIANS = "The share is the ceiling's median over the rung's."
+
+
+class Part(NamedTuple):
+    """A table, and how it is read."""
+
+    mark: str
+    lines: list[str]
+    about: str
+
+
+def short_table(ladder: Ladder) -> list[str]:
+    """Return the ladder of draws for the first page: medians, and of one operation only."""
+    medians = ladder.medians(DRAW)
+    rows = [
+        [*rung.cells("source")[:2], figure(medians[rung.kind.__name__]), ladder.share(rung, DRAW)]
+        for rung in ladder.rungs
+    ]
+    return table(["rung", "what it fixes", "draw 512, µs", "of the ceiling"], rows, words=2)
+
+
+def parts_of(uniform: Ladder, tree: Ladder, shared: SharedLadder, rounds: int, races: int) -> list[Part]:
+    """Return all tables."""
+    of_rounds = f"Medians of {rounds} interleaved rounds"
+    of_rows = f"{of_rounds}, quartiles in brackets; buffers of 100,000 rows, full. {MEDIANS}"
+    of_masses = f"{of_rounds}, quartiles in brackets; 2^20 masses. {MEDIANS} The scan is asked one query, "
+    of_masses += "and its time is multiplied."
+    of_races = f"Medians of {races} races of {SECONDS:g} s, quartiles in brackets; {WRITERS} writers and one "
+    of_races += "sampler, as fast as they can. The share is the rung's median over the ceiling's."
+    in_short = f"{of_rounds}; 2^20 masses. The ceiling reads as many random masses with one NumPy call."
+    return [
+        Part("ladder-uniform", uniform.table("../source"), of_rows),
+        Part("ladder-prioritized", tree.table("../source"), of_masses),
+        Part("ladder-shared", shared.table("../source"), of_races),
+        Part("ladder-short", short_table(tree), in_short),
+    ]
+
+
+def record_of(ladder: Ladder | SharedLadder) -> dict[str, Any]:
+    """Return what the record holds of a ladder."""
+    rungs = [
+        {
+            "rung": rung.kind.__name__,
+            "file": rung.file.relative_to(PACKAGE).as_posix(),
+            "lines": rung.lines,
+            "fixes": rung.fixes,
+        }
+        for rung in ladder.rungs
+    ]
+    if isinstance(ladder, Ladder):
+        return {"rungs": rungs, "microseconds": ladder.microseconds, "ceiling": ladder.ceiling}
+    return {"rungs": rungs, "rows and batches in a second": ladder.spreads, "ceiling": ladder.ceiling}
+
+
+def put(parts: Sequence[Part], provenance: Provenance, pages: Sequence[Path]) -> bool:
+    """Write each table into each page that has its marks; return whether each had a place in one."""
+    well = True
+    for part in parts:
+        text = "\n".join([*part.lines, "", f"{part.about} {provenance}"]) + "\n"
+        mark = f"<!-- {part.mark}:begin -->"
+        places = [path for path in pages if mark in path.read_text(encoding="utf-8")]
+        if pages and not places:
+            print(f"no page has the mark {mark}", file=sys.stderr)
+        written = [put_table(path, part.mark, text) for path in places]
+        well &= all(written) and bool(written or not pages)
+    return well
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print, and write; return 1 if a table was not written where it was asked, else 0."""
+    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Measure the chapters' ladders.")
+    add_count(parser, "--rounds", 50, "of each rung of the uniform and the prioritized ladder")
+    add_count(parser, "--races", 5, "of each rung of the shared ladder")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the whole record here")
+    parser.add_argument(
+        "--markdown", type=page, nargs="+", default=[], metavar="FILE", help="write the tables into these"
+    )
+    given = parser.parse_args(argv)
+    uniform, tree = uniform_ladder(rounds=given.rounds), sum_tree_ladder(rounds=given.rounds)
+    shared = shared_ladder(WRITERS, given.races)
+    versions = versions_of(("replay_tutorial", "numpy", "numba"))
+    versions["replay_tutorial"] += revision()
+    command = shlex.join(["python", "-m", MODULE, *argv])
+    provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
+    parts = parts_of(uniform, tree, shared, given.rounds, given.races)
+    print("\n\n".join("\n".join(part.lines) for part in parts))
+    if given.json is not None:
+        ladders = {"uniform": uniform, "prioritized": tree, "shared": shared}
+        body = {name: record_of(ladder) for name, ladder in ladders.items()}
+        counts = {"rounds": given.rounds, "races": given.races}
+        write_record(given.json, {"benchmark": "ladders", **provenance._asdict(), **counts, "ladders": body})
+    return 0 if put(parts, provenance, given.markdown) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

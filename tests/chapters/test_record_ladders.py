@@ -1,0 +1,122 @@
+"""The tables of the ladders on the site: they say what the record says, and they find their pages."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.bench.run_all import table_of
+from replay_tutorial.teaching import record_ladders
+from replay_tutorial.teaching.ladder import Ladder
+from replay_tutorial.teaching.ladder_shared import RUNGS, Race, SharedLadder
+from replay_tutorial.teaching.ladder_sum_tree import RUNGS as TREES
+from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
+from replay_tutorial.teaching.ladder_uniform import uniform_ladder
+
+PAGE = ROOT / "docs" / "measurements" / "ladders.md"
+RECORD = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
+MARKS = ["ladder-uniform", "ladder-prioritized", "ladder-shared", "ladder-short"]
+
+
+def rows_of(mark: str, page: Path) -> list[list[str]]:
+    """The cells of a table below its head and its rule."""
+    lines = [line for line in table_of(mark, page).splitlines() if line.startswith("| ")]
+    return [line.strip("| ").split(" | ") for line in lines[2:]]
+
+
+def number(cell: str) -> float:
+    """The first number of a cell."""
+    return float(re.match(r"[\d.,]+", cell)[0].replace(",", ""))
+
+
+@pytest.mark.parametrize("name", ["uniform", "prioritized", "shared"])
+def test_the_page_of_the_ladders_shows_what_the_record_says(name: str) -> None:
+    ladder = RECORD["ladders"][name]
+    rows = rows_of(f"ladder-{name}", PAGE)
+    assert len(rows) == len(ladder["rungs"]) + 1, "and the ceiling"
+    shared = "rows and batches in a second"
+    for rung, row in zip(ladder["rungs"], rows, strict=False):
+        source = rung["file"].replace(".py", ".md")
+        link = f"[`{rung['rung']}`](../source/{source})"
+        assert row[:3] == [link, rung["fixes"], str(rung["lines"])]
+        medians = (
+            ladder[shared][rung["rung"]]
+            if name == "shared"
+            else ladder["microseconds"][rung["rung"]].values()
+        )
+        tops = ladder["ceiling"] if name == "shared" else ladder["ceiling"].values()
+        for place, (spread, top) in enumerate(zip(medians, tops, strict=True)):
+            cell, share = row[3 + 2 * place : 5 + 2 * place]
+            assert number(cell) == pytest.approx(spread["median"], rel=0.01)
+            whole = spread["median"] / top["median"] if name == "shared" else top["median"] / spread["median"]
+            assert share == "<0.1%" or number(share) / 100 == pytest.approx(
+                whole, abs=0.0051 if whole > 0.1 else 0.00051
+            )
+            assert (share == "<0.1%") == (whole < 0.001)
+
+
+def test_the_first_page_has_the_same_ladder_in_short() -> None:
+    whole, short = rows_of("ladder-prioritized", PAGE), rows_of("ladder-short", ROOT / "docs" / "index.md")
+    drawn = [[row[0].replace("../", ""), row[1], row[3].split(" (")[0], row[4]] for row in whole[:-1]]
+    assert short == drawn
+    provenance = [
+        table_of(mark, page).partition("`python")[2]
+        for mark, page in [("ladder-prioritized", PAGE), ("ladder-short", ROOT / "docs" / "index.md")]
+    ]
+    assert provenance[0] == provenance[1] != ""
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ladders of a few rows, and a shared one that nobody has measured."""
+    races = {
+        rung.kind.__name__: [Race(10.0 + place, 1.0), Race(20.0, 3.0)] for place, rung in enumerate(RUNGS)
+    }
+    shared = SharedLadder(RUNGS, races, [Race(100.0, 8.0)])
+    spread = Spread(1.0, 2.0, 3.0)
+    kinds = ["", *(rung.kind.__name__ for rung in TREES)]
+    tree = Ladder(TREES, {(kind, call): spread for kind in kinds for call in ("find 512", "set 512")})
+    monkeypatch.setattr(record_ladders, "uniform_ladder", lambda rounds: uniform_ladder(256, rounds))
+    monkeypatch.setattr(record_ladders, "sum_tree_ladder", lambda rounds: tree)
+    monkeypatch.setattr(record_ladders, "shared_ladder", lambda writers, races: shared)
+
+
+def test_the_command_writes_its_record_and_each_table_between_its_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch)
+    pages = [tmp_path / "ladders.md", tmp_path / "index.md"]
+    for page, marks in zip(pages, [MARKS[:3], MARKS[3:]], strict=True):
+        page.write_text("".join(f"text\n<!-- {mark}:begin -->\n<!-- {mark}:end -->\n" for mark in marks))
+    record = tmp_path / "ladders.json"
+    argv = ["--rounds", "2", "--races", "2", "--json", str(record), "--markdown", *map(str, pages)]
+    assert record_ladders.main(argv) == 0
+    assert [len(rows_of(mark, pages[mark == "ladder-short"])) for mark in MARKS] == [6, 7, 8, 6]
+    assert rows_of("ladder-shared", pages[0])[0][3:] == [
+        "15.0 (12.5, 17.5)",
+        "15%",
+        "2.00 (1.50, 2.50)",
+        "25%",
+    ]
+    assert pages[0].read_text().count("text\n") == 3, "what stood between the tables"
+    assert len(json.loads(record.read_text())["ladders"]["uniform"]["rungs"]) == 5
+
+
+def test_a_table_without_a_place_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small(monkeypatch)
+    page = tmp_path / "page.md"
+    page.write_text("".join(f"<!-- {mark}:begin -->\n<!-- {mark}:end -->\n" for mark in MARKS[1:]))
+    assert record_ladders.main(["--rounds", "1", "--markdown", str(page)]) == 1
+    assert "no page has the mark <!-- ladder-uniform:begin -->" in capsys.readouterr().err
+    assert rows_of("ladder-short", page), "the others are written"
+
+
+def test_all_trees_and_their_ceiling_are_measured() -> None:
+    ladder = sum_tree_ladder(1_000, 32, rounds=1)
+    assert list(ladder.ceiling) == ["find 32", "set 32"]
+    assert list(ladder.microseconds) == [rung.kind.__name__ for rung in TREES]
+    assert all(spread.median > 0 for spreads in ladder.microseconds.values() for spread in spreads.values())

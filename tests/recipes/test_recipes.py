@@ -2,11 +2,13 @@
 
 import copy
 import importlib
+import multiprocessing
 import os
 import re
 import runpy
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ pytest.importorskip("gymnasium")
 
 from small_environments import Counting  # observes (episode, step); five steps; odd episodes terminate
 
-from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 
 HERE = Path(__file__).parent
 PAGES = sorted((ROOT / "docs" / "recipes").glob("*.md"))
@@ -29,6 +31,8 @@ NEEDS = {
     "with_jax": ["jax"],
     "with_sb3": ["stable_baselines3", "torch", "gymnasium"],
     "vector_environments": ["gymnasium"],
+    "images": ["torch"],
+    "to_a_gpu": ["torch"],
 }
 
 
@@ -169,6 +173,164 @@ def test_numpy_learner_learns_and_keeps_one_field() -> None:
     assert np.mean(after["errors"][-20:]) < 0.1 * np.mean(after["errors"][:20])
     assert after["kept"].base is None
     assert after["batch"]["obs"].base is not None
+
+
+def test_frames_stored_once_come_out_as_they_went_in(monkeypatch) -> None:
+    recipe = program("images", monkeypatch)
+    plain, small = recipe.main(size=300, steps=450)
+    rows = list(recipe.play(450, np.random.default_rng(0)))[-300:]
+    for buffer in (plain, small):
+        everything = buffer.get_all_transitions()
+        for name in rows[0]:
+            np.testing.assert_array_equal(everything[name], [row[name] for row in rows])
+    told, proven = (
+        set(re.findall(r"\d+,\d+", (ROOT / "docs" / page).read_text("utf-8")))
+        for page in ("recipes/images.md", "api/buffers.md")
+    )
+    assert told and told <= proven, "a test of the site computes those"
+
+
+def test_bytes_become_floats_of_the_same_shape_and_at_most_one(monkeypatch) -> None:
+    recipe = program("images", monkeypatch)
+    stacks = np.random.default_rng(0).integers(256, size=(3, 4, 84, 84), dtype=np.uint8)
+    tensor = recipe.as_input(stacks)
+    assert tensor.shape == (3, 4, 84, 84) and tensor.dtype == recipe.torch.float32
+    np.testing.assert_allclose(tensor, stacks / 255.0, rtol=1e-6)
+
+
+def test_true_values_give_true_targets_if_the_end_is_told_rightly(monkeypatch) -> None:
+    recipe = program("n_step", monkeypatch)
+    rows, targets, _ = recipe.main(True, recipe.value_of_the_ending_walk)
+    assert rows["rew"].tolist() == [1.75, 1.75, 1.75, 1.5, 1.0]
+    assert rows["next_obs"].tolist() == [3, 4, 5, 5, 5]
+    assert rows["discount"].tolist() == [0.125, 0.125, 0, 0, 0]
+    assert targets.tolist() == [1 + 0.5 * (1 + 0.5 * (1 + 0.5 * 1.5)), 1.875, 1.75, 1.5, 1.0]
+    rows, targets, _ = recipe.main(False, recipe.value_of_the_endless_walk)
+    assert rows["discount"].tolist() == [0.125, 0.125, 0.125, 0.25, 0.5]
+    assert targets.tolist() == [2.0] * 5
+    _, wrong, _ = recipe.main(True, recipe.value_of_the_endless_walk)  # a time limit told as an end
+    assert wrong.tolist() == [2.0, 2.0, 1.75, 1.5, 1.0]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_an_episode_that_is_broken_off_must_be_told(told, monkeypatch) -> None:
+    buffer = program("n_step", monkeypatch).new_buffer()
+    step = {"rew": 1, "terminated": False, "truncated": False}
+    assert [buffer.add(obs=i, next_obs=i + 1, **step) for i in range(4)] == [None, None, 0, 1]
+    if told:
+        buffer.on_episode_end()
+    for i in range(100, 105):
+        buffer.add(obs=i, next_obs=i + 1, **step)
+    rows = buffer.get_all_transitions()
+    assert ((rows["obs"] < 100) == (rows["next_obs"] < 100)).all() == told
+
+
+def test_actors_end_cleanly_when_the_learner_is_done(monkeypatch) -> None:
+    recipe = program("many_processes", monkeypatch)
+    errors, rows, exit_codes = recipe.main(updates=50)
+    assert len(errors) == 50 and np.isfinite(errors).all()
+    assert rows >= 1_000 and rows % 50 == 0
+    assert exit_codes == [0, 0]
+
+
+def test_actors_end_when_the_learner_fails(monkeypatch) -> None:
+    recipe = program("many_processes", monkeypatch)
+    with pytest.raises(TypeError):
+        recipe.main(actors=1, updates=None)
+    assert not multiprocessing.active_children()
+
+
+def test_learner_does_not_wait_for_actors_that_have_died(monkeypatch) -> None:
+    recipe = program("many_processes", monkeypatch)
+    monkeypatch.setattr(recipe, "actor", print)  # prints its arguments and is done
+    with pytest.raises(RuntimeError, match="an actor has died"):
+        recipe.main(actors=1)
+
+
+def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_ones(monkeypatch) -> None:
+    recipe = program("many_processes", monkeypatch)
+    mailbox, stop = Mailbox(8), threading.Event()
+    mailbox.publish(np.tile(np.float32([0, 1]), 4))  # action 1 looks better everywhere
+    with MPPrioritizedReplayBuffer(10_000, recipe.FIELDS, seed=0) as buffer:
+        acting = threading.Thread(target=recipe.actor, args=(0, buffer, mailbox, stop))
+        acting.start()
+        assert buffer.wait_for(2_000, timeout=60)
+        stop.set()
+        acting.join()
+        rows = buffer.get_all_transitions()
+        assert 0.85 < rows["act"].mean() < 0.95, "one step in five is a coin's"
+        np.testing.assert_array_equal(rows["rew"], rows["obs"][:, 0] * rows["act"])
+        errors = recipe.learner(buffer, mailbox, updates=1_000)
+    assert np.mean(errors[-20:]) < 0.2 * np.mean(errors[:20])
+    _, q = mailbox.pull(1)
+    np.testing.assert_allclose(q.reshape(4, 2)[:, 1], [1, 0, 0, 0], atol=0.1)
+
+
+def test_batches_are_whole_while_the_next_is_drawn(monkeypatch) -> None:
+    recipe = program("to_a_gpu", monkeypatch)
+    buffer = recipe.new_buffer()
+    places = [recipe.Place(buffer, 256) for _ in range(2)]
+    twin = copy.deepcopy(buffer)
+    if recipe.PIN:  # the GPU has so much to do that no copy begins before all batches are drawn
+        busy = recipe.torch.ones(4096, 4096, device=recipe.DEVICE)
+        for _ in range(100):
+            busy = busy @ busy
+    drawn = [places[turn % 2].draw_and_send(buffer) for turn in range(6)]
+    expected = [twin.sample(256, beta=0.4) for _ in drawn]
+    kept = slice(None) if recipe.PIN else slice(-2, None)  # without a GPU a batch is its place's memory
+    for (batch, indexes), sample in zip(drawn[kept], expected[kept], strict=True):
+        np.testing.assert_array_equal(indexes, sample.pop("indexes"))
+        assert batch.keys() == sample.keys()
+        for name, array in sample.items():
+            np.testing.assert_array_equal(batch[name].cpu(), array)
+    for place in places:
+        for name, tensor in place.tensors.items():
+            assert tensor.is_pinned() == recipe.PIN
+            assert tensor.data_ptr() == place.arrays[name].ctypes.data
+
+
+def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
+    recipe = program("to_a_gpu", monkeypatch)
+    torch, networks = recipe.torch, [recipe.torch.nn.Linear(8, 1) for _ in range(2)]
+    networks[1].load_state_dict(networks[0].state_dict())
+    networks[0].to(recipe.DEVICE)
+    optimizers = [torch.optim.SGD(network.parameters(), lr=0.1) for network in networks]
+    buffer = recipe.new_buffer()
+    twin = copy.deepcopy(buffer)
+    losses = recipe.learn(networks[0], optimizers[0], buffer, updates=50)
+
+    for _ in range(2):
+        twin.sample(32, beta=0.4)  # each place draws once, for the shapes
+    sample, expected = twin.sample(32, beta=0.4), []
+    for _ in range(50):
+        batch = {name: torch.tensor(array) for name, array in sample.items() if name != "indexes"}
+        td_error = batch["rew"] - networks[1](batch["obs"])[:, 0]
+        loss = (batch["weights"] * td_error.square()).mean()
+        optimizers[1].zero_grad()
+        loss.backward()
+        optimizers[1].step()
+        following = twin.sample(32, beta=0.4)
+        twin.update_priorities(sample["indexes"], np.abs(td_error.detach().numpy()))
+        sample = following
+        expected.append(loss.item())
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-7)
+    assert np.mean(losses[-10:]) < 0.2 * np.mean(losses[:10])
+
+
+def test_deque_and_buffer_hold_the_same(monkeypatch) -> None:
+    recipe = program("from_a_deque", monkeypatch)
+    memory, old = recipe.with_a_deque(recipe.some_transitions())
+    buffer, new = recipe.with_a_buffer(recipe.some_transitions())
+    assert len(buffer) == len(memory) == 500
+    for each in (buffer, recipe.moved(memory)):
+        rows = each.get_all_transitions()
+        for number, row in enumerate(memory):
+            for name, value in zip(recipe.FIELDS, row, strict=True):
+                np.testing.assert_array_equal(rows[name][number], value)
+    assert {name: array.shape for name, array in old.items()} == {name: new[name].shape for name in old}
+    assert len(buffer.sample(501)["rew"]) == 501, "with replacement"
+    with pytest.raises(ValueError):
+        recipe.random.sample(memory, 501)
 
 
 def test_stopped_program_goes_on_bit_for_bit(monkeypatch) -> None:

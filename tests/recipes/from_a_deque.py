@@ -1,0 +1,65 @@
+"""The same replay memory twice: a deque of tuples, and a buffer."""
+
+# --8<-- [start:before]
+import random
+from collections import deque
+
+import numpy as np
+
+
+def with_a_deque(transitions):
+    memory = deque(maxlen=500)
+    for obs, act, rew, next_obs, terminated in transitions:
+        memory.append((obs, act, rew, next_obs, terminated))
+    chosen = random.sample(memory, 32)
+    obs, act, rew, next_obs, terminated = map(np.array, zip(*chosen, strict=True))
+    return memory, {"obs": obs, "act": act, "rew": rew, "next_obs": next_obs, "terminated": terminated}
+
+
+# --8<-- [end:before]
+
+
+# --8<-- [start:after]
+from replay_tutorial import ReplayBuffer
+
+number, vector = {"shape": ()}, {"shape": 4}
+FIELDS = {"obs": vector, "act": {"shape": (), "dtype": np.int64}, "rew": number, "next_obs": vector}
+FIELDS["terminated"] = {"shape": (), "dtype": bool}
+
+
+def with_a_buffer(transitions):
+    buffer = ReplayBuffer(500, FIELDS)
+    for obs, act, rew, next_obs, terminated in transitions:
+        buffer.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated)
+    return buffer, buffer.sample(32)
+
+
+# --8<-- [end:after]
+
+
+# --8<-- [start:main]
+def some_transitions(steps=800):
+    rng = np.random.default_rng(0)
+    for step in range(steps):
+        obs, next_obs = rng.random((2, 4), np.float32)
+        yield obs, step % 2, float(step), next_obs, step % 100 == 99
+
+
+def moved(memory):
+    """A buffer with what a deque holds, in one call."""
+    buffer = ReplayBuffer(500, FIELDS)
+    columns = map(np.array, zip(*memory, strict=True))
+    buffer.add(**dict(zip(FIELDS, columns, strict=True)))  # the tuples are in the order of the fields
+    return buffer
+
+
+if __name__ == "__main__":
+    memory, old = with_a_deque(some_transitions())
+    buffer, new = with_a_buffer(some_transitions())
+    for name in FIELDS:
+        print(f"{name:10} {old[name].shape!s:8} {old[name].dtype}, in the buffer {new[name].dtype}")
+        assert old[name].shape == new[name].shape
+
+    rows, again = buffer.get_all_transitions(), moved(memory).get_all_transitions()
+    assert all(np.array_equal(rows[name], again[name]) for name in FIELDS)  # oldest first, as in the deque
+# --8<-- [end:main]

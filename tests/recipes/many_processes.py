@@ -1,0 +1,77 @@
+"""Actors in processes of their own, one buffer in shared memory, and a learner that draws from it."""
+
+# --8<-- [start:actor]
+import multiprocessing
+
+import numpy as np
+
+from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer
+
+number, vector = {"shape": ()}, {"shape": 4}
+FIELDS = {"obs": vector, "act": {"shape": (), "dtype": np.int64}, "rew": number}
+
+
+def actor(seed, buffer, mailbox, stop):
+    """Act on the newest parameters until the learner says stop; the reward of action 1 is obs[0]."""
+    rng, version, q = np.random.default_rng(seed), 0, np.zeros((4, 2), np.float32)
+    while not stop.is_set():
+        news = mailbox.pull(version)  # None if there is nothing new; it never waits
+        if news is not None:
+            version, q = news[0], news[1].reshape(4, 2)
+        obs = rng.random((50, 4))
+        act = np.where(rng.random(50) < 0.2, rng.integers(2, size=50), (obs @ q).argmax(1))
+        buffer.add(obs=obs, act=act, rew=obs[:, 0] * act)  # a call for fifty steps, not fifty calls
+
+
+# --8<-- [end:actor]
+
+
+# --8<-- [start:learner]
+def learner(buffer, mailbox, updates):
+    """Q-learning with a linear network; returns its mean errors."""
+    q, errors = np.zeros((4, 2), np.float32), []
+    for update in range(updates):
+        sample = buffer.sample(32, beta=0.4)
+        chosen = np.take_along_axis(sample["obs"] @ q, sample["act"][:, None], 1)[:, 0]
+        td_error = sample["rew"] - chosen
+        np.add.at(q.T, sample["act"], 0.3 / 32 * (sample["weights"] * td_error)[:, None] * sample["obs"])
+        buffer.update_priorities(sample["indexes"], np.abs(td_error))
+        errors.append(np.abs(td_error).mean())
+        if update % 20 == 0:
+            mailbox.publish(q.ravel())
+    return errors
+
+
+# --8<-- [end:learner]
+
+
+# --8<-- [start:main]
+def main(actors=2, updates=1_000):
+    """Return the mean errors, how many rows came in, and how the actors ended."""
+    context = multiprocessing.get_context("spawn")  # the same on Linux, macOS and Windows
+    stop = context.Event()
+    with MPPrioritizedReplayBuffer(10_000, FIELDS, seed=0) as buffer:
+        mailbox = Mailbox(8)
+        processes = [
+            context.Process(target=actor, args=(seed, buffer, mailbox, stop)) for seed in range(actors)
+        ]
+        for process in processes:
+            process.start()
+        try:
+            while not buffer.wait_for(1_000, timeout=1.0):
+                if not all(process.is_alive() for process in processes):
+                    raise RuntimeError("an actor has died before there were rows to learn from")
+            errors = learner(buffer, mailbox, updates)
+        finally:  # also when the learner fails: else the actors go on, and Python waits for them
+            stop.set()
+            for process in processes:
+                process.join()
+        return errors, buffer.get_next_index(), [process.exitcode for process in processes]
+
+
+if __name__ == "__main__":  # spawn imports this file in every process
+    errors, rows, exit_codes = main()
+    print(f"{rows:,} rows, {len(errors):,} updates")
+    print(f"mean |TD error| {np.mean(errors[:20]):.3f} at first, {np.mean(errors[-20:]):.3f} at last")
+    assert exit_codes == [0, 0]
+# --8<-- [end:main]

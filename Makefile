@@ -27,8 +27,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
 export NO_MKDOCS_2_WARNING := 1
 
-# Their tests start no processes and take no times, so two workers may do them. (5: ARGS selects none of them.)
-SIDE_BY_SIDE := tests/agents tests/buffers tests/chapters tests/test_explorables.py tests/test_layout.py
+# Their tests hold on a busy machine, too, so two workers may do them. (5: ARGS selects none of them.)
+SIDE_BY_SIDE := tests/agents tests/apex tests/buffers tests/chapters tests/recipes tests/site tests/steps \
+	tests/test_explorables.py tests/test_layout.py
 
 .PHONY: train test docs docs-serve notebooks bench bench-peers report ladders format clean
 
@@ -40,7 +41,6 @@ test: .venv/test.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python docs/render_chapters.py
-	$(BIN)/mkdocs build --strict --site-dir build/mkdocs
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(SIDE_BY_SIDE) $(ARGS) || [ $$? = 5 ]
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(SIDE_BY_SIDE)) $(ARGS) || [ $$? = 5 ]

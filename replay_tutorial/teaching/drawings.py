@@ -55,9 +55,9 @@ def draw_tree(
                 parent_x = 10 + 2 * span * (place // 2 + 0.5)
                 both = node in path and node // 2 in path
                 drawing.line(parent_x, y - step + HEIGHT, x, y, lit=both)
-            drawing.box(x - 22, y, 44, HEIGHT, lit=node in path)
+            drawing.box(x - 20, y, 40, HEIGHT, lit=node in path)
             drawing.text(x, y + 22, f"{mass:g}", lit=node in path)
-            drawing.text(x - 25, y + 10, node, size=9, at="end")
+            drawing.text(x - 22, y + 10, node, size=9, at="end")
             if depth == len(levels) - 1:
                 drawing.text(x, y + HEIGHT + 13, f"slot {place}", size=10)
     if query is not None:

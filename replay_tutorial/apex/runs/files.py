@@ -9,8 +9,9 @@ Left out: how a file is written as a whole (`whole_file`), and files of tensors 
 import csv
 import hashlib
 import json
+import zipfile
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 
 class DamagedFile(ValueError):
@@ -67,6 +68,19 @@ def digest_of(path: Path) -> str:
     """Return a digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def compare_checksums(file: Path | IO[bytes]) -> None:
+    """Read a zip whose members aren't compressed to its end, and compare their lengths and checksums.
+
+    Raises:
+        ValueError: If one is wrong; or, if it is no whole zip, one of `archive.DAMAGE`.
+    """
+    with zipfile.ZipFile(file) as container:
+        wrong = [part.filename for part in container.infolist() if part.file_size != part.compress_size]
+        wrong = wrong or [container.testzip()]
+    if wrong[0] is not None:
+        raise ValueError(f"the length or the checksum of {wrong[0]} is wrong")
 
 
 def first_line(error: BaseException) -> str:

@@ -123,14 +123,19 @@ def test_every_setting_comes_back_as_it_was_from_json_that_everybody_reads(tmp_p
         ("", "no column 'step', 'mean'"),
         ("step,other\n1,2\n", "no column 'mean'"),
         ("step,mean\n1,x\n", "no number"),
-        ("step,mean\n1\n,3\n", "no number"),
-        ("\0\0\0", "no column"),
+        ("step,mean\n1,2\nx,\n", "a cell of row 2 is no number"),
+        ("step,mean\n1,2\n2\n3,4\n", "row 2 is too short"),
+        ("step,mean\n\0\0\0\0\0\0\n3,4\n", "zero bytes"),
+        ("step,mean\n1,2\n\0\0\0", "zero bytes"),  # blocks that the disk never got
+        ("step,mean\n\x80\xff\n", "UnicodeDecodeError"),
+        ("half of a header", "no column 'step', 'mean'"),
     ],
 )
 def test_curve_that_is_none_is_told(tmp_path, text, reason):
     path = tmp_path / "evaluations.csv"
-    path.write_text(text)
-    with pytest.raises(DamagedFile, match=rf"evaluations\.csv.*{re.escape(reason)}"):
+    path.write_bytes(text.encode("latin-1"))
+    line = rf"^.*evaluations\.csv .*{re.escape(reason)}.* Restore it from a backup, or remove it: .*$"
+    with pytest.raises(DamagedFile, match=line):
         read_columns(path, {"step": int, "mean": float})
 
 
@@ -138,6 +143,13 @@ def test_columns_are_read_where_they_have_values(tmp_path):
     path = tmp_path / "evaluations.csv"
     path.write_text("step,more,mean\n1,a,2.5\n2,b,\n3,c,4\n")
     assert read_columns(path, {"step": int, "mean": float}) == [[1, 3], [2.5, 4.0]]
+
+
+@pytest.mark.parametrize("half", ["3", "3,c", "3,c,4", "3,c,4.7"])
+def test_last_line_that_a_killed_run_has_half_written_is_passed_over(tmp_path, half):
+    path = tmp_path / "evaluations.csv"
+    path.write_text(f"step,more,mean\n1,a,2.5\n{half}")
+    assert read_columns(path, {"step": int, "mean": float}) == [[1], [2.5]]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")

@@ -140,7 +140,9 @@ def refuse_if_too_short(config: Config, counters: Counters) -> None:
     first = counters.lost_steps + config.replay_start
     if config.actors == 0:  # in turns, an update waits for all the rows that it is owed for
         first += math.ceil(config.batch_size / config.samples_per_insert)
-    if config.total_steps < first and counters.steps == counters.lost_steps:
+    # With processes, a run whose steps are made when learning may begin is over at that moment.
+    is_too_short = config.total_steps < first or (config.actors > 0 and config.total_steps == first)
+    if is_too_short and counters.steps == counters.lost_steps:
         raise NothingToDo(
             f"a run of {config.total_steps:,} steps would not learn anything: its first update comes after "
             f"{first:,}. Raise --total-steps, or lower --replay-start."

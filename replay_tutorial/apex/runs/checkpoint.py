@@ -231,6 +231,9 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
         except DamagedCheckpoint as error:
             reasons.append(str(error))
     if reasons:
+        reasons.append(
+            f"No other checkpoint is left: restore one from a backup, or train anew; {folder} stays."
+        )
         raise DamagedCheckpoint("\n".join(reasons))
     raise FileNotFoundError(f"{folder} has no checkpoint to go on from.")
 

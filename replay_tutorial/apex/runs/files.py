@@ -30,7 +30,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         contents: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is damaged: it is no JSON ({error}).") from None
     if not isinstance(contents, dict):
         raise DamagedFile(f"{path} is damaged: it holds a {type(contents).__name__}, not an object.")

@@ -78,7 +78,8 @@ def test_policy_that_is_none_is_told(tmp_path, contents):
         path.write_bytes(contents)
     else:
         torch.save({"tensor": torch.zeros(3), "list": {"step": 3}}[contents], path)
-    with pytest.raises(DamagedFile, match=re.escape(str(path))):
+    remedy = r"\. Restore it from a backup, or from the newest folder in checkpoints/\."
+    with pytest.raises(DamagedFile, match=rf"^{re.escape(str(path))} .*{remedy}$"):
         RunFolder(tmp_path).load_best()
 
 
@@ -87,9 +88,11 @@ def test_policy_that_is_none_is_told(tmp_path, contents):
     [
         ("{", "no JSON"),
         ("", "no JSON"),
+        ("[" * 10**6, "no JSON"),
         ("[]", "holds a list"),
         ("{}", "has no settings"),
         ('{"config": 3}', "has no settings"),
+        ('{"config": {}, "resumed": 3}', '"resumed" is 3, not a list'),
         ('{"config": {"gama": 0.9}}', "unknown settings: gama"),
         ('{"config": {"gamma": "much"}}', "gamma is 'much'"),
         ('{"config": {"gamma": 7}}', "gamma is 7"),
@@ -101,7 +104,8 @@ def test_policy_that_is_none_is_told(tmp_path, contents):
 )
 def test_settings_that_are_none_are_told(tmp_path, text, reason):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(DamagedFile, match=rf"config\.json.*{re.escape(reason)}"):
+    line = rf"^.*config\.json .*{re.escape(reason)}.*(?<!\.)\. Correct it, or restore it from a backup\.$"
+    with pytest.raises(DamagedFile, match=line):
         RunFolder.open(tmp_path).config()
 
 

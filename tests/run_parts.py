@@ -12,17 +12,19 @@ from replay_tutorial.apex.parts import make_agent, make_policy
 from replay_tutorial.local.shared_context import make_shared_context
 
 
-def parts(seed=0):
+def parts(seed=0, rows=50):
     """Context and agent, with some rows and some updates behind them."""
-    config = replace(preset("CartPole-v1"), hidden_sizes=(8,), capacity=100, replay_start=10, seed=seed)
+    config = replace(
+        preset("CartPole-v1"), hidden_sizes=(8,), capacity=max(100, rows), replay_start=10, seed=seed
+    )
     context = context_of(config)
     torch.manual_seed(seed)
     agent = make_agent(config, context.spaces)
     generator = np.random.default_rng(seed)
-    numbers = {"obs": generator.random((50, 4)), "next_obs": generator.random((50, 4))}
-    numbers |= {name: generator.random(50) for name in ("rew", "discount")}
-    ends = {"act": np.arange(50) % 2, "terminated": np.zeros(50), "truncated": np.zeros(50)}
-    assert context.replay.insert(numbers | ends, generator.random(50), timeout=0.0)
+    numbers = {"obs": generator.random((rows, 4)), "next_obs": generator.random((rows, 4))}
+    numbers |= {name: generator.random(rows) for name in ("rew", "discount")}
+    ends = {"act": np.arange(rows) % 2, "terminated": np.zeros(rows), "truncated": np.zeros(rows)}
+    assert context.replay.insert(numbers | ends, generator.random(rows), timeout=0.0)
     context.parameters.publish(agent.parameters(), agent.updates)
     learn(context, agent)
     return context, agent

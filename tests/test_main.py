@@ -1,6 +1,7 @@
 """The command line: what it says when it is asked, and when it can't."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,11 +80,26 @@ def test_package_imports_nothing_before_the_program_has_set_its_signals():
     assert told.strip() == "{'replay_tutorial'}"
 
 
-def test_help_waits_for_no_library():
-    program = "import sys; from replay_tutorial.__main__ import main; main([]); print(sorted(sys.modules))"
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+HELP = """
+import sys
+from replay_tutorial.__main__ import main
+
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print(sorted(sys.modules))
+"""
+
+
+@pytest.mark.parametrize("command", [None, "train", "resume", "evaluate", "play", "plot", "bench"])
+def test_help_waits_for_no_library(command):
+    arguments = [] if command is None else [command, "--help"]
+    program = [sys.executable, "-c", HELP, *arguments]
+    told = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    assert "usage: " in told
     assert "'argparse'" in told
-    for library in ("numpy", "numba", "torch"):
+    for library in ("numpy", "numba", "torch", "gymnasium", "matplotlib", "tensorboard"):
         assert f"'{library}'" not in told
 
 
@@ -211,9 +227,13 @@ def test_runs_in_a_file_are_refused_in_a_line(tmp_path):
         main(["train", "CartPole-v1", "--runs", str(tmp_path / "runs")])
 
 
-def test_run_too_short_for_one_update_is_refused_in_a_line_and_leaves_nothing_behind(tmp_path):
-    with pytest.raises(SystemExit, match=r"^train: a run of 100 steps would not learn anything: .*1,000\."):
-        main(["train", "CartPole-v1", "--total-steps", "100", "--runs", str(tmp_path / "runs")])
+@pytest.mark.parametrize("steps", ["100", "1000"])
+def test_run_too_short_for_one_update_is_refused_in_a_line_and_leaves_nothing_behind(tmp_path, steps):
+    short = ["--total-steps", steps, "--replay-start", "1000", "--runs", str(tmp_path / "runs")]
+    with pytest.raises(
+        SystemExit, match=r"^train: a run of 1,?00?0 steps would not learn anything: .*1,000\."
+    ):
+        main(["train", "CartPole-v1", "--actors", "2", *short])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -268,6 +288,15 @@ def test_picture_that_does_not_fit_on_the_disk_is_told_in_a_line(command, name, 
     told = capsys.readouterr().err
     assert told == f"{command[0]}: [Errno 28] No space left on device: '{output}'\n"
     assert not list(output.parent.iterdir())
+
+
+def test_picture_of_an_unknown_kind_is_refused_in_a_line_that_names_those_there_are(run, tmp_path, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["plot", str(run), "--output", str(tmp_path / "x.xyz")])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert re.fullmatch(r"plot: .*xyz.*png.*svg.*\n", told)
+    assert not list(tmp_path.glob("*x.xyz*"))
 
 
 @pytest.mark.parametrize("place", ["config.json", "nowhere", "checkpoints"])

@@ -171,7 +171,7 @@ def test_missing_policy_and_foreign_folder_are_told(tmp_path):
         folder.load_policy()
     (folder.path / "checkpoints" / "0001_step_7").mkdir(parents=True)
     (folder.path / "checkpoints" / "0001_step_7" / "policy.pt").touch()
-    with pytest.raises(FileNotFoundError, match=r"restore it from a backup, or .*checkpoints"):
+    with pytest.raises(FileNotFoundError, match=r"Restore it from a backup, or .*checkpoints"):
         folder.load_policy()
 
 

@@ -15,6 +15,7 @@ from replay_tutorial.__main__ import main
 from replay_tutorial.agents.evaluation import evaluate
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.files import DamagedFile
 from replay_tutorial.apex.runs.recorder import TIMES, Recorder
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.run_folder import RunFolder
@@ -216,6 +217,23 @@ def test_run_that_was_killed_after_its_last_checkpoint_is_finished_by_its_evalua
     assert (resumed.end, resumed.steps, resumed.updates) == ("budget spent", straight.steps, straight.updates)
     assert resumed.evaluation.returns.tolist() == straight.evaluation.returns.tolist()
     assert_same(straight.folder, stopped)
+
+
+def test_run_with_damaged_records_is_not_resumed_and_stays_as_it_is(tmp_path):
+    run = train(short(tmp_path, total_steps=1_000)).folder
+    for name in ("progress.csv", "evaluations.csv"):
+        whole = (run / name).read_bytes()
+        for junk in (b"junk\n", b"\x80\xff", whole + b"1,2\n", whole + b"\0" * 100):
+            (run / name).write_bytes(junk)
+            before = contents(run)
+            with pytest.raises(
+                DamagedFile, match=rf"^.*{name} .* or remove it: `resume` begins a new one\.$"
+            ):
+                resume(run, total_steps=1_100, progress=False)
+            assert contents(run) == before
+        (run / name).write_bytes(whole)
+    (run / "progress.csv").unlink()
+    assert resume(run, total_steps=1_100, progress=False).end == "budget spent"
 
 
 def test_resume_says_where_it_goes_on_and_that_a_newer_checkpoint_is_damaged(tmp_path, capsys):

@@ -7,14 +7,18 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 
 import pytest
 from places import ROOT
+from run_parts import parts
 
 from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.local import supervisor as supervisor_module
+from replay_tutorial.local.parallel import roles
 from replay_tutorial.local.supervisor import Role, Supervisor
 
 POLL_SECONDS = 60  # seconds that a process may take to start on a busy machine
@@ -99,6 +103,14 @@ def work_on(_):
 
 
 @linux_only
+def test_of_a_runs_roles_only_actors_may_die():
+    context, _ = parts()
+    config = replace(context.config, actors=2, restart_limit=7)
+    setup = SimpleNamespace(context=replace(context, config=config))
+    may_die = {role.name: role.max_deaths for role in roles(setup)}
+    assert may_die == {"learner": None, "actor 0": 7, "actor 1": 7, "evaluator": None}
+
+
 def test_server_that_is_killed_while_it_starts_a_process_is_told():
     def start(life, messages):
         server = forkserver._forkserver._forkserver_pid

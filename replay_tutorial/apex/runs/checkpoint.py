@@ -1,7 +1,7 @@
 """Checkpoints: all that a run needs to go on, on the disk.
 
     checkpoints/0007_step_60000/
-        manifest.json   digests of the others, except replay.npz: its rows have checksums of their own
+        manifest.json   digests of the others, except replay.npz: all in it has checksums of its own
         state.json   counters, random states, and what the parts of a run in one process know
         agent.pt     networks, targets, optimizers; the parameters that were published last
         replay.npz   every row with its priority; not with --no-checkpoint-replay
@@ -15,7 +15,6 @@ Left out: shards, compression, other machines' paths.
 """
 
 import json
-import math
 import os
 import pickle
 import re
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 from replay_tutorial.agents.agent import Agent
 from replay_tutorial.apex.context import Context, Published, Replay
 from replay_tutorial.apex.messages import Saved
-from replay_tutorial.apex.runs.files import DamagedFile, digest_of, read_json
+from replay_tutorial.apex.runs.files import DamagedFile, compare_checksums, digest_of, read_json
 from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.whole_file import named
@@ -169,12 +168,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         if serial is not None:
             with np.load(path / "actor.npz", allow_pickle=False) as file:
                 serial["arrays"] = {name: file[name] for name in file.files}
-        has_replay = bool(state["has_replay"])
-        if has_replay:
-            check_replay(path / "replay.npz")
         return Checkpoint(
             path=path,
-            has_replay=has_replay,
+            has_replay=bool(state["has_replay"]),
             step=int(state["step"]),
             samples=int(state["samples"]),
             update=int(state["update"]),
@@ -198,37 +194,28 @@ def check_manifest(path: Path) -> None:
             raise ValueError(f"{name} has changed since it was written")
 
 
+def check_rows(path: Path) -> None:
+    """Refuse a checkpoint of which `replay.npz` has changed, in its rows or around them.
+
+    Raises:
+        DamagedCheckpoint: If so.
+    """
+    try:
+        compare_checksums(path / "replay.npz")
+        with zipfile.ZipFile(path / "replay.npz") as file:  # a changed directory may pass over a part
+            for name in ("state.json", "masses.npy", "seen.npy", "indexes.npy"):
+                file.getinfo(name)
+    except DAMAGE as error:
+        raise DamagedCheckpoint(f"{path} can't be read: replay.npz: {error}") from error
+
+
 def published_in(contents: dict[str, Any], update: int) -> Published:
     """Return the parameters that were published last; older checkpoints don't say of which update."""
     return Published(0, int(contents.get("published_update", update)), contents["published"].numpy())
 
 
-def check_replay(path: Path) -> None:
-    """Refuse a file of rows that isn't whole: a part is missing, or shorter than its shape says.
-
-    The rows themselves aren't read, because they may be many gigabytes: the learner compares their checksums
-    when it reads them.
-
-    Raises:
-        ValueError: If it isn't whole; or another one of DAMAGE.
-    """
-    # A zip's directory stands at its end, so that a file that was cut has none.
-    with zipfile.ZipFile(path) as file:
-        json.loads(file.read("state.json"))
-        for name in ("masses.npy", "seen.npy", "indexes.npy"):
-            file.getinfo(name)
-        for member in file.infolist():
-            if member.filename == "state.json":
-                continue
-            with file.open(member) as part:
-                np.lib.format.read_magic(part)
-                shape, _, dtype = np.lib.format.read_array_header_2_0(part)
-                if part.tell() + math.prod(shape) * dtype.itemsize != member.file_size:
-                    raise ValueError(f"{path.name}: {member.filename} is not as long as its shape says")
-
-
 def newest_checkpoint(folder: Path) -> Checkpoint:
-    """Read the newest checkpoint of a run that can be read.
+    """Read the newest checkpoint of a run that can be read, and compare the checksums of its rows.
 
     Raises:
         DamagedCheckpoint: If there are some, but none can be read; with the reasons.
@@ -237,10 +224,16 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
     reasons: list[str] = []
     for _, path in reversed(whole_checkpoints(folder)):
         try:
-            return load_checkpoint(path)._replace(damaged=tuple(reasons))
+            checkpoint = load_checkpoint(path)
+            if checkpoint.has_replay:
+                check_rows(path)
+            return checkpoint._replace(damaged=tuple(reasons))
         except DamagedCheckpoint as error:
             reasons.append(str(error))
     if reasons:
+        reasons.append(
+            f"No other checkpoint is left: restore one from a backup, or train anew; {folder} stays."
+        )
         raise DamagedCheckpoint("\n".join(reasons))
     raise FileNotFoundError(f"{folder} has no checkpoint to go on from.")
 
@@ -257,7 +250,7 @@ def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Pub
             replay.load(checkpoint.path / "replay.npz")
     except DAMAGE as error:
         raise DamagedCheckpoint(
-            f"{checkpoint.path} can't be used: {error}\n"
-            "Remove that folder to go on from the checkpoint before it."
+            f"{checkpoint.path} can't be used: {error} Remove that folder, and resume the run: it "
+            "goes on from the checkpoint before it."
         ) from error
     return checkpoint.published

@@ -8,9 +8,13 @@ Left out: how a file is written as a whole (`whole_file`), and files of tensors 
 
 import csv
 import hashlib
+import io
 import json
+import zipfile
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
+
+CSV_REMEDY = "Restore it from a backup, or remove it: `resume` begins a new one."
 
 
 class DamagedFile(ValueError):
@@ -26,11 +30,33 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         contents: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{path} is damaged: it is no JSON ({error}).") from None
     if not isinstance(contents, dict):
         raise DamagedFile(f"{path} is damaged: it holds a {type(contents).__name__}, not an object.")
     return cast(dict[str, Any], contents)
+
+
+def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Read the header and the rows of a CSV file, except a last line that has no end: its writer was killed.
+
+    Raises:
+        DamagedFile: If it is no text, or a row is too short.
+        OSError: If it can't be read.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            text = file.read()
+        if "\0" in text:
+            raise ValueError("it holds zero bytes")
+        whole = text[: text.rfind("\n") + 1] or text
+        header, *rows = [row for row in csv.reader(io.StringIO(whole, newline="")) if row] or [[]]
+        for number, row in enumerate(rows, start=1):
+            if len(row) < len(header):
+                raise ValueError(f"row {number} is too short")
+    except (ValueError, csv.Error) as error:
+        raise DamagedFile(f"{path} is damaged ({first_line(error)}). {CSV_REMEDY}") from None
+    return header, rows
 
 
 def read_columns(path: Path, names: dict[str, type]) -> list[list[Any]]:
@@ -44,29 +70,44 @@ def read_columns(path: Path, names: dict[str, type]) -> list[list[Any]]:
         A list for each column.
 
     Raises:
-        DamagedFile: If a column is missing, or a cell is not of its type.
+        DamagedFile: If a column is missing, or a cell is not of its type; and as for `read_table`.
         OSError: If it can't be read.
     """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in names if name not in (reader.fieldnames or [])]
-            if missing:
-                raise DamagedFile(f"{path} has no column {', '.join(map(repr, missing))}.")
-            rows = [row for row in reader if row[next(reversed(names))]]
-            return [[kind(row[name]) for row in rows] for name, kind in names.items()]
-    except (UnicodeDecodeError, csv.Error, TypeError) as error:
-        raise DamagedFile(f"{path} is damaged ({first_line(error)}).") from None
-    except DamagedFile:
-        raise
-    except ValueError as error:
-        raise DamagedFile(f"{path} is damaged: a cell is no number ({error}).") from None
+    header, rows = read_table(path)
+    missing = [name for name in names if name not in header]
+    if missing:
+        raise DamagedFile(f"{path} has no column {', '.join(map(repr, missing))}. {CSV_REMEDY}")
+    *_, last = names
+    read: list[list[Any]] = []
+    for number, row in enumerate(rows, start=1):
+        cells = dict(zip(header, row, strict=False))
+        try:
+            values = [kind(cells[name]) for name, kind in names.items() if cells[name] or name != last]
+        except ValueError as error:
+            reason = f"is damaged: a cell of row {number} is no number ({error})"
+            raise DamagedFile(f"{path} {reason}. {CSV_REMEDY}") from None
+        if len(values) == len(names):
+            read.append(values)
+    return [[values[place] for values in read] for place in range(len(names))]
 
 
 def digest_of(path: Path) -> str:
     """Return a digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def compare_checksums(file: Path | IO[bytes]) -> None:
+    """Read a zip whose members aren't compressed to its end, and compare their lengths and checksums.
+
+    Raises:
+        ValueError: If one is wrong; or, if it is no whole zip, one of `archive.DAMAGE`.
+    """
+    with zipfile.ZipFile(file) as container:
+        wrong = [part.filename for part in container.infolist() if part.file_size != part.compress_size]
+        wrong = wrong or [container.testzip()]
+    if wrong[0] is not None:
+        raise ValueError(f"the length or the checksum of {wrong[0]} is wrong")
 
 
 def first_line(error: BaseException) -> str:

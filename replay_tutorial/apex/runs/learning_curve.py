@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from replay_tutorial.apex.runs.files import read_columns
+from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.buffers.whole_file import replace_file
 
 POINTS = 200  # per mean curve
@@ -37,13 +38,15 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
 
     Raises:
         DamagedFile: If a file of a run can't be read.
-        FileNotFoundError: If a folder has no `progress.csv`.
+        FileNotFoundError: If a folder has no `progress.csv`, or one of several no `config.json`.
         OSError: If the figure can't be written.
         ValueError: If there are no runs, or they are of several environments, or no such format is known.
     """
     if not runs:
         raise ValueError("draw_curves needs at least 1 run folder.")
-    environments = sorted({run.resolve().name.partition("__")[0] for run in runs})
+    # One run is drawn whatever its settings say; only those of several have to be compared.
+    kinds = [kind_of(run) for run in runs] if len(runs) > 1 else [("", "")]
+    environments = sorted({environment for environment, _ in kinds})
     if len(environments) > 1:
         raise ValueError(
             f"the runs are of several environments, whose returns can't be compared: "
@@ -53,8 +56,8 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     groups: dict[str, list[Path]] = {}
-    for run in runs:
-        groups.setdefault("__".join(run.resolve().name.split("__")[:2]), []).append(run)
+    for run, (environment, agent) in zip(runs, kinds, strict=True):
+        groups.setdefault(f"{environment}, {agent}", []).append(run)
     for number, (name, members) in enumerate(groups.items()):
         color = f"C{number % 10}"
         if len(members) > 1:
@@ -69,6 +72,12 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     kind = output.suffix[1:] or "png"
     replace_file(output, lambda unfinished: figure.savefig(unfinished, dpi=120, format=kind))
     return output
+
+
+def kind_of(run: Path) -> tuple[str, str]:
+    """Return the environment and the agent of a run, by its settings: its folder may have another name."""
+    config = RunFolder.open(run).config()
+    return config.environment, str(config.agent)
 
 
 def draw_run(axes: Axes, run: Path, name: str, color: str) -> None:

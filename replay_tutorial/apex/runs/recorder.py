@@ -22,6 +22,7 @@ from rich.table import Column
 from replay_tutorial.apex import messages
 from replay_tutorial.apex.messages import Message
 from replay_tutorial.apex.runs.event_file import EventFile
+from replay_tutorial.apex.runs.files import read_columns, read_table
 from replay_tutorial.buffers.whole_file import named, replace_file
 
 # Columns of progress.csv → their names in TensorBoard.
@@ -192,32 +193,39 @@ def mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
+def updates_and_seconds(path: Path) -> list[list[Any]]:
+    """Read the first columns of a file of records; two empty ones if there is none.
+
+    Raises:
+        DamagedFile: If they can't be read.
+    """
+    if not path.exists() or path.stat().st_size == 0:
+        return [[], []]
+    return read_columns(path, {"update": int, "seconds": float})
+
+
 def last_seconds(path: Path) -> float:
     """Return the time of the last record; 0 if there is none."""
-    if not path.exists():
-        return 0.0
-    with path.open(newline="") as file:
-        return max((float(row["seconds"]) for row in csv.DictReader(file)), default=0.0)
+    return max(updates_and_seconds(path)[1], default=0.0)
 
 
 def cut_back(path: Path, update: int) -> int:
     """Remove the records after an update from a file; return the last update that is left, 0 if none is.
 
-    The run is resumed at a checkpoint that came before them.
+    The run is resumed at a checkpoint that came before them. A last line that is half written goes, too.
     """
+    updates, _ = updates_and_seconds(path)
     if not path.exists() or path.stat().st_size == 0:
         return 0
-    with path.open(newline="") as file:
-        header, *rows = csv.reader(file)
-    column = header.index("update")
-    kept = [row for row in rows if int(row[column]) <= update]
+    header, rows = read_table(path)
+    kept = [row for row, of_row in zip(rows, updates, strict=True) if of_row <= update]
 
     def write(unfinished: Path) -> None:
         with unfinished.open("w", newline="") as file:
             csv.writer(file).writerows([header, *kept])
 
     replace_file(path, write)
-    return max((int(row[column]) for row in kept), default=0)
+    return max((of_row for of_row in updates if of_row <= update), default=0)
 
 
 def numbers_text(values: dict[str, float | None]) -> str:

@@ -38,6 +38,9 @@ from replay_tutorial.apex.runs.run_provenance import provenance_of_run
 from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
 from replay_tutorial.buffers.whole_file import replace_file
 
+POLICY_REMEDY = "Restore it from a backup, or from the newest folder in checkpoints/."
+CONFIG_REMEDY = "Correct it, or restore it from a backup."
+
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
@@ -78,13 +81,19 @@ class RunFolder:
             DamagedFile: If they can't be read, or are none.
         """
         path = self.path / "config.json"
-        settings = read_json(path).get("config")
-        if not isinstance(settings, dict):
-            raise DamagedFile(f'{path} has no settings: its "config" is {settings!r:.40}.')
         try:
+            contents = read_json(path)
+            settings = contents.get("config")
+            if not isinstance(settings, dict):
+                raise DamagedFile(f'{path} has no settings: its "config" is {settings!r:.40}.')
+            if not isinstance(resumed := contents.get("resumed", []), list):
+                raise DamagedFile(f'{path} is damaged: its "resumed" is {resumed!r:.40}, not a list.')
             return config_of(cast(dict[str, Any], settings))
+        except DamagedFile as error:
+            raise DamagedFile(f"{error} {CONFIG_REMEDY}") from None
         except (TypeError, ValueError) as error:
-            raise DamagedFile(f"{path} has settings that don't work here: {error}") from None
+            reason = f"{path} has settings that don't work here: {error}"
+            raise DamagedFile(f"{reason.rstrip('.')}. {CONFIG_REMEDY}") from None
 
     def remove_unfinished(self) -> None:
         """Remove what a killed process has left half written."""
@@ -120,14 +129,17 @@ class RunFolder:
         path = self.path / "policy.pt"
         if not path.is_file():
             return None
-        contents = read_tensors(path)
-        # Runs of the first days called them weights.
-        parameters: Any = contents.get("parameters", contents.get("weights"))
         try:
+            contents = read_tensors(path)
+            # Runs of the first days called them weights.
+            parameters: Any = contents.get("parameters", contents.get("weights"))
             returns = contents["returns"].numpy()
             return Candidate(parameters.numpy(), int(contents["step"]), Evaluation(returns))
+        except DamagedFile as error:
+            raise DamagedFile(f"{error} {POLICY_REMEDY}") from None
         except (AttributeError, KeyError, TypeError) as error:
-            raise DamagedFile(f"{path} holds no policy ({type(error).__name__}: {error}).") from None
+            reason = f"{path} holds no policy ({type(error).__name__}: {error})."
+            raise DamagedFile(f"{reason} {POLICY_REMEDY}") from None
 
     def load_policy(self) -> tuple[Policy, int]:
         """Read the policy, ready to play, and its step.
@@ -139,9 +151,8 @@ class RunFolder:
         if best is None:
             evaluated = any((self.path / "checkpoints").glob("*/policy.pt"))
             evaluated |= (self.path / "evaluation.json").exists()
-            remedy = "restore it from a backup, or from the newest folder in checkpoints/"
-            reason = remedy if evaluated else "the run ended before its first evaluation"
-            raise FileNotFoundError(f"{self.path / 'policy.pt'} doesn't exist: {reason}.")
+            reason = POLICY_REMEDY if evaluated else "The run ended before its first evaluation: resume it."
+            raise FileNotFoundError(f"{self.path / 'policy.pt'} doesn't exist. {reason}")
         config = self.config()
         policy = make_policy(config, spaces_of(config.environment))
         policy.set_parameters(best.parameters)

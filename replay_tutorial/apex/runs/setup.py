@@ -15,7 +15,7 @@ from replay_tutorial.apex.context import Context, Counters, MakeContext
 from replay_tutorial.apex.parts import agent_name, make_policy
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.checkpoint import Checkpoint, newest_checkpoint
-from replay_tutorial.apex.runs.recorder import cut_back
+from replay_tutorial.apex.runs.recorder import cut_back, updates_and_seconds
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.seeds import RunSeeds
 
@@ -72,6 +72,7 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
+        DamagedFile: If its settings or records can't be read. Nothing has changed then.
         FileNotFoundError: If it has none.
         NothingToDo: If it is solved, or the budget is spent, or too small. Nothing has changed then.
         UnusableDevice: If the GPU that it had is not here.
@@ -90,6 +91,9 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
         counters = Counters(checkpoint.update, checkpoint.step, samples=0, lost_steps=checkpoint.step)
     if checkpoint.step < config.total_steps:  # else what is left to do is the final evaluation
         refuse_if_too_short(config, counters)
+    progress, evaluations = (folder.path / name for name in ("progress.csv", "evaluations.csv"))
+    for records in (progress, evaluations):
+        updates_and_seconds(records)  # raises if they can't be continued
     context = make_context(config, spaces, policy.parameter_count, counters)
     # Only from here on is the folder changed: a run that is refused stays as it is.
     folder.remove_unfinished()
@@ -97,10 +101,10 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
         (folder.path / "policy.pt").unlink(missing_ok=True)
         if best is not None:
             shutil.copyfile(checkpoint.path / "policy.pt", folder.path / "policy.pt")
-    cut_back(folder.path / "progress.csv", checkpoint.update)
+    cut_back(progress, checkpoint.update)
     serial = checkpoint.serial
     last = checkpoint.update if serial is None else int(serial["judged"])
-    evaluated_update = cut_back(folder.path / "evaluations.csv", last)
+    evaluated_update = cut_back(evaluations, last)
     target, seeds = target_return(config), RunSeeds(config)
     return RunSetup(folder, context, counters, seeds, policy, target, checkpoint, best, evaluated_update)
 
@@ -136,7 +140,9 @@ def refuse_if_too_short(config: Config, counters: Counters) -> None:
     first = counters.lost_steps + config.replay_start
     if config.actors == 0:  # in turns, an update waits for all the rows that it is owed for
         first += math.ceil(config.batch_size / config.samples_per_insert)
-    if config.total_steps < first and counters.steps == counters.lost_steps:
+    # With processes, a run whose steps are made when learning may begin is over at that moment.
+    is_too_short = config.total_steps < first or (config.actors > 0 and config.total_steps == first)
+    if is_too_short and counters.steps == counters.lost_steps:
         raise NothingToDo(
             f"a run of {config.total_steps:,} steps would not learn anything: its first update comes after "
             f"{first:,}. Raise --total-steps, or lower --replay-start."

@@ -1,13 +1,12 @@
 """Files of tensors: written by torch, read without pickle, and with the checksums compared."""
 
 import io
-import zipfile
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from replay_tutorial.apex.runs.files import DamagedFile, first_line
+from replay_tutorial.apex.runs.files import DamagedFile, compare_checksums, first_line
 from replay_tutorial.buffers import archive
 
 
@@ -31,11 +30,7 @@ def read_tensors(path: Path) -> dict[str, Any]:
     """
     raw = path.read_bytes()
     try:
-        # torch doesn't compare the checksums that it writes.
-        with zipfile.ZipFile(io.BytesIO(raw)) as file:
-            wrong = file.testzip()
-        if wrong is not None:
-            raise ValueError(f"the checksum of {wrong} is wrong")
+        compare_checksums(io.BytesIO(raw))  # torch doesn't compare those that it writes
         contents: Any = torch.load(io.BytesIO(raw), weights_only=True, map_location="cpu")
     except (*archive.DAMAGE, ValueError, TypeError, IndexError) as error:
         raise DamagedFile(

@@ -78,7 +78,8 @@ def test_policy_that_is_none_is_told(tmp_path, contents):
         path.write_bytes(contents)
     else:
         torch.save({"tensor": torch.zeros(3), "list": {"step": 3}}[contents], path)
-    with pytest.raises(DamagedFile, match=re.escape(str(path))):
+    remedy = r"\. Restore it from a backup, or from the newest folder in checkpoints/\."
+    with pytest.raises(DamagedFile, match=rf"^{re.escape(str(path))} .*{remedy}$"):
         RunFolder(tmp_path).load_best()
 
 
@@ -87,9 +88,11 @@ def test_policy_that_is_none_is_told(tmp_path, contents):
     [
         ("{", "no JSON"),
         ("", "no JSON"),
+        ("[" * 10**6, "no JSON"),
         ("[]", "holds a list"),
         ("{}", "has no settings"),
         ('{"config": 3}', "has no settings"),
+        ('{"config": {}, "resumed": 3}', '"resumed" is 3, not a list'),
         ('{"config": {"gama": 0.9}}', "unknown settings: gama"),
         ('{"config": {"gamma": "much"}}', "gamma is 'much'"),
         ('{"config": {"gamma": 7}}', "gamma is 7"),
@@ -101,7 +104,8 @@ def test_policy_that_is_none_is_told(tmp_path, contents):
 )
 def test_settings_that_are_none_are_told(tmp_path, text, reason):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(DamagedFile, match=rf"config\.json.*{re.escape(reason)}"):
+    line = rf"^.*config\.json .*{re.escape(reason)}.*(?<!\.)\. Correct it, or restore it from a backup\.$"
+    with pytest.raises(DamagedFile, match=line):
         RunFolder.open(tmp_path).config()
 
 
@@ -123,14 +127,19 @@ def test_every_setting_comes_back_as_it_was_from_json_that_everybody_reads(tmp_p
         ("", "no column 'step', 'mean'"),
         ("step,other\n1,2\n", "no column 'mean'"),
         ("step,mean\n1,x\n", "no number"),
-        ("step,mean\n1\n,3\n", "no number"),
-        ("\0\0\0", "no column"),
+        ("step,mean\n1,2\nx,\n", "a cell of row 2 is no number"),
+        ("step,mean\n1,2\n2\n3,4\n", "row 2 is too short"),
+        ("step,mean\n\0\0\0\0\0\0\n3,4\n", "zero bytes"),
+        ("step,mean\n1,2\n\0\0\0", "zero bytes"),  # blocks that the disk never got
+        ("step,mean\n\x80\xff\n", "UnicodeDecodeError"),
+        ("half of a header", "no column 'step', 'mean'"),
     ],
 )
 def test_curve_that_is_none_is_told(tmp_path, text, reason):
     path = tmp_path / "evaluations.csv"
-    path.write_text(text)
-    with pytest.raises(DamagedFile, match=rf"evaluations\.csv.*{re.escape(reason)}"):
+    path.write_bytes(text.encode("latin-1"))
+    line = rf"^.*evaluations\.csv .*{re.escape(reason)}.* Restore it from a backup, or remove it: .*$"
+    with pytest.raises(DamagedFile, match=line):
         read_columns(path, {"step": int, "mean": float})
 
 
@@ -138,6 +147,13 @@ def test_columns_are_read_where_they_have_values(tmp_path):
     path = tmp_path / "evaluations.csv"
     path.write_text("step,more,mean\n1,a,2.5\n2,b,\n3,c,4\n")
     assert read_columns(path, {"step": int, "mean": float}) == [[1, 3], [2.5, 4.0]]
+
+
+@pytest.mark.parametrize("half", ["3", "3,c", "3,c,4", "3,c,4.7"])
+def test_last_line_that_a_killed_run_has_half_written_is_passed_over(tmp_path, half):
+    path = tmp_path / "evaluations.csv"
+    path.write_text(f"step,more,mean\n1,a,2.5\n{half}")
+    assert read_columns(path, {"step": int, "mean": float}) == [[1], [2.5]]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs the full disk that Linux has")

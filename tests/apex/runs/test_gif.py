@@ -1,5 +1,7 @@
 """Playing: the GIF shows the whole episode of the policy that was chosen."""
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -36,6 +38,13 @@ def test_episode_is_the_one_that_is_evaluated_and_every_step_is_a_picture(tmp_pa
     assert played.steps * 0.9 <= len(shown) <= played.steps + 1  # equal neighbours are one picture
     assert shown[0].shape[2] == 3
     assert not np.array_equal(shown[0], shown[-1])
+
+
+def test_no_window_is_asked_for_so_that_sdl_has_nothing_to_complain_about(tmp_path, monkeypatch):
+    for name in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / "play.gif", max_steps=1)
+    assert os.environ["SDL_VIDEODRIVER"] == os.environ["SDL_AUDIODRIVER"] == "dummy"
 
 
 def test_long_episode_is_cut(tmp_path):

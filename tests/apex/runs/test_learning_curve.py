@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.runs.learning_curve import band_of_the_mean, draw_curves, on_common_steps
+from replay_tutorial.apex.runs.run_folder import RunFolder
 
 
 def test_curves_meet_on_common_steps():
@@ -28,9 +30,9 @@ def test_band_of_equal_seeds_has_no_width():
     assert low.tolist() == high.tolist() == [7.0] * 5
 
 
-def run_of(tmp_path, name, mean):
-    run = tmp_path / name
-    run.mkdir()
+def run_of(tmp_path, name, mean, **settings):
+    config = Config(runs=tmp_path, **({"environment": "A-v0", "agent": "dqn"} | settings))
+    run = RunFolder.create(config).path.rename(tmp_path / name)
     (run / "progress.csv").write_text("step,episodic_return\n10,20.0\n20,30.0\n")
     (run / "evaluations.csv").write_text(f"step,mean\n10,{mean}\n20,{mean + 5}\n")
     return run
@@ -50,19 +52,28 @@ def labels(tmp_path, monkeypatch, runs):
     return seen[0]
 
 
-def test_seeds_of_one_environment_and_agent_are_one_curve(tmp_path, monkeypatch):
-    names = ["A-v0__apex_dqn__0__x", "A-v0__apex_dqn__1__x", "A-v0__apex_dpg__0__x"]
-    runs = [run_of(tmp_path, name, mean) for mean, name in enumerate(names)]
+def test_seeds_of_one_environment_and_agent_are_one_curve_whatever_their_folders_are_called(
+    tmp_path, monkeypatch
+):
+    kinds = [("a", "dqn"), ("b__c__d", "dqn"), ("c", "dpg")]
+    runs = [run_of(tmp_path, name, mean, agent=agent) for mean, (name, agent) in enumerate(kinds)]
     assert labels(tmp_path, monkeypatch, runs) == [
-        "A-v0__apex_dqn, mean of 2 runs, 95% band",
-        "actors A-v0__apex_dpg",
-        "evaluation A-v0__apex_dpg",
+        "A-v0, dqn, mean of 2 runs, 95% band",
+        "actors A-v0, dpg",
+        "evaluation A-v0, dpg",
     ]
     assert labels(tmp_path, monkeypatch, runs[:1]) == ["actors", "evaluation"]
 
 
+def test_several_environments_are_refused_whatever_their_folders_are_called(tmp_path):
+    runs = [run_of(tmp_path, f"A-v0__{name}", 0, environment=name) for name in ("B-v0", "A-v0")]
+    with pytest.raises(ValueError, match=r"several environments.*: A-v0, B-v0\. Draw one figure for each\."):
+        draw_curves(runs, tmp_path / "picture.png")
+    assert not (tmp_path / "picture.png").exists()
+
+
 def test_picture_is_a_picture_and_nothing_is_refused(tmp_path):
-    runs = [run_of(tmp_path, f"A__b__{seed}__x", seed) for seed in range(3)]
+    runs = [run_of(tmp_path, f"run {seed}", seed) for seed in range(3)]
     assert draw_curves(runs, tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="at least 1"):
         draw_curves([], tmp_path / "picture.png")

@@ -64,6 +64,19 @@ def test_resumed_record_goes_on_where_it_was_cut(tmp_path):
     assert rows(path) == []
 
 
+def test_record_goes_on_after_a_line_that_was_half_written(tmp_path):
+    path = tmp_path / "progress.csv"
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        for update in (10, 20):
+            recorder.receive(Progress(update * 10, update, {}))
+    path.write_bytes(path.read_bytes()[:-9])
+    assert last_seconds(path) >= 0
+    assert cut_back(path, 20) == 10
+    with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
+        recorder.receive(Progress(250, 25, {}))
+    assert [row["update"] for row in rows(path)] == ["10", "25"]
+
+
 def test_file_has_its_header_at_once_and_one_that_was_left_empty_gets_it(tmp_path):
     path = tmp_path / "progress.csv"
     path.touch()  # a run was killed before anything was written
@@ -125,6 +138,11 @@ def test_events_after_a_resumption_take_the_place_of_those_that_came_before_it(t
         recorder.receive(Progress(180, 180, {"td_loss": 9.0}))
     events = EventAccumulator(str(tmp_path)).Reload().Scalars("losses/td_loss")
     assert [(event.step, event.value) for event in events] == [(100, 1.0), (180, 9.0)]
+
+
+def test_bar_begins_without_a_word_of_processes_because_there_may_be_none(tmp_path):
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        assert [task.fields["numbers"] for task in recorder.bar.tasks] == ["starting"]
 
 
 @pytest.mark.parametrize("width", [80, 160])

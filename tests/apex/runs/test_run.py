@@ -5,10 +5,12 @@ import csv
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from dataclasses import replace
 from itertools import pairwise
 
@@ -183,6 +185,32 @@ def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
     assert abs(owed) <= 2 * (500 * 4.0 + config.batch_size)
     newer = [row for row in records(result.folder / "progress.csv") if int(row["update"]) > checkpoint.update]
     assert 0 < max(float(row["row_age_p90"]) for row in newer) <= result.steps - first.steps
+
+
+def test_damaged_rows_give_way_before_a_process_starts_and_what_the_learner_refuses_is_one_line(
+    tmp_path, capsys
+):
+    run = train(short("CartPole-v1", tmp_path, actors=1, checkpoint_seconds=0.05)).folder
+    older, newer = (path for _, path in whole_checkpoints(run))
+    raw = bytearray((newer / "replay.npz").read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (newer / "replay.npz").write_bytes(raw)
+    capsys.readouterr()
+    resume(run, total_steps=6_000, progress=False)
+    told = capsys.readouterr().out
+    assert f"{newer} can't be read: replay.npz: " in told
+    assert f"going on from {older}\n" in told
+
+    newest = newest_checkpoint(run).path
+    with zipfile.ZipFile(newest / "replay.npz") as file:  # its checksums are right
+        parts = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(newest / "replay.npz", "w") as file:
+        for name, part in parts.items():
+            file.writestr(name, b"{}" if name == "state.json" else part)
+    with pytest.raises(ProcessDied) as died:
+        resume(run, total_steps=10**6, progress=False)
+    line = rf"learner failed: {re.escape(str(newest))} can't be used: .* Remove that folder, and resume .*"
+    assert re.fullmatch(line, str(died.value))
 
 
 @posix_only

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.base import OfCpprb, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.gather import Out, check_out
@@ -38,11 +39,11 @@ class MPReplayBuffer(Handle):
     samples is the sampler from then on, for as long as it lives.
 
     Example:
-        >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
+        >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
         >>> buffer.add(obs=np.zeros((10, 4)), rew=np.ones(10))
         0
-        >>> buffer.sample(32)["obs"].shape, buffer.get_stored_size()
-        ((32, 4), 10)
+        >>> buffer.sample(32)["rew"].shape, buffer.get_stored_size()
+        ((32,), 10)
     """
 
     # What a prioritized buffer has beside the rest: alpha and eps in its description, and names of its own.
@@ -60,9 +61,8 @@ class MPReplayBuffer(Handle):
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
-        ctx: Any = None,
-        backend: Any = None,
         path: str | PathLike[str] | None = None,
+        **of_cpprb: Unpack[OfCpprb],
     ) -> None:
         """Reserve shared memory for `size` transitions; pages are handed out when they are first written.
 
@@ -79,10 +79,9 @@ class MPReplayBuffer(Handle):
             default_dtype: The dtype of fields that name none.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
-            ctx: A multiprocessing context, as cpprb takes it; of no effect, since every start method works.
-            backend: As cpprb takes it; of no effect, since shared memory is of one kind here.
             path: A file on disk to keep everything in, so that it outlives the processes; a file that exists
                 is opened with every row that was published in it, and priorities. None for memory.
+            **of_cpprb: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
 
         Raises:
             MemoryError: If there is less room than it may come to need.
@@ -90,6 +89,7 @@ class MPReplayBuffer(Handle):
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
+        check_keywords(type(self).__name__, of_cpprb)
         if Nstep is not None and Nstep is not False:
             raise ValueError(
                 f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes "

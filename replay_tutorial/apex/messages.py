@@ -54,6 +54,7 @@ class Failure(NamedTuple):
     """The last message of a process whose Python code failed."""
 
     traceback: str  # or a line, where that says it all
+    resumable: bool = True  # False: a file is damaged that the run would go on from again
 
 
 Message = Episodes | Progress | EvaluationReport | Saved | Note | Failure

@@ -82,7 +82,7 @@ class BaseBuffer:
         """Write everything to one file: rows, counters, open n-step windows and the random state.
 
         The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it
-        is complete.
+        is complete. What a killed `save` to this path left, `.name.….part`, is removed (not on Windows).
 
         Args:
             path: The file; no suffix is added.

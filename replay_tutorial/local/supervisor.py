@@ -171,7 +171,8 @@ class Supervisor(Workers):
             while worker.messages.poll():
                 message = worker.messages.recv()
                 if isinstance(message, Failure):
-                    raise ProcessDied(f"{worker.role.name} failed: {message.traceback}")
+                    reason = f"{worker.role.name} failed: {message.traceback}"
+                    raise ProcessDied(reason, message.resumable)
                 received.append(message)
             if gone:
                 raise EOFError

@@ -30,6 +30,7 @@ from replay_tutorial.apex.learner import learn, make_learner
 from replay_tutorial.apex.messages import Failure
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, save_checkpoint
+from replay_tutorial.apex.runs.files import DamagedFile
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.runs.signals import stop_signals
 
@@ -81,8 +82,10 @@ def run_worker(messages: Connection, context: Context, work: Callable[..., None]
         work(replace(context, tell=messages.send), *arguments)
     except Exception as error:  # noqa: BLE001 - whatever it was, the parent must learn of it
         full = isinstance(error, OSError) and error.errno in DISK_IS_FULL
+        damaged = isinstance(error, DamagedFile)
+        told = f"{error}" if full or damaged else f"\n\n{traceback.format_exc()}"
         with contextlib.suppress(ConnectionError):  # the parent is gone
-            messages.send(Failure(f"{error}" if full else f"\n\n{traceback.format_exc()}"))
+            messages.send(Failure(told, resumable=not damaged))
         sys.exit(1)
 
 

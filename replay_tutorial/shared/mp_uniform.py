@@ -228,7 +228,8 @@ class MPReplayBuffer(Handle):
         """Write everything to one file: rows, counters and this process's random state.
 
         Others may go on adding; rows that are replaced before the file is complete are left out. The file
-        holds arrays and text, no pickle, and replaces an old one only when it is complete.
+        holds arrays and text, no pickle, and replaces an old one only when it is complete. What a killed
+        `save` to this path left, `.name.….part`, is removed (not on Windows).
 
         Args:
             path: The file; no suffix is added.

@@ -18,6 +18,7 @@ from replay_tutorial import (
     ReplayBuffer,
     SamplesPerInsert,
 )
+from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import processes
 
 FIELDS = {"obs": {"shape": 2}, "rew": {}}
@@ -151,6 +152,15 @@ def test_read_only_arrays_are_taken_by_windows_mailbox_and_frames():
         images = kind(8, {"obs": {"shape": (6, 6), "dtype": np.uint8}}, next_of="obs")
         images.add(obs=frozen(np.zeros((6, 6), np.uint8)), next_obs=frozen(np.ones((6, 6), np.uint8)))
         assert images.sample(1)["next_obs"].sum() == 36
+
+
+def test_read_only_arrays_are_taken_by_the_sum_tree():
+    tree = SumTree(4)
+    tree.set(frozen(np.arange(4)), frozen(np.array([1.0, 0.0, 3.0, 4.0])))
+    assert tree.find(frozen(np.array([0.5, 1.0, 7.5])))[0].tolist() == [0, 2, 3]
+    tree.leaves[1] = 2.0
+    tree.recompute(frozen(np.array([1])))
+    assert tree.total == 10.0
 
 
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])

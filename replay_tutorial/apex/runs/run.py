@@ -151,6 +151,8 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
             try:
                 end = engine.run(setup, recorder, stop)
             except ProcessDied as error:
+                if not error.resumable:
+                    raise
                 raise ProcessDied(f"{error}\n{how_to_resume(folder.path)}") from None
             seconds = recorder.seconds
         # Before the evaluation, which may take long: whoever interrupts that has the curve.

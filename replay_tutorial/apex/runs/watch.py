@@ -15,7 +15,16 @@ from replay_tutorial.apex.runs.signals import ENDING, StopRequest
 
 
 class ProcessDied(RuntimeError):
-    """A process of the run ended though nobody had asked it to; the message says why."""
+    """A process of the run ended though nobody had asked it to; the message says why.
+
+    Args:
+        reason: Why.
+        resumable: Whether the run can go on from its newest checkpoint; if not, the reason says what helps.
+    """
+
+    def __init__(self, reason: str, resumable: bool = True) -> None:
+        super().__init__(reason)
+        self.resumable = resumable
 
 
 class Workers(Protocol):

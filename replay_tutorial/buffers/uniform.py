@@ -47,7 +47,8 @@ class ReplayBuffer(BaseBuffer):
         ((32, 4), (32,), 10)
     """
 
-    _frames: "FrameStore | None"
+    _frames: "FrameStore | None" = None
+    _window: Windows | None = None
 
     def __init__(
         self,
@@ -84,17 +85,14 @@ class ReplayBuffer(BaseBuffer):
             ValueError: If a value is out of range or names a field that does not exist.
         """
         check_keywords(type(self).__name__, of_cpprb)
-        capacity = checked_size(size)
-        next_of = names_of(next_of)
+        capacity, next_of = checked_size(size), names_of(next_of)
         stored = self._fields = with_next(Fields(env_dict, default_dtype), next_of)
-        self._frames = None
         if next_of or stack_compress:
             # Imported only here: compiling its kernels takes seconds that most programs need not wait.
             from replay_tutorial.buffers.frames import FrameStore
 
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
-        self._window = None
         if Nstep is not None and Nstep is not False:  # programs for cpprb say either
             self._window = Windows(stored, Nstep)
             stored = self._window.fields

@@ -79,7 +79,7 @@ class Place:
             self.sent.synchronize()
 
     def on_device(self, rows: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return the batch in `arrays` on the device: a GPU's are new, the processor's are the same memory."""
+        """Return the batch in `arrays` on the device: to a GPU a copy, on the processor the same memory."""
         if not self.arrays:
             for name in Transitions._fields:
                 like = torch.as_tensor(rows[name])

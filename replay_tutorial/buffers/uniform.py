@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 class ReplayBuffer(BaseBuffer):
     """The newest transitions of one process, drawn uniformly; its threads need a lock around the calls.
 
+    The first lap of large rows is slower than the following; `touch_pages` takes that time beforehand.
+
     Example:
         >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
         >>> buffer.add(obs=np.zeros(4), rew=0.5)

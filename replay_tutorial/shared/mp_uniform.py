@@ -36,7 +36,8 @@ class MPReplayBuffer(Handle):
     """The newest transitions of many processes, drawn uniformly by one of them.
 
     Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that
-    samples is the sampler from then on, for as long as it lives.
+    samples is the sampler from then on, for as long as it lives. The first lap of large rows is slower than
+    the following; there is no `touch_pages` as in `ReplayBuffer`, because others may be writing already.
 
     Example:
         >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)

@@ -113,6 +113,13 @@ def test_the_examples_in_docstrings_are_true(path: Path) -> None:
         assert results.failed == 0
 
 
+@each_module
+def test_the_examples_in_docstrings_have_one_shape_of_numbers(path: Path) -> None:
+    """Of `{}` a sample is (B, 1), of what `fields_from_spaces` describes (B,): side by side, (B, B)."""
+    examples = [line for line in path.read_text(encoding="utf-8").splitlines() if ">>>" in line]
+    assert not [line for line in examples if '"rew": {}' in line]
+
+
 def python(code: str, **environment: str) -> str:
     """What a fresh Python process prints."""
     result = subprocess.run(

@@ -16,7 +16,6 @@ import json
 import math
 import os
 import struct
-import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -27,6 +26,8 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from replay_tutorial.buffers.whole_file import own_file
 
 FORMAT = "replay_tutorial buffer"
 VERSION = 1
@@ -75,21 +76,14 @@ def save(
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1
     )
-    # Two that save to one path at the same time must not write into one file; the later one wins.
-    part = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}.part")
-    try:
-        with part.open("wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as container:
-                container.writestr("state.json", text)
-                for array, segments in arrays.items():
-                    with container.open(f"{array}.npy", "w", force_zip64=True) as member:
-                        write_npy(member, segments() if callable(segments) else segments)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(place)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with own_file(place) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as container:
+            container.writestr("state.json", text)
+            for array, segments in arrays.items():
+                with container.open(f"{array}.npy", "w", force_zip64=True) as member:
+                    write_npy(member, segments() if callable(segments) else segments)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_npy(member: IO[bytes], segments: Segments) -> None:

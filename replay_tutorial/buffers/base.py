@@ -3,11 +3,37 @@
 Left out: everything in which buffers differ.
 """
 
+from collections.abc import Mapping
 from os import PathLike
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Fields
+
+
+class OfCpprb(TypedDict, total=False):
+    """Keywords of cpprb's constructors that have nothing to do here."""
+
+    backend: Any  # shared memory is of one kind
+    check_for_update: Any  # a priority that comes too late never counts
+    ctx: Any  # every start method works
+    mmap_prefix: str | None  # refused, unless it is None
+
+
+def check_keywords(kind: str, keywords: Mapping[str, Any]) -> None:
+    """Pass over the keywords of cpprb, and refuse all others.
+
+    Raises:
+        TypeError: If there is an unknown one.
+        ValueError: If rows are to lie in cpprb's files.
+    """
+    if unknown := keywords.keys() - OfCpprb.__optional_keys__:
+        raise TypeError(f"{kind} got an unexpected keyword argument {min(unknown)!r}; see help({kind}).")
+    if keywords.get("mmap_prefix") is not None:
+        raise ValueError(
+            f"{kind} has no mmap_prefix. For rows in a file build MPReplayBuffer or "
+            "MPPrioritizedReplayBuffer with path=..."
+        )
 
 
 class BaseBuffer:
@@ -56,7 +82,7 @@ class BaseBuffer:
         """Write everything to one file: rows, counters, open n-step windows and the random state.
 
         The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it
-        is complete.
+        is complete. What a killed `save` to this path left, `.name.….part`, is removed (not on Windows).
 
         Args:
             path: The file; no suffix is added.

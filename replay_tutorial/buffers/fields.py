@@ -141,7 +141,7 @@ class Fields:
         """
         if not isinstance(env_dict, Mapping):
             raise TypeError(
-                f'env_dict must be a dict such as {{"obs": {{"shape": 4}}, "rew": {{}}}}, not {env_dict!r}.'
+                f'env_dict must be a dict such as {{"obs": {{"shape": 4}}, "act": {{}}}}, not {env_dict!r}.'
             )
         if not env_dict:
             raise ValueError("env_dict is empty; a transition needs at least one field.")
@@ -264,8 +264,11 @@ class Fields:
         if flat.keys() != self.fields.keys():
             names = {"missing": self.fields.keys() - flat.keys(), "unknown": flat.keys() - self.fields.keys()}
             faults = " and ".join(f"{word} {sorted(wrong)}" for word, wrong in names.items() if wrong)
-            n_step = "discount" in flat and "discount" not in self.fields
-            remedy = '. Rows of NStep, or of a buffer with Nstep, need "discount": {} in env_dict' * n_step
+            shape = (1,) if "rew" in self.fields and self.fields["rew"].shape else ()  # as `Windows` makes it
+            remedy = (
+                ". For rows of n steps build the buffer with NStep(...).env_dict, or with "
+                f'{{**fields_from_spaces(...), "discount": {{"shape": {shape}}}}}'
+            ) * ("discount" in flat and "discount" not in self.fields)
             raise KeyError(f"{faults}; a transition has the fields {list(self.fields)}{remedy}") from None
         return flat
 

@@ -53,6 +53,11 @@ SCALARS: dict[Any, Any] = {
 }
 
 
+def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as kernels take it: a copy if it is read-only, because they are compiled for others."""
+    return array if array.flags.writeable else array.copy()
+
+
 class FirstCompilation(event.Listener):
     """Logs that kernels are compiled, when the first one is: who waits for that should know."""
 

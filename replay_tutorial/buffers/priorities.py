@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.archive import Damaged
-from replay_tutorial.buffers.jit import Floats, Integers, kernel, types
+from replay_tutorial.buffers.jit import Floats, Integers, kernel, types, writable
 
 Weights = Annotated[npt.NDArray[np.float32], types.float32[::1]]
 Formula = tuple[float, float, float]  # alpha, eps, and the largest priority that may be given
@@ -206,8 +206,7 @@ class Prioritization:
             raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
         if array.size != count:
             raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
-        floats = np.ascontiguousarray(array, np.float64).reshape(count)
-        return floats if floats.flags.writeable else floats.copy()  # kernels take no read-only arrays
+        return writable(np.ascontiguousarray(array, np.float64).reshape(count))
 
     def as_update(self, indexes: Any, priorities: Any) -> tuple[Integers, Floats]:
         """Convert the arguments of `update_priorities` to int64[n] and float64[n]; ranges are not looked at.
@@ -219,8 +218,7 @@ class Prioritization:
         array = np.asarray(indexes)
         if array.dtype.kind not in "iu" and array.size:
             raise TypeError(f"Indexes are integers, as `sample` gave them, not {array.dtype}.")
-        checked = np.ascontiguousarray(array, np.int64).reshape(-1)
-        checked = checked if checked.flags.writeable else checked.copy()
+        checked = writable(np.ascontiguousarray(array, np.int64).reshape(-1))
         return checked, self.as_floats(priorities, len(checked))
 
     def refusal(self, given: Floats) -> ValueError:

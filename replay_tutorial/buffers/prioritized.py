@@ -12,12 +12,13 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.base import OfCpprb
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.gather import OF_DRAW, Out, put
 from replay_tutorial.buffers.jit import Floats
@@ -31,7 +32,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """The newest transitions of one process, drawn in proportion to their priority.
 
     Example:
-        >>> buffer = PrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, alpha=0.6, seed=0)
+        >>> buffer = PrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
         >>> buffer.add(obs=np.zeros((100, 4)), rew=np.zeros(100), priorities=np.ones(100))
         0
         >>> sample = buffer.sample(32, beta=0.4)
@@ -55,7 +56,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         seed: int | np.random.SeedSequence | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
-        check_for_update: bool = True,
+        **of_cpprb: Unpack[OfCpprb],
     ) -> None:
         """Reserve memory for `size` transitions.
 
@@ -69,7 +70,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             seed: As for `ReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0, so that a row of priority 0 is drawn too.
-            check_for_update: As cpprb takes it; of no effect, since a priority that is too late never counts.
+            **of_cpprb: As for `ReplayBuffer`.
 
         Raises:
             TypeError: If an argument is of the wrong kind.
@@ -83,6 +84,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             default_dtype=default_dtype,
             Nstep=Nstep,
             seed=seed,
+            **of_cpprb,
         )
         if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
             raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")

@@ -64,15 +64,17 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
     return (rng.random(count) * limit).astype(np.int64)
 
 
-def check_batch_size(batch_size: int) -> None:
-    """Refuse a batch size below 1.
+def check_batch_size(batch_size: int, threads: int = 1) -> None:
+    """Refuse a batch size below 1, and fewer than 1 thread to copy the batch.
 
     Raises:
-        TypeError: If it is not an integer.
+        TypeError: If one of them is not an integer.
         ValueError: If it is below 1.
     """
     if operator.index(batch_size) < 1:
         raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
+    if threads != 1 and operator.index(threads) < 1:
+        raise ValueError(f"threads must be at least 1, not {threads}.")
 
 
 def checked_size(size: float) -> int:

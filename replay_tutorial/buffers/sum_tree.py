@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel, types, uint64
+from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel, types, uint64, writable
 
 # Node n has the children 8 (n - 6) to 8 (n - 6) + 7, and the parent n // 8 + 6. The numbers begin at 7 so
 # that eight siblings begin at a multiple of eight. The nodes 0 to 6 are not used.
@@ -257,7 +257,7 @@ class SumTree:
             slots: int64[n], each in [0, capacity).
             masses: float64[n], finite and at least 0.
         """
-        set_leaves(self.sums, self.minima, slots, masses)
+        set_leaves(self.sums, self.minima, writable(slots), writable(masses))
 
     def find(self, queries: Floats) -> tuple[Integers, Floats]:
         """Find the slots that own these points, the masses laid end to end; O(n log capacity).
@@ -272,11 +272,11 @@ class SumTree:
             ValueError: If every mass is 0.
         """
         self.check_total()
-        return find_leaves(self.sums, queries)
+        return find_leaves(self.sums, writable(queries))
 
     def recompute(self, slots: Integers) -> None:
         """Bring the nodes above `slots`, int64[n], up to date, after their `leaves` have been written."""
-        recompute_above(self.sums, self.minima, slots)
+        recompute_above(self.sums, self.minima, writable(slots))
 
     def check_total(self) -> None:
         """Refuse to draw from nothing.

@@ -13,15 +13,14 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 
 import copy
 import mmap
-import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.base import BaseBuffer
+from replay_tutorial.buffers.base import BaseBuffer, OfCpprb, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
@@ -37,18 +36,21 @@ if TYPE_CHECKING:
 class ReplayBuffer(BaseBuffer):
     """The newest transitions of one process, drawn uniformly; its threads need a lock around the calls.
 
+    The first lap of large rows is slower than the following; `touch_pages` takes that time beforehand.
+
     Example:
-        >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "act": {"dtype": np.int64}, "rew": {}}, seed=0)
-        >>> buffer.add(obs=np.zeros(4), act=1, rew=0.5)
+        >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
+        >>> buffer.add(obs=np.zeros(4), rew=0.5)
         0
-        >>> buffer.add(obs=np.ones((9, 4)), act=np.arange(9), rew=np.ones(9))
+        >>> buffer.add(obs=np.ones((9, 4)), rew=np.ones(9))
         1
         >>> sample = buffer.sample(32)
-        >>> sample["obs"].shape, sample["act"].shape, len(buffer)
-        ((32, 4), (32, 1), 10)
+        >>> sample["obs"].shape, sample["rew"].shape, len(buffer)
+        ((32, 4), (32,), 10)
     """
 
-    _frames: "FrameStore | None"
+    _frames: "FrameStore | None" = None
+    _window: Windows | None = None
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class ReplayBuffer(BaseBuffer):
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Mapping[str, Any] | Literal[False] | None = None,
         seed: int | np.random.SeedSequence | None = None,
+        **of_cpprb: Unpack[OfCpprb],
     ) -> None:
         """Reserve memory for `size` transitions; pages are handed out when they are first written.
 
@@ -77,22 +80,21 @@ class ReplayBuffer(BaseBuffer):
                 named by "next" is that of the last step, and so are `terminated`, `truncated` and `done`.
                 There is one window, for one environment; an actor with several has an `NStep` instead.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
+            **of_cpprb: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
 
         Raises:
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range or names a field that does not exist.
         """
-        capacity = checked_size(size)
-        next_of = names_of(next_of)
+        check_keywords(type(self).__name__, of_cpprb)
+        capacity, next_of = checked_size(size), names_of(next_of)
         stored = self._fields = with_next(Fields(env_dict, default_dtype), next_of)
-        self._frames = None
         if next_of or stack_compress:
             # Imported only here: compiling its kernels takes seconds that most programs need not wait.
             from replay_tutorial.buffers.frames import FrameStore
 
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
-        self._window = None
         if Nstep is not None and Nstep is not False:  # programs for cpprb say either
             self._window = Windows(stored, Nstep)
             stored = self._window.fields
@@ -248,15 +250,12 @@ class ReplayBuffer(BaseBuffer):
         return self._frames.restore(batch, out, threads)
 
     def _check_sample(self, batch_size: int, out: Out | None, threads: int) -> None:
-        check_batch_size(batch_size)
+        check_batch_size(batch_size, threads)
         if out is not None:
             check_out(out, batch_size, self._sampled)
-        if threads != 1 and operator.index(threads) < 1:
-            raise ValueError(f"threads must be at least 1, not {threads}.")
         if self._ring.stored == 0:
             raise ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; "
-                "the buffer is empty. Add some first."
+                f"sample({batch_size}) needs at least 1 transition; the buffer is empty. Add some first."
             )
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:

@@ -13,12 +13,13 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 import time
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.base import OfCpprb
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.gather import OF_DRAW, Out, check_out, put
 from replay_tutorial.buffers.jit import Floats, Integers
@@ -40,7 +41,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     samples or updates is the sampler from then on, for as long as it lives.
 
     Example:
-        >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
+        >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
         >>> buffer.add(obs=np.zeros((10, 4)), rew=np.ones(10), priorities=np.arange(10))
         0
         >>> sample = buffer.sample(32, beta=0.4)
@@ -60,11 +61,10 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
-        ctx: Any = None,
-        backend: Any = None,
         path: str | PathLike[str] | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
+        **of_cpprb: Unpack[OfCpprb],
     ) -> None:
         """Reserve shared memory for `size` transitions.
 
@@ -77,11 +77,10 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             default_dtype: As for `MPReplayBuffer`.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: As for `MPReplayBuffer`.
-            ctx: As for `MPReplayBuffer`.
-            backend: As for `MPReplayBuffer`.
             path: As for `MPReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0.
+            **of_cpprb: As for `ReplayBuffer`.
 
         Raises:
             MemoryError: If there is less room than it may come to need.
@@ -100,9 +99,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             default_dtype=default_dtype,
             Nstep=Nstep,
             seed=seed,
-            ctx=ctx,
-            backend=backend,
             path=path,
+            **of_cpprb,
         )
 
     @property
@@ -142,8 +140,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             out: As for `PrioritizedReplayBuffer.sample`.
 
         Returns:
-            As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], and `weights`,
-            float32[batch_size].
+            As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], serial numbers as `add` returns
+            (the place in an array of the buffer's size is `index % size`), for `update_priorities`; and
+            `weights`, float32[batch_size] in (0, 1], to scale losses by.
 
         Raises:
             KeyError: If `out` names no field.

@@ -11,12 +11,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
+from replay_tutorial.buffers.base import OfCpprb, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.gather import Out, check_out
@@ -35,14 +36,15 @@ class MPReplayBuffer(Handle):
     """The newest transitions of many processes, drawn uniformly by one of them.
 
     Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that
-    samples is the sampler from then on, for as long as it lives.
+    samples is the sampler from then on, for as long as it lives. The first lap of large rows is slower than
+    the following; there is no `touch_pages` as in `ReplayBuffer`, because others may be writing already.
 
     Example:
-        >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {}}, seed=0)
+        >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
         >>> buffer.add(obs=np.zeros((10, 4)), rew=np.ones(10))
         0
-        >>> buffer.sample(32)["obs"].shape, buffer.get_stored_size()
-        ((32, 4), 10)
+        >>> buffer.sample(32)["rew"].shape, buffer.get_stored_size()
+        ((32,), 10)
     """
 
     # What a prioritized buffer has beside the rest: alpha and eps in its description, and names of its own.
@@ -60,9 +62,8 @@ class MPReplayBuffer(Handle):
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
-        ctx: Any = None,
-        backend: Any = None,
         path: str | PathLike[str] | None = None,
+        **of_cpprb: Unpack[OfCpprb],
     ) -> None:
         """Reserve shared memory for `size` transitions; pages are handed out when they are first written.
 
@@ -79,10 +80,9 @@ class MPReplayBuffer(Handle):
             default_dtype: The dtype of fields that name none.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
-            ctx: A multiprocessing context, as cpprb takes it; of no effect, since every start method works.
-            backend: As cpprb takes it; of no effect, since shared memory is of one kind here.
             path: A file on disk to keep everything in, so that it outlives the processes; a file that exists
                 is opened with every row that was published in it, and priorities. None for memory.
+            **of_cpprb: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
 
         Raises:
             MemoryError: If there is less room than it may come to need.
@@ -90,6 +90,7 @@ class MPReplayBuffer(Handle):
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
+        check_keywords(type(self).__name__, of_cpprb)
         if Nstep is not None and Nstep is not False:
             raise ValueError(
                 f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes "
@@ -228,7 +229,8 @@ class MPReplayBuffer(Handle):
         """Write everything to one file: rows, counters and this process's random state.
 
         Others may go on adding; rows that are replaced before the file is complete are left out. The file
-        holds arrays and text, no pickle, and replaces an old one only when it is complete.
+        holds arrays and text, no pickle, and replaces an old one only when it is complete. What a killed
+        `save` to this path left, `.name.….part`, is removed (not on Windows).
 
         Args:
             path: The file; no suffix is added.

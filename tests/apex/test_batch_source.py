@@ -20,13 +20,16 @@ def numbered(limit):
     """A drawer of batches that are their own number; none is due after the limit."""
     drawn = []
 
-    def draw_next():
+    def draw_next(out):
         if len(drawn) == limit:
             time.sleep(0.001)
             return None
         drawn.append(len(drawn))
         number = np.full(2, drawn[-1])
-        return Sample(dict.fromkeys(Transitions._fields, number), number.astype(np.float32), number)
+        for array in out.values():
+            array[:] = number
+        rows = out or dict.fromkeys(Transitions._fields, number)
+        return Sample(rows, number.astype(np.float32), number)
 
     return draw_next, drawn
 
@@ -34,10 +37,11 @@ def numbered(limit):
 def test_batches_come_in_order_as_tensors_and_none_is_lost():
     prefetcher = Prefetcher(numbered(20)[0], "cpu", ahead=3)
     try:
-        came = [prefetcher.next_sample(10.0) for _ in range(20)]
-        assert [int(sample.indexes[0]) for sample in came] == list(range(20))
-        assert all(isinstance(sample.rows["obs"], torch.Tensor) for sample in came)
-        assert [sample.rows["rew"].tolist() for sample in came] == [[n, n] for n in range(20)]
+        for n in range(20):
+            sample = prefetcher.next_sample(10.0)
+            assert int(sample.indexes[0]) == n
+            assert isinstance(sample.rows["obs"], torch.Tensor)
+            assert sample.rows["rew"].tolist() == [n, n]
         assert prefetcher.next_sample(0.01) is None
     finally:
         prefetcher.close()
@@ -53,8 +57,23 @@ def test_thread_is_no_further_ahead_than_it_may_be():
     assert not prefetcher.thread.is_alive()
 
 
+def test_memory_is_used_again_in_turns_and_never_while_a_batch_is_in_use():
+    prefetcher = Prefetcher(numbered(60)[0], "cpu", ahead=2)
+    try:
+        memory = []
+        for n in range(60):
+            rows = prefetcher.next_sample(10.0).rows
+            time.sleep(0.003)  # the thread goes as far ahead as it may
+            assert {tuple(rows[name].tolist()) for name in rows} == {(n, n)}
+            memory.append(rows["obs"].data_ptr())
+        assert len(set(memory)) == 4  # one in use, two that wait, and one in the thread's hand
+        assert memory == memory[:4] * 15
+    finally:
+        prefetcher.close()
+
+
 def test_error_of_the_thread_is_the_learners():
-    def fail():
+    def fail(out):
         raise ArithmeticError("no rows")
 
     prefetcher = Prefetcher(fail, "cpu", ahead=2)
@@ -107,16 +126,17 @@ def test_device_that_is_there_is_taken(device, monkeypatch):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_rows_travel_to_the_gpu():
-    prefetcher = Prefetcher(numbered(1)[0], "cuda", ahead=1)
-    sample = prefetcher.next_sample(30.0)
+    prefetcher = Prefetcher(numbered(50)[0], "cuda", ahead=1)
+    samples = [prefetcher.next_sample(30.0) for _ in range(50)]
     prefetcher.close()
-    assert sample.rows["obs"].device.type == "cuda"
-    assert sample.rows["obs"].tolist() == [0, 0]
+    assert {sample.rows["obs"].device.type for sample in samples} == {"cuda"}
+    assert [sample.rows["obs"].tolist() for sample in samples] == [[n, n] for n in range(50)]
 
 
-def test_pictures_are_sampled_into_the_memory_of_the_batch_before():
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_pictures_are_sampled_into_memory_that_is_used_again(prefetch):
     config = Config("small_environments:StackedPictures-v0", capacity=64, replay_start=8, batch_size=4)
-    config = replace(config, prefetch=0, device="cpu", samples_per_insert=100.0)
+    config = replace(config, prefetch=prefetch, device="cpu", samples_per_insert=100.0)
     context, plain = context_of(config), context_of(config)
     generator = np.random.default_rng(0)
     numbers = {name: generator.random(40) for name in ("rew", "discount")}
@@ -126,11 +146,13 @@ def test_pictures_are_sampled_into_the_memory_of_the_batch_before():
     for each in (context, plain):
         assert each.replay.insert(numbers | pictures, priorities, timeout=0.0)
     with batch_source(context) as next_sample:
-        memory = None
-        for _ in range(4):
-            drawn, expected = next_sample(1.0), plain.replay.sample(4, config.beta, 1.0)
+        memory = []
+        for _ in range(8):
+            drawn, expected = next_sample(5.0), plain.replay.sample(4, config.beta, 1.0)
             assert drawn is not None and expected is not None
-            for name, rows in expected.rows.items():
-                np.testing.assert_array_equal(drawn.rows[name], rows)
-            assert memory is None or memory is drawn.rows["obs"]
-            memory = drawn.rows["obs"]
+            assert {*drawn.rows} >= {*Transitions._fields}
+            for name, rows in drawn.rows.items():
+                np.testing.assert_array_equal(rows, expected.rows[name])
+            memory.append(np.asarray(drawn.rows["obs"]).ctypes.data)
+        places = prefetch + 2 if prefetch else 1
+        assert memory == (memory[:places] * 8)[:8]

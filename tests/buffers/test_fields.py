@@ -1,5 +1,7 @@
 """What may be added, what is made of it, and what is refused before anything changes."""
 
+import ast
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -500,16 +502,24 @@ class TestRefused:
             ReplayBuffer(4, {"obs": {"dtype": np.uint8}}).add(obs=[1, 300])
 
     def test_n_step_rows_for_a_buffer_that_was_declared_without_discount(self):
-        window = {"size": 2, "rew": "rew"}
-        fields = {"rew": {}, "terminated": {}}
-        rows = NStep(fields, window).add(rew=np.ones(3), terminated=np.arange(3) == 2)
-        for kind in (ReplayBuffer, PrioritizedReplayBuffer):
-            with pytest.raises(KeyError, match=r"discount.*Rows of NStep.*need \"discount\": {} in env_dict"):
-                kind(4, fields).add(**rows)
-            as_it_says = kind(4, fields | {"discount": {}})
-            as_it_says.add(**rows)
-            np.testing.assert_array_equal(as_it_says.get_all_transitions()["discount"], rows["discount"])
-            kind(4, NStep(fields, window).env_dict).add(**rows)
+        for number in ({"shape": ()}, {"shape": (1,)}):
+            fields = {"rew": number, "terminated": number}
+            window = NStep(fields, {"size": 2, "rew": "rew"})
+            rows = window.add(rew=np.ones(3), terminated=np.arange(3) == 2)
+            for kind in (ReplayBuffer, PrioritizedReplayBuffer):
+                with pytest.raises(
+                    KeyError, match=r"discount.*NStep.*env_dict.*fields_from_spaces"
+                ) as refused:
+                    kind(4, fields).add(**rows)
+                advice = re.search(r'"discount": ({.*?})', str(refused.value))
+                as_it_says = kind(4, fields | {"discount": ast.literal_eval(advice[1])})
+                for buffer in (as_it_says, kind(4, window.env_dict)):
+                    buffer.add(**rows)
+                    batch = buffer.sample(5)
+                    # A target of (5, 5) out of (5,) and (5, 1) would be no error in any framework.
+                    assert (batch["rew"] + batch["discount"]).shape == (5, *number["shape"])
+                    stored = buffer.get_all_transitions()["discount"]
+                    np.testing.assert_array_equal(stored, rows["discount"])
         with pytest.raises(KeyError) as told:
             ReplayBuffer(4, {"rew": {}, "discount": {}}).add(rew=1, discount=1, reward=1)
         assert "NStep" not in str(told.value)

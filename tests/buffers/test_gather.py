@@ -1,5 +1,6 @@
 """A sample's arrays: which lie side by side, which on their own, which are the caller's; and threads."""
 
+import importlib
 import math
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
+from places import PACKAGE
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.gather import LARGE, in_threads
@@ -152,3 +154,14 @@ def test_what_goes_wrong_in_a_thread_is_raised():
 def test_threads_that_are_no_number_of_threads_are_refused(threads, error):
     with pytest.raises(error):
         filled(ReplayBuffer).sample(3, threads=threads)
+
+
+def test_every_kernel_releases_the_gil_so_that_threads_copy_side_by_side():
+    modules = [
+        importlib.import_module(f"replay_tutorial.{storey}.{path.stem}")
+        for storey in ("buffers", "shared")
+        for path in (PACKAGE / storey).glob("*.py")
+    ]
+    kernels = {thing for module in modules for thing in vars(module).values() if hasattr(thing, "py_func")}
+    assert "take_rows" in {kernel.__name__ for kernel in kernels}
+    assert [kernel.__name__ for kernel in kernels if not kernel.targetoptions.get("nogil")] == []

@@ -236,12 +236,7 @@ def test_window_that_is_filling_is_no_row_to_draw(name):
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_unknown_keyword_of_the_constructor_is_refused(kind):
-    for arguments in (
-        {"nstep": {}},
-        {"compress": "obs"},
-        {"default_type": np.float64},
-        {"mmap_prefix": "rows"},
-    ):
+    for arguments in ({"nstep": {}}, {"compress": "obs"}, {"default_type": np.float64}):
         with pytest.raises(TypeError, match=next(iter(arguments))):
             kind(8, EXAMPLE_ENV_DICT, **arguments)
     with pytest.raises(TypeError):
@@ -284,8 +279,24 @@ def test_keywords_of_cpprb_that_mean_nothing_here_are_taken():
         assert (buffer.stale_updates, buffer.get_max_priority()) == (1, 1.0)
     for kind in (MPReplayBuffer, MPPrioritizedReplayBuffer):
         for backend in ("sharedctypes", "SharedMemory"):
-            with kind(2, fields, ctx=None, backend=backend) as shared:
+            with kind(
+                2, fields, ctx=None, backend=backend, check_for_update=True, mmap_prefix=None
+            ) as shared:
                 assert shared.add(obs=1) == 0
+    for kind in (ReplayBuffer, PrioritizedReplayBuffer):
+        buffer = kind(2, fields, ctx=None, backend="SharedMemory", check_for_update=True, mmap_prefix=None)
+        assert buffer.add(obs=1) == 0
+
+
+@pytest.mark.parametrize(
+    "kind", [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
+)
+def test_other_keywords_are_refused_with_the_remedy(kind, tmp_path):
+    with pytest.raises(ValueError, match=f"^{kind.__name__} has no mmap_prefix.*MPReplayBuffer.*path="):
+        kind(2, {"obs": {}}, mmap_prefix=str(tmp_path / "rows"))
+    with pytest.raises(TypeError, match=rf"{kind.__name__}.*'Nsteps'.*help\({kind.__name__}\)"):
+        kind(2, {"obs": {}}, Nsteps={"size": 3})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_explorer_skeleton_moves_its_rows_to_another_buffer():

@@ -1,8 +1,13 @@
 """A file is replaced as a whole, or not at all."""
 
+import multiprocessing
+import os
+import sys
+import threading
+
 import pytest
 
-from replay_tutorial.buffers.whole_file import replace_file
+from replay_tutorial.buffers.whole_file import own_file, replace_file
 
 
 def test_file_is_replaced_and_nothing_unfinished_stays(tmp_path):
@@ -40,4 +45,45 @@ def test_what_a_killed_process_left_is_written_over(tmp_path):
     (tmp_path / ".file.unfinished").write_text("of a killed process")
     replace_file(path, lambda unfinished: unfinished.write_text("new"))
     assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def die_while_writing(path):
+    with own_file(path) as file:
+        file.write(b"half")
+        file.flush()
+        os._exit(9)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="stays there")
+def test_what_a_killed_writer_left_is_removed_by_the_next_one_to_the_same_path(tmp_path):
+    path, other = tmp_path / "file", tmp_path / "file.1-2.part"
+    for place in (path, other):
+        process = multiprocessing.get_context("spawn").Process(target=die_while_writing, args=(place,))
+        process.start()
+        process.join()
+        assert process.exitcode == 9
+    assert len(list(tmp_path.iterdir())) == 2
+    with own_file(path) as file:
+        file.write(b"whole")
+    assert path.read_bytes() == b"whole"
+    of_the_other = [left.name for left in tmp_path.iterdir() if left != path]
+    assert len(of_the_other) == 1
+    assert of_the_other[0].startswith(f".{other.name}.")
+
+
+def test_what_another_is_writing_is_left_alone(tmp_path):
+    path = tmp_path / "file"
+
+    def write_a_second():
+        with own_file(path) as file:
+            file.write(b"second")
+
+    with own_file(path) as file:
+        file.write(b"first")
+        second = threading.Thread(target=write_a_second)
+        second.start()
+        second.join()
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first"
     assert list(tmp_path.iterdir()) == [path]

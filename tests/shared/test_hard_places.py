@@ -18,7 +18,8 @@ from replay_tutorial import (
     ReplayBuffer,
     SamplesPerInsert,
 )
-from replay_tutorial.shared import processes
+from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.shared import processes, seats
 
 FIELDS = {"obs": {"shape": 2}, "rew": {}}
 ROWS = {"obs": np.zeros((6, 2)), "rew": np.zeros(6)}
@@ -59,14 +60,19 @@ def test_file_in_use_in_another_pid_namespace_is_refused_and_welcome_when_it_is_
 def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
     buffer = MPReplayBuffer(8, FIELDS)
     buffer.add(**ROWS)
-    mine, number = buffer._view.ring.owners.mine(), os.getpid()
+    mine, number, word = buffer._view.ring.owners.mine(), os.getpid(), processes.myself()
+    words = np.array([word])
 
     def say(answers):
         # The system has given it the number of this process, which has died meanwhile.
         monkeypatch.setattr(os, "getpid", lambda: number)
         monkeypatch.setattr(processes, "birth", lambda process: 12345)
-        answers.send((processes.this_life()[0], buffer._view.ring.owners.mine()))
+        own = processes.myself()
+        words[0] = own  # as if the child had written its name where its ancestor's stood
+        seats.take_away(words, 0, life)
+        answers.send((processes.this_life()[0], buffer._view.ring.owners.mine(), own, int(words[0])))
 
+    life = processes.this_life()
     answers, end = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=say, args=(end,))
     child.start()
@@ -74,6 +80,8 @@ def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
     child.join()
     assert told[0] == number
     assert told[1] != mine
+    assert told[2] != word, "of another birth, however often its ancestor was asked"
+    assert told[3] == told[2], "what the ancestor's seat held is not the child's to take away"
 
 
 def test_description_that_does_not_fit_is_refused_before_anything_is_made(tmp_path):
@@ -151,6 +159,15 @@ def test_read_only_arrays_are_taken_by_windows_mailbox_and_frames():
         images = kind(8, {"obs": {"shape": (6, 6), "dtype": np.uint8}}, next_of="obs")
         images.add(obs=frozen(np.zeros((6, 6), np.uint8)), next_obs=frozen(np.ones((6, 6), np.uint8)))
         assert images.sample(1)["next_obs"].sum() == 36
+
+
+def test_read_only_arrays_are_taken_by_the_sum_tree():
+    tree = SumTree(4)
+    tree.set(frozen(np.arange(4)), frozen(np.array([1.0, 0.0, 3.0, 4.0])))
+    assert tree.find(frozen(np.array([0.5, 1.0, 7.5])))[0].tolist() == [0, 2, 3]
+    tree.leaves[1] = 2.0
+    tree.recompute(frozen(np.array([1])))
+    assert tree.total == 10.0
 
 
 @pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, Field, Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Integers
-from replay_tutorial.buffers.rows import take_rows
+from replay_tutorial.buffers.rows import take_parts, take_rows
 
 Out = Mapping[str, npt.NDArray[Any]]
 
@@ -83,7 +83,7 @@ class Gather:
         small = np.empty((count, self._small.itemsize), np.uint8)
         records = small.view(self._small).reshape(-1)
         if not self.large and threads == 1 and not out:
-            take_rows(rows, slots, 0, small, 0, rows.shape[1])
+            take_rows(rows, slots, small)
             return {name: records[name] for name in self._names}
         parts = [(start, small, to, length) for start, to, length in self._spans if length]
         kinds: dict[str, Kind] = {f.name: (f.dtype, f.shape) for f in self.large if f.name not in out}
@@ -94,7 +94,7 @@ class Gather:
 
         def copy(some: slice) -> None:
             for start, copies, to, length in parts:
-                take_rows(rows, slots[some], start, copies[some], to, length)
+                take_parts(rows, slots[some], start, copies[some], to, length)
 
         in_threads(copy, count, threads)
         put(batch, out, **{name: records[name] for name in self._small.names or ()})

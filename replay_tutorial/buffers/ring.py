@@ -117,7 +117,7 @@ class Ring:
         A whole record at a time: one visit to memory per row, where field by field it would be one per field.
         """
         copies = np.empty((len(slots), self.bytes.shape[1]), np.uint8)
-        take_rows(self.bytes, slots, 0, copies, 0, copies.shape[1])
+        take_rows(self.bytes, slots, copies)
         return copies.view(self._rows.dtype).reshape(-1)
 
     def slots_in_order(self) -> Integers:

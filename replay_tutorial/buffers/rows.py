@@ -49,7 +49,14 @@ def copy_row(target: Any, place: int, source: Any, slot: int) -> None:
 
 
 @kernel
-def take_rows(rows: Bytes, slots: Integers, start: int, copies: Bytes, to: int, length: int) -> None:
+def take_rows(rows: Bytes, slots: Integers, copies: Bytes) -> None:
+    """Copy the rows in slots."""
+    for i in range(len(slots)):
+        copy_row(copies, i, rows, slots[i])
+
+
+@kernel
+def take_parts(rows: Bytes, slots: Integers, start: int, copies: Bytes, to: int, length: int) -> None:
     """Copy a part of the rows in slots: `length` bytes, from `start` on, to where `to` says."""
     for i in range(len(slots)):
         copy_part(copies, i, to, rows, slots[i], start, length)

@@ -120,7 +120,7 @@ def kernel_workloads(capacity: int, rng: np.random.Generator) -> dict[str, Workl
 
     def take(slots: Integers) -> Integers:
         copies = np.empty((LEARNER_BATCH, stored.shape[1]), np.uint8)
-        take_rows(stored, slots, 0, copies, 0, stored.shape[1])
+        take_rows(stored, slots, copies)
         return slots
 
     def set_masses(slots: Integers) -> None:

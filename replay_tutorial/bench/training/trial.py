@@ -48,9 +48,7 @@ class Outcome:
     seconds: float = 0.0  # from the fault to the end; where the run goes on, from the Ctrl-C that ends it
     saved_step: int | None = None  # of the newest checkpoint; None if there is none
     resumed_step: int | None = None  # where the resumed run ended
-    before_program: bool = (
-        False  # Ctrl-C came before Python had found the program, and Python answered itself
-    )
+    before_program: bool = False  # Ctrl-C came before Python had found the program
     wrong: list[str] = field(default_factory=list[str])  # what must not happen
 
 

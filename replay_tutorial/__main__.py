@@ -11,7 +11,7 @@ try:  # Before any other import: Ctrl-C ends the process at once, where a librar
     if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 except KeyboardInterrupt:
-    sys.exit(130)
+    sys.exit(130)  # INTERRUPTED, which is not there yet
 
 import argparse
 import math

@@ -97,7 +97,7 @@ def first_that_never_ends(ways: list[int]) -> int | None:
 
 
 def trail_to(number: int, states: list[State], came_from: list[int]) -> tuple[str, ...]:
-    """Tell the operations that lead from the start to a state."""
+    """Return the operations that lead from the start to a state."""
     told: list[str] = []
     while number:
         told.append(tell(states[came_from[number]], states[number]))

@@ -54,5 +54,5 @@ class QueueReplay:
         return {name: np.stack(column) for name, column in zip(self.dtypes, columns, strict=True)}
 
     def close(self) -> None:
-        """Give the queue back."""
+        """Release the queue."""
         self.waiting.close()

@@ -1,0 +1,154 @@
+"""A shard: one of several replays of a run, with a part of its rows.
+
+    actors ── chunks ──▶ add ──▶ its buffer ──▶ sample ── parcels ──▶ learner
+                                     ▲                                   │
+                                     └───────────── update ◀── priorities┘
+
+A call costs the same whatever it carries, so that the learner asks for its rows of several batches at once: a
+parcel. Each batch's rows are drawn on their own, stratified. What a parcel says of the shard as a whole is of
+the moment of the draw; with that, the learner weighs rows of several shards (`weighting`).
+
+A shard that dies loses its rows, and the one in its place counts indexes from 0 again. Lives are numbered, so
+that a priority for a row of an earlier life does not get to another row: it is dropped.
+
+Left out: what carries the calls. The limiter is asked by those who send and sample.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_tutorial import MPPrioritizedReplayBuffer
+from replay_tutorial.agents.environments import Spaces
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.seeds import RunSeeds
+from replay_tutorial.apex.storage import make_replay
+from replay_tutorial.buffers.gather import LARGE
+from replay_tutorial.cluster.chunk import ChunkFormat
+from replay_tutorial.cluster.weighting import Totals
+
+FILE = "rows.npz"
+PIECE_BYTES = 8 << 20  # of a saved shard: large enough to be fast, and another call hardly waits for it
+
+Unpack = Callable[[Any], tuple[Mapping[str, NDArray[Any]], NDArray[np.float32]]]  # chunk → rows, priorities
+
+
+class Parcel(NamedTuple):
+    """A shard's rows of some batches, one batch after the other; what arrives is read-only."""
+
+    life: int
+    rows: int  # of each batch
+    records: NDArray[np.void]  # [n], the small fields, "weights" and "indexes", all as in the shard's sample
+    images: dict[str, NDArray[Any]]  # large field → [n, ...]
+    totals: Totals  # when they were drawn
+
+
+class Shard:
+    """A buffer, and which life it is.
+
+    Args:
+        buffer: Holds the rows; it was made for this shard.
+        life: How many shards have been in this place before.
+        unpack: Turns what an actor has sent into rows and priorities.
+    """
+
+    def __init__(self, buffer: MPPrioritizedReplayBuffer, life: int, unpack: Unpack) -> None:
+        self.buffer = buffer
+        self.life = life
+        self.unpack = unpack
+        self._arriving: tempfile.TemporaryDirectory[str] | None = None  # holds the pieces that `load` got
+
+    def add(self, chunk: Any) -> int:
+        """Store the rows of a chunk; return how many.
+
+        Raises:
+            ValueError: If it is not of this run. Nothing has changed then.
+        """
+        rows, priorities = self.unpack(chunk)
+        dropped = self.buffer.rows_dropped
+        self.buffer.add(**rows, priorities=priorities)
+        return len(priorities) - (self.buffer.rows_dropped - dropped)
+
+    def sample(self, rows: int, batches: int, beta: float) -> Parcel:
+        """Draw rows for some batches; none if no row has mass.
+
+        Args:
+            rows: For each batch; 0 asks only for the totals.
+            batches: How many.
+            beta: The exponent of the weights.
+        """
+        buffer = self.buffer
+        totals = Totals(buffer.total_mass, buffer.min_mass, len(buffer), buffer.get_next_index())
+        if rows == 0 or totals.mass == 0.0:
+            return Parcel(self.life, rows, np.empty(0, np.dtype([])), {}, totals)
+        drawn = [buffer.sample(rows, beta) for _ in range(batches)]
+        columns = {name: [batch[name] for batch in drawn] for name in drawn[0]}
+        is_large = {name: parts[0].nbytes >= LARGE * rows for name, parts in columns.items()}
+        small = {name: parts for name, parts in columns.items() if not is_large[name]}
+        dtype = [(name, parts[0].dtype, parts[0].shape[1:]) for name, parts in small.items()]
+        records = np.empty(rows * batches, dtype)  # one array: each more would cost as much as a small call
+        for name, parts in small.items():
+            np.concatenate(parts, out=records[name])
+        large = {name: parts for name, parts in columns.items() if is_large[name]}
+        images = {name: parts[0] if batches == 1 else np.concatenate(parts) for name, parts in large.items()}
+        return Parcel(self.life, rows, records, images, totals)
+
+    def update(self, life: int, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> int:
+        """Give rows of a life new priorities; return how many were dropped, since their rows are gone."""
+        if life != self.life:
+            return len(indexes)
+        stale = self.buffer.stale_updates
+        self.buffer.update_priorities(indexes, priorities)
+        return self.buffer.stale_updates - stale
+
+    def save(self) -> Iterator[bytes]:
+        """Write all rows to this machine's disk, then yield the file in pieces.
+
+        Others may add and sample meanwhile, in another thread.
+
+        Raises:
+            OSError: If it can't be written.
+        """
+        with tempfile.TemporaryDirectory(prefix="shard-") as folder:
+            path = Path(folder, FILE)
+            self.buffer.save(path)
+            with path.open("rb") as file:
+                while piece := file.read(PIECE_BYTES):
+                    yield piece
+
+    def load(self, piece: bytes) -> None:
+        """Take in the pieces of a file that `save` yielded, one by one; an empty one is the end.
+
+        Then the rows are in the buffer, which must be a new one. The life stays: rows and priorities of the
+        saved one are unknown to everybody by now.
+
+        Raises:
+            OSError: If there is no room.
+            ValueError: If the file is damaged, or of another run.
+        """
+        if self._arriving is None:
+            self._arriving = tempfile.TemporaryDirectory(prefix="shard-")
+        path = Path(self._arriving.name, FILE)
+        with path.open("ab") as file:
+            file.write(piece)
+        if not piece:
+            with self._arriving:
+                self._arriving = None
+                self.buffer.load(path)
+
+
+def make_shard(config: Config, spaces: Spaces, shard: int, shards: int, life: int) -> Shard:
+    """Reserve a shard's part of the replay; each shard, and each life, draws by random numbers of its own.
+
+    Raises:
+        MemoryError: If there is less room than it may come to need.
+    """
+    run = RunSeeds(config).replay
+    seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, shard, life))
+    part = replace(config, capacity=-(-config.capacity // shards), replay_start=1)
+    return Shard(make_replay(part, spaces, seed), life, ChunkFormat(config, spaces).unpack)

@@ -1,0 +1,60 @@
+"""One batch of the rows that several shards have sent.
+
+Parcels are read-only and lie where they arrived. What is taken out of them is copied once, to where the
+learner wants it: the small fields a record at a time, images each for themselves.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_tutorial.apex.context import Sample
+from replay_tutorial.cluster.shard import Parcel
+from replay_tutorial.cluster.shard_lives import ShardLives
+from replay_tutorial.cluster.weighting import Piece, Totals, factors
+
+
+class Taken(NamedTuple):
+    """Rows of a parcel that are used for a batch."""
+
+    shard: int
+    parcel: Parcel
+    places: NDArray[np.int64]  # int64[n], in the parcel
+
+
+def put_together(
+    told: Sequence[Totals],
+    taken: Sequence[Taken],
+    lives: Sequence[ShardLives],
+    beta: float,
+    out: Mapping[str, NDArray[Any]],
+) -> Sample:
+    """Make a batch, weighted as one of all rows.
+
+    Args:
+        told: Of each shard, the totals by which the batch was dealt.
+        taken: Its rows.
+        lives: Of each shard.
+        beta: The exponent of the weights.
+        out: Arrays to copy fields into, by name.
+    """
+    pieces = [Piece(part.shard, len(part.places), part.parcel.totals) for part in taken]
+    scale = np.repeat(factors(told, pieces, beta), [piece.rows for piece in pieces])
+    records = np.concatenate([part.parcel.records[part.places] for part in taken])
+    weights = (records["weights"] * scale).astype(np.float32)
+    serials = [lives[p.shard].serials(p.parcel.records["indexes"][p.places]) for p in taken]
+    indexes = [own * len(lives) + part.shard for own, part in zip(serials, taken, strict=True)]
+    names = [name for name in records.dtype.names or () if name not in ("indexes", "weights")]
+    rows = {name: put(out, name, [records[name]]) for name in names}
+    for name in taken[0].parcel.images:
+        rows[name] = put(out, name, [part.parcel.images[name][part.places] for part in taken])
+    return Sample(rows, weights, np.concatenate(indexes))
+
+
+def put(out: Mapping[str, NDArray[Any]], name: str, parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Lay parts end to end, in the caller's array if there is one."""
+    if name in out:
+        return np.concatenate(parts, out=out[name])
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,0 +1,114 @@
+"""The shards of a run as files beside each other, written and read in pieces.
+
+    replay.npz of one machine ──▶ replay_0_of_3.npz, replay_1_of_3.npz, replay_2_of_3.npz
+
+A shard may lie on another host and hold more than fits into a message. So it sends its file in pieces, and
+gets it in pieces, two on their way at a time; calls for rows come in between.
+
+Left out: reading the files of S shards into another number of them.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from concurrent.futures import Future
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_tutorial.buffers.whole_file import own_file
+from replay_tutorial.cluster.shard import PIECE_BYTES, Parcel
+
+ANSWER_SECONDS = 120.0  # a shard writes some 250 MB a second before it sends the first piece
+PIECES_ON_THE_WAY = 2
+
+Answer = TypeVar("Answer")
+IsLost = Callable[[BaseException], bool]  # whether an error says that a call did not get through
+
+
+class ShardCalls(NamedTuple):
+    """How to call a shard: the methods of `Shard`, which don't raise, and answer by Futures."""
+
+    sample: Callable[[int, int, float], Future[Parcel]]
+    update: Callable[[int, NDArray[np.int64], NDArray[np.float32]], Future[int]]
+    save: Callable[[], Iterator[Future[bytes]]]
+    load: Callable[[bytes], Future[None]]
+
+
+class ShardLost(ConnectionError):
+    """A shard does not answer."""
+
+
+def await_answer(answer: Future[Answer], is_lost: IsLost) -> Answer:
+    """Return an answer.
+
+    Raises:
+        ShardLost: If there is none.
+        Exception: What the shard failed with.
+    """
+    futures.wait([answer], ANSWER_SECONDS)
+    if not answer.done():
+        raise ShardLost(f"a shard has not answered for {ANSWER_SECONDS:.0f} s")
+    if (error := answer.exception()) and is_lost(error):
+        raise ShardLost(f"a shard does not answer ({error})") from error
+    return answer.result()
+
+
+def place_of(path: Path, shard: int, shards: int) -> Path:
+    """Return where a shard's file belongs, for a replay that belongs at `path`."""
+    return path.with_name(f"{path.stem}_{shard}_of_{shards}{path.suffix}")
+
+
+def save_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> None:
+    """Write the rows of all shards that answer.
+
+    Raises:
+        OSError: If they can't be written, or no shard answers.
+    """
+    lost: list[ShardLost] = []
+    for number, shard in enumerate(shards):
+        try:
+            with own_file(place_of(path, number, len(shards))) as file:
+                for answer in shard.save():
+                    file.write(await_answer(answer, is_lost))
+        except ShardLost as error:
+            lost.append(error)
+    if len(lost) == len(shards):
+        raise lost[0]
+
+
+def load_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> None:
+    """Read the files of as many shards into new ones; a shard without a file stays empty.
+
+    Raises:
+        OSError: If they can't be read, or a shard does not answer.
+        ValueError: If they are of another number of shards, or damaged.
+    """
+    saved = {count for _, count in numbers_beside(path)}
+    if saved != {len(shards)}:
+        held = ", ".join(map(str, sorted(saved))) or "no"
+        raise ValueError(
+            f"{path.parent} has the rows of {held} shards, but there are {len(shards)}: resume the run with "
+            "as many as it had."
+        )
+    for number, shard in enumerate(shards):
+        place, on_the_way = place_of(path, number, len(shards)), deque[Future[None]]()
+        if not place.exists():
+            continue
+        with place.open("rb") as file:
+            piece = b"more"
+            while piece:
+                piece = file.read(PIECE_BYTES)
+                on_the_way.append(shard.load(piece))
+                while len(on_the_way) > (PIECES_ON_THE_WAY if piece else 0):
+                    await_answer(on_the_way.popleft(), is_lost)
+
+
+def numbers_beside(path: Path) -> list[tuple[int, int]]:
+    """Return shard and number of shards of each file beside `path`."""
+    name = re.compile(rf"{re.escape(path.stem)}_(\d+)_of_(\d+){re.escape(path.suffix)}")
+    matches = (name.fullmatch(file.name) for file in path.parent.iterdir())
+    return [(int(match[1]), int(match[2])) for match in matches if match]

@@ -1,0 +1,137 @@
+"""Shards saved and loaded piece by piece, over calls that may get lost; no Ray."""
+
+import re
+from concurrent.futures import Future
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
+
+from shard_world import Lost, is_lost
+
+from replay_tutorial.agents.environments import spaces_of
+from replay_tutorial.apex.config import preset
+from replay_tutorial.cluster import shard as shard_file
+from replay_tutorial.cluster import shard_files
+from replay_tutorial.cluster.shard import make_shard
+from replay_tutorial.cluster.shard_files import ShardCalls, ShardLost, load_shards, save_shards
+
+CONFIG = replace(preset("CartPole-v1"), capacity=300, replay_start=10)
+
+
+def done(value):
+    answer = Future()
+    answer.set_result(value)
+    return answer
+
+
+def failed(error):
+    answer = Future()
+    answer.set_exception(error)
+    return answer
+
+
+def calls_of(shard):
+    return ShardCalls(
+        lambda *wish: done(shard.sample(*wish)),
+        lambda *update: done(shard.update(*update)),
+        lambda: map(done, shard.save()),
+        lambda piece: done(shard.load(piece)),
+    )
+
+
+def shards_of(counts, life=0):
+    """Shards with so many rows, each row's reward its own."""
+    spaces, shards = spaces_of("CartPole-v1"), []
+    for number, count in enumerate(counts):
+        shard = make_shard(CONFIG, spaces, number, len(counts), life)
+        if count:
+            rewards = 1000.0 * number + np.arange(count)
+            zeros = {name: np.zeros((count, 4)) for name in ("obs", "next_obs")}
+            zeros |= {name: np.zeros(count) for name in ("act", "terminated", "truncated", "discount")}
+            shard.buffer.add(**zeros, rew=rewards, priorities=1 + np.arange(count))
+        shards.append(shard)
+    return shards
+
+
+def rewards_in(shards):
+    return [shard.buffer.get_all_transitions()["rew"].tolist() for shard in shards]
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch):
+    for file in (shard_file, shard_files):
+        monkeypatch.setattr(file, "PIECE_BYTES", 2000)
+
+
+def test_shards_are_loaded_as_they_were_saved(tmp_path):
+    before, after = shards_of([50, 0, 120]), shards_of([0, 0, 0], life=1)
+    save_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in before], is_lost)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"replay_{s}_of_3.npz" for s in range(3)]
+    load_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in after], is_lost)
+    assert rewards_in(after) == rewards_in(before)
+    for old, new in zip(before, after, strict=True):
+        assert new.sample(0, 1, 0.4).totals == pytest.approx(old.sample(0, 1, 0.4).totals, rel=1e-12)
+
+
+@pytest.mark.parametrize("when", ["at once", "after some pieces"])
+def test_shard_that_is_lost_has_no_file_and_begins_empty(tmp_path, when):
+    before, after = shards_of([50, 80]), shards_of([0, 0], life=1)
+    pieces = [] if when == "at once" else [done(piece) for piece in list(before[0].save())[:2]]
+    lost = calls_of(before[0])._replace(save=lambda: iter([*pieces, failed(Lost("gone"))]))
+    save_shards(tmp_path / "replay.npz", [lost, calls_of(before[1])], is_lost)
+    assert [path.name for path in tmp_path.iterdir()] == ["replay_1_of_2.npz"]
+    load_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in after], is_lost)
+    assert rewards_in(after) == [[], rewards_in(before)[1]]
+
+
+def test_no_shard_at_all_is_an_error_of_the_system(tmp_path):
+    lost = calls_of(shards_of([5])[0])._replace(save=lambda: iter([failed(Lost("gone"))]))
+    with pytest.raises(OSError, match=re.escape("a shard does not answer (gone)")):
+        save_shards(tmp_path / "replay.npz", [lost, lost], is_lost)
+    assert not list(tmp_path.iterdir())
+
+
+def test_silent_shard_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_files, "ANSWER_SECONDS", 0.05)
+    shard = shards_of([5])[0]
+    silent = calls_of(shard)._replace(save=lambda: iter([Future()]), load=lambda piece: Future())
+    with pytest.raises(ShardLost, match="not answered"):
+        save_shards(tmp_path / "replay.npz", [silent], is_lost)
+    save_shards(tmp_path / "replay.npz", [calls_of(shard)], is_lost)
+    with pytest.raises(ShardLost, match="not answered"):
+        load_shards(tmp_path / "replay.npz", [silent], is_lost)
+
+
+def test_no_more_than_two_pieces_are_on_their_way(tmp_path):
+    shard, sent = shards_of([150])[0], []
+
+    def load(piece):
+        assert sum(not answer.done() for answer in sent) <= 2
+        sent.append(Future())
+        if len(sent) > 2:
+            sent[-3].set_result(None)
+        if not piece:
+            for answer in sent[-2:]:
+                answer.set_result(None)
+        return sent[-1]
+
+    save_shards(tmp_path / "replay.npz", [calls_of(shard)], is_lost)
+    load_shards(tmp_path / "replay.npz", [calls_of(shard)._replace(load=load)], is_lost)
+    assert len(sent) > 4
+
+
+def test_error_of_a_shards_code_is_raised_and_leaves_no_file(tmp_path):
+    wrong = calls_of(shards_of([5])[0])._replace(save=lambda: iter([failed(ZeroDivisionError("a bug"))]))
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        save_shards(tmp_path / "replay.npz", [wrong], is_lost)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "held"), [("replay_0_of_2.npz", "2"), ("replay.npz", "no")])
+def test_files_of_another_number_of_shards_are_refused(tmp_path, name, held):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ValueError, match=f"the rows of {held} shards, but there are 3"):
+        load_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in shards_of([0, 0, 0])], is_lost)

@@ -25,7 +25,7 @@ HEIGHT = {
     "tables": 3,
     "apex": 4,
     "local": 5,
-    "cluster": 5,
+    "cluster": 6,
 }
 AT_THE_SIDE = {"bench", "steps", "teaching", "__main__"}  # may import any storey; nothing below imports them
 SEEN_BY = {"bench": {"__main__", "teaching"}, "steps": {"teaching"}, "teaching": set(), "__main__": set()}
@@ -40,6 +40,7 @@ DEPENDENCIES = {  # storey → extras that its imports may come from, beside the
     "agents": ["train", "atari", "box2d"],
     "apex": ["train"],
     "local": ["train"],
+    "cluster": ["cluster", "train"],
     "bench": ["bench", "train"],
     "__main__": ["train"],
     "teaching": ["notebooks", "train"],

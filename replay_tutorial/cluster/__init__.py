@@ -1,0 +1,8 @@
+"""Ape-X on many machines, on Ray: the learner's host is as in `local`, the actors are anywhere."""
+
+import os
+
+# Ray reads them once, when it is imported, and its processes inherit them.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_worker_niceness", "0")  # or whoever plays would have to wait for everybody else

@@ -7,7 +7,9 @@ there is room; Ray itself restarts a gateway, which opens the same shared memory
     actors ── Report ──▶ gateways ◀── collect ── driver ◀── messages ── learner, evaluator
 """
 
+import pickle
 import time
+import zlib
 from collections.abc import Sequence
 from concurrent import futures
 from concurrent.futures import Future
@@ -16,6 +18,7 @@ from typing import Any, Self, cast
 import ray
 from ray.exceptions import RayTaskError
 
+from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.messages import Cluster, Message, Note
 from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
@@ -69,6 +72,24 @@ class RemoteRole:
         self.lives.end(f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself")
 
 
+class RemoteGateway(Gateway):
+    """A gateway in a process of its own.
+
+    Args:
+        packed: Its context and limiter. Spaces of images are large, and Ray starts an actor again only with
+            arguments of at most 100 kB: these are 3.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        super().__init__(*pickle.loads(zlib.decompress(packed)), share)
+
+    @staticmethod
+    def pack(context: Context) -> bytes:
+        """Pack what a gateway is made of; shared memory goes by its address."""
+        limiter = cast(SharedReplay, context.replay).limiter
+        return zlib.compress(pickle.dumps((context, limiter)))
+
+
 class ClusterWorkers(Workers):
     """The processes of a run. A context manager: ours are gone when it is left; Ray itself stays.
 
@@ -97,13 +118,10 @@ class ClusterWorkers(Workers):
 
     def __enter__(self) -> Self:
         """Start all: the actors first, whose imports take longest."""
-        context = self.setup.context
-        limiter = cast(SharedReplay, context.replay).limiter
-        remote_gateway: Any = ray.remote(**placement.of_gateway())(Gateway)
+        packed = RemoteGateway.pack(self.setup.context)
+        remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
         try:
-            self.gateways = [
-                remote_gateway.remote(context, limiter, share) for _ in range(self.options.gateways)
-            ]
+            self.gateways = [remote_gateway.remote(packed) for _ in range(self.options.gateways)]
             self._collecting = {gateway: (None, 0.0) for gateway in self.gateways}
             for actor in self.actors:
                 actor.start(self._remote_play, self.gateways, self._sources)

@@ -7,6 +7,4 @@ import sys
 if "ray" not in sys.modules:
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault(
-        "RAY_worker_niceness", "0"
-    )  # or whoever plays would have to wait for everybody else
+    os.environ.setdefault("RAY_worker_niceness", "0")  # or actors would wait for all others

@@ -81,7 +81,8 @@ class RemoteGateway(Gateway):
     """
 
     def __init__(self, packed: bytes) -> None:
-        super().__init__(*pickle.loads(zlib.decompress(packed)), share)
+        context, limiter = pickle.loads(zlib.decompress(packed))
+        super().__init__(context, limiter, share)
 
     @staticmethod
     def pack(context: Context) -> bytes:

@@ -28,6 +28,7 @@ BENCHMARKS = {
     "learning": "training.learning",
     "throughput": "training.throughput",
     "cluster": "cluster.cluster_speed",
+    "cluster-demo": "cluster.demo",
     "report": "run_all",
 }
 

@@ -33,7 +33,7 @@ from replay_tutorial.local.shared_context import SharedReplay
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Supervisor
 
 COLLECT_SECONDS = 0.5  # between two questions to a gateway
-COUNT_SECONDS = 2.0  # between two counts of hosts and actors
+COUNT_SECONDS = 1.0  # between two counts of hosts and actors
 SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
 GIVE_UP_SECONDS = 600.0  # and until the run ends
 
@@ -110,6 +110,7 @@ class ClusterWorkers(Workers):
         self.error: ProcessDied | None = None  # to be raised by the next `receive`
         self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
         self.heard: dict[int, float] = {}  # when, by actor
+        self.hosts = {host["NodeManagerAddress"] for host in placement.hosts()}
         self._collecting: dict[Any, tuple[Future[Told] | None, float]] = {}
         self._sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
@@ -186,6 +187,8 @@ class ClusterWorkers(Workers):
     def _hear(self, told: Told, received: list[Message], now: float) -> None:
         received.extend(told.messages)
         for (actor, life), rows in told.rows_lost.items():
+            if life > 0 and (actor, life) not in self.rows_lost:
+                received.append(Note(f"actor {actor} plays again"))
             self.rows_lost[actor, life] = max(rows, self.rows_lost.get((actor, life), 0))
             self.heard[actor] = now
 
@@ -205,8 +208,12 @@ class ClusterWorkers(Workers):
         if now - self._last_count < COUNT_SECONDS:
             return
         self._last_count = now
+        hosts = {host["NodeManagerAddress"] for host in placement.hosts()}
+        for change, which in (("gone", self.hosts - hosts), ("there", hosts - self.hosts)):
+            received.extend(Note(f"host {host} is {change}; {len(hosts)} in all") for host in sorted(which))
+        self.hosts = hosts
         alive = sum(now - heard < ANSWER_SECONDS for heard in self.heard.values())
-        received.append(Cluster(len(placement.hosts()), alive, sum(self.rows_lost.values())))
+        received.append(Cluster(len(hosts), alive, sum(self.rows_lost.values())))
         self._last_word = max([self._last_word, *self.heard.values()])
         silence = now - self._last_word
         if silence >= GIVE_UP_SECONDS:

@@ -116,7 +116,8 @@ class Hosts:
             process.wait(timeout=END_SECONDS)
         self._holders, self._switch, self._started = [], None, []
 
-    def address(self, host: int) -> str:
+    @staticmethod
+    def address(host: int) -> str:
         """Return a host's address."""
         return f"10.99.0.{host + 1}"
 

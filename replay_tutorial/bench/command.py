@@ -27,6 +27,9 @@ BENCHMARKS = {
     "faults": "training.faults",
     "learning": "training.learning",
     "throughput": "training.throughput",
+    "cluster": "cluster.cluster_speed",
+    "cluster-demo": "cluster.demo",
+    "cluster-faults": "cluster.cluster_faults",
     "report": "run_all",
 }
 

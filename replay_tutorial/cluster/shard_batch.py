@@ -47,14 +47,16 @@ def put_together(
     serials = [lives[p.shard].serials(p.parcel.records["indexes"][p.places]) for p in taken]
     indexes = [own * len(lives) + part.shard for own, part in zip(serials, taken, strict=True)]
     names = [name for name in records.dtype.names or () if name not in ("indexes", "weights")]
-    rows = {name: put(out, name, [records[name]]) for name in names}
-    for name in taken[0].parcel.images:
-        rows[name] = put(out, name, [part.parcel.images[name][part.places] for part in taken])
+    rows = {name: records[name] for name in names}
+    for name in rows.keys() & out.keys():
+        out[name][...] = rows[name]
+        rows[name] = out[name]
+    for name, images in taken[0].parcel.images.items():
+        shape = (len(records), *images.shape[1:])
+        rows[name] = out[name] if name in out else np.empty(shape, images.dtype)
+        first = 0
+        for part in taken:
+            copies = rows[name][first : first + len(part.places)]
+            np.take(part.parcel.images[name], part.places, axis=0, out=copies, mode="clip")  # else it buffers
+            first += len(part.places)
     return Sample(rows, weights, np.concatenate(indexes))
-
-
-def put(out: Mapping[str, NDArray[Any]], name: str, parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Lay parts end to end, in the caller's array if there is one."""
-    if name in out:
-        return np.concatenate(parts, out=out[name])
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

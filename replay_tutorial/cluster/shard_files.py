@@ -70,12 +70,14 @@ def save_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> No
     """
     lost: list[ShardLost] = []
     for number, shard in enumerate(shards):
+        place = place_of(path, number, len(shards))
         try:
-            with own_file(place_of(path, number, len(shards))) as file:
+            with own_file(place) as file:
                 for answer in shard.save():
                     file.write(await_answer(answer, is_lost))
         except ShardLost as error:
             lost.append(error)
+            place.unlink(missing_ok=True)  # rows of another moment than the others'
     if len(lost) == len(shards):
         raise lost[0]
 

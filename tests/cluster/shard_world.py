@@ -23,6 +23,28 @@ def is_lost(error):
     return isinstance(error, Lost)
 
 
+def done(value):
+    answer = Future()
+    answer.set_result(value)
+    return answer
+
+
+def failed(error):
+    answer = Future()
+    answer.set_exception(error)
+    return answer
+
+
+def calls_of(shard):
+    """Of a real shard in this process, which answers at once."""
+    return ShardCalls(
+        lambda *wish: done(shard.sample(*wish)),
+        lambda *update: done(shard.update(*update)),
+        lambda: map(done, shard.save()),
+        lambda piece: done(shard.load(piece)),
+    )
+
+
 class Clock:
     """Stands still, unless it is moved."""
 

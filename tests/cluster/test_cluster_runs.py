@@ -16,13 +16,14 @@ from places import ROOT
 
 pytest.importorskip("ray", reason="needs the extra `cluster`")
 
+from replay_tutorial.cluster.connection import NoCluster
+
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.cluster import cluster_workers, placement
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions, split_options
-from replay_tutorial.cluster.connection import NoCluster
 
 SHORT = {
     "total_steps": 4_000,

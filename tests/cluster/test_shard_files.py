@@ -9,37 +9,24 @@ import pytest
 
 pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
 
-from shard_world import Lost, is_lost
+from run_parts import parts
+from shard_world import Lost, calls_of, done, failed, is_lost
 
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs.checkpoint import (
+    DamagedCheckpoint,
+    newest_checkpoint,
+    restore_learner,
+    save_checkpoint,
+)
 from replay_tutorial.cluster import shard as shard_file
 from replay_tutorial.cluster import shard_files
 from replay_tutorial.cluster.shard import make_shard
-from replay_tutorial.cluster.shard_files import ShardCalls, ShardLost, load_shards, save_shards
+from replay_tutorial.cluster.shard_files import ShardLost, load_shards, save_shards
+from replay_tutorial.cluster.sharded_replay import ShardedReplay
 
 CONFIG = replace(preset("CartPole-v1"), capacity=300, replay_start=10)
-
-
-def done(value):
-    answer = Future()
-    answer.set_result(value)
-    return answer
-
-
-def failed(error):
-    answer = Future()
-    answer.set_exception(error)
-    return answer
-
-
-def calls_of(shard):
-    return ShardCalls(
-        lambda *wish: done(shard.sample(*wish)),
-        lambda *update: done(shard.update(*update)),
-        lambda: map(done, shard.save()),
-        lambda piece: done(shard.load(piece)),
-    )
 
 
 def shards_of(counts, life=0):
@@ -81,6 +68,7 @@ def test_shard_that_is_lost_has_no_file_and_begins_empty(tmp_path, when):
     before, after = shards_of([50, 80]), shards_of([0, 0], life=1)
     pieces = [] if when == "at once" else [done(piece) for piece in list(before[0].save())[:2]]
     lost = calls_of(before[0])._replace(save=lambda: iter([*pieces, failed(Lost("gone"))]))
+    (tmp_path / "replay_0_of_2.npz").write_bytes(b"of an earlier moment")
     save_shards(tmp_path / "replay.npz", [lost, calls_of(before[1])], is_lost)
     assert [path.name for path in tmp_path.iterdir()] == ["replay_1_of_2.npz"]
     load_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in after], is_lost)
@@ -135,3 +123,29 @@ def test_files_of_another_number_of_shards_are_refused(tmp_path, name, held):
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ValueError, match=f"the rows of {held} shards, but there are 3"):
         load_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in shards_of([0, 0, 0])], is_lost)
+
+
+def test_checkpoint_holds_the_rows_of_every_shard_and_notices_a_change_in_each(tmp_path):
+    context, agent = parts()
+    shards = shards_of([50, 80])
+    limiter = context.replay.limiter
+
+    def replay_of(some):
+        return ShardedReplay([calls_of(s) for s in some], limiter, is_lost, np.random.SeedSequence(0))
+
+    sharded = replace(context, replay=replay_of(shards))
+    assert save_checkpoint(tmp_path, sharded, agent).error is None
+    limiter.inserted(10)
+    assert save_checkpoint(tmp_path, sharded, agent).error is None
+    checkpoint = newest_checkpoint(tmp_path)
+    assert checkpoint.step == 60
+    after = shards_of([0, 0], life=1)
+    restore_learner(checkpoint, agent, replay_of(after))
+    assert rewards_in(after) == rewards_in(shards)
+    with pytest.raises(DamagedCheckpoint, match="the rows of 2 shards, but there are 3"):
+        restore_learner(checkpoint, agent, replay_of(shards_of([0, 0, 0])))
+    rows = checkpoint.path / "replay_1_of_2.npz"
+    rows.write_bytes(rows.read_bytes()[:-100])
+    older = newest_checkpoint(tmp_path)
+    assert older.step == 50
+    assert "replay_1_of_2.npz" in older.damaged[0]

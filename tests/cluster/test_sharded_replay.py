@@ -4,6 +4,7 @@ import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,16 @@ from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import chi_square_p_value
-from shard_world import Clock, PlainShard, Post, is_lost
+from shard_world import Clock, PlainShard, Post, calls_of, is_lost
+
+pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
+
+from gymnasium.spaces import Box, Discrete
 
 from replay_tutorial import SamplesPerInsert
+from replay_tutorial.agents.environments import Spaces
+from replay_tutorial.apex.config import preset
+from replay_tutorial.cluster.shard import make_shard
 from replay_tutorial.cluster.shard_link import ANSWER_SECONDS, ASK_AGAIN_SECONDS, PATIENCE_SECONDS
 from replay_tutorial.cluster.sharded_replay import ShardedReplay
 
@@ -467,3 +475,36 @@ def test_one_thread_samples_while_another_updates_and_shards_answer_when_they_li
             stop.set()
         answering.result(60)
     assert sum(shard.arrived for shard in world.shards) > 0
+
+
+def test_batch_is_the_callers_own_and_lies_in_the_arrays_that_it_gave():
+    """Images and small fields of several parcels, as `Replay.sample` promises."""
+    spaces = Spaces(Box(0, 255, (4, 40, 30), np.uint8), Discrete(3), stacked=True)
+    config = replace(preset("CartPole-v1"), capacity=200, replay_start=10)
+    frames = np.random.default_rng(0).integers(0, 256, (60, 40, 30), np.uint8)
+    obs = np.stack([frames[i : i + 4] for i in range(50)])
+    rows = {"obs": obs, "next_obs": np.stack([frames[i + 3 : i + 7] for i in range(50)])}
+    rows |= {"act": np.arange(50) % 3, "rew": np.arange(50.0), "discount": np.ones(50)}
+    rows |= {name: np.zeros(50, bool) for name in ("terminated", "truncated")}
+    shards = [make_shard(config, spaces, number, 2, 0) for number in range(2)]
+    for shard in shards:
+        shard.buffer.add(**rows, priorities=1.0 + np.arange(50))
+    limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)
+    limiter.inserted(100)
+    calls = [calls_of(shard) for shard in shards]
+    replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0), 3)
+    out = {}
+    for turn in range(8):
+        sample = replay.sample(32, BETA, 10.0, out)
+        number = sample.rows["rew"].astype(int)
+        assert set(sample.rows) == set(rows)
+        for name, column in sample.rows.items():
+            assert column.dtype == shards[0].buffer.sample(1)[name].dtype
+            assert np.array_equal(column, rows[name][number])
+            assert column.flags.writeable
+            assert name not in out or column is out[name]
+        assert (sample.indexes // 2 == number).all()
+        masses = (1.0 + np.arange(50) + 1e-4) ** config.alpha
+        np.testing.assert_allclose(sample.weights, (masses[0] / masses[number]) ** BETA, rtol=1e-5)
+        if turn == 2:
+            out = {"obs": np.empty_like(sample.rows["obs"]), "rew": np.empty(32, np.float32)}

@@ -1,17 +1,18 @@
 """Checkpoints: all that a run needs to go on, on the disk.
 
     checkpoints/0007_step_60000/
-        manifest.json   digests of the others, except replay.npz: all in it has checksums of its own
+        manifest.json   digests of the others, except rows: all in their files has checksums of its own
         state.json   counters, random states, and what the parts of a run in one process know
         agent.pt     networks, targets, optimizers; the parameters that were published last
-        replay.npz   every row with its priority; not with --no-checkpoint-replay
+        replay.npz   every row with its priority; not with --no-checkpoint-replay. A replay of several shards
+                     writes replay_0_of_3.npz and so on, and none for a shard that does not answer
         actor.npz    open episodes and waiting steps; only of a run in one process
         policy.pt    the best policy by then
 
 A checkpoint is written beside its place and moved there when it is complete, so a crash leaves the ones
 before. It is read without pickle: a stranger's checkpoint can't run code. The newest two stay.
 
-Left out: shards, compression, other machines' paths.
+Left out: compression, other machines' paths.
 """
 
 import json
@@ -119,7 +120,7 @@ def write(place: Path, policy: Path, context: Context, agent: Agent, serial: dic
         context.replay.save(place / "replay.npz")
     if policy.is_file():
         shutil.copyfile(policy, place / "policy.pt")
-    digests = {path.name: digest_of(path) for path in place.iterdir() if path.name != "replay.npz"}
+    digests = {path.name: digest_of(path) for path in place.iterdir() if path not in row_files(place)}
     (place / "manifest.json").write_text(json.dumps(digests))
     for path in [*place.iterdir(), place]:
         sync(path)
@@ -195,18 +196,24 @@ def check_manifest(path: Path) -> None:
 
 
 def check_rows(path: Path) -> None:
-    """Refuse a checkpoint of which `replay.npz` has changed, in its rows or around them.
+    """Refuse a checkpoint of which a file of rows has changed, in its rows or around them.
 
     Raises:
-        DamagedCheckpoint: If so.
+        DamagedCheckpoint: If so, or if there is none.
     """
-    try:
-        compare_checksums(path / "replay.npz")
-        with zipfile.ZipFile(path / "replay.npz") as file:  # a changed directory may pass over a part
-            for name in ("state.json", "masses.npy", "seen.npy", "indexes.npy"):
-                file.getinfo(name)
-    except DAMAGE as error:
-        raise DamagedCheckpoint(f"{path} can't be read: replay.npz: {error}") from error
+    for rows in row_files(path) or [path / "replay.npz"]:
+        try:
+            compare_checksums(rows)
+            with zipfile.ZipFile(rows) as file:  # a changed directory may pass over a part
+                for name in ("state.json", "masses.npy", "seen.npy", "indexes.npy"):
+                    file.getinfo(name)
+        except DAMAGE as error:
+            raise DamagedCheckpoint(f"{path} can't be read: {rows.name}: {error}") from error
+
+
+def row_files(path: Path) -> list[Path]:
+    """Return the files with the rows of a checkpoint."""
+    return sorted(path.glob("replay*.npz"))
 
 
 def published_in(contents: dict[str, Any], update: int) -> Published:

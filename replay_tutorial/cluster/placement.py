@@ -37,6 +37,11 @@ def hosts() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]
 
 
+def addresses() -> dict[str, str]:
+    """Return the address of each host that is alive, by Ray's name for it."""
+    return {host["NodeID"]: host["NodeManagerAddress"] for host in hosts()}
+
+
 def room_for_actors(options: ClusterOptions) -> int:
     """Return how many actors fit on the hosts together, whoever else uses them."""
     cores = [host["Resources"].get("CPU", 0.0) for host in hosts()]

@@ -5,6 +5,7 @@
 #   make docs     execute the chapters, and build the site into site/
 #   make docs-serve  show it while you write: http://127.0.0.1:8000, built again at each change
 #   make bench    measure the buffers beside cpprb
+#   make cluster-demo  train on three hosts, made of this machine; ARGS="--kill-after 20" kills one (Linux)
 #   make bench-peers  measure them beside every library there is, and draw the charts
 #   make report   re-run all benchmarks of the site and the README; ARGS=--full for what trains, too
 #   make ladders  measure the ladders of the chapters for the site
@@ -31,7 +32,7 @@ export NO_MKDOCS_2_WARNING := 1
 SIDE_BY_SIDE := tests/agents tests/apex tests/buffers tests/chapters tests/recipes tests/site tests/steps \
 	tests/test_explorables.py tests/test_layout.py
 
-.PHONY: train test docs docs-serve notebooks bench bench-peers report ladders format clean
+.PHONY: train test docs docs-serve notebooks bench cluster-demo bench-peers report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -59,6 +60,9 @@ notebooks: .venv/notebooks.stamp
 
 bench: .venv/bench.stamp
 	$(BIN)/python -m replay_tutorial bench $(ARGS)
+
+cluster-demo: .venv/cluster.stamp
+	$(BIN)/python -m replay_tutorial bench cluster-demo $(ARGS)
 
 bench-peers: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench article --output docs/measurements \
@@ -111,5 +115,6 @@ EXTRAS_test := train,cluster,atari,box2d,peers,bench,notebooks,docs,dev
 EXTRAS_docs := train,notebooks,docs
 EXTRAS_notebooks := train,notebooks
 EXTRAS_bench := bench
+EXTRAS_cluster := cluster,train
 EXTRAS_peers := train,box2d,bench,peers,contenders
 EXTRAS_dev := dev

@@ -50,6 +50,14 @@ class Note(NamedTuple):
     text: str
 
 
+class Cluster(NamedTuple):
+    """From an engine of many machines, now and then: who is there."""
+
+    hosts: int
+    actors: int  # heard within the last seconds
+    rows_lost: int  # so far, sent by actors and never answered
+
+
 class Failure(NamedTuple):
     """The last message of a process whose Python code failed."""
 
@@ -57,4 +65,4 @@ class Failure(NamedTuple):
     resumable: bool = True  # False: a file is damaged that the run would go on from again
 
 
-Message = Episodes | Progress | EvaluationReport | Saved | Note | Failure
+Message = Episodes | Progress | EvaluationReport | Saved | Note | Cluster | Failure

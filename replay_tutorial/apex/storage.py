@@ -23,20 +23,22 @@ def n_step_windows(config: Config, spaces: Spaces) -> NStep:
     )
 
 
+def frame_options(spaces: Spaces) -> dict[str, Any]:
+    """Return which observations are kept as frames, as a buffer's arguments; none unless they are images."""
+    if len(spaces.observation_shape) != 3:
+        return {}
+    # A stack shares most of its images with the one before. Colour channels taken apart would be three new
+    # frames per step, where there is room for one and a quarter.
+    return {"next_of": ("obs",), "stack_compress": {"obs": 0} if spaces.stacked else None}
+
+
 def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) -> MPPrioritizedReplayBuffer:
     """Reserve the replay; images are stored as frames, each of them once.
 
     Raises:
         MemoryError: If there is less room than it may come to need.
     """
-    fields = dict(n_step_windows(config, spaces).env_dict)
-    frames: dict[str, Any] = {}
-    if len(spaces.observation_shape) == 3:
-        # The observation n steps later is that of another row.
-        del fields["next_obs"]
-        frames = {"next_of": "obs"}
-        if spaces.stacked:
-            # A stack shares most of its images with the one before. Colour channels taken apart would be
-            # three new frames per step, where there is room for one and a quarter.
-            frames["stack_compress"] = {"obs": 0}
+    fields, frames = dict(n_step_windows(config, spaces).env_dict), frame_options(spaces)
+    if frames:
+        del fields["next_obs"]  # the observation n steps later is that of another row
     return MPPrioritizedReplayBuffer(config.capacity, fields, alpha=config.alpha, seed=seed, **frames)

@@ -27,6 +27,8 @@ BENCHMARKS = {
     "faults": "training.faults",
     "learning": "training.learning",
     "throughput": "training.throughput",
+    "cluster": "cluster.cluster_speed",
+    "cluster-demo": "cluster.demo",
     "report": "run_all",
 }
 

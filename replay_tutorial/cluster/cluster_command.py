@@ -52,11 +52,11 @@ def check(address: str, actors: int) -> int:
     Returns:
         The exit status, as of `cluster`.
     """
-    from replay_tutorial.cluster.connection import NoCluster, connect
+    from replay_tutorial.cluster.ray_session import ClusterUnavailable, connect
 
     try:
-        connect(address)
-    except NoCluster as error:
+        connect(address, actors)
+    except ClusterUnavailable as error:
         print(f"cluster check: {error}", file=sys.stderr)
         return 2
 

@@ -30,6 +30,14 @@ def start_actor(setup: RunSetup, number: int, life: int, messages: Connection) -
     return run_worker, (messages, setup.context, act, number, seed)
 
 
+def central_roles(setup: RunSetup) -> list[Role]:
+    """Return who there is one of: the learner, beside its replay, and the evaluator."""
+    return [
+        Role("learner", partial(start_learner, setup)),
+        Role("evaluator", partial(start_evaluator, setup)),
+    ]
+
+
 def roles(setup: RunSetup) -> list[Role]:
     """Return who takes part in a run."""
     config = setup.context.config
@@ -37,8 +45,8 @@ def roles(setup: RunSetup) -> list[Role]:
         Role(f"actor {number}", partial(start_actor, setup, number), max_deaths=config.restart_limit)
         for number in range(config.actors)
     ]
-    learner = Role("learner", partial(start_learner, setup))
-    return [learner, *actors, Role("evaluator", partial(start_evaluator, setup))]
+    learner, evaluator = central_roles(setup)
+    return [learner, *actors, evaluator]
 
 
 def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:

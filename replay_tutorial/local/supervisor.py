@@ -12,19 +12,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Self
 
 from replay_tutorial.apex.messages import Failure, Message
+from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.signals import signals_deferred
 from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 
 SHUTDOWN_SECONDS = 5.0  # that a process gets to end by itself, before it is killed
-FIRST_PAUSE_SECONDS = 0.5  # before the first replacement of an actor; twice as long each time
-STABLE_SECONDS = 60.0  # an actor that has lived so long has not died in a row with the one before
 LOST = 255  # the exit code of a process whose server died before it could tell it
 
 Start = tuple[Callable[..., None], tuple[object, ...]]  # a process's function, and its arguments
@@ -51,17 +49,14 @@ class Role(NamedTuple):
     max_deaths: int | None = None  # in a row, that end the run; None if it is never replaced
 
 
-@dataclass
 class Worker:
     """One role and the process that fills it now, if any."""
 
-    role: Role
-    life: int = 0  # processes started so far
-    deaths_in_a_row: int = 0
-    process: BaseProcess | None = None
-    messages: Connection | None = None
-    started: float = 0.0  # time.monotonic()
-    due: float | None = None  # when the next one is to be started
+    def __init__(self, role: Role) -> None:
+        self.role = role
+        self.lives = Lives(role.name, role.max_deaths)
+        self.process: BaseProcess | None = None
+        self.messages: Connection | None = None
 
     def start(self) -> None:
         """Start a process; it begins to work in a few seconds, when its imports are done.
@@ -71,7 +66,7 @@ class Worker:
         """
         context = start_context()
         messages, other_end = context.Pipe(duplex=False)
-        function, arguments = self.role.start(self.life, other_end)
+        function, arguments = self.role.start(self.lives.count, other_end)
         process = context.Process(target=function, args=arguments, name=self.role.name, daemon=True)
         with signals_deferred():
             try:
@@ -89,8 +84,7 @@ class Worker:
                 # The process has its own copy; with ours closed, its death closes the pipe.
                 other_end.close()
         self.process, self.messages = process, messages
-        self.started, self.due = time.monotonic(), None
-        self.life += 1
+        self.lives.begin()
 
     def died(self) -> None:
         """Arrange a replacement.
@@ -102,12 +96,7 @@ class Worker:
         cause = cause_of_death(self.process)
         self.messages.close()
         self.process = self.messages = None
-        was_stable = time.monotonic() - self.started >= STABLE_SECONDS
-        self.deaths_in_a_row = 0 if was_stable else self.deaths_in_a_row + 1
-        if self.role.max_deaths is None or self.deaths_in_a_row >= self.role.max_deaths:
-            often = f", {self.deaths_in_a_row} times in a row" if self.deaths_in_a_row > 1 else ""
-            raise ProcessDied(f"{self.role.name} {cause}{often}")
-        self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2 ** max(0, self.deaths_in_a_row - 1)
+        self.lives.end(cause)
 
 
 class Supervisor(Workers):
@@ -140,7 +129,7 @@ class Supervisor(Workers):
 
     @property
     def restarts(self) -> int:
-        return sum(max(0, worker.life - 1) for worker in self.workers)
+        return sum(max(0, worker.lives.count - 1) for worker in self.workers)
 
     def receive(self, timeout: float) -> list[Message]:
         """Return the messages that have come, as `Workers` says, and start the replacements that are due."""
@@ -157,7 +146,7 @@ class Supervisor(Workers):
                     raise
                 self.error = error  # what came before it must not be lost
                 break
-            if worker.due is not None and time.monotonic() >= worker.due and not self.stopping:
+            if worker.lives.is_due() and not self.stopping:
                 worker.start()
         return received
 

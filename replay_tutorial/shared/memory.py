@@ -7,11 +7,13 @@ made whole beside its place and then given its name, so that nobody ever opens h
 processes that make it at the same time, all open the one of the fastest.
 
 A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver),
-or, if it is not related, by its address. Pages are handed out when they are first written.
+or, if it is not related, by its address; on Linux a pickle holds that. Pages are handed out when they are
+first written.
 
 Left out: other machines.
 """
 
+import errno
 import json
 import mmap
 import os
@@ -20,6 +22,7 @@ import tempfile
 import uuid
 from collections.abc import Hashable, Mapping
 from multiprocessing import reduction
+from multiprocessing.context import get_spawning_popen
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -145,14 +148,19 @@ class SharedArrays:
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_block", "_arrays")}
         if self._handle >= 0 and self.path is None:
-            # Outside of starting a process this fails with an error of multiprocessing's own, which says so.
-            state["_handle"] = reduction.DupFd(self._handle)  # pyright: ignore[reportAttributeAccessIssue]
+            if sys.platform == "linux" and get_spawning_popen() is None:
+                state["_handle"] = self.address, self.identity  # any process of the same user may open it
+            else:
+                state["_handle"] = reduction.DupFd(self._handle)  # pyright: ignore[reportAttributeAccessIssue]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.path is not None:
             self._handle = open_file(self.path)
+        elif isinstance(self._handle, tuple):
+            address, identity = state["_handle"]
+            self._handle = open_memory(address, identity)
         elif not isinstance(self._handle, int):
             self._handle = self._handle.detach()
         self._map()
@@ -252,6 +260,25 @@ def give_name(finished: Path, path: Path) -> None:
 def open_file(path: Path, flags: int = 0) -> int:
     """Open a file to read and write, for its owner only if it is made; return its descriptor."""
     return os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | flags, 0o600)
+
+
+def open_memory(address: str, identity: Hashable) -> int:
+    """Open memory without a name by its address; return its descriptor.
+
+    Raises:
+        FileNotFoundError: If the process that passed it on is gone, or has closed it.
+    """
+    try:
+        handle = os.open(address, os.O_RDWR)
+    except FileNotFoundError:
+        handle = -1
+    status = None if handle < 0 else os.fstat(handle)
+    if status is None or (status.st_dev, status.st_ino) != identity:
+        if handle >= 0:
+            os.close(handle)  # the descriptor has been given to another file since
+        reason = "The process that passed this shared memory on has closed it, or is gone"
+        raise FileNotFoundError(errno.ENOENT, reason, address)
+    return handle
 
 
 def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 from places import ROOT
 from run_parts import parts
 
+from replay_tutorial.apex.runs import lives
 from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.local import supervisor as supervisor_module
 from replay_tutorial.local.parallel import roles
@@ -79,19 +80,19 @@ def end_after(seconds, _):
 @pytest.mark.parametrize(("max_deaths", "starts"), [(None, 1), (1, None), (3, None)])
 def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_deaths, starts):
     """Every process here counts as stable at once, as one does that has lived for a minute."""
-    monkeypatch.setattr(supervisor_module, "STABLE_SECONDS", 0.0)
-    monkeypatch.setattr(supervisor_module, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(lives, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(lives, "FIRST_PAUSE_SECONDS", 0.01)
     role = Role("learner", lambda life, messages: (end_after, (0.0, messages)), max_deaths)
     with Supervisor([role], lambda _: None) as supervisor:
         (worker,) = supervisor.workers
         if starts is None:
-            while worker.life < 4:
+            while worker.lives.count < 4:
                 supervisor.receive(0.1)
         else:
             with pytest.raises(ProcessDied, match="learner ended with exit code 3"):
-                while worker.life < 4:
+                while worker.lives.count < 4:
                     supervisor.receive(0.1)
-            assert worker.life == starts
+            assert worker.lives.count == starts
 
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only there a server starts processes")

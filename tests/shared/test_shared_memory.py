@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -212,3 +213,26 @@ def test_child_loads_what_its_parent_has_compiled(tmp_path):
     warm = run_program(tmp_path, "spawn", "normal", NUMBA_CACHE_DIR=str(cache))
     assert warm.stdout.splitlines()[0] == "0", "the child compiled"
     assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.nb*")} == kernels
+
+
+@linux_only
+def test_pickle_brings_shared_memory_to_an_unrelated_process_as_often_as_it_is_read():
+    arrays = SharedArrays({"counters": ((2,), np.dtype(np.int64))})
+    program = "import pickle, sys; pickle.load(sys.stdin.buffer)['counters'][0] += 1"
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", program], input=pickle.dumps(arrays), cwd=ROOT, check=True)
+    assert arrays["counters"].tolist() == [2, 0]
+
+
+@linux_only
+def test_pickle_of_shared_memory_that_is_gone_is_refused_also_when_its_number_is_used_again():
+    arrays = SharedArrays({"counters": ((2,), np.dtype(np.int64))})
+    passed, handle = pickle.dumps(arrays), arrays._handle
+    del arrays
+    gc.collect()
+    with pytest.raises(FileNotFoundError, match="closed it, or is gone"):
+        pickle.loads(passed)
+    other = SharedArrays({"counters": ((2,), np.dtype(np.int64))})
+    assert other._handle == handle
+    with pytest.raises(FileNotFoundError, match="closed it, or is gone"):
+        pickle.loads(passed)

@@ -43,6 +43,10 @@ COLUMNS = {
         for name in ("priority", "weight", "row_age")
         for p in messages.QUANTILES
     },
+    # Last, because files of earlier runs end before them. Empty on one machine.
+    "hosts": "cluster/hosts",
+    "actors": "cluster/actors",  # heard within the last seconds
+    "rows_lost": "cluster/rows_lost",  # sent and never answered, so far
 }
 TIMES = ("seconds", "SPS", "UPS")  # the columns in which two runs with the same seed differ
 WHEN = ("step", "update", "seconds")  # the first columns of both files
@@ -68,6 +72,7 @@ class Recorder:
         self.lengths: deque[int] = deque(maxlen=LAST_EPISODES)
         self.ages: deque[int] = deque(maxlen=LAST_EPISODES)
         self.restarts = 0
+        self.cluster: messages.Cluster | None = None  # of a run on many machines
         self.last_step, self.last_update = first_step, first_update
         self.last_time = time.monotonic()
         self.started = self.last_time - last_seconds(folder / "progress.csv")
@@ -117,6 +122,8 @@ class Recorder:
             case messages.Saved():
                 if message.error is not None:
                     self.say(f"no checkpoint at step {message.step:,}: {message.error}")
+            case messages.Cluster():
+                self.cluster = message
             case messages.Note():
                 self.say(message.text)
             case messages.Failure():
@@ -133,6 +140,9 @@ class Recorder:
             "UPS": (update - self.last_update) / seconds,
             "parameters_age": mean(self.ages),
             "restarts": float(self.restarts),
+            **(
+                {} if self.cluster is None else {name: float(n) for name, n in self.cluster._asdict().items()}
+            ),
         }
         values = {name: (told | message.values).get(name) for name in COLUMNS}
         self.last_time, self.last_step, self.last_update = now, step, update
@@ -235,8 +245,12 @@ def numbers_text(values: dict[str, float | None]) -> str:
         value = values[name]
         return "-" if value is None else format(value, form)
 
-    return (
+    numbers = (
         f"return {shown('episodic_return', '.1f')} · {shown('SPS', ',.0f')} steps/s · "
         f"{shown('UPS', ',.0f')} updates/s · ratio {shown('replay_ratio', '.2f')} · "
         f"parameters {shown('parameters_age', '.0f')} updates old"
     )
+    if values["hosts"] is None:
+        return numbers
+    lost = shown("rows_lost", ",.0f")
+    return f"{numbers} · {shown('actors', '.0f')} actors on {shown('hosts', '.0f')} hosts · {lost} rows lost"

@@ -1,0 +1,100 @@
+"""`python -m replay_tutorial bench cluster-demo`: a run on three hosts, all of them on this machine.
+
+Host 0 is the learner's and Ray's head, and has no room for actors; they are on hosts 1 and 2. On the way one
+of these can be killed, or its cable cut: its actors begin anew on the other one, and the learner goes on.
+
+Left out: what is measured; a demonstration shows that it works.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from replay_tutorial.bench.cluster.hosts import HEAD_PORT, Hosts, why_not
+from replay_tutorial.bench.method.output import add_count, new_parser
+
+LEARNER, KILLED, CUT = 0, 1, 2  # hosts
+
+
+class Fault(NamedTuple):
+    """What happens to a host."""
+
+    kind: str
+    after: float
+    """Seconds after `train` was started."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Show a run on three hosts; return its exit status, or 1 if hosts can't be made here."""
+    parser = new_parser("cluster-demo", "Train on three hosts, which are network namespaces of this machine.")
+    parser.add_argument("--environment", default="CartPole-v1", help="default: %(default)s")
+    add_count(parser, "--actors", 4, "on hosts 1 and 2; each of the two has room for all of them")
+    fault = parser.add_mutually_exclusive_group()
+    for kind, what in ("kill", "kill host 1"), ("cut", "cut the cable of host 2"):
+        text = f"{what} this long after train was started"
+        fault.add_argument(f"--{kind}-after", type=seconds, metavar="SECONDS", help=text)
+    parser.add_argument("options", nargs="*", help="other options of train, after --")
+    arguments = parser.parse_args(argv)
+    if reason := why_not():
+        print(f"bench cluster-demo: no hosts can be made here: {reason}.", file=sys.stderr)
+        return 1
+    after = {"kill": arguments.kill_after, "cut": arguments.cut_after}
+    faults = [Fault(kind, moment) for kind, moment in after.items() if moment is not None]
+    train = [sys.executable, "-m", "replay_tutorial", "train", arguments.environment]
+    train += [f"--cluster={Hosts.address(LEARNER)}:{HEAD_PORT}", f"--actors={arguments.actors}"]
+    show = Show()
+    with Hosts(3) as hosts:
+        show("three hosts are there; this machine's own network knows nothing of them")
+        hosts.start_ray({LEARNER: 0, KILLED: arguments.actors, CUT: arguments.actors})
+        show(f"Ray is up on all of them; its head is at {hosts.address(LEARNER)}:{HEAD_PORT}")
+        show(f"on host {LEARNER}: {' '.join(['python', *train[1:], *arguments.options])}")
+        process = hosts.run(LEARNER, [*train, *arguments.options])
+        status = wait_with(faults, process, hosts, show)
+        show(f"train ended with exit status {status}")
+    show("the hosts are gone, with all that ran on them")
+    return status
+
+
+class Show:
+    """Prints what happens, and when."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Print one thing that has happened."""
+        print(f"[{time.monotonic() - self._start:5.1f} s] {text}", flush=True)
+
+
+def wait_with(faults: Sequence[Fault], process: subprocess.Popen[Any], hosts: Hosts, show: Show) -> int:
+    """Wait for the end of `train`, let the faults happen meanwhile, and return its exit status."""
+    start = time.monotonic()
+    try:
+        for fault in faults:
+            try:
+                return process.wait(max(0.0, start + fault.after - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                carry_out(fault, hosts, show)
+        return process.wait()
+    except KeyboardInterrupt:
+        return process.wait()  # it has heard the Ctrl-C, too; a second one ends the hosts
+
+
+def carry_out(fault: Fault, hosts: Hosts, show: Show) -> None:
+    """Let a fault happen."""
+    if fault.kind == "kill":
+        show(f"host {KILLED} is killed: {len(hosts.kill(KILLED))} processes")
+    else:
+        hosts.cut(CUT)
+        show(f"the cable of host {CUT} is cut; its {len(hosts.processes(CUT))} processes live on")
+
+
+def seconds(text: str) -> float:
+    """Read a time to wait."""
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no time to wait; it must be 0 or more")
+    return number

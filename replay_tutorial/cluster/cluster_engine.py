@@ -1,0 +1,74 @@
+"""The engine of many machines: actors on every host of a Ray cluster, all else on this one.
+
+The learner's host is the one on which `train` is called. Its shared memory holds the replay, as in a run on
+one machine; learner, evaluator, records, checkpoints and resuming are the same. Rows cross the network once,
+each frame once, batches never: see `gateway`.
+
+Left out: a replay beyond one host's memory; several learners.
+
+Paper: Horgan et al. 2018, section 3 and appendix F.
+"""
+
+import ray
+
+from replay_tutorial.agents.environments import Spaces
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.context import Context, Counters
+from replay_tutorial.apex.runs.engine import Engine
+from replay_tutorial.apex.runs.recorder import Recorder
+from replay_tutorial.apex.runs.setup import End, RunSetup
+from replay_tutorial.apex.runs.signals import StopRequest
+from replay_tutorial.apex.runs.watch import watch
+from replay_tutorial.cluster import placement
+from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+from replay_tutorial.cluster.ray_session import connect
+from replay_tutorial.local.parallel import central_roles
+from replay_tutorial.local.shared_context import make_shared_context
+from replay_tutorial.local.supervisor import Supervisor
+
+
+def cluster_workers(setup: RunSetup, options: ClusterOptions) -> ClusterWorkers:
+    """Return the processes of a run: learner and evaluator here, gateways and actors in the cluster."""
+    return ClusterWorkers(setup, options, Supervisor(central_roles(setup), setup.context.stop.ask))
+
+
+class ClusterEngine(Engine):
+    """Runs the actors on a cluster.
+
+    Args:
+        options: Which cluster, and how it is used.
+    """
+
+    def __init__(self, options: ClusterOptions) -> None:
+        self.options = options
+
+    def make_context(
+        self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
+    ) -> Context:
+        """Connect to the cluster, wait for room, and reserve the learner's shared memory.
+
+        Raises:
+            ClusterUnavailable: If there is no such cluster, or it has no room.
+            MemoryError: As for `Engine.make_context`.
+            ValueError: If there are no actors to be run elsewhere.
+        """
+        if config.actors == 0:
+            raise ValueError("actors is 0: a run in one process needs no cluster. Leave --cluster out.")
+        if not ray.is_initialized():
+            connect(self.options.address, config.actors)
+        placement.await_room(config.actors, self.options)
+        return make_shared_context(config, spaces, parameter_count, counters)
+
+    def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
+        describe = [
+            {"name": host["NodeManagerHostname"], "cpus": host["Resources"].get("CPU", 0.0)}
+            for host in placement.hosts()
+        ]
+        contents = {"address": self.options.address, "gateways": self.options.gateways, "hosts": describe}
+        setup.folder.write_json("cluster.json", {**contents, "ray": ray.__version__})
+        try:
+            with cluster_workers(setup, self.options) as workers:
+                return watch(setup, workers, recorder, stop)
+        finally:
+            ray.shutdown()

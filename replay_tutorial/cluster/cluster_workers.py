@@ -1,0 +1,233 @@
+"""The processes of a run on a cluster, as the driver sees them.
+
+Learner and evaluator are processes of this host, as in a run on one machine. Actors are Ray tasks on any
+host, gateways Ray actors on this one. An actor that dies, with its host or alone, begins a new life where
+there is room; Ray itself restarts a gateway, which opens the same shared memory.
+
+    actors ── Report ──▶ gateways ◀── collect ── driver ◀── messages ── learner, evaluator
+"""
+
+import pickle
+import time
+import zlib
+from collections.abc import Sequence
+from concurrent import futures
+from concurrent.futures import Future
+from typing import Any, Self, cast
+
+import ray
+from ray.exceptions import RayTaskError
+
+from replay_tutorial.apex.context import Context
+from replay_tutorial.apex.messages import Cluster, Message, Note
+from replay_tutorial.apex.runs.lives import Lives
+from replay_tutorial.apex.runs.run_provenance import digest_of_sources
+from replay_tutorial.apex.runs.setup import RunSetup
+from replay_tutorial.apex.runs.watch import ProcessDied, Workers
+from replay_tutorial.cluster import placement
+from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.gateway import Gateway, Told
+from replay_tutorial.cluster.ray_session import ANSWER_SECONDS, is_lost, share
+from replay_tutorial.cluster.remote_actor import Part, play
+from replay_tutorial.local.shared_context import SharedReplay
+from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Supervisor
+
+COLLECT_SECONDS = 0.5  # between two questions to a gateway
+COUNT_SECONDS = 1.0  # between two counts of hosts and actors
+SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
+GIVE_UP_SECONDS = 600.0  # and until the run ends
+
+
+class RemoteRole:
+    """One actor, and the task that it lives in now."""
+
+    def __init__(self, setup: RunSetup, number: int) -> None:
+        self.setup = setup
+        self.number = number
+        self.lives = Lives(f"actor {number}", setup.context.config.restart_limit)
+        self.task: Any = None
+        self.end: Future[None] | None = None  # of the task
+
+    def start(self, remote_play: Any, gateways: Sequence[Any], sources: str) -> None:
+        """Begin the next life."""
+        setup, life = self.setup, self.lives.count
+        seed = setup.seeds.actor(self.number, setup.counters.update, life)
+        part = Part(setup.context.config, setup.context.spaces, self.number, life, seed, sources)
+        self.task = remote_play.remote(part, gateways)
+        self.end = self.task.future()
+        self.lives.begin()
+
+    def check(self) -> None:
+        """Note if the life has ended.
+
+        Raises:
+            ProcessDied: If the actor's code failed, or it has died too often.
+        """
+        if self.end is None or not self.end.done():
+            return
+        error = self.end.exception()
+        self.end = None
+        if isinstance(error, RayTaskError):
+            raise ProcessDied(f"{self.lives.name} failed: \n\n{error}")
+        self.lives.end(f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself")
+
+
+class RemoteGateway(Gateway):
+    """A gateway in a process of its own.
+
+    Args:
+        packed: Its context and limiter. Spaces of images are large, and Ray starts an actor again only with
+            arguments of at most 100 kB: these are 3.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        context, limiter = pickle.loads(zlib.decompress(packed))
+        super().__init__(context, limiter, share)
+
+    @staticmethod
+    def pack(context: Context) -> bytes:
+        """Pack what a gateway is made of; shared memory goes by its address."""
+        limiter = cast(SharedReplay, context.replay).limiter
+        return zlib.compress(pickle.dumps((context, limiter)))
+
+
+class ClusterWorkers(Workers):
+    """The processes of a run. A context manager: ours are gone when it is left; Ray itself stays.
+
+    Args:
+        setup: Of the run; its context lies in this host's shared memory.
+        options: How many gateways, and what an actor needs.
+        local: Learner and evaluator.
+    """
+
+    def __init__(self, setup: RunSetup, options: ClusterOptions, local: Supervisor) -> None:
+        self.setup = setup
+        self.options = options
+        self.local = local
+        self.gateways: list[Any] = []
+        self.actors = [RemoteRole(setup, number) for number in range(setup.context.config.actors)]
+        self.stopping = False
+        self.error: ProcessDied | None = None  # to be raised by the next `receive`
+        self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
+        self.heard: dict[int, float] = {}  # when, by actor
+        self.hosts = {host["NodeManagerAddress"] for host in placement.hosts()}
+        self._collecting: dict[Any, tuple[Future[Told] | None, float]] = {}
+        self._sources = digest_of_sources()
+        self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
+        self._last_count = 0.0
+        self._last_word = time.monotonic()
+        self._said_silent = False
+
+    def __enter__(self) -> Self:
+        """Start all: the actors first, whose imports take longest."""
+        packed = RemoteGateway.pack(self.setup.context)
+        remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
+        try:
+            self.gateways = [remote_gateway.remote(packed) for _ in range(self.options.gateways)]
+            self._collecting = {gateway: (None, 0.0) for gateway in self.gateways}
+            for actor in self.actors:
+                actor.start(self._remote_play, self.gateways, self._sources)
+            self.local.__enter__()
+        except BaseException:
+            self._end_remote(0.0)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Ask all to stop, and end those that don't; after a second Ctrl-C at once."""
+        self.stopping = True
+        try:
+            self.local.__exit__(kind, *rest)
+        finally:
+            at_once = kind is not None and issubclass(kind, KeyboardInterrupt)
+            self._end_remote(0.0 if at_once else SHUTDOWN_SECONDS)
+
+    @property
+    def restarts(self) -> int:
+        return sum(max(0, actor.lives.count - 1) for actor in self.actors)
+
+    def receive(self, timeout: float) -> list[Message]:
+        """Return the messages that have come, and begin the lives that are due."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        received = list(self.local.receive(timeout))
+        try:
+            self._collect(received)
+            if not self.stopping:
+                self._check_actors()
+                self._count(received)
+        except ProcessDied as error:
+            if not received:
+                raise
+            self.error = error  # what came before it must not be lost
+        return received
+
+    def stop(self, last_evaluation: bool = False) -> None:
+        self.stopping = True
+        self.local.stop(last_evaluation)
+
+    def is_working(self, role: str) -> bool:
+        return self.local.is_working(role)
+
+    def _collect(self, received: list[Message]) -> None:
+        """Take in what actors have told the gateways, and ask again."""
+        now = time.monotonic()
+        for gateway, (answer, since) in self._collecting.items():
+            if answer is not None and answer.done():
+                if (error := answer.exception()) is None:
+                    self._hear(answer.result(), received, now)
+                elif not is_lost(error):
+                    raise ProcessDied(f"a gateway failed: \n\n{error}")
+                answer = None
+            if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= ANSWER_SECONDS:
+                answer, since = gateway.collect.remote().future(), now
+            self._collecting[gateway] = answer, since
+
+    def _hear(self, told: Told, received: list[Message], now: float) -> None:
+        received.extend(told.messages)
+        for (actor, life), rows in told.rows_lost.items():
+            if life > 0 and (actor, life) not in self.rows_lost:
+                received.append(Note(f"actor {actor} plays again"))
+            self.rows_lost[actor, life] = max(rows, self.rows_lost.get((actor, life), 0))
+            self.heard[actor] = now
+
+    def _check_actors(self) -> None:
+        for actor in self.actors:
+            actor.check()
+            if actor.lives.is_due():
+                actor.start(self._remote_play, self.gateways, self._sources)
+
+    def _count(self, received: list[Message]) -> None:
+        """Say now and then how many hosts and actors there are.
+
+        Raises:
+            ProcessDied: If no actor has been heard for too long.
+        """
+        now = time.monotonic()
+        if now - self._last_count < COUNT_SECONDS:
+            return
+        self._last_count = now
+        hosts = {host["NodeManagerAddress"] for host in placement.hosts()}
+        for change, which in (("gone", self.hosts - hosts), ("there", hosts - self.hosts)):
+            received.extend(Note(f"host {host} is {change}; {len(hosts)} in all") for host in sorted(which))
+        self.hosts = hosts
+        alive = sum(now - heard < ANSWER_SECONDS for heard in self.heard.values())
+        received.append(Cluster(len(hosts), alive, sum(self.rows_lost.values())))
+        self._last_word = max([self._last_word, *self.heard.values()])
+        silence = now - self._last_word
+        if silence >= GIVE_UP_SECONDS:
+            raise ProcessDied(f"no actor has been heard for {silence:.0f} s")
+        if silence >= SILENT_SECONDS and not self._said_silent:
+            received.append(Note(f"no actor has been heard for {silence:.0f} s; the learner waits for rows"))
+        self._said_silent = silence >= SILENT_SECONDS
+
+    def _end_remote(self, seconds: float) -> None:
+        """End actors and gateways: let the actors hear that the run is over, then kill what is left."""
+        ends = [actor.end for actor in self.actors if actor.end is not None]
+        futures.wait(ends, seconds)
+        for actor in self.actors:
+            if actor.end is not None and not actor.end.done():
+                ray.cancel(actor.task, force=True)
+        for gateway in self.gateways:
+            ray.kill(gateway)

@@ -1,0 +1,131 @@
+"""The gateway: where rows from other hosts enter the shared memory of the learner's host.
+
+It writes what arrives and answers with what an actor has to know: whether the rows were taken, when to send
+the next ones, whether the run is over, and newer parameters if there are any. It never waits: for the limiter
+the actor waits, on its own host, as long as it is told to. The replay is a ring without locks, so a gateway
+may be killed at any instruction; the next one opens the same memory.
+
+Left out: what carries the calls (`cluster_workers`). A plain object answers them.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from replay_tutorial.apex.context import Context
+from replay_tutorial.apex.messages import Message
+from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
+from replay_tutorial.shared.limiter import SamplesPerInsert
+
+# Seconds that an actor is asked to wait for the limiter, at least and at most: then it looks whether to stop.
+SHORTEST_WAIT, LONGEST_WAIT = 0.005, 0.5
+RATE_SECONDS = 0.2  # over which the learner's pace is measured
+
+Share = Callable[[NDArray[Any]], Any]  # parameters → a reference that any host can follow
+
+
+class Report(NamedTuple):
+    """What an actor says of itself with each call."""
+
+    actor: int
+    life: int
+    rows_lost: int  # in this life: sent, and never answered
+    messages: tuple[Message, ...]  # since the last call
+
+
+class Newest(NamedTuple):
+    """The newest parameters, as a gateway passes them on."""
+
+    version: int
+    update: int  # that made them
+    reference: Any  # made by `Share`
+
+
+class Reply(NamedTuple):
+    """What a gateway answers."""
+
+    taken: bool  # the rows; if not, they are the actor's to send again
+    wait: float  # seconds until as many rows may be sent again
+    stopped: bool  # the run is over
+    updates: int  # of the learner
+    newest: Newest | None  # if the actor has older ones
+
+
+class Told(NamedTuple):
+    """What actors have told since the driver last asked."""
+
+    messages: list[Message]
+    rows_lost: dict[tuple[int, int], int]  # by actor and life; a life's number only grows
+
+
+class Gateway:
+    """One of the doors to the replay.
+
+    Args:
+        context: Of the run, in shared memory.
+        limiter: That of its replay.
+        share: Puts parameters where other hosts can read them.
+    """
+
+    def __init__(self, context: Context, limiter: SamplesPerInsert, share: Share) -> None:
+        self.context = context
+        self.limiter = limiter
+        self.share = share
+        self.format = ChunkFormat(context.config, context.spaces)
+        self.newest: Newest | None = None
+        self.told = Told([], {})
+        self.samples_a_second = 0.0
+        self._measured = time.monotonic(), limiter.samples
+
+    def send(self, chunk: Chunk | None, known_version: int, report: Report) -> Reply:
+        """Take rows in, if the limiter allows them, and answer.
+
+        Args:
+            chunk: The rows; None to ask only.
+            known_version: Of the parameters that the actor has.
+            report: What it says of itself.
+
+        Raises:
+            ValueError: If the chunk is not of this run; nothing has changed then.
+        """
+        count, taken = 1, True
+        if chunk is not None:
+            rows, priorities = self.format.unpack(chunk)
+            count = len(priorities)
+            taken = self.context.replay.insert(rows, priorities, timeout=0.0)
+        self.told.messages.extend(report.messages)
+        self.told.rows_lost[report.actor, report.life] = report.rows_lost
+        return Reply(
+            taken=taken,
+            wait=self._seconds_until_room(count),
+            stopped=self.context.stop.asked,
+            updates=self.context.pace.updates,
+            newest=self._newer_than(known_version),
+        )
+
+    def collect(self) -> Told:
+        """Return what actors have told since the last call."""
+        told, self.told = self.told, Told([], {})
+        return told
+
+    def _seconds_until_room(self, count: int) -> float:
+        """Return when the limiter will admit so many rows, by the pace at which the learner samples."""
+        limiter = self.limiter
+        (then, before), now, samples = self._measured, time.monotonic(), limiter.samples
+        if now - then >= RATE_SECONDS:
+            self.samples_a_second = (samples - before) / (now - then)
+            self._measured = now, samples
+        excess = limiter.error + count * limiter.samples_per_insert - limiter.error_buffer
+        if excess <= 0 or limiter.inserts + count <= limiter.min_size:
+            return 0.0
+        return min(max(excess / max(self.samples_a_second, 1.0), SHORTEST_WAIT), LONGEST_WAIT)
+
+    def _newer_than(self, version: int) -> Newest | None:
+        """Return the newest parameters if they are newer; each version is shared once."""
+        known = 0 if self.newest is None else self.newest.version
+        published = self.context.parameters.pull(known)
+        if published is not None:
+            self.newest = Newest(published.version, published.update, self.share(published.parameters))
+        return self.newest if self.newest is not None and self.newest.version > version else None

@@ -1,0 +1,147 @@
+"""The link: an actor's way to the gateways.
+
+Two sends are on their way at a time, so that the actor plays while they travel. A send is made at most once:
+if no answer comes, nobody knows whether the rows were taken, so they are dropped and counted, never sent
+again; a row that is lost costs little, one that is there twice is sampled twice as often. Only rows that a
+gateway has refused are sent again, when it said. After a loss the actor asks the next gateway, and sends rows
+only when that has answered.
+
+Left out: what carries the calls; a function that returns a Future is all that is needed.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from replay_tutorial.apex.messages import Message
+from replay_tutorial.cluster.chunk import Chunk
+from replay_tutorial.cluster.gateway import Newest, Reply, Report
+
+IN_FLIGHT = 2  # chunks that were sent or refused; more would only wait
+LOOK_SECONDS = 0.1  # after which an actor that has nothing to send asks for news
+ANSWER_SECONDS = 10.0  # after which an answer won't come any more
+
+Send = Callable[[Chunk | None, int, Report], Future[Reply]]  # chunk, version of the parameters, report
+
+
+class Call(NamedTuple):
+    """A call on its way."""
+
+    answer: Future[Reply]
+    chunk: Chunk | None
+    since: float  # time.monotonic()
+
+
+class Link:
+    """Sends chunks, and keeps the newest answer.
+
+    Args:
+        gateways: How to call each of them.
+        actor: Number of the actor; it begins with another gateway than the actor before it.
+        life: Which of its lives this is.
+        is_lost: Whether an error says that the call did not get through, not that it was wrong.
+    """
+
+    def __init__(
+        self, gateways: Sequence[Send], actor: int, life: int, is_lost: Callable[[BaseException], bool]
+    ) -> None:
+        self.gateways = gateways
+        self.actor, self.life = actor, life
+        self.is_lost = is_lost
+        self.gateway = actor % len(gateways)  # the one in use
+        self.answers = False  # whether that has answered since it is in use
+        self.stopped = False
+        self.updates = 0
+        self.version = 0  # of the parameters that the actor has
+        self.newest: Newest | None = None  # newer ones, not fetched yet
+        self.rows_lost = 0
+        self.messages: list[Message] = []
+        self._open: list[Call] = []
+        self._waiting: deque[Chunk] = deque()
+        self._not_before = 0.0
+        self._last_call = -LOOK_SECONDS
+
+    def has_room(self, timeout: float) -> bool:
+        """Return whether another chunk may be sent, after at most `timeout` seconds.
+
+        Raises:
+            Exception: What a gateway failed with.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            self.pump()
+            chunks = len(self._waiting) + sum(call.chunk is not None for call in self._open)
+            if chunks < IN_FLIGHT and self.answers:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                return False
+            self._wait(left)
+
+    def send(self, chunk: Chunk) -> None:
+        """Send a chunk as soon as the gateway wants it."""
+        self._waiting.append(chunk)
+        self.pump()
+
+    def pump(self) -> None:
+        """Take in what has come, and send what is due.
+
+        Raises:
+            Exception: What a gateway failed with.
+        """
+        now = time.monotonic()
+        for call in list(self._open):
+            if call.answer.done():
+                self._open.remove(call)
+                self._take_in(call, now)
+            elif now - call.since >= ANSWER_SECONDS:
+                self._open.remove(call)
+                self._lose(call)
+        while self.answers and self._waiting and now >= self._not_before and len(self._open) < IN_FLIGHT:
+            self._call(self._waiting.popleft(), now)
+        if not self._open and now - self._last_call >= LOOK_SECONDS:
+            self._call(None, now)
+
+    def _call(self, chunk: Chunk | None, now: float) -> None:
+        report = Report(self.actor, self.life, self.rows_lost, tuple(self.messages))
+        self.messages.clear()
+        answer = self.gateways[self.gateway](chunk, self.version, report)
+        self._open.append(Call(answer, chunk, now))
+        self._last_call = now
+
+    def _take_in(self, call: Call, now: float) -> None:
+        error = call.answer.exception()
+        if error is not None:
+            if not self.is_lost(error):
+                raise error
+            return self._lose(call)
+        reply = call.answer.result()
+        self.answers = True
+        self.stopped |= reply.stopped
+        self.updates = max(self.updates, reply.updates)
+        if reply.newest is not None and reply.newest.version > self.version:
+            self.newest = reply.newest
+        if call.chunk is not None:
+            self._not_before = now + reply.wait
+            if not reply.taken:
+                self._waiting.appendleft(call.chunk)
+
+    def _lose(self, call: Call) -> None:
+        if call.chunk is not None:
+            self.rows_lost += len(call.chunk.records)
+        self.gateway = (self.gateway + 1) % len(self.gateways)
+        self.answers = False
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for an answer, or until something may be sent."""
+        now = time.monotonic()
+        due = [self._last_call + LOOK_SECONDS - now] if not self._open else []
+        due += [self._not_before - now] if self._waiting and len(self._open) < IN_FLIGHT else []
+        seconds = max(0.0, min([seconds, *due]))
+        if self._open:
+            futures.wait([call.answer for call in self._open], seconds, futures.FIRST_COMPLETED)
+        else:
+            time.sleep(seconds)

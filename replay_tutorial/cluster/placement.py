@@ -1,0 +1,63 @@
+"""Who goes where: actors all over the cluster, gateways beside the learner.
+
+The driver's host is the learner's. Gateways open its shared memory, so they have to be there. Actors want a
+core each, and go wherever there is one.
+"""
+
+import logging
+import time
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.ray_session import ClusterUnavailable
+
+ROOM_SECONDS = 60.0  # that hosts get to join
+LOOK_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def of_gateway() -> dict[str, Any]:
+    """Return Ray's options for a gateway: on this host; begun again when it is killed, but no call twice."""
+    # Not soft: with no core of its own a soft wish is ignored (Ray 2.60).
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, "scheduling_strategy": here}
+
+
+def of_actor(options: ClusterOptions) -> dict[str, Any]:
+    """Return Ray's options for an actor: spread over the hosts, in one life only."""
+    return {"num_cpus": options.cpus_per_actor, "max_retries": 0, "scheduling_strategy": "SPREAD"}
+
+
+def hosts() -> list[dict[str, Any]]:
+    """Return Ray's descriptions of the hosts that are alive."""
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
+def room_for_actors(options: ClusterOptions) -> int:
+    """Return how many actors fit on the hosts together, whoever else uses them."""
+    cores = [host["Resources"].get("CPU", 0.0) for host in hosts()]
+    return sum(int(count / options.cpus_per_actor + 1e-9) for count in cores)
+
+
+def await_room(actors: int, options: ClusterOptions) -> None:
+    """Wait until the hosts of the cluster have room for the actors.
+
+    Raises:
+        ClusterUnavailable: If they have not within a minute.
+    """
+    deadline, told = time.monotonic() + ROOM_SECONDS, False
+    while (room := room_for_actors(options)) < actors:
+        there = len(hosts())
+        if time.monotonic() >= deadline:
+            raise ClusterUnavailable(
+                f"the cluster has room for {room} of {actors} actors: {there} host{'s' * (there != 1)}, "
+                f"{options.cpus_per_actor:g} CPU for each. Add hosts, or lower --actors or --cpus-per-actor."
+            )
+        if not told:
+            log.info("waiting for hosts: there is room for %d of %d actors", room, actors)
+            told = True
+        time.sleep(LOOK_SECONDS)

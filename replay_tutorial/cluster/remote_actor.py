@@ -1,0 +1,63 @@
+"""An actor on any host of a cluster: the same actor as on one machine, with its ends at the gateways.
+
+It lives as long as its task. A task that is killed is not repeated by Ray: the driver starts the next life,
+with other seeds, wherever there is room (`cluster_workers`).
+"""
+
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from replay_tutorial.agents.environments import Spaces
+from replay_tutorial.apex.actor import Actor
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.runs.run_provenance import digest_of_sources
+from replay_tutorial.cluster.link import Link
+from replay_tutorial.cluster.ray_session import fetch, is_lost
+from replay_tutorial.cluster.remote_context import remote_context
+
+
+class OtherSources(RuntimeError):
+    """A host runs another version of this package than the learner's."""
+
+
+class Part(NamedTuple):
+    """An actor's part in a run."""
+
+    config: Config
+    spaces: Spaces
+    number: int  # of the actor
+    life: int
+    seed: np.random.SeedSequence
+    sources: str  # the digest of the learner's host
+
+
+def play(part: Part, gateways: Sequence[Any]) -> None:
+    """Play until the run is over.
+
+    Args:
+        part: Who plays.
+        gateways: Ray's handles of them.
+
+    Raises:
+        OtherSources: If this host has another version of the package.
+    """
+    if digest_of_sources() != part.sources:
+        raise OtherSources(
+            f"{socket.gethostname()} has another version of replay_tutorial than the learner's host: install "
+            "the same one on all hosts."
+        )
+    torch.set_num_threads(part.config.threads)
+    sends = [partial(call, gateway) for gateway in gateways]
+    link = Link(sends, part.number, part.life, is_lost)
+    context = remote_context(part.config, part.spaces, link, fetch)
+    Actor(context, part.number, part.seed).run()
+
+
+def call(gateway: Any, *arguments: Any) -> Any:
+    """Call a gateway's `send`; return the Future of its reply."""
+    return gateway.send.remote(*arguments).future()

@@ -1,0 +1,104 @@
+"""The ends of an actor on another host: the protocols of `apex.context`, as far as an actor needs them.
+
+An actor inserts rows, pulls parameters, and asks how far the learner is and whether the run is over. It asks
+often; what it is answered is what the last reply of a gateway said.
+
+Left out: everything that learner and evaluator do, whose host has the real ones.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_tutorial.agents.environments import Spaces
+from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.context import Context, Pace, Parameters, Published, Replay, Stop
+from replay_tutorial.cluster.chunk import ChunkFormat
+from replay_tutorial.cluster.link import Link
+
+# Follows a reference that a gateway gave out; None if what it names is gone.
+Fetch = Callable[[Any], NDArray[np.float32] | None]
+
+
+class RemoteReplay:
+    """Takes rows, and sends them on."""
+
+    def __init__(self, link: Link, chunk_format: ChunkFormat) -> None:
+        self.link = link
+        self.format = chunk_format
+
+    def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
+        """Send rows, as `Replay.insert` does; True says that they are on their way, not that they arrived."""
+        if not self.link.has_room(timeout):
+            return False
+        self.link.send(self.format.pack(rows, priorities))
+        return True
+
+
+class RemoteParameters:
+    """The parameters of the last reply."""
+
+    def __init__(self, link: Link, fetch: Fetch) -> None:
+        self.link = link
+        self.fetch = fetch
+
+    def pull(self, known_version: int = 0) -> Published | None:
+        """Return newer parameters, as `Parameters.pull` does; if they can't be had, there are none yet."""
+        link = self.link
+        link.version = known_version
+        link.pump()
+        newest, link.newest = link.newest, None
+        parameters = (
+            None if newest is None or newest.version <= known_version else self.fetch(newest.reference)
+        )
+        if newest is None or parameters is None:
+            return None
+        link.version = newest.version
+        # What comes from another process is read-only, and torch takes only what it may write to.
+        return Published(newest.version, newest.update, np.array(parameters))
+
+
+class RemotePace:
+    """How far the learner was at the last reply."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    @property
+    def updates(self) -> int:
+        """Updates of the learner."""
+        return self.link.updates
+
+
+class RemoteStop:
+    """Whether the last reply said that the run is over."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    @property
+    def asked(self) -> bool:
+        """Whether the run is over."""
+        return self.link.stopped
+
+
+def remote_context(config: Config, spaces: Spaces, link: Link, fetch: Fetch) -> Context:
+    """Return what an actor on another host is given.
+
+    Args:
+        config: Of the run.
+        spaces: Of its environment.
+        link: The way to the gateways.
+        fetch: Follows the references in replies.
+    """
+    return Context(
+        config,
+        spaces,
+        cast(Replay, RemoteReplay(link, ChunkFormat(config, spaces))),
+        cast(Parameters, RemoteParameters(link, fetch)),
+        cast(Pace, RemotePace(link)),
+        cast(Stop, RemoteStop(link)),
+        tell=link.messages.append,
+    )

@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from replay_tutorial import __version__
 
 if TYPE_CHECKING:
-    from replay_tutorial.apex.runs.engine import Engine
     from replay_tutorial.apex.runs.run import Result
-    from replay_tutorial.cluster.cluster_options import ClusterOptions
 
 USAGE = """\
 usage: python -m replay_tutorial COMMAND ...
@@ -51,6 +49,7 @@ DEFAULT = "(default: %(default)s)"
 def train(arguments: Sequence[str]) -> int:
     """Train an agent."""
     from replay_tutorial.apex.flags import read_config
+    from replay_tutorial.cluster.cluster_command import engine_of
     from replay_tutorial.cluster.cluster_options import split_options
 
     cluster_options, others = split_options("python -m replay_tutorial train", arguments)
@@ -70,6 +69,7 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--solved-at", type=target, help=goal)
     parser.add_argument("--device", help="where the learner trains (default: as before)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    from replay_tutorial.cluster.cluster_command import engine_of
     from replay_tutorial.cluster.cluster_options import split_options
 
     cluster_options, others = split_options(parser.prog, arguments)
@@ -79,15 +79,6 @@ def resume(arguments: Sequence[str]) -> int:
 
     changes = (options.total_steps, not options.no_progress, options.device, options.solved_at)
     return report("resume", lambda: resume_agent(options.run, *changes, engine_of(cluster_options)))
-
-
-def engine_of(options: "ClusterOptions | None") -> "Engine | None":
-    """Return the engine of a cluster, or None for processes of this machine."""
-    if options is None:
-        return None
-    from replay_tutorial.cluster.cluster_engine import ClusterEngine
-
-    return ClusterEngine(options)
 
 
 def report(command: str, run: "Callable[[], Result]") -> int:

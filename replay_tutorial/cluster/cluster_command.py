@@ -1,6 +1,6 @@
 """The command line of clusters: `python -m replay_tutorial cluster check ADDRESS`, `cluster launch NAME`.
 
-Left out: training on one; that is `train --cluster ADDRESS`.
+Training on one is `train --cluster ADDRESS`; its engine is found here.
 """
 
 import argparse
@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING
 from replay_tutorial.cluster.launchers import LAUNCHERS, launcher
 
 if TYPE_CHECKING:
+    from replay_tutorial.apex.runs.engine import Engine
     from replay_tutorial.cluster.cluster_check import Host
+    from replay_tutorial.cluster.cluster_options import ClusterOptions
+
+
+def engine_of(options: "ClusterOptions | None") -> "Engine | None":
+    """Return the engine of a cluster, or None for processes of this machine, which need no Ray."""
+    if options is None:
+        return None
+    from replay_tutorial.cluster.cluster_engine import ClusterEngine
+
+    return ClusterEngine(options)
 
 
 def cluster(arguments: Sequence[str]) -> int:

@@ -22,7 +22,7 @@ from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.cluster import cluster_workers, placement
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions, split_options
-from replay_tutorial.cluster.connection import NoCluster
+from replay_tutorial.cluster.connection import ClusterUnavailable
 
 SHORT = {
     "total_steps": 4_000,
@@ -146,7 +146,7 @@ def test_host_with_other_sources_is_refused(engine, tmp_path, monkeypatch):
 
 def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(placement, "ROOM_SECONDS", 0.0)
-    with pytest.raises(NoCluster, match=r"has room for 4 of 5 actors: 3 hosts, 1 CPU for each"):
+    with pytest.raises(ClusterUnavailable, match=r"has room for 4 of 5 actors: 3 hosts, 1 CPU for each"):
         train(short(tmp_path, actors=5), engine)
     assert list(tmp_path.iterdir()) == []
 

@@ -172,7 +172,7 @@ class Hosts:
             *(sys.executable, "-m", "ray.scripts.scripts", "start"),
             *(head if host == 0 else [f"--address={self.address(0)}:{HEAD_PORT}"]),
             *(f"--node-ip-address={self.address(host)}", f"--temp-dir={self.folder(host)}/ray"),
-            *(f"--num-cpus={cpus}", f"--resources={json.dumps(dict(resources))}"),
+            *(f"--num-cpus={cpus}", f"--resources={json.dumps(dict(resources), allow_nan=False)}"),
             f"--object-store-memory={OBJECT_STORE_BYTES}",
         ]
         return self.run(host, arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -41,7 +41,7 @@ DEPENDENCIES = {  # storey → extras that its imports may come from, beside the
     "apex": ["train"],
     "local": ["train"],
     "cluster": ["cluster", "train"],
-    "bench": ["bench", "train"],
+    "bench": ["bench", "cluster", "train"],
     "__main__": ["train"],
     "teaching": ["notebooks", "train"],
     "steps": ["train"],

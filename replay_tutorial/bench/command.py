@@ -27,6 +27,7 @@ BENCHMARKS = {
     "faults": "training.faults",
     "learning": "training.learning",
     "throughput": "training.throughput",
+    "cluster": "cluster.cluster_speed",
     "cluster-demo": "cluster.demo",
     "report": "run_all",
 }

@@ -28,6 +28,11 @@ from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 
 
+def cluster_workers(setup: RunSetup, options: ClusterOptions) -> ClusterWorkers:
+    """Return the processes of a run: learner and evaluator here, gateways and actors in the cluster."""
+    return ClusterWorkers(setup, options, Supervisor(central_roles(setup), setup.context.stop.ask))
+
+
 class ClusterEngine(Engine):
     """Runs the actors on a cluster.
 
@@ -62,9 +67,8 @@ class ClusterEngine(Engine):
         ]
         contents = {"address": self.options.address, "gateways": self.options.gateways, "hosts": describe}
         setup.folder.write_json("cluster.json", {**contents, "ray": ray.__version__})
-        local = Supervisor(central_roles(setup), setup.context.stop.ask)
         try:
-            with ClusterWorkers(setup, self.options, local) as workers:
+            with cluster_workers(setup, self.options) as workers:
                 return watch(setup, workers, recorder, stop)
         finally:
             ray.shutdown()

@@ -7,7 +7,9 @@ there is room; Ray itself restarts a gateway, which opens the same shared memory
     actors ── Report ──▶ gateways ◀── collect ── driver ◀── messages ── learner, evaluator
 """
 
+import pickle
 import time
+import zlib
 from collections.abc import Sequence
 from concurrent import futures
 from concurrent.futures import Future
@@ -16,6 +18,7 @@ from typing import Any, Self, cast
 import ray
 from ray.exceptions import RayTaskError
 
+from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.messages import Cluster, Message, Note
 from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
@@ -30,7 +33,7 @@ from replay_tutorial.local.shared_context import SharedReplay
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Supervisor
 
 COLLECT_SECONDS = 0.5  # between two questions to a gateway
-COUNT_SECONDS = 2.0  # between two counts of hosts and actors
+COUNT_SECONDS = 1.0  # between two counts of hosts and actors
 SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
 GIVE_UP_SECONDS = 600.0  # and until the run ends
 
@@ -69,6 +72,25 @@ class RemoteRole:
         self.lives.end(f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself")
 
 
+class RemoteGateway(Gateway):
+    """A gateway in a process of its own.
+
+    Args:
+        packed: Its context and limiter. Spaces of images are large, and Ray starts an actor again only with
+            arguments of at most 100 kB: these are 3.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        context, limiter = pickle.loads(zlib.decompress(packed))
+        super().__init__(context, limiter, share)
+
+    @staticmethod
+    def pack(context: Context) -> bytes:
+        """Pack what a gateway is made of; shared memory goes by its address."""
+        limiter = cast(SharedReplay, context.replay).limiter
+        return zlib.compress(pickle.dumps((context, limiter)))
+
+
 class ClusterWorkers(Workers):
     """The processes of a run. A context manager: ours are gone when it is left; Ray itself stays.
 
@@ -88,6 +110,7 @@ class ClusterWorkers(Workers):
         self.error: ProcessDied | None = None  # to be raised by the next `receive`
         self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
         self.heard: dict[int, float] = {}  # when, by actor
+        self.hosts = {host["NodeManagerAddress"] for host in placement.hosts()}
         self._collecting: dict[Any, tuple[Future[Told] | None, float]] = {}
         self._sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
@@ -97,13 +120,10 @@ class ClusterWorkers(Workers):
 
     def __enter__(self) -> Self:
         """Start all: the actors first, whose imports take longest."""
-        context = self.setup.context
-        limiter = cast(SharedReplay, context.replay).limiter
-        remote_gateway: Any = ray.remote(**placement.of_gateway())(Gateway)
+        packed = RemoteGateway.pack(self.setup.context)
+        remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
         try:
-            self.gateways = [
-                remote_gateway.remote(context, limiter, share) for _ in range(self.options.gateways)
-            ]
+            self.gateways = [remote_gateway.remote(packed) for _ in range(self.options.gateways)]
             self._collecting = {gateway: (None, 0.0) for gateway in self.gateways}
             for actor in self.actors:
                 actor.start(self._remote_play, self.gateways, self._sources)
@@ -167,6 +187,8 @@ class ClusterWorkers(Workers):
     def _hear(self, told: Told, received: list[Message], now: float) -> None:
         received.extend(told.messages)
         for (actor, life), rows in told.rows_lost.items():
+            if life > 0 and (actor, life) not in self.rows_lost:
+                received.append(Note(f"actor {actor} plays again"))
             self.rows_lost[actor, life] = max(rows, self.rows_lost.get((actor, life), 0))
             self.heard[actor] = now
 
@@ -186,8 +208,12 @@ class ClusterWorkers(Workers):
         if now - self._last_count < COUNT_SECONDS:
             return
         self._last_count = now
+        hosts = {host["NodeManagerAddress"] for host in placement.hosts()}
+        for change, which in (("gone", self.hosts - hosts), ("there", hosts - self.hosts)):
+            received.extend(Note(f"host {host} is {change}; {len(hosts)} in all") for host in sorted(which))
+        self.hosts = hosts
         alive = sum(now - heard < ANSWER_SECONDS for heard in self.heard.values())
-        received.append(Cluster(len(placement.hosts()), alive, sum(self.rows_lost.values())))
+        received.append(Cluster(len(hosts), alive, sum(self.rows_lost.values())))
         self._last_word = max([self._last_word, *self.heard.values()])
         silence = now - self._last_word
         if silence >= GIVE_UP_SECONDS:

@@ -39,6 +39,11 @@ def connect(address: str, actors: int) -> None:
         )
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "address": address}
     if address == LOCAL:
+        if os.environ.get("RAY_AUTH_MODE") != "token":
+            raise ClusterUnavailable(
+                "Ray was imported before replay_tutorial.cluster, and so without its token: set "
+                "RAY_AUTH_MODE=token in the environment, or import replay_tutorial.cluster first."
+            )
         cpus = max(actors, os.cpu_count() or 1)
         options |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": STORE_BYTES}
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # nobody else is to have it

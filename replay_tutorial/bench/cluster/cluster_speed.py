@@ -1,0 +1,225 @@
+"""`python -m replay_tutorial bench cluster`: what it costs that the actors are elsewhere.
+
+All hosts are this one, so the network is the machine's own and the cores are shared: the figures are those of
+calls, copies and processes, and a lower bound for hosts with cores of their own.
+
+Left out: hosts that die (`cluster-faults`).
+"""
+
+import argparse
+import math
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from replay_tutorial.agents.environments import Spaces
+from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.apex.context import Context, Counters
+from replay_tutorial.apex.runs.run import torch_threads
+from replay_tutorial.apex.runs.setup import RunSetup, new_setup
+from replay_tutorial.apex.runs.watch import Workers
+from replay_tutorial.bench.cluster.pushers import ATARI, CARTPOLE, push, settings
+from replay_tutorial.bench.method.markdown import spread_text, table
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.cluster import placement
+from replay_tutorial.cluster.cluster_engine import cluster_workers
+from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.cluster_workers import RemoteGateway
+from replay_tutorial.cluster.ray_session import LOCAL, connect
+from replay_tutorial.local.parallel import roles
+from replay_tutorial.local.shared_context import make_shared_context
+from replay_tutorial.local.supervisor import Supervisor
+
+PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
+OPTIONS = ClusterOptions(LOCAL)
+BATCH = 512
+HEADS = ("what", "measured", "goal")
+# Prints when its first update was made.
+FIRST_UPDATE = """
+import time
+from replay_tutorial.bench.cluster.cluster_speed import first_update
+if __name__ == "__main__":
+    first_update()
+    print(time.time())
+"""
+
+
+def run_settings() -> Config:
+    """Return CartPole's settings, for a run that never ends by itself."""
+    return replace(preset("CartPole-v1"), progress=False, total_steps=10**12, solved_at=1e9)
+
+
+def await_update(context: Context, workers: Workers) -> None:
+    """Wait for the first update.
+
+    Raises:
+        RuntimeError: If there is none.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while context.pace.updates == 0:
+        if time.monotonic() >= deadline:
+            raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
+        workers.receive(0.02)
+
+
+def single_workers(setup: RunSetup) -> Supervisor:
+    """Return the processes of a run on one machine."""
+    return Supervisor(roles(setup), setup.context.stop.ask)
+
+
+def updates_a_second(make_workers: Callable[[RunSetup], Any], warm_up: float, seconds: float) -> float:
+    """Start a run; return the learner's updates per second after the warm-up."""
+    with tempfile.TemporaryDirectory() as folder:
+        setup = new_setup(replace(run_settings(), runs=Path(folder)), make_shared_context)
+        pace = setup.context.pace
+        with make_workers(setup) as workers:
+
+            def work(seconds: float) -> tuple[float, int]:
+                until = time.monotonic() + seconds
+                while (now := time.monotonic()) < until:
+                    workers.receive(min(0.05, until - now))
+                return time.monotonic(), pace.updates
+
+            await_update(setup.context, workers)
+            start, before = work(warm_up)
+            end, after = work(seconds)
+    return (after - before) / (end - start)
+
+
+def first_update() -> None:
+    """Start a local cluster and a run on it, and return at its first update."""
+    connect(LOCAL, run_settings().actors)
+    with tempfile.TemporaryDirectory() as folder, torch_threads(1):
+        setup = new_setup(replace(run_settings(), runs=Path(folder)), make_shared_context)
+        with cluster_workers(setup, OPTIONS) as workers:
+            await_update(setup.context, workers)
+
+
+def start_seconds() -> float:
+    """Return the seconds from the start of a program to its first update."""
+    begin = time.time()
+    printed = subprocess.run([sys.executable, "-c", FIRST_UPDATE], capture_output=True, text=True, check=True)
+    return float(printed.stdout.split()[-1]) - begin
+
+
+@contextmanager
+def gateways_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Context, list[Any]]]:
+    """Make a replay and its gateways."""
+    context = make_shared_context(config, spaces, 1, Counters())
+    remote: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
+    gateways = [remote.remote(RemoteGateway.pack(context)) for _ in range(count)]
+    try:
+        yield context, gateways
+    finally:
+        for gateway in gateways:
+            ray.kill(gateway)
+
+
+def arriving(
+    config: Config, spaces: Spaces, gateways: int, seconds: float, rate: float, learn: bool = False
+) -> tuple[float, float, float]:
+    """Push rows from two processes; return rows/s that arrive, bytes a row, and the learner's batches/s."""
+    remote_push: Any = ray.remote(**placement.of_actor(OPTIONS))(push)
+    with gateways_of(config, spaces, gateways) as (context, handles):
+        pushing = [
+            remote_push.remote(config, spaces, handles, number, seconds + 2.0, rate / 2)
+            for number in range(2)
+        ]
+        pace, replay = context.pace, context.replay
+        until = time.monotonic() + PATIENCE_SECONDS
+        while pace.steps < 2 * BATCH and time.monotonic() < until:
+            time.sleep(0.01)
+        begin, steps, batches = time.monotonic(), pace.steps, 0
+        while time.monotonic() - begin < seconds:
+            if not learn:
+                time.sleep(0.01)
+                continue
+            sample = replay.sample(BATCH, 0.4, timeout=1.0)
+            if sample is not None:
+                replay.update_priorities(sample.indexes, np.ones(BATCH, np.float32))
+                batches += 1
+        taken = time.monotonic() - begin
+        rows = (pace.steps - steps) / taken
+        pushed = ray.get(pushing, timeout=PATIENCE_SECONDS)
+    return rows, pushed[0].row_bytes, batches / taken
+
+
+def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float]]:
+    """Measure all in turns, and print each round as it comes."""
+    figures: dict[str, list[float]] = {}
+
+    def note(**measured: float) -> None:
+        for name, figure in measured.items():
+            figures.setdefault(name, []).append(figure)
+        print(", ".join(f"{name} {figure:,.2f}" for name, figure in measured.items()), flush=True)
+
+    cartpole, atari = settings(200_000), settings(60_000)
+    for _ in range(rounds):
+        single = updates_a_second(single_workers, warm_up, seconds)
+        cluster = updates_a_second(lambda setup: cluster_workers(setup, OPTIONS), warm_up, seconds)
+        note(single=single, cluster=cluster, share=cluster / single)
+        rows, _, _ = arriving(cartpole, CARTPOLE, 1, seconds, math.inf)
+        note(cartpole_chunks=rows / 50)
+        rows, row_bytes, _ = arriving(atari, ATARI, 2, seconds, math.inf)
+        note(atari_rows=rows, atari_bytes=row_bytes)
+        rows, _, batches = arriving(atari, ATARI, 2, seconds, 12_000.0, learn=True)
+        note(batches=batches, rows_beside=rows)
+        _, _, alone = arriving(atari, ATARI, 1, seconds, 1.0, learn=True)
+        note(batches_alone=alone)
+        note(start=start_seconds())
+    return figures
+
+
+ROWS_OF_TABLE = (
+    ("single", "CartPole, one machine: updates/s", ""),
+    ("cluster", "the same with gateways: updates/s", ""),
+    ("share", "share, taken round by round", "≥ 0.9"),
+    ("cartpole_chunks", "chunks of 50 CartPole rows into one gateway, a second", "≥ 900"),
+    ("atari_rows", "Atari rows into two gateways, a second", "≥ 20,000"),
+    ("atari_bytes", "bytes of an Atari row on the wire", "≤ 8,500"),
+    ("batches", "learner's Atari batches of 512 a second, beside arriving rows", "≥ 75"),
+    ("rows_beside", "those rows, a second", "12,000"),
+    ("batches_alone", "the same batches with nobody beside", ""),
+    ("start", "`--cluster local`: seconds from the start to the first update", "≤ 10"),
+)
+
+
+def lines_of(spreads: dict[str, Spread]) -> list[str]:
+    """Return the table."""
+    return table(HEADS, [[what, spread_text(spreads[name]), goal] for name, what, goal in ROWS_OF_TABLE])
+
+
+def new_cluster_parser() -> argparse.ArgumentParser:
+    """Describe the arguments."""
+    parser = new_parser("cluster", "Measure what it costs that the actors are elsewhere.")
+    add_count(parser, "--rounds", 5, "how many")
+    add_count(parser, "--seconds", 10, "of each figure in a round")
+    add_count(parser, "--warm-up", 4, "seconds before that, of the runs")
+    add_outputs(parser, "cluster")
+    return parser
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return 1 if the table was not written, else 0."""
+    arguments = new_cluster_parser().parse_args(argv)
+    connect(LOCAL, run_settings().actors)
+    try:
+        with torch_threads(1):
+            figures = measure(arguments.rounds, arguments.warm_up, arguments.seconds)
+    finally:
+        ray.shutdown()
+    spreads = {name: Spread.of(np.array(values)) for name, values in figures.items()}
+    about = f"Medians of {arguments.rounds} rounds of {arguments.seconds} s, quartiles in brackets."
+    provenance = Provenance.of("cluster", argv, ("torch", "gymnasium", "ray"))
+    return hand_over(arguments, "cluster", provenance, {"figures": spreads}, lines_of(spreads), about)

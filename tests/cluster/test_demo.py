@@ -74,7 +74,7 @@ def test_a_run_on_three_hosts_ends_well(tmp_path: Path) -> None:
     demo = [sys.executable, "-m", "replay_tutorial", "bench", "cluster-demo", "--actors", "2", "--"]
     options = ["--no-progress", "--total-steps", "1500", "--runs", str(tmp_path), "--final-episodes", "2"]
     result = subprocess.run(
-        [*demo, *options], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [*demo, *options], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert result.returncode == 0, result.stderr
     assert "Ray is up on all of them" in result.stdout

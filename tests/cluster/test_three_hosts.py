@@ -37,7 +37,7 @@ def test_three_hosts_made_by_hand_have_ray_and_leave_nothing() -> None:
             env={**os.environ, "PATH": programs, "PYTHONPATH": modules, "TMPDIR": folder},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
     assert result.returncode == 0, result.stderr

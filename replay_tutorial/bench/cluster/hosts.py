@@ -26,7 +26,7 @@ from typing import Any, Self
 from replay_tutorial.bench.cluster.holder import END_SECONDS, Holder, command_line, end, enter_user_namespace
 
 HEAD_PORT = 6379
-START_SECONDS = 60.0  # for Ray on one host; 5 to 26 were measured on two cores
+START_SECONDS = 120.0  # for Ray on all hosts; three took 9 s on two idle cores, 50 s on very busy ones
 OBJECT_STORE_BYTES = 256 << 20  # a host; Ray would take a third of the machine for each of them
 # A dead host is noticed after 2 to 3 s, a cut cable after 9 s, instead of 14 s and a minute. Not below: an
 # overloaded host would be taken for dead.
@@ -149,7 +149,7 @@ class Hosts:
             resources: What else each of them has. Ray itself gives each the resource "node:ADDRESS".
 
         Raises:
-            RuntimeError: If Ray isn't up after a minute, or says why it can't be.
+            RuntimeError: If Ray isn't up after two minutes, or says why it can't be.
         """
         started = [(host, self._launch_ray(host, count, resources or {})) for host, count in cpus.items()]
         for host, process in started:

@@ -29,6 +29,7 @@ BENCHMARKS = {
     "throughput": "training.throughput",
     "cluster": "cluster.cluster_speed",
     "cluster-demo": "cluster.demo",
+    "cluster-faults": "cluster.cluster_faults",
     "report": "run_all",
 }
 

@@ -1,0 +1,105 @@
+"""A run on hosts of this machine, watched from outside: by what it prints, and what it writes down."""
+
+import csv
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.bench.cluster.hosts import HEAD_PORT, Hosts
+from replay_tutorial.bench.training.victim import processes, wait_until
+from replay_tutorial.shared.processes import birth
+
+LEARNER = 0  # the host of learner and driver
+ACTORS = 4
+# It never ends by itself, saves often, and writes down every fifth update.
+FLAGS = (
+    *("--actors", str(ACTORS), "--cpus-per-actor", "0.5", "--solved-at", "inf", "--record-interval", "5"),
+    *("--total-steps", "1000000000", "--evaluation-interval", "2000", "--checkpoint-seconds", "10"),
+    *("--restart-limit", "1000", "--no-progress"),
+)
+
+
+class ClusterRun:
+    """`train`, or `resume` if there is a run in the folder already, as a process of the learner's host.
+
+    Args:
+        hosts: With Ray on them.
+        runs: The folder of the run's own.
+        seed: Of the run.
+    """
+
+    def __init__(self, hosts: Hosts, runs: Path, seed: int) -> None:
+        self.hosts = hosts
+        self.runs = runs
+        cluster = ("--cluster", f"{hosts.address(LEARNER)}:{HEAD_PORT}")
+        command = ("train", "CartPole-v1", *FLAGS, "--seed", str(seed), "--runs", str(runs), *cluster)
+        if self.folder is not None and whole_checkpoints(self.folder):
+            command = ("resume", str(self.folder), "--no-progress", *cluster)
+        self.started = time.time()
+        arguments = [sys.executable, "-u", "-m", "replay_tutorial", *command]
+        # A session of its own: Ctrl-C is for this process alone, as it is sent to it.
+        self.process = hosts.run(LEARNER, arguments, stdout=-1, stderr=-2, text=True, start_new_session=True)
+        self.lines: list[tuple[float, str]] = []  # when, by time.time(), and what was printed
+        threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder; None if there is none yet."""
+        return next(iter(sorted(self.runs.glob("*"))), None)
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self.lines.append((time.time(), line.rstrip()))
+
+    def printed(self, pattern: str, since: float) -> float | None:
+        """Return when a line with a pattern was printed, the first since a moment; None if none was."""
+        return next((when for when, line in self.lines if when >= since and re.search(pattern, line)), None)
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something holds, as long as the run lives; return whether it holds."""
+        return wait_until(lambda: condition() or self.process.poll() is not None, seconds) and condition()
+
+    def records(self) -> list[dict[str, str]]:
+        """Return the records that are whole."""
+        if self.folder is None or not (self.folder / "progress.csv").exists():
+            return []
+        with (self.folder / "progress.csv").open(newline="") as file:
+            return list(csv.DictReader(file))[:-1]
+
+    def is_at_work(self) -> bool:
+        """Return whether all actors are heard, and the learner learns."""
+        records = self.records()
+        return len(records) > 2 and records[-1]["actors"] == str(ACTORS) and self.seconds_since_update() < 1.0
+
+    def seconds_since_update(self) -> float:
+        """Return the seconds since the last record was written."""
+        path = None if self.folder is None else self.folder / "progress.csv"
+        return time.time() - path.stat().st_mtime if path is not None and path.exists() else float("inf")
+
+    def role(self, name: str) -> int | None:
+        """Return the process number of learner or evaluator; None if there is none."""
+        rows = processes()
+        servers = {p for p, parent, _, _, command in rows if parent == self.process.pid and "fork" in command}
+        roles = sorted((birth(p) or 0, p) for p, parent, *_ in rows if parent in servers)
+        return roles[("learner", "evaluator").index(name)][1] if len(roles) == 2 else None
+
+    def ratio(self) -> tuple[int, float]:
+        """Return the rows of the newest checkpoint, and how often one was sampled since learning began."""
+        assert self.folder is not None
+        checkpoint, config = newest_checkpoint(self.folder), RunFolder(self.folder).config()
+        rows = max(1, checkpoint.step - config.replay_start)
+        return checkpoint.step, checkpoint.samples / rows
+
+    def rows_twice(self) -> int:
+        """Count the rows of the newest checkpoint that another row equals: CartPole never repeats itself."""
+        assert self.folder is not None
+        with np.load(whole_checkpoints(self.folder)[-1][1] / "replay.npz", allow_pickle=False) as file:
+            rows = np.array(file["rows"])  # uint64[rows, words]
+        return len(rows) - len(np.unique(rows, axis=0))

@@ -1,0 +1,191 @@
+"""Runs on a real cluster: three nodes of Ray on this machine, which die in the middle of a run."""
+
+import csv
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from places import ROOT
+
+pytest.importorskip("ray", reason="needs the extra `cluster`")
+
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs.run import resume, train
+from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.cluster import cluster_workers, placement
+from replay_tutorial.cluster.cluster_engine import ClusterEngine
+from replay_tutorial.cluster.cluster_options import ClusterOptions, split_options
+from replay_tutorial.cluster.connection import NoCluster
+
+SHORT = {
+    "total_steps": 4_000,
+    "hidden_sizes": (32,),
+    "evaluation_interval": 50,
+    "record_interval": 20,
+    "confirmation_episodes": 10,
+    "final_episodes": 20,
+    "progress": False,
+}
+POLL_SECONDS = 90  # that anything may take on a busy machine
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """A head without room for actors, and two nodes with room for two each."""
+    from ray.cluster_utils import Cluster
+
+    memory = {"object_store_memory": 100 << 20}
+    cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False, **memory})
+    for _ in range(2):
+        cluster.add_node(num_cpus=2, **memory)
+    yield cluster
+    cluster.shutdown()
+
+
+@pytest.fixture
+def engine(nodes):
+    return ClusterEngine(ClusterOptions(nodes.address))
+
+
+def short(tmp_path, environment="CartPole-v1", **changes):
+    return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
+
+
+def records(folder, name="progress.csv"):
+    with (folder / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def processes_named(name):
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,args="], capture_output=True, text=True, check=True)
+    rows = [line.split(None, 1) for line in listed.stdout.splitlines()]
+    return [int(number) for number, *command in rows if command and command[0].startswith(name)]
+
+
+def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(engine, nodes, tmp_path):
+    result = train(short(tmp_path), engine)
+    assert multiprocessing.active_children() == []
+    assert result.end == "budget spent"
+    assert 4_000 <= result.steps < 5_000
+    assert len(result.evaluation.returns) == 20
+    rows = records(result.folder)
+    assert [int(row["update"]) for row in rows] == list(range(20, result.updates + 1, 20))
+    assert {row["hosts"] for row in rows} <= {"", "3"}
+    assert rows[-1]["actors"] == "2"
+    assert {row["rows_lost"] for row in rows} <= {"", "0"}
+    assert all(0 <= float(row["parameters_age"]) < 1_000 for row in rows)
+    told = json.loads((result.folder / "cluster.json").read_text())
+    assert sorted(host["cpus"] for host in told["hosts"]) == [0, 2, 2]
+
+    again = resume(result.folder, 5_000, progress=False, engine=engine)
+    assert 5_000 <= again.steps < 6_000
+    assert again.updates > result.updates
+    at_home = resume(result.folder, 6_000, progress=False)
+    assert at_home.updates > again.updates
+    assert records(result.folder)[-1]["hosts"] == ""
+
+
+def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_path):
+    """And ends with the learned policy; what dies is replaced."""
+    printed, deaths = [], []
+
+    def let_die():
+        wait_for(lambda: list(tmp_path.glob("*/progress.csv")) and len(records(run_in(tmp_path))) > 10)
+        os.kill(processes_named("ray::play")[0], signal.SIGKILL)
+        deaths.append("actor")
+        wait_for(lambda: records(run_in(tmp_path))[-1]["restarts"] == "1")
+        os.kill(processes_named("ray::RemoteGateway")[0], signal.SIGKILL)
+        deaths.append("gateway")
+        updates = int(records(run_in(tmp_path))[-1]["update"])
+        wait_for(lambda: int(records(run_in(tmp_path))[-1]["update"]) > updates + 500)
+        nodes.remove_node(nodes.add_node(num_cpus=2, object_store_memory=100 << 20))
+        deaths.append("node")
+
+    def wait_for(condition):
+        deadline = time.monotonic() + POLL_SECONDS
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        printed.append(condition())
+
+    killer = threading.Thread(target=let_die)
+    killer.start()
+    config = short(tmp_path, total_steps=400_000, hidden_sizes=(128, 128), evaluation_interval=250)
+    result = train(replace(config, solved_at=475.0, confirmation_episodes=100), engine)
+    killer.join()
+    assert deaths == ["actor", "gateway", "node"]
+    assert all(printed)
+    assert result.end == "solved"
+    assert result.evaluation.mean > 450
+    ratio = result.updates * config.batch_size / (result.steps - config.replay_start)
+    assert ratio == pytest.approx(config.samples_per_insert, rel=0.05)
+    assert processes_named("ray::play") == processes_named("ray::RemoteGateway") == []
+
+
+def run_in(folder):
+    return next(folder.iterdir())
+
+
+def test_error_in_an_environment_ends_the_run_with_its_traceback(engine, tmp_path):
+    with pytest.raises(ProcessDied, match=r"(?s)actor \d failed:.*Traceback.*has fallen"):
+        train(short(tmp_path, "small_environments:CrashingAtOnce-v0", actors=1), engine)
+
+
+def test_host_with_other_sources_is_refused(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_workers, "digest_of_sources", lambda: "others")
+    with pytest.raises(ProcessDied, match="has another version of replay_tutorial than the learner's host"):
+        train(short(tmp_path), engine)
+
+
+def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(placement, "ROOM_SECONDS", 0.0)
+    with pytest.raises(NoCluster, match=r"has room for 4 of 5 actors: 3 hosts, 1 CPU for each"):
+        train(short(tmp_path, actors=5), engine)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_in_one_process_needs_no_cluster(engine, tmp_path):
+    with pytest.raises(ValueError, match="actors is 0"):
+        train(short(tmp_path, actors=0), engine)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_are_split_from_the_settings():
+    arguments = ["CartPole-v1", "--cluster", "auto", "--seed", "1", "--gateways=2"]
+    assert split_options("train", arguments) == (ClusterOptions("auto", 2), ["CartPole-v1", "--seed", "1"])
+    assert split_options("train", ["--seed", "1"]) == (None, ["--seed", "1"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--gateways", "2"], "--gateways is for a run on a cluster: add --cluster ADDRESS"),
+        (["--cpus-per-actor", "0.5"], "--cpus-per-actor is for a run on a cluster"),
+        (["--cluster", "auto", "--gateways", "0"], "gateways is 0; it must be at least 1"),
+        (["--cluster", "auto", "--cpus-per-actor", "nan"], "cpus_per_actor is nan"),
+        (["--cluster", ""], "cluster is empty"),
+        (["--cluster"], "expected one argument"),
+    ],
+)
+def test_options_that_cannot_work_are_refused(arguments, reason, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        split_options("train", arguments)
+    assert reason in capsys.readouterr().err
+
+
+def test_commands_without_a_cluster_do_not_import_ray():
+    program = "import sys, replay_tutorial.__main__ as m; m.main(['train', '--help'])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}; print('ray' in sys.modules)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "--cluster" in done.stdout + done.stderr

@@ -15,7 +15,6 @@ from replay_tutorial.bench.cluster.hosts import Hosts, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
 
-FOLDERS = Path("/tmp")
 LISTEN = """
 import socket
 server = socket.create_server(("", 5000))
@@ -65,10 +64,10 @@ def is_alive(process: int) -> bool:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """No interface ever in the machine's own network, and in the end no folder and no process."""
-    interfaces, folders = sorted(os.listdir("/sys/class/net")), set(FOLDERS.glob("host_*"))
+    interfaces = sorted(os.listdir("/sys/class/net"))
     yield
     assert sorted(os.listdir("/sys/class/net")) == interfaces
-    wait_until(lambda: set(FOLDERS.glob("host_*")) <= folders)
+    assert not list(Path("/tmp").glob(f"host_{os.getpid()}_*"))
 
 
 def test_hosts_see_one_another_until_a_cable_is_cut() -> None:

@@ -31,7 +31,7 @@ def test_three_hosts_made_by_hand_have_ray_and_leave_nothing() -> None:
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     modules = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # Ray needs short names
-        # The demonstration has the same run; asked for help, it ends at once.
+        # Asked for help, train ends at once; whole runs on such hosts are those of `bench cluster-faults`.
         result = subprocess.run(
             [*APART, NAMES, "sh", "bash", str(SCRIPT), "--help"],
             env={**os.environ, "PATH": programs, "PYTHONPATH": modules, "TMPDIR": folder},

@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from replay_tutorial import __version__
 
 if TYPE_CHECKING:
-    from replay_tutorial.apex.runs.engine import Engine
     from replay_tutorial.apex.runs.run import Result
-    from replay_tutorial.cluster.cluster_options import ClusterOptions
 
 USAGE = """\
 usage: python -m replay_tutorial COMMAND ...
@@ -36,12 +34,14 @@ commands:
   play RUN            draw an episode with the policy of a run as a GIF
   plot RUN...         draw the learning curves of some runs into one figure
   bench               measure the buffers beside their peers
+  cluster             look at a cluster of machines, or print the file that starts one
 
 See python -m replay_tutorial COMMAND --help for the options of each; --version says which release this is.
 """
 
-# Modules of the extra `train`. Any other missing module is an error of its own.
-TRAIN_MODULES = {"torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL"}
+# Module → the extra that brings it. Any other missing module is an error of its own.
+TRAIN_MODULES = ("torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL")
+EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 DEFAULT = "(default: %(default)s)"
 
@@ -49,6 +49,7 @@ DEFAULT = "(default: %(default)s)"
 def train(arguments: Sequence[str]) -> int:
     """Train an agent."""
     from replay_tutorial.apex.flags import read_config
+    from replay_tutorial.cluster.cluster_command import engine_of
     from replay_tutorial.cluster.cluster_options import split_options
 
     cluster_options, others = split_options("python -m replay_tutorial train", arguments)
@@ -68,6 +69,7 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--solved-at", type=target, help=goal)
     parser.add_argument("--device", help="where the learner trains (default: as before)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    from replay_tutorial.cluster.cluster_command import engine_of
     from replay_tutorial.cluster.cluster_options import split_options
 
     cluster_options, others = split_options(parser.prog, arguments)
@@ -77,15 +79,6 @@ def resume(arguments: Sequence[str]) -> int:
 
     changes = (options.total_steps, not options.no_progress, options.device, options.solved_at)
     return report("resume", lambda: resume_agent(options.run, *changes, engine_of(cluster_options)))
-
-
-def engine_of(options: "ClusterOptions | None") -> "Engine | None":
-    """Return the engine of a cluster, or None for processes of this machine."""
-    if options is None:
-        return None
-    from replay_tutorial.cluster.cluster_engine import ClusterEngine
-
-    return ClusterEngine(options)
 
 
 def report(command: str, run: "Callable[[], Result]") -> int:
@@ -208,6 +201,14 @@ def bench(arguments: Sequence[str]) -> int:
     return bench_main(list(arguments))
 
 
+def cluster(arguments: Sequence[str]) -> int:
+    """Look at a cluster, or print what starts one."""
+    from replay_tutorial.cluster.cluster_command import cluster as cluster_command
+
+    hear_interrupts()
+    return cluster_command(arguments)
+
+
 def refuse(command: str, reason: object) -> NoReturn:
     """End the program with one line: what it was asked to read or write can't be."""
     print(f"{command}: {reason}", file=sys.stderr)
@@ -260,7 +261,7 @@ def target(text: str) -> float:
     return number
 
 
-COMMANDS = {command.__name__: command for command in (train, resume, evaluate, play, plot, bench)}
+COMMANDS = {command.__name__: command for command in (train, resume, evaluate, play, plot, bench, cluster)}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -279,11 +280,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return COMMANDS[name](rest)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in TRAIN_MODULES:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
             raise
         print(
-            f"{name} needs {error.name}, which isn't installed. The extra `train` brings it:\n"
-            '    pip install "replay_tutorial[train]"',
+            f"{name} needs {error.name}, which isn't installed. The extra `{extra}` brings it:\n"
+            f'    pip install "replay_tutorial[{extra}]"',
             file=sys.stderr,
         )
     except KeyboardInterrupt as error:

@@ -30,7 +30,7 @@ README = ROOT / "README.md"
 def test_help_names_every_command(arguments, capsys):
     assert main(arguments) == 0
     text = capsys.readouterr().out
-    for command in ("train", "resume", "evaluate", "play", "plot", "bench"):
+    for command in ("train", "resume", "evaluate", "play", "plot", "bench", "cluster"):
         assert command in text
 
 
@@ -151,7 +151,7 @@ def test_unknown_command_is_refused(capsys):
     assert "'tarin'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "evaluate", "play", "plot", "bench"])
+@pytest.mark.parametrize("command", ["train", "resume", "evaluate", "play", "plot", "bench", "cluster"])
 def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
@@ -175,7 +175,8 @@ def test_missing_extra_is_told_with_the_remedy(command, missing, tmp_path):
 def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsys):
     seen = []
 
-    def refuse(config):
+    def refuse(config, engine):
+        assert engine is None
         seen.append(config)
         from replay_tutorial.agents.environments import UnsupportedEnvironment
 

@@ -1,0 +1,150 @@
+"""Looks at a cluster before a run does: hosts, versions, network, and whether N actors find room.
+
+A Ray actor on each host tells what is installed there, answers 50 empty calls, and hands over 32 MB. What a
+run would trip over is told now, in a line each, with the remedy: a host with other sources, a cluster that
+asks for no token, too few cores.
+
+Left out: the network between two other hosts, which nothing of a run crosses.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
+
+PATIENCE = 60.0  # seconds for an answer; a host that needs longer is as good as lost
+CALLS = 50
+BLOCK = 32_000_000  # bytes
+ACTOR_MEMORY = 300 * 2**20  # bytes of a Python process with torch, as measured
+# Ray's settings of its health checks, in milliseconds and failures: name → what it is if nobody sets it
+HEALTH = {"period_ms": 3_000, "timeout_ms": 10_000, "failure_threshold": 5}
+
+
+class Host(NamedTuple):
+    """One host of the cluster, as it was found."""
+
+    name: str
+    here: bool
+    """Whether this process runs on it: the learner's host."""
+    cpus: float
+    memory: float
+    """Bytes that Ray may give away."""
+    installed: Mapping[str, str]
+    """Package → version, and `sources` → digest of the package's files."""
+    latency: float
+    """Seconds of an empty call, there and back: the median of 50."""
+    rate: float
+    """Bytes per second of a 32 MB object from there to here."""
+    environment: Mapping[str, str]
+    """The variables of Ray's processes there that begin with RAY_."""
+    head: bool
+    """Whether it keeps the cluster's own records, and asks the others whether they are alive."""
+    fault: str = ""
+    """Why nothing is known of it."""
+
+
+class Probe:
+    """What runs on each host for a moment."""
+
+    def tell(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return what is installed, and the environment that Ray was started in."""
+        return installed_here(), {
+            name: value for name, value in os.environ.items() if name.startswith("RAY_")
+        }
+
+    def nothing(self) -> None:
+        """Answer."""
+
+    def block(self) -> np.ndarray:
+        """Return 32 MB."""
+        return np.ones(BLOCK, np.uint8)
+
+
+def installed_here() -> dict[str, str]:
+    """Return the versions that all hosts must share, and the digest of the package's sources."""
+    return versions_of(("ray", "replay_tutorial")) | {"sources": digest_of_sources()[:12]}
+
+
+def look_at_hosts() -> list[Host]:
+    """Return all hosts of the cluster that this process has joined, the one it runs on first."""
+    here = ray.get_runtime_context().get_node_id()
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    hosts = [look_at(node, node["NodeID"] == here) for node in nodes]
+    return sorted(hosts, key=lambda host: not host.here)
+
+
+def look_at(node: Mapping[str, Any], here: bool) -> Host:
+    """Ask one host what it is; without an answer that is its fault."""
+    resources = node["Resources"]
+    name = f"{node['NodeManagerHostname']} {node['NodeManagerAddress']}"
+    head = "node:__internal_head__" in resources
+    room = (name, here, resources.get("CPU", 0.0), resources.get("memory", 0.0))
+    where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    start: Any = ray.remote(Probe)
+    probe = start.options(num_cpus=0, scheduling_strategy=where).remote()
+    try:
+        installed, environment = ray.get(probe.tell.remote(), timeout=PATIENCE)
+        latency = median(
+            timed(lambda: ray.get(probe.nothing.remote(), timeout=PATIENCE)) for _ in range(CALLS)
+        )
+        rate = max(BLOCK / fetch(probe) for _ in range(3))
+    except RayError as error:
+        return Host(*room, {}, 0.0, 0.0, {}, head, str(error).strip().splitlines()[-1])
+    finally:
+        ray.kill(probe)
+    return Host(*room, installed, latency, rate, environment, head)
+
+
+def fetch(probe: Any) -> float:
+    """Return the seconds in which 32 MB come here; making them there isn't counted."""
+    block = probe.block.remote()
+    ray.wait([block], timeout=PATIENCE, fetch_local=False)
+    return timed(lambda: ray.get(block, timeout=PATIENCE))
+
+
+def timed(call: Any) -> float:
+    """Return the seconds of a call."""
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def health_of(environment: Mapping[str, str]) -> tuple[float, float]:
+    """Return after how many seconds at most the head notices a lost host, and a cut cable."""
+    setting = {name: int(environment.get(f"RAY_health_check_{name}", HEALTH[name])) for name in HEALTH}
+    period, timeout = setting["period_ms"] / 1e3, setting["timeout_ms"] / 1e3
+    return period * setting["failure_threshold"], (period + timeout) * setting["failure_threshold"]
+
+
+def faults_of(hosts: list[Host], actors: int, free: float) -> list[str]:
+    """Return what stands in the way of a run with so many actors: nothing, or a line each with its remedy.
+
+    Args:
+        hosts: What `look_at_hosts` found; the first one is this machine.
+        actors: How many actors are to find room; 0 asks only whether the hosts agree.
+        free: CPUs that nobody uses.
+    """
+    here = installed_here()
+    faults = [f"{host.name} did not answer: {host.fault}" for host in hosts if host.fault]
+    hosts = [host for host in hosts if not host.fault]
+    for host in hosts:
+        others = [f"{what} {host.installed[what]}" for what in here if host.installed[what] != here[what]]
+        if others:
+            faults.append(f"{host.name} has {', '.join(others)}. Install there what is installed here.")
+    if any(host.environment.get("RAY_AUTH_MODE") != "token" for host in hosts):
+        faults.append("no token is asked for: start Ray with RAY_AUTH_MODE=token.")
+    room = sum(min(int(host.cpus), int(host.memory / ACTOR_MEMORY)) for host in hosts)
+    if actors > min(room, int(free)):
+        faults.append(
+            f"{actors} actors need a free CPU and {ACTOR_MEMORY / 2**20:.0f} MiB each: there are {free:g} "
+            f"free CPUs, and cores and memory for {room}. Add hosts, or wait for other runs to end."
+        )
+    return faults

@@ -1,0 +1,109 @@
+"""The command line of clusters: `python -m replay_tutorial cluster check ADDRESS`, `cluster launch NAME`.
+
+Training on one is `train --cluster ADDRESS`; its engine is found here.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from replay_tutorial.cluster.launchers import LAUNCHERS, launcher
+
+if TYPE_CHECKING:
+    from replay_tutorial.apex.runs.engine import Engine
+    from replay_tutorial.cluster.cluster_check import Host
+    from replay_tutorial.cluster.cluster_options import ClusterOptions
+
+
+def engine_of(options: "ClusterOptions | None") -> "Engine | None":
+    """Return the engine of a cluster, or None for processes of this machine, which need no Ray."""
+    if options is None:
+        return None
+    from replay_tutorial.cluster.cluster_engine import ClusterEngine
+
+    return ClusterEngine(options)
+
+
+def cluster(arguments: Sequence[str]) -> int:
+    """Look at a cluster before a run does, or print the file that starts one.
+
+    Args:
+        arguments: What follows `cluster` on the command line.
+
+    Returns:
+        The exit status: 0, or 1 if a run of this many actors would fail, 2 if there is no cluster to look at.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m replay_tutorial cluster",
+        description="Look at a cluster before a run does, or print the file that starts one.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    look = commands.add_parser("check", help="hosts, versions, network, and whether the actors find room")
+    look.add_argument(
+        "address", metavar="ADDRESS", help="host:6379, auto (the Ray of this machine), or local"
+    )
+    look.add_argument("--actors", type=int, default=0, help="ask whether so many find room")
+    launch = commands.add_parser("launch", help="print the file that starts a cluster in a cloud")
+    launch.add_argument("name", choices=LAUNCHERS, help="aws: for `ray up`; kuberay: for `kubectl create`")
+    options = parser.parse_args(arguments)
+    if options.command == "check":
+        return check(options.address, options.actors)
+    print(launcher(options.name), end="")
+    return 0
+
+
+def check(address: str, actors: int) -> int:
+    """Join a cluster, print what it is, and leave it.
+
+    Args:
+        address: As for `connect`.
+        actors: How many are to find room; 0 asks only whether the hosts agree.
+
+    Returns:
+        The exit status, as of `cluster`.
+    """
+    from replay_tutorial.cluster.connection import ClusterUnavailable, connect
+
+    try:
+        connect(address, actors)
+    except ClusterUnavailable as error:
+        print(f"cluster check: {error}", file=sys.stderr)
+        return 2
+
+    import ray
+
+    from replay_tutorial.cluster.cluster_check import faults_of, look_at_hosts
+
+    try:
+        hosts = look_at_hosts()
+        faults = faults_of(hosts, actors, ray.available_resources().get("CPU", 0.0))
+    finally:
+        ray.shutdown()
+    for line in lines_of(hosts):
+        print(line)
+    for fault in faults:
+        print(f"- {fault}")
+    if actors:
+        print(f"this will hold {actors} actors: {'no' if faults else 'yes'}")
+    return 1 if faults else 0
+
+
+def lines_of(hosts: "list[Host]") -> Iterator[str]:
+    """Yield what is known of each host, and what the health checks are set to."""
+    from replay_tutorial.cluster.cluster_check import health_of
+
+    yield "CPUs    memory      call  32 MB to here  Python   Ray      replay_tutorial        host"
+    for host in hosts:
+        python, ray, version, sources = [
+            host.installed.get(what, "?") for what in ("python", "ray", "replay_tutorial", "sources")
+        ]
+        yield (
+            f"{host.cpus:4g} {host.memory / 2**30:5.0f} GiB {host.latency * 1e3:6.2f} ms "
+            f"{host.rate / 1e6:9,.0f} MB/s  {python:8} {ray:8} {version:7} {sources:13} "
+            f"{host.name}{' (here)' if host.here else ''}"
+        )
+    for host in hosts:
+        if host.head and not host.fault:
+            lost, cut = health_of(host.environment)
+            yield f"health checks: a lost host is noticed after {lost:g} s, a cut cable after {cut:g} s"

@@ -1,0 +1,184 @@
+"""`cluster check`: what it finds on a real Ray, what it warns of, and how it refuses."""
+
+import os
+import pickle
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="the cluster needs the extra `cluster`")
+import ray
+
+from replay_tutorial import __version__
+from replay_tutorial.__main__ import main
+from replay_tutorial.cluster.cluster_check import Host, faults_of, health_of
+from replay_tutorial.cluster.connection import ClusterUnavailable, knock
+
+CPUS = 3  # of the first node 1, of the second 2
+LOOK = """
+import pickle, sys
+from replay_tutorial.cluster.connection import connect
+from replay_tutorial.cluster.cluster_check import look_at_hosts
+import ray
+connect(sys.argv[1], 0)
+hosts = look_at_hosts()
+free = ray.available_resources()["CPU"]
+sys.stdout.buffer.write(pickle.dumps((hosts, free)))
+"""
+
+
+def python(program: str, running_ray: Any, *arguments: str, **environment: str) -> Any:
+    """What a process that has imported no Ray yet comes to."""
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**running_ray.environment, **environment},
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def check(running_ray: Any, *arguments: str, begin: str = "pass", **environment: str) -> Any:
+    """What the command says: the exit status, and what is printed."""
+    program = f"import sys; {begin}; from replay_tutorial.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    command = ("cluster", "check", running_ray.address, *arguments)
+    done = python(program, running_ray, *command, **environment)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.fixture(scope="module")
+def looked(running_ray: Any) -> tuple[list[Host], float]:
+    """What is found on the Ray of the tests, and how many CPUs are free afterwards."""
+    done = python(LOOK, running_ray, running_ray.address)
+    assert done.returncode == 0, done.stderr.decode()
+    return pickle.loads(done.stdout)
+
+
+@pytest.fixture
+def hosts(looked: tuple[list[Host], float]) -> list[Host]:
+    return looked[0]
+
+
+def test_every_host_tells_what_it_is(hosts: list[Host]) -> None:
+    assert [host.fault for host in hosts] == ["", ""]
+    assert [host.here for host in hosts] == [True, False]
+    assert sum(host.head for host in hosts) == 1
+    assert sum(host.cpus for host in hosts) == CPUS
+    for host in hosts:
+        assert host.installed["ray"] == ray.__version__
+        assert host.installed["replay_tutorial"] == __version__
+        assert 0 < host.latency < 1
+        assert host.rate > 1e6
+        assert host.environment["RAY_AUTH_MODE"] == "token"
+
+
+def test_the_probes_leave_every_cpu_free(looked: tuple[list[Host], float]) -> None:
+    assert looked[1] == CPUS
+
+
+def test_hosts_that_agree_and_have_room_are_without_fault(hosts: list[Host]) -> None:
+    assert faults_of(hosts, CPUS, CPUS) == []
+
+
+def test_too_many_actors_are_told_what_is_missing(hosts: list[Host]) -> None:
+    [fault] = faults_of(hosts, CPUS + 1, CPUS)
+    assert f"{CPUS + 1} actors need a free CPU" in fault
+    [fault] = faults_of(hosts, CPUS, CPUS - 1)
+    assert f"there are {CPUS - 1} free CPUs" in fault
+
+
+def test_actors_need_memory_too(hosts: list[Host]) -> None:
+    small = [host._replace(memory=299 * 2**20) for host in hosts]
+    [fault] = faults_of(small, 1, CPUS)
+    assert "memory for 0" in fault
+
+
+def test_a_host_with_other_sources_is_named(hosts: list[Host]) -> None:
+    other = hosts[1]._replace(name="old", installed=hosts[1].installed | {"sources": "0123456789ab"})
+    [fault] = faults_of([hosts[0], other], 0, 0)
+    assert fault.startswith("old has sources 0123456789ab.")
+
+
+def test_a_host_that_does_not_answer_is_a_fault_and_no_room(hosts: list[Host]) -> None:
+    dead = hosts[1]._replace(installed={}, environment={}, fault="No module named 'replay_tutorial'")
+    first, second = faults_of([hosts[0], dead], CPUS, CPUS)
+    assert "No module named 'replay_tutorial'" in first
+    assert "memory for 1" in second
+
+
+def test_a_cluster_without_a_token_is_a_fault(hosts: list[Host]) -> None:
+    [fault] = faults_of([host._replace(environment={}) for host in hosts], 0, 0)
+    assert "RAY_AUTH_MODE=token" in fault
+
+
+def test_the_health_checks_say_when_a_host_is_lost() -> None:
+    tuned = {"period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3"}
+    assert health_of({f"RAY_health_check_{name}": value for name, value in tuned.items()}) == (3.0, 9.0)
+    assert health_of({}) == (15.0, 65.0)
+
+
+def test_the_command_says_yes_and_no(running_ray: Any) -> None:
+    status, said, _ = check(running_ray, "--actors", str(CPUS))
+    assert (status, said.splitlines()[-1]) == (0, f"this will hold {CPUS} actors: yes")
+    status, said, _ = check(running_ray, "--actors", str(CPUS + 1))
+    assert (status, said.splitlines()[-1]) == (1, f"this will hold {CPUS + 1} actors: no")
+    assert "health checks: a lost host is noticed after" in said
+
+
+@pytest.mark.parametrize("address", ["here", "here:", ":6379", "10.0.0.1:port", "10.0.0.1:99999"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(
+        ClusterUnavailable, match="is no address of a cluster: give auto, local, or host:port"
+    ):
+        knock(address)
+
+
+def test_an_address_where_nobody_answers_is_refused_at_once() -> None:
+    with socket.socket() as taken:  # bound, so that nobody else gets it, and not listening
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(ClusterUnavailable, match=rf"nobody answers at [\d.]+:{port}"):
+            knock(f"127.0.0.1:{port}")
+
+
+def test_a_client_without_the_token_is_refused(running_ray: Any, tmp_path: Path) -> None:
+    forget = "import os; del os.environ['RAY_AUTH_TOKEN_PATH']"
+    status, _, said = check(running_ray, begin=forget, HOME=str(tmp_path))
+    assert status == 2
+    assert "copy ~/.ray/auth_token from the cluster's head" in said
+    assert "Traceback" not in said
+
+
+def test_a_client_with_another_token_is_refused(running_ray: Any, tmp_path: Path) -> None:
+    token = tmp_path / "auth_token"
+    token.write_text("fedcba9876543210" * 4, encoding="utf-8")
+    patience = {"RAY_NUM_REDIS_GET_RETRIES": "2"}  # of Ray, which tries for 20 seconds
+    status, _, said = check(running_ray, RAY_AUTH_TOKEN_PATH=str(token), **patience)
+    assert status == 2
+    assert "copy ~/.ray/auth_token from the cluster's head" in said
+
+
+def test_another_version_of_ray_is_refused(running_ray: Any) -> None:
+    status, _, said = check(running_ray, begin="import ray; ray.__version__ = '2.59.0'")
+    assert status == 2
+    assert re.search(r"its versions are others than here.*Ray: 2\.60\.0.*Ray: 2\.59\.0", said, re.DOTALL)
+    assert "Traceback" not in said
+
+
+def test_a_missing_ray_is_told_with_the_remedy() -> None:
+    missing = "import sys; sys.modules['ray'] = None; from replay_tutorial.__main__ import main; "
+    command = [sys.executable, "-c", missing + "sys.exit(main(['cluster', 'check', 'local']))"]
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "cluster needs ray, which isn't installed. The extra `cluster` brings it" in done.stderr
+    assert 'pip install "replay_tutorial[cluster]"' in done.stderr
+
+
+def test_a_launcher_is_printed_without_ray(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "launch", "aws"]) == 0
+    assert "cluster_name: apex" in capsys.readouterr().out

@@ -1,0 +1,140 @@
+"""The launchers: they pass the schemas of those who read them, and keep their promises. No network."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+pytest.importorskip("ray", reason="the launchers are checked by Ray, of the extra `cluster`")
+import jsonschema  # these two come with Ray
+import yaml
+
+from replay_tutorial.cluster.launchers import LAUNCHERS, launcher
+
+SCHEMA = Path(__file__).with_name("rayjob_schema.json")
+HEALTH = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+
+
+@pytest.fixture
+def aws() -> dict[str, Any]:
+    return yaml.safe_load(launcher("aws"))
+
+
+@pytest.fixture
+def kuberay() -> dict[str, dict[str, Any]]:
+    """The documents of the file by their kinds."""
+    return {document["kind"]: document for document in yaml.safe_load_all(launcher("kuberay"))}
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_launcher_says_what_it_costs_how_to_end_it_and_that_it_was_not_run(name: str) -> None:
+    comments = "".join(line for line in launcher(name).splitlines(True) if line.startswith("#"))
+    assert "NOT RUN IN THE CLOUD YET" in comments.splitlines()[2]
+    assert "What it costs:" in comments
+    assert re.search(r"END IT.*(ray down|kubectl delete)", comments, re.DOTALL)
+    assert max(map(len, launcher(name).splitlines())) <= 110
+
+
+def test_an_unknown_launcher_is_refused_and_the_others_are_named() -> None:
+    with pytest.raises(ValueError, match="no launcher is called 'azure'; there are aws, kuberay"):
+        launcher("azure")
+
+
+def test_aws_passes_rays_own_checks(aws: dict[str, Any]) -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    validate_config(prepare_config(aws))
+
+
+def test_aws_with_a_misspelt_key_does_not_pass_them(aws: dict[str, Any]) -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    aws["idle_timeout_minute"] = aws.pop("idle_timeout_minutes")
+    with pytest.raises(jsonschema.ValidationError, match="idle_timeout_minute"):
+        validate_config(prepare_config(aws))
+
+
+def test_aws_has_two_blanks(aws: dict[str, Any]) -> None:
+    assert set(re.findall(r"FILL-IN-[A-Z]+", json.dumps(aws))) == {"FILL-IN-AMI", "FILL-IN-REGION"}
+
+
+def test_no_actor_lands_on_the_learner_of_aws(aws: dict[str, Any]) -> None:
+    kinds = aws["available_node_types"]
+    learner, actors = kinds[aws["head_node_type"]], kinds["actors"]
+    assert learner["resources"]["CPU"] == 0
+    assert (actors["min_workers"], actors["max_workers"]) == (12, 48)
+    assert actors["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+    assert actors["node_config"]["ImageId"] == learner["node_config"]["ImageId"]
+
+
+def test_aws_leaves_as_little_burning_as_it_can(aws: dict[str, Any]) -> None:
+    assert aws["idle_timeout_minutes"] <= 10
+    assert aws["provider"]["cache_stopped_nodes"] is False
+    for kind in aws["available_node_types"].values():
+        assert all(disk["Ebs"]["DeleteOnTermination"] for disk in kind["node_config"]["BlockDeviceMappings"])
+
+
+def test_aws_asks_for_the_token_everywhere_and_opens_nothing(aws: dict[str, Any]) -> None:
+    assert aws["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert "chmod 600 ~/.ray/auth_token" in aws["setup_commands"]
+    assert "IpPermissions" not in aws["provider"]["security_group"]
+    for side in ("head", "worker"):
+        stop, start = aws[f"{side}_start_ray_commands"]
+        assert stop.endswith("ray stop")
+        settings = dict(re.findall(r"(RAY_\w+)=(\S+)", start))
+        assert settings.items() >= {**HEALTH, "RAY_AUTH_MODE": "token"}.items()
+
+
+def test_a_rayjob_passes_the_schema_of_kuberay(kuberay: dict[str, dict[str, Any]]) -> None:
+    jsonschema.validate(kuberay["RayJob"], json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def test_a_rayjob_with_a_misspelt_key_does_not_pass_it(kuberay: dict[str, dict[str, Any]]) -> None:
+    group = kuberay["RayJob"]["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
+    group["minReplica"] = group["minReplicas"]
+    with pytest.raises(jsonschema.ValidationError, match="minReplica"):
+        jsonschema.validate(kuberay["RayJob"], json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def test_the_rayjob_asks_for_the_token_and_ends_with_its_job(kuberay: dict[str, dict[str, Any]]) -> None:
+    spec = kuberay["RayJob"]["spec"]
+    assert spec["rayClusterSpec"]["authOptions"] == {"mode": "token"}
+    assert spec["rayClusterSpec"]["rayVersion"] == pinned("ray")  # KubeRay asks for it beside a token
+    assert spec["shutdownAfterJobFinishes"]
+    assert spec["activeDeadlineSeconds"] <= 24 * 3600
+    assert spec["backoffLimit"] == 0
+
+
+def test_the_pods_find_the_runs_and_the_health_checks(kuberay: dict[str, dict[str, Any]]) -> None:
+    spec = kuberay["RayJob"]["spec"]["rayClusterSpec"]
+    head = spec["headGroupSpec"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    volume, mount = head["template"]["spec"]["volumes"][0], head["template"]["spec"]["containers"][0]
+    assert (
+        volume["persistentVolumeClaim"]["claimName"] == kuberay["PersistentVolumeClaim"]["metadata"]["name"]
+    )
+    assert mount["volumeMounts"] == [{"name": volume["name"], "mountPath": "/runs"}]
+    assert "--runs /runs" in kuberay["RayJob"]["spec"]["entrypoint"]
+    for group in [head, *spec["workerGroupSpecs"]]:
+        container = group["template"]["spec"]["containers"][0]
+        given = {variable["name"]: variable["value"] for variable in container["env"]}
+        assert given.items() >= HEALTH.items()
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_the_launchers_install_the_version_of_ray_that_was_tested(name: str) -> None:
+    assert set(re.findall(r"(?:ray\[default\]==|/ray:)(\d+\.\d+\.\d+)", launcher(name))) == {pinned("ray")}
+
+
+def pinned(package: str) -> str:
+    """The version of a package in constraints.txt."""
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    return re.search(rf"^{package}==(\S+)", text, re.MULTILINE)[1]

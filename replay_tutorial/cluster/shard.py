@@ -15,7 +15,7 @@ Left out: what carries the calls. The limiter is asked by those who send and sam
 """
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,19 +23,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial import MPPrioritizedReplayBuffer
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import make_replay
 from replay_tutorial.buffers.gather import LARGE
-from replay_tutorial.cluster.chunk import ChunkFormat
+from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
 from replay_tutorial.cluster.weighting import Totals
 
 FILE = "rows.npz"
 PIECE_BYTES = 8 << 20  # of a saved shard: large enough to be fast, and another call hardly waits for it
-
-Unpack = Callable[[Any], tuple[Mapping[str, NDArray[Any]], NDArray[np.float32]]]  # chunk → rows, priorities
 
 
 class Parcel(NamedTuple):
@@ -49,27 +46,35 @@ class Parcel(NamedTuple):
 
 
 class Shard:
-    """A buffer, and which life it is.
+    """A buffer, and which life it is; it draws by random numbers of its own.
 
     Args:
-        buffer: Holds the rows; it was made for this shard.
+        config: Of the run.
+        spaces: Of its environment.
+        number: Of the shard, from 0.
+        shards: How many there are; each has room for as many rows.
         life: How many shards have been in this place before.
-        unpack: Turns what an actor has sent into rows and priorities.
+
+    Raises:
+        MemoryError: If there is less room than it may come to need.
     """
 
-    def __init__(self, buffer: MPPrioritizedReplayBuffer, life: int, unpack: Unpack) -> None:
-        self.buffer = buffer
+    def __init__(self, config: Config, spaces: Spaces, number: int, shards: int, life: int) -> None:
+        run = RunSeeds(config).replay
+        seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, number, life))
+        part = replace(config, capacity=-(-config.capacity // shards), replay_start=1)
+        self.buffer = make_replay(part, spaces, seed)
         self.life = life
-        self.unpack = unpack
+        self.format = ChunkFormat(config, spaces)
         self._arriving: tempfile.TemporaryDirectory[str] | None = None  # holds the pieces that `load` got
 
-    def add(self, chunk: Any) -> int:
+    def add(self, chunk: Chunk) -> int:
         """Store the rows of a chunk; return how many.
 
         Raises:
             ValueError: If it is not of this run. Nothing has changed then.
         """
-        rows, priorities = self.unpack(chunk)
+        rows, priorities = self.format.unpack(chunk)
         dropped = self.buffer.rows_dropped
         self.buffer.add(**rows, priorities=priorities)
         return len(priorities) - (self.buffer.rows_dropped - dropped)
@@ -140,15 +145,3 @@ class Shard:
             with self._arriving:
                 self._arriving = None
                 self.buffer.load(path)
-
-
-def make_shard(config: Config, spaces: Spaces, shard: int, shards: int, life: int) -> Shard:
-    """Reserve a shard's part of the replay; each shard, and each life, draws by random numbers of its own.
-
-    Raises:
-        MemoryError: If there is less room than it may come to need.
-    """
-    run = RunSeeds(config).replay
-    seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, shard, life))
-    part = replace(config, capacity=-(-config.capacity // shards), replay_start=1)
-    return Shard(make_replay(part, spaces, seed), life, ChunkFormat(config, spaces).unpack)

@@ -22,7 +22,7 @@ from replay_tutorial.apex.runs.checkpoint import (
 )
 from replay_tutorial.cluster import shard as shard_file
 from replay_tutorial.cluster import shard_files
-from replay_tutorial.cluster.shard import make_shard
+from replay_tutorial.cluster.shard import Shard
 from replay_tutorial.cluster.shard_files import ShardLost, load_shards, save_shards
 from replay_tutorial.cluster.sharded_replay import ShardedReplay
 
@@ -33,7 +33,7 @@ def shards_of(counts, life=0):
     """Shards with so many rows, each row's reward its own."""
     spaces, shards = spaces_of("CartPole-v1"), []
     for number, count in enumerate(counts):
-        shard = make_shard(CONFIG, spaces, number, len(counts), life)
+        shard = Shard(CONFIG, spaces, number, len(counts), life)
         if count:
             rewards = 1000.0 * number + np.arange(count)
             zeros = {name: np.zeros((count, 4)) for name in ("obs", "next_obs")}

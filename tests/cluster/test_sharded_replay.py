@@ -21,7 +21,7 @@ from gymnasium.spaces import Box, Discrete
 from replay_tutorial import SamplesPerInsert
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import preset
-from replay_tutorial.cluster.shard import make_shard
+from replay_tutorial.cluster.shard import Shard
 from replay_tutorial.cluster.shard_link import ANSWER_SECONDS, ASK_AGAIN_SECONDS, PATIENCE_SECONDS
 from replay_tutorial.cluster.sharded_replay import ShardedReplay
 
@@ -486,7 +486,7 @@ def test_batch_is_the_callers_own_and_lies_in_the_arrays_that_it_gave():
     rows = {"obs": obs, "next_obs": np.stack([frames[i + 3 : i + 7] for i in range(50)])}
     rows |= {"act": np.arange(50) % 3, "rew": np.arange(50.0), "discount": np.ones(50)}
     rows |= {name: np.zeros(50, bool) for name in ("terminated", "truncated")}
-    shards = [make_shard(config, spaces, number, 2, 0) for number in range(2)]
+    shards = [Shard(config, spaces, number, 2, 0) for number in range(2)]
     for shard in shards:
         shard.buffer.add(**rows, priorities=1.0 + np.arange(50))
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)

@@ -41,7 +41,8 @@ def connect(address: str, actors: int) -> bool:
         raise ClusterUnavailable(
             f"--cluster needs Linux; this is {sys.platform}. Without it, train runs here."
         )
-    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+    loaded = sys.modules.get("ray")
+    if loaded is not None and loaded.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "address": address}
     if address == LOCAL:

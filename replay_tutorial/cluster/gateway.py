@@ -118,7 +118,7 @@ class Gateway:
             self.samples_a_second = (samples - before) / (now - then)
             self._measured = now, samples
         excess = limiter.error + count * limiter.samples_per_insert - limiter.error_buffer
-        if excess <= 0 or limiter.inserts + count <= limiter.min_size:
+        if excess <= 0:
             return 0.0
         return min(max(excess / max(self.samples_a_second, 1.0), SHORTEST_WAIT), LONGEST_WAIT)
 

@@ -1,4 +1,4 @@
-"""Chunks: what was packed is unpacked, each frame travels once, and what is no chunk of the run is refused."""
+"""Chunks: what was packed is unpacked, each frame travels once, and what another run sent is refused."""
 
 from dataclasses import replace
 

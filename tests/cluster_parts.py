@@ -10,9 +10,9 @@ from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.gateway import Gateway, Report
 
 
-def open_context(**changes):
+def open_context(environment="CartPole-v1", **changes):
     """A context whose limiter admits all."""
-    return made_context(**({"slack": 10**9} | changes))
+    return made_context(environment, **({"slack": 10**9} | changes))
 
 
 def made_context(environment="CartPole-v1", **changes):

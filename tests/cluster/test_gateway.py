@@ -33,6 +33,10 @@ from replay_tutorial.cluster import gateway as gateway_module
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.gateway import LONGEST_WAIT, SHORTEST_WAIT, Told
 
+only_linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="only there a pickle leads to memory without a name"
+)
+
 
 def sampled(context, count=64):
     return context.replay.sample(count, beta=0.4, timeout=0.0)
@@ -59,6 +63,7 @@ def test_rows_lie_in_the_replay_as_if_they_had_been_inserted_there():
     assert_same_replay(context, other)
 
 
+@only_linux
 def test_rows_of_several_gateways_are_there_once():
     context = open_context()
     gateways = [gateway_of(pickle.loads(pickle.dumps(context)))[0] for _ in range(3)]
@@ -216,6 +221,7 @@ def test_limiters_bound_holds_and_somebody_may_always_go_on(data):
             assert gateway.send(chunk, 0, report()).taken or sampled(context) is not None
 
 
+@only_linux
 def test_gateways_that_ask_at_once_may_pass_the_band_by_one_chunk_each_but_one():
     context = narrow_context()
     limiter = context.replay.limiter
@@ -400,7 +406,7 @@ def die_in_send(pickled, point):
     sys.setprofile(None)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there a pickle leads to nameless memory")
+@only_linux
 def test_gateways_are_killed_at_every_point_of_a_send_and_the_replay_stays_whole():
     context = pictures_context()
     context.replay.insert(*pictures(0, CHUNK), timeout=0.0)
@@ -419,7 +425,7 @@ def test_gateways_are_killed_at_every_point_of_a_send_and_the_replay_stays_whole
     assert_replay_is_whole(context, lives)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there a pickle leads to nameless memory")
+@only_linux
 def test_gateways_are_killed_at_random_moments_and_the_replay_stays_whole():
     context, chance = pictures_context(), random.Random(0)
     context.replay.insert(*pictures(0, CHUNK), timeout=0.0)
@@ -437,7 +443,7 @@ def test_gateways_are_killed_at_random_moments_and_the_replay_stays_whole():
     assert_replay_is_whole(context, lives)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only there a pickle leads to nameless memory")
+@only_linux
 def test_gateway_of_an_unrelated_process_is_killed_and_the_replay_stays_whole():
     context = pictures_context()
     program = "import sys, test_gateway; test_gateway.send_forever(sys.stdin.buffer.read())"

@@ -78,6 +78,7 @@ class Gateway:
         self.told = Told([], {})
         self.samples_a_second = 0.0
         self._measured = time.monotonic(), limiter.samples
+        self._promised = 0.0  # when the actor that came last may send again
 
     def send(self, chunk: Chunk | None, known_version: int, report: Report) -> Reply:
         """Take rows in, if the limiter allows them, and answer.
@@ -120,7 +121,11 @@ class Gateway:
         excess = limiter.error + count * limiter.samples_per_insert - limiter.error_buffer
         if excess <= 0:
             return 0.0
-        return min(max(excess / max(self.samples_a_second, 1.0), SHORTEST_WAIT), LONGEST_WAIT)
+        pace = max(self.samples_a_second, 1.0)
+        # The room that others wait for is theirs: if all came at once, one would be let in, again and again.
+        moment = max(now + excess / pace, self._promised + count * limiter.samples_per_insert / pace)
+        self._promised = min(max(moment, now + SHORTEST_WAIT), now + LONGEST_WAIT)
+        return self._promised - now
 
     def _newer_than(self, version: int) -> Newest | None:
         """Return the newest parameters if they are newer; each version is shared once."""

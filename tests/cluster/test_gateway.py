@@ -1,5 +1,6 @@
 """The gateway: rows enter the replay once, the limiter decides, and replies say what an actor needs."""
 
+import heapq
 import itertools
 import os
 import pickle
@@ -163,9 +164,9 @@ def test_actor_is_told_to_wait_until_the_learner_has_made_room(clock, pace, coun
     gateway, _ = gateway_of(context)
     limiter = context.replay.limiter
     chunk, _ = fill(context, gateway, count)
-    clock.now += 0.5
-    limiter.sampled(pace // 2)
-    limiter.inserted(int(pace / 2 / limiter.samples_per_insert))  # actors have kept up with it
+    clock.now += 2.0
+    limiter.sampled(2 * pace)
+    limiter.inserted(int(2 * pace / limiter.samples_per_insert))  # actors have kept up with it
     reply = gateway.send(chunk, 0, report())
     assert not reply.taken
     needed = limiter.error + count * limiter.samples_per_insert - limiter.error_buffer
@@ -176,6 +177,25 @@ def test_actor_is_told_to_wait_until_the_learner_has_made_room(clock, pace, coun
         assert not gateway.send(chunk, 0, report()).taken
         limiter.sampled(2)
         assert gateway.send(chunk, 0, report()).taken
+
+
+def test_actors_that_wait_are_told_to_come_one_after_the_other(clock):
+    """If all came when there is room for one, the others would have sent their rows in vain."""
+    context = narrow_context()
+    gateway, _ = gateway_of(context)
+    limiter, pace, actors = context.replay.limiter, 2000, 20
+    chunk, _ = fill(context, gateway)
+    calls, taken, sampled_until = 0, 0, clock.now
+    turns = [(clock.now + 0.001 * actor, actor) for actor in range(actors)]
+    while clock.now < 1010.0:
+        clock.now, actor = heapq.heappop(turns)
+        limiter.sampled(samples := int((clock.now - sampled_until) * pace))
+        sampled_until += samples / pace
+        reply = gateway.send(chunk, 0, report(actor))
+        calls, taken = calls + 1, taken + reply.taken
+        heapq.heappush(turns, (clock.now + max(reply.wait, 0.002), actor))
+    assert taken == pytest.approx(10 * pace / limiter.samples_per_insert / 5, rel=0.02), "the learner's pace"
+    assert calls < 3 * taken
 
 
 def test_actor_looks_now_and_then_at_a_learner_that_stands_still(clock):

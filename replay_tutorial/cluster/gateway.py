@@ -47,7 +47,7 @@ class Reply(NamedTuple):
     """What a gateway answers."""
 
     taken: bool  # the rows; if not, they are the actor's to send again
-    wait: float  # seconds until as many rows may be sent again
+    wait: float  # seconds until as many rows may be sent again; 0 if none came
     stopped: bool  # the run is over
     updates: int  # of the learner
     newest: Newest | None  # if the actor has older ones
@@ -91,16 +91,16 @@ class Gateway:
         Raises:
             ValueError: If the chunk is not of this run; nothing has changed then.
         """
-        count, taken = 1, True
+        taken, wait = True, 0.0
         if chunk is not None:
             rows, priorities = self.format.unpack(chunk)
-            count = len(priorities)
             taken = self.context.replay.insert(rows, priorities, timeout=0.0)
+            wait = self._seconds_until_room(len(priorities))
         self.told.messages.extend(report.messages)
         self.told.rows_lost[report.actor, report.life] = report.rows_lost
         return Reply(
             taken=taken,
-            wait=self._seconds_until_room(count),
+            wait=wait,
             stopped=self.context.stop.asked,
             updates=self.context.pace.updates,
             newest=self._newer_than(known_version),

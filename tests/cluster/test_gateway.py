@@ -198,6 +198,21 @@ def test_actors_that_wait_are_told_to_come_one_after_the_other(clock):
     assert calls < 3 * taken
 
 
+def test_who_only_asks_for_news_takes_no_turn(clock):
+    context, other = narrow_context(), narrow_context()
+    (gateway, _), (undisturbed, _) = gateway_of(context), gateway_of(other)
+    chunk, _ = fill(context, gateway)
+    fill(other, undisturbed)
+    for each in (context, other):
+        each.replay.limiter.sampled(6000)
+        each.replay.limiter.inserted(1500)
+    clock.now += 2.0
+    assert [gateway.send(None, 0, report()).wait for _ in range(50)] == [0.0] * 50
+    wait = gateway.send(chunk, 0, report()).wait
+    assert SHORTEST_WAIT < wait < LONGEST_WAIT
+    assert wait == undisturbed.send(chunk, 0, report()).wait
+
+
 def test_actor_looks_now_and_then_at_a_learner_that_stands_still(clock):
     context = narrow_context()
     gateway, _ = gateway_of(context)

@@ -175,7 +175,8 @@ def test_missing_extra_is_told_with_the_remedy(command, missing, tmp_path):
 def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsys):
     seen = []
 
-    def refuse(config):
+    def refuse(config, engine):
+        assert engine is None
         seen.append(config)
         from replay_tutorial.agents.environments import UnsupportedEnvironment
 

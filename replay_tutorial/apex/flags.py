@@ -20,7 +20,9 @@ from replay_tutorial.apex.config import Config, preset
 PROGRAM = "python -m replay_tutorial train"
 DESCRIPTION = (
     "Train Ape-X, then evaluate the selected policy and draw the learning curve. "
-    "--config FILE reads settings from a TOML file, by the names below with _ for -; flags override it."
+    "--config FILE reads settings from a TOML file, by the names below with _ for -; flags override it. "
+    "--cluster ADDRESS runs the actors on a Ray cluster: auto, host:port, or local to start one here; with "
+    "--gateways N processes that take in their rows, and --cpus-per-actor SHARE of a core for each."
 )
 
 

@@ -63,7 +63,7 @@ def check(address: str, actors: int) -> int:
     Returns:
         The exit status, as of `cluster`.
     """
-    from replay_tutorial.cluster.ray_session import ClusterUnavailable, connect
+    from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 
     try:
         connect(address, actors)

@@ -9,8 +9,6 @@ Left out: a replay beyond one host's memory; several learners.
 Paper: Horgan et al. 2018, section 3 and appendix F.
 """
 
-import ray
-
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters
@@ -19,22 +17,17 @@ from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
 from replay_tutorial.apex.runs.watch import watch
-from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.cluster_workers import ClusterWorkers
-from replay_tutorial.cluster.ray_session import connect
+from replay_tutorial.cluster.connection import connect
 from replay_tutorial.local.parallel import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 
 
-def cluster_workers(setup: RunSetup, options: ClusterOptions) -> ClusterWorkers:
-    """Return the processes of a run: learner and evaluator here, gateways and actors in the cluster."""
-    return ClusterWorkers(setup, options, Supervisor(central_roles(setup), setup.context.stop.ask))
-
-
 class ClusterEngine(Engine):
     """Runs the actors on a cluster.
+
+    Ray is imported when it is connected to, because its settings have to be made before.
 
     Args:
         options: Which cluster, and how it is used.
@@ -42,6 +35,7 @@ class ClusterEngine(Engine):
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
+        self.connected = False  # by us
 
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
@@ -55,20 +49,25 @@ class ClusterEngine(Engine):
         """
         if config.actors == 0:
             raise ValueError("actors is 0: a run in one process needs no cluster. Leave --cluster out.")
-        if not ray.is_initialized():
-            connect(self.options.address, config.actors)
-        placement.await_room(config.actors, self.options)
+        self.connected |= connect(self.options.address, config.actors)
+
+        from replay_tutorial.cluster.placement import await_room
+
+        await_room(config.actors, self.options)
         return make_shared_context(config, spaces, parameter_count, counters)
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-        describe = [
-            {"name": host["NodeManagerHostname"], "cpus": host["Resources"].get("CPU", 0.0)}
-            for host in placement.hosts()
-        ]
-        contents = {"address": self.options.address, "gateways": self.options.gateways, "hosts": describe}
-        setup.folder.write_json("cluster.json", {**contents, "ray": ray.__version__})
+        import ray
+
+        from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+        from replay_tutorial.cluster.placement import describe
+
+        setup.folder.write_json("cluster.json", describe(self.options))
+        central = Supervisor(central_roles(setup), setup.context.stop.ask)
         try:
-            with cluster_workers(setup, self.options) as workers:
+            with ClusterWorkers(setup, self.options, central) as workers:
                 return watch(setup, workers, recorder, stop)
         finally:
-            ray.shutdown()
+            if self.connected:
+                ray.shutdown()
+                self.connected = False

@@ -7,7 +7,10 @@ there is room; Ray itself restarts a gateway, which opens the same shared memory
     actors ── Report ──▶ gateways ◀── collect ── driver ◀── messages ── learner, evaluator
 """
 
+import os
 import pickle
+import re
+import sys
 import time
 import zlib
 from collections.abc import Sequence
@@ -36,6 +39,7 @@ COLLECT_SECONDS = 0.5  # between two questions to a gateway
 COUNT_SECONDS = 1.0  # between two counts of hosts and actors
 SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
 GIVE_UP_SECONDS = 600.0  # and until the run ends
+COLOURS = re.compile("\x1b\\[\\d+m")  # that Ray puts into tracebacks
 
 
 class RemoteRole:
@@ -52,7 +56,9 @@ class RemoteRole:
         """Begin the next life."""
         setup, life = self.setup, self.lives.count
         seed = setup.seeds.actor(self.number, setup.counters.update, life)
-        part = Part(setup.context.config, setup.context.spaces, self.number, life, seed, sources)
+        config, spaces = setup.context.config, setup.context.spaces
+        path = tuple(os.path.abspath(place) for place in sys.path)
+        part = Part(config, spaces, self.number, life, seed, sources, path)
         self.task = remote_play.remote(part, gateways)
         self.end = self.task.future()
         self.lives.begin()
@@ -68,7 +74,7 @@ class RemoteRole:
         error = self.end.exception()
         self.end = None
         if isinstance(error, RayTaskError):
-            raise ProcessDied(f"{self.lives.name} failed: \n\n{error}")
+            raise ProcessDied(f"{self.lives.name} failed: \n\n{COLOURS.sub('', str(error))}")
         self.lives.end(f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself")
 
 
@@ -110,7 +116,7 @@ class ClusterWorkers(Workers):
         self.error: ProcessDied | None = None  # to be raised by the next `receive`
         self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
         self.heard: dict[int, float] = {}  # when, by actor
-        self.hosts = {host["NodeManagerAddress"] for host in placement.hosts()}
+        self.hosts = placement.addresses()
         self._collecting: dict[Any, tuple[Future[Told] | None, float]] = {}
         self._sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
@@ -208,9 +214,10 @@ class ClusterWorkers(Workers):
         if now - self._last_count < COUNT_SECONDS:
             return
         self._last_count = now
-        hosts = {host["NodeManagerAddress"] for host in placement.hosts()}
-        for change, which in (("gone", self.hosts - hosts), ("there", hosts - self.hosts)):
-            received.extend(Note(f"host {host} is {change}; {len(hosts)} in all") for host in sorted(which))
+        hosts = placement.addresses()
+        for change, some, others in (("gone", self.hosts, hosts), ("there", hosts, self.hosts)):
+            for host in some.keys() - others.keys():
+                received.append(Note(f"host {some[host]} is {change}; {len(hosts)} in all"))
         self.hosts = hosts
         alive = sum(now - heard < ANSWER_SECONDS for heard in self.heard.values())
         received.append(Cluster(len(hosts), alive, sum(self.rows_lost.values())))

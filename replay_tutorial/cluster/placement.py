@@ -12,7 +12,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.ray_session import ClusterUnavailable
+from replay_tutorial.cluster.connection import ClusterUnavailable
 
 ROOM_SECONDS = 60.0  # that hosts get to join
 LOOK_SECONDS = 1.0
@@ -35,6 +35,17 @@ def of_actor(options: ClusterOptions) -> dict[str, Any]:
 def hosts() -> list[dict[str, Any]]:
     """Return Ray's descriptions of the hosts that are alive."""
     return [node for node in ray.nodes() if node["Alive"]]
+
+
+def describe(options: ClusterOptions) -> dict[str, Any]:
+    """Return what there is, as JSON."""
+    cpus = [{"name": h["NodeManagerHostname"], "cpus": h["Resources"].get("CPU", 0.0)} for h in hosts()]
+    return {"address": options.address, "gateways": options.gateways, "hosts": cpus, "ray": ray.__version__}
+
+
+def addresses() -> dict[str, str]:
+    """Return the address of each host that is alive, by Ray's name for it."""
+    return {host["NodeID"]: host["NodeManagerAddress"] for host in hosts()}
 
 
 def room_for_actors(options: ClusterOptions) -> int:

@@ -5,6 +5,7 @@ with other seeds, wherever there is room (`cluster_workers`).
 """
 
 import socket
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ class Part(NamedTuple):
     life: int
     seed: np.random.SeedSequence
     sources: str  # the digest of the learner's host
+    path: tuple[str, ...]  # where that finds modules; an environment may be one that is not installed
 
 
 def play(part: Part, gateways: Sequence[Any]) -> None:
@@ -51,6 +53,7 @@ def play(part: Part, gateways: Sequence[Any]) -> None:
             f"{socket.gethostname()} has another version of replay_tutorial than the learner's host: install "
             "the same one on all hosts."
         )
+    sys.path.extend(place for place in part.path if place not in sys.path)
     torch.set_num_threads(part.config.threads)
     sends = [partial(call, gateway) for gateway in gateways]
     link = Link(sends, part.number, part.life, is_lost)

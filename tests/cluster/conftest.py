@@ -1,6 +1,7 @@
 """What all tests with Ray share: its processes start in a third of the time, and one Ray serves many."""
 
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -10,9 +11,14 @@ from typing import NamedTuple
 
 import pytest
 
+from replay_tutorial.cluster.connection import PRIVATE
+
 QUICK = str(Path(__file__).parent / "quick")
 sys.path.insert(0, QUICK)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [QUICK, os.environ.get("PYTHONPATH")]))
+
+# Ray reads them when it is imported: a secret of these tests' own, and nobody beyond this machine.
+os.environ.update(PRIVATE, RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 TWO_NODES = """
 import sys
@@ -46,8 +52,6 @@ def running_ray() -> Iterator[RunningRay]:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Ray stays on 127.0.0.1 where it takes Linux for macOS
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         }
         environment.pop("RAY_AUTH_TOKEN", None)
         program = [sys.executable, "-c", TWO_NODES, str(Path(folder, "ray"))]

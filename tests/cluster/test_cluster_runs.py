@@ -22,7 +22,7 @@ from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.cluster import cluster_workers, placement
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions, split_options
-from replay_tutorial.cluster.connection import NoCluster
+from replay_tutorial.cluster.connection import ClusterUnavailable
 
 SHORT = {
     "total_steps": 4_000,
@@ -33,6 +33,7 @@ SHORT = {
     "final_episodes": 20,
     "progress": False,
 }
+NODE = {"num_cpus": 2, "object_store_memory": 100 << 20}
 POLL_SECONDS = 90  # that anything may take on a busy machine
 
 
@@ -41,10 +42,9 @@ def nodes():
     """A head without room for actors, and two nodes with room for two each."""
     from ray.cluster_utils import Cluster
 
-    memory = {"object_store_memory": 100 << 20}
-    cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False, **memory})
+    cluster = Cluster(True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False})
     for _ in range(2):
-        cluster.add_node(num_cpus=2, **memory)
+        cluster.add_node(**NODE)
     yield cluster
     cluster.shutdown()
 
@@ -78,9 +78,9 @@ def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(eng
     rows = records(result.folder)
     assert [int(row["update"]) for row in rows] == list(range(20, result.updates + 1, 20))
     assert {row["hosts"] for row in rows} <= {"", "3"}
-    assert rows[-1]["actors"] == "2"
+    assert rows[-1]["actors"] in ("1", "2")  # it may be over before the second has begun
     assert {row["rows_lost"] for row in rows} <= {"", "0"}
-    assert all(0 <= float(row["parameters_age"]) < 1_000 for row in rows)
+    assert all(0 <= float(row["parameters_age"] or 0) < 1_000 for row in rows)
     told = json.loads((result.folder / "cluster.json").read_text())
     assert sorted(host["cpus"] for host in told["hosts"]) == [0, 2, 2]
 
@@ -105,7 +105,7 @@ def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_pa
         deaths.append("gateway")
         updates = int(records(run_in(tmp_path))[-1]["update"])
         wait_for(lambda: int(records(run_in(tmp_path))[-1]["update"]) > updates + 500)
-        nodes.remove_node(nodes.add_node(num_cpus=2, object_store_memory=100 << 20))
+        nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
         deaths.append("node")
 
     def wait_for(condition):
@@ -119,6 +119,7 @@ def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_pa
     config = short(tmp_path, total_steps=400_000, hidden_sizes=(128, 128), evaluation_interval=250)
     result = train(replace(config, solved_at=475.0, confirmation_episodes=100), engine)
     killer.join()
+    nodes.add_node(**NODE)
     assert deaths == ["actor", "gateway", "node"]
     assert all(printed)
     assert result.end == "solved"
@@ -133,8 +134,8 @@ def run_in(folder):
 
 
 def test_error_in_an_environment_ends_the_run_with_its_traceback(engine, tmp_path):
-    with pytest.raises(ProcessDied, match=r"(?s)actor \d failed:.*Traceback.*has fallen"):
-        train(short(tmp_path, "small_environments:CrashingAtOnce-v0", actors=1), engine)
+    with pytest.raises(ProcessDied, match=r"(?s)actor \d failed:.*small_environments.py.*the pole is broken"):
+        train(short(tmp_path, "small_environments:Crashing-v0", actors=1), engine)
 
 
 def test_host_with_other_sources_is_refused(engine, tmp_path, monkeypatch):
@@ -145,7 +146,7 @@ def test_host_with_other_sources_is_refused(engine, tmp_path, monkeypatch):
 
 def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(placement, "ROOM_SECONDS", 0.0)
-    with pytest.raises(NoCluster, match=r"has room for 4 of 5 actors: 3 hosts, 1 CPU for each"):
+    with pytest.raises(ClusterUnavailable, match=r"has room for 4 of 5 actors: 3 hosts, 1 CPU for each"):
         train(short(tmp_path, actors=5), engine)
     assert list(tmp_path.iterdir()) == []
 

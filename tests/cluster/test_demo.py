@@ -68,17 +68,19 @@ def test_the_reason_is_said_where_it_cannot_be_shown(
 
 
 @needs_hosts
-def test_a_run_on_three_hosts_ends_well(tmp_path: Path) -> None:
+def test_train_is_called_on_three_hosts_with_ray_and_nothing_is_left() -> None:
     for module in ("ray", "torch", "tyro"):
         pytest.importorskip(module, reason="needs the extra `cluster`")
-    demo = [sys.executable, "-m", "replay_tutorial", "bench", "cluster-demo", "--actors", "2", "--"]
-    options = ["--no-progress", "--total-steps", "1500", "--runs", str(tmp_path), "--final-episodes", "2"]
-    result = subprocess.run(
-        [*demo, *options], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert "Ray is up on all of them" in result.stdout
-    assert "train ended with exit status 0" in result.stdout
-    assert result.stdout.splitlines()[-1].endswith("the hosts are gone, with all that ran on them")
-    (run,) = tmp_path.iterdir()
-    assert (run / "learning_curve.png").is_file()
+    # Asked for help, train ends at once; whole runs on such hosts are those of `bench cluster-faults`.
+    demo = [sys.executable, "-m", "replay_tutorial", "bench", "cluster-demo", "--actors", "2", "--", "--help"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(demo, cwd=ROOT, **pipes) as process:
+        said, complaints = process.communicate(timeout=300)
+    assert process.returncode == 0, complaints
+    assert "Ray is up on all of them" in said
+    assert "train CartPole-v1 --cluster=10.99.0.1:6379 --actors=2 --help" in said
+    assert "usage: python -m replay_tutorial train" in said
+    *_, ended, gone = said.splitlines()
+    assert "train ended with exit status 0" in ended
+    assert "the hosts are gone" in gone
+    assert not list(Path("/tmp").glob(f"host_{process.pid}_*"))

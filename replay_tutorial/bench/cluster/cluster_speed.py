@@ -12,38 +12,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 
-from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import Context, Counters
+from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
 from replay_tutorial.apex.runs.watch import Workers
-from replay_tutorial.bench.cluster.pushers import ATARI, CARTPOLE, push, settings
 from replay_tutorial.bench.method.markdown import spread_text, table
 from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.cluster import placement
-from replay_tutorial.cluster.cluster_engine import cluster_workers
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.cluster_workers import RemoteGateway
-from replay_tutorial.cluster.ray_session import LOCAL, connect
-from replay_tutorial.local.parallel import roles
+from replay_tutorial.cluster.connection import LOCAL, connect
+from replay_tutorial.local.parallel import central_roles, roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 
 PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
 OPTIONS = ClusterOptions(LOCAL)
-BATCH = 512
 HEADS = ("what", "measured", "goal")
 # Prints when its first update was made.
 FIRST_UPDATE = """
@@ -71,6 +63,13 @@ def await_update(context: Context, workers: Workers) -> None:
         if time.monotonic() >= deadline:
             raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
         workers.receive(0.02)
+
+
+def cluster_workers(setup: RunSetup) -> Any:
+    """Return the processes of a run whose actors are Ray's."""
+    from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+
+    return ClusterWorkers(setup, OPTIONS, Supervisor(central_roles(setup), setup.context.stop.ask))
 
 
 def single_workers(setup: RunSetup) -> Supervisor:
@@ -102,7 +101,7 @@ def first_update() -> None:
     connect(LOCAL, run_settings().actors)
     with tempfile.TemporaryDirectory() as folder, torch_threads(1):
         setup = new_setup(replace(run_settings(), runs=Path(folder)), make_shared_context)
-        with cluster_workers(setup, OPTIONS) as workers:
+        with cluster_workers(setup) as workers:
             await_update(setup.context, workers)
 
 
@@ -111,48 +110,6 @@ def start_seconds() -> float:
     begin = time.time()
     printed = subprocess.run([sys.executable, "-c", FIRST_UPDATE], capture_output=True, text=True, check=True)
     return float(printed.stdout.split()[-1]) - begin
-
-
-@contextmanager
-def gateways_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Context, list[Any]]]:
-    """Make a replay and its gateways."""
-    context = make_shared_context(config, spaces, 1, Counters())
-    remote: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
-    gateways = [remote.remote(RemoteGateway.pack(context)) for _ in range(count)]
-    try:
-        yield context, gateways
-    finally:
-        for gateway in gateways:
-            ray.kill(gateway)
-
-
-def arriving(
-    config: Config, spaces: Spaces, gateways: int, seconds: float, rate: float, learn: bool = False
-) -> tuple[float, float, float]:
-    """Push rows from two processes; return rows/s that arrive, bytes a row, and the learner's batches/s."""
-    remote_push: Any = ray.remote(**placement.of_actor(OPTIONS))(push)
-    with gateways_of(config, spaces, gateways) as (context, handles):
-        pushing = [
-            remote_push.remote(config, spaces, handles, number, seconds + 2.0, rate / 2)
-            for number in range(2)
-        ]
-        pace, replay = context.pace, context.replay
-        until = time.monotonic() + PATIENCE_SECONDS
-        while pace.steps < 2 * BATCH and time.monotonic() < until:
-            time.sleep(0.01)
-        begin, steps, batches = time.monotonic(), pace.steps, 0
-        while time.monotonic() - begin < seconds:
-            if not learn:
-                time.sleep(0.01)
-                continue
-            sample = replay.sample(BATCH, 0.4, timeout=1.0)
-            if sample is not None:
-                replay.update_priorities(sample.indexes, np.ones(BATCH, np.float32))
-                batches += 1
-        taken = time.monotonic() - begin
-        rows = (pace.steps - steps) / taken
-        pushed = ray.get(pushing, timeout=PATIENCE_SECONDS)
-    return rows, pushed[0].row_bytes, batches / taken
 
 
 def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float]]:
@@ -164,10 +121,13 @@ def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float
             figures.setdefault(name, []).append(figure)
         print(", ".join(f"{name} {figure:,.2f}" for name, figure in measured.items()), flush=True)
 
+    # Connected by now: Ray is imported here.
+    from replay_tutorial.bench.cluster.pushers import ATARI, CARTPOLE, arriving, settings
+
     cartpole, atari = settings(200_000), settings(60_000)
     for _ in range(rounds):
         single = updates_a_second(single_workers, warm_up, seconds)
-        cluster = updates_a_second(lambda setup: cluster_workers(setup, OPTIONS), warm_up, seconds)
+        cluster = updates_a_second(cluster_workers, warm_up, seconds)
         note(single=single, cluster=cluster, share=cluster / single)
         rows, _, _ = arriving(cartpole, CARTPOLE, 1, seconds, math.inf)
         note(cartpole_chunks=rows / 50)
@@ -218,7 +178,7 @@ def main(argv: Sequence[str]) -> int:
         with torch_threads(1):
             figures = measure(arguments.rounds, arguments.warm_up, arguments.seconds)
     finally:
-        ray.shutdown()
+        sys.modules["ray"].shutdown()
     spreads = {name: Spread.of(np.array(values)) for name, values in figures.items()}
     about = f"Medians of {arguments.rounds} rounds of {arguments.seconds} s, quartiles in brackets."
     provenance = Provenance.of("cluster", argv, ("torch", "gymnasium", "ray"))

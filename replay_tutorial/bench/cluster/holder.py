@@ -44,7 +44,7 @@ class Holder:
             RuntimeError: If it can't be made.
         """
         # Ray has sockets in it, and a socket's path may have no more than 107 characters.
-        self.folder = Path(tempfile.mkdtemp(prefix="host_", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"host_{os.getpid()}_", dir="/tmp"))
         outside = os.readlink(HERE)
         keep = ["keep"] if keep_folder else []
         # In a session of its own it doesn't hear the Ctrl-C that ends the harness.

@@ -26,7 +26,7 @@ from typing import Any, Self
 from replay_tutorial.bench.cluster.holder import END_SECONDS, Holder, command_line, end, enter_user_namespace
 
 HEAD_PORT = 6379
-START_SECONDS = 60.0  # for Ray on one host; 5 to 26 were measured on two cores
+START_SECONDS = 120.0  # for Ray on all hosts; three took 9 s on two idle cores, 50 s on very busy ones
 OBJECT_STORE_BYTES = 256 << 20  # a host; Ray would take a third of the machine for each of them
 # A dead host is noticed after 2 to 3 s, a cut cable after 9 s, instead of 14 s and a minute. Not below: an
 # overloaded host would be taken for dead.
@@ -34,6 +34,7 @@ RAY_SETTINGS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # listen on the host's address, whatever this process has
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
@@ -149,7 +150,7 @@ class Hosts:
             resources: What else each of them has. Ray itself gives each the resource "node:ADDRESS".
 
         Raises:
-            RuntimeError: If Ray isn't up after a minute, or says why it can't be.
+            RuntimeError: If Ray isn't up after two minutes, or says why it can't be.
         """
         started = [(host, self._launch_ray(host, count, resources or {})) for host, count in cpus.items()]
         for host, process in started:
@@ -172,7 +173,7 @@ class Hosts:
             *(sys.executable, "-m", "ray.scripts.scripts", "start"),
             *(head if host == 0 else [f"--address={self.address(0)}:{HEAD_PORT}"]),
             *(f"--node-ip-address={self.address(host)}", f"--temp-dir={self.folder(host)}/ray"),
-            *(f"--num-cpus={cpus}", f"--resources={json.dumps(dict(resources))}"),
+            *(f"--num-cpus={cpus}", f"--resources={json.dumps(dict(resources), allow_nan=False)}"),
             f"--object-store-memory={OBJECT_STORE_BYTES}",
         ]
         return self.run(host, arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -4,23 +4,33 @@ Nobody plays: what is measured is the way of the rows, from a chunk to the ring 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import ray
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.context import Context, Counters
 from replay_tutorial.apex.storage import frame_options, n_step_windows
+from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
+from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.cluster_workers import RemoteGateway
+from replay_tutorial.cluster.connection import LOCAL
 from replay_tutorial.cluster.link import Link
 from replay_tutorial.cluster.ray_session import is_lost
 from replay_tutorial.cluster.remote_actor import call
+from replay_tutorial.local.shared_context import make_shared_context
 
+PATIENCE_SECONDS = 120.0  # until the first rows come, on a busy machine
+BATCH = 512  # of the learner
 ROWS = 50  # of a chunk, as in the paper
 # Observations as they are stored; the rest of a row is the same for both.
 CARTPOLE = Spaces(Box(-5.0, 5.0, (4,), np.float32), Discrete(2))
@@ -89,3 +99,45 @@ def ready(config: Config, spaces: Spaces, number: int) -> Chunk:
     """Return a chunk of a pusher's own."""
     rows = ready_rows(config, spaces, np.random.default_rng(number))
     return ChunkFormat(config, spaces).pack(rows, np.ones(ROWS, np.float32))
+
+
+@contextmanager
+def gateways_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Context, list[Any]]]:
+    """Make a replay and its gateways."""
+    context = make_shared_context(config, spaces, 1, Counters())
+    remote: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
+    gateways = [remote.remote(RemoteGateway.pack(context)) for _ in range(count)]
+    try:
+        yield context, gateways
+    finally:
+        for gateway in gateways:
+            ray.kill(gateway)
+
+
+def arriving(
+    config: Config, spaces: Spaces, gateways: int, seconds: float, rate: float, learn: bool = False
+) -> tuple[float, float, float]:
+    """Push rows from two processes; return rows/s that arrive, bytes a row, and the learner's batches/s."""
+    remote_push: Any = ray.remote(**placement.of_actor(ClusterOptions(LOCAL)))(push)
+    with gateways_of(config, spaces, gateways) as (context, handles):
+        pushing = [
+            remote_push.remote(config, spaces, handles, number, seconds + 2.0, rate / 2)
+            for number in range(2)
+        ]
+        pace, replay = context.pace, context.replay
+        until = time.monotonic() + PATIENCE_SECONDS
+        while pace.steps < 2 * BATCH and time.monotonic() < until:
+            time.sleep(0.01)
+        begin, steps, batches = time.monotonic(), pace.steps, 0
+        while time.monotonic() - begin < seconds:
+            if not learn:
+                time.sleep(0.01)
+                continue
+            sample = replay.sample(BATCH, 0.4, timeout=1.0)
+            if sample is not None:
+                replay.update_priorities(sample.indexes, np.ones(BATCH, np.float32))
+                batches += 1
+        taken = time.monotonic() - begin
+        rows = (pace.steps - steps) / taken
+        pushed = ray.get(pushing, timeout=PATIENCE_SECONDS)
+    return rows, pushed[0].row_bytes, batches / taken

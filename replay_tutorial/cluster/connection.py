@@ -1,0 +1,116 @@
+"""Connecting to a Ray cluster, or starting one for this machine alone.
+
+Ray's processes talk to each other with a token: whoever has it can run code on every host, so it is a secret.
+What Ray is to do otherwise it must be told before it is imported, so nothing here imports it at the top.
+
+Left out: encryption. A token is no secret on a network that others can read; Ray has TLS for that.
+"""
+
+import os
+import secrets
+import socket
+import sys
+from typing import Any
+
+LOCAL = "local"
+STORE_BYTES = 256 << 20  # for a local cluster: some chunks and parameters; the replay lies elsewhere
+KNOCK_SECONDS = 3.0  # after which nobody listens at an address; Ray itself would go on trying for minutes
+# With a token, and on 127.0.0.1 only. By itself Ray listens on every network, except where it is told not to
+# form clusters: it knows no other name for that.
+PRIVATE = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+
+class ClusterUnavailable(OSError):
+    """There is no such cluster, or it has no room; the message says what would help."""
+
+
+def connect(address: str, actors: int) -> bool:
+    """Connect this process to a cluster, or start one for this machine.
+
+    Args:
+        address: `auto`, `local` or host:port.
+        actors: Actors that a local one is to have room for.
+
+    Returns:
+        Whether this process was not connected yet; one that was stays so, whatever the address.
+
+    Raises:
+        ClusterUnavailable: If there is none, or it can't be used.
+    """
+    if sys.platform != "linux":
+        raise ClusterUnavailable(
+            f"--cluster needs Linux; this is {sys.platform}. Without it, train runs here."
+        )
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        return False
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "address": address}
+    if address == LOCAL:
+        make_private()
+        cpus = max(actors, os.cpu_count() or 1)
+        options |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": STORE_BYTES}
+
+    import ray
+    from ray.exceptions import RayError
+
+    if address not in ("auto", LOCAL):
+        knock(address)
+    try:
+        ray.init(**options)
+    except (RayError, ConnectionError, ValueError, RuntimeError) as error:
+        raise ClusterUnavailable(f"the cluster at {address} can't be used: {reason_of(error)}") from error
+    return True
+
+
+def make_private() -> None:
+    """See to it that a Ray that is started here listens to nobody but this machine's owner.
+
+    Raises:
+        ClusterUnavailable: If it is too late for that.
+    """
+    if "ray" in sys.modules and any(os.environ.get(name) != value for name, value in PRIVATE.items()):
+        settings = " ".join(f"{name}={value}" for name, value in PRIVATE.items())
+        raise ClusterUnavailable(
+            "Ray was imported before a cluster could be started for this machine alone: set "
+            f"{settings} in the environment, or import Ray later."
+        )
+    os.environ.update(PRIVATE)
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # nobody else is to have it
+
+
+def knock(address: str) -> None:
+    """Refuse an address at which nobody listens.
+
+    Raises:
+        ClusterUnavailable: If it is no address, or nobody listens there.
+    """
+    import ray
+
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ClusterUnavailable(
+            f"{address!r} is no address of a cluster: give auto, local, or host:port (Ray's own is 6379)."
+        )
+    # Ray takes this name for the address that other hosts know this one by.
+    host = ray.util.get_node_ip_address() if host in ("localhost", "127.0.0.1") else host.strip("[]")
+    try:
+        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
+    except OSError as error:
+        raise ClusterUnavailable(
+            f"nobody answers at {host}:{port} ({error}). `ray start --head` prints the address to use."
+        ) from error
+
+
+def reason_of(error: Exception) -> str:
+    """Return why Ray refused, with the remedy where there is one."""
+    text = str(error)
+    # of a wrong token it says only that it failed to connect, 20 seconds later
+    if "AuthenticationError" in type(error).__name__ or "Failed to connect" in text:
+        return (
+            "its token is not the one of this host. `ray get-auth-token` shows the one here; copy "
+            "~/.ray/auth_token from the cluster's head, or name a copy by RAY_AUTH_TOKEN_PATH."
+        )
+    if "Version mismatch" in text:
+        return f"its versions are others than here.\n{text}"
+    return (
+        f"{text.strip() or type(error).__name__} Start one with `ray start --head`, or use --cluster local."
+    )

@@ -1,0 +1,51 @@
+"""The script by which a reader makes three hosts by hand does what it says."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from replay_tutorial.bench.cluster.hosts import why_not
+
+SCRIPT = ROOT / "docs" / "assets" / "three_hosts.sh"
+
+# Names of its own for namespaces, which lie in /run, and numbers of its own for processes: whatever happens,
+# all ends with the first of them.
+APART = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]
+NAMES = r"""
+mount -t tmpfs names /run
+"$@" || exit 1
+printf "%s\n" "$(ip netns list)" "$(ls "$TMPDIR")" "$(cat /proc/[0-9]*/cmdline | tr '\0\n' '  ')"
+"""
+
+
+@pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="ip netns needs root")
+def test_three_hosts_made_by_hand_have_ray_and_leave_nothing() -> None:
+    for module in ("ray", "torch", "tyro"):
+        pytest.importorskip(module, reason="needs the extra `cluster`")
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    modules = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # Ray needs short names
+        # Asked for help, train ends at once; whole runs on such hosts are those of `bench cluster-faults`.
+        result = subprocess.run(
+            [*APART, NAMES, "sh", "bash", str(SCRIPT), "--help"],
+            env={**os.environ, "PATH": programs, "PYTHONPATH": modules, "TMPDIR": folder},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    assert result.returncode == 0, result.stderr
+    started = result.stdout + result.stderr
+    assert started.count("Ray runtime started") == 3
+    assert "usage: python -m replay_tutorial train" in result.stdout
+    namespaces, folders, processes = result.stdout.splitlines()[-3:]
+    assert (namespaces, folders) == ("", "")
+    assert "cat" in processes
+    assert "raylet" not in processes
+    assert "gcs_server" not in processes

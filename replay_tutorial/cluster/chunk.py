@@ -73,13 +73,17 @@ class ChunkFormat:
         """
         records, frames = chunk
         if records.dtype != self.dtype or records.ndim != 1:
-            raise ValueError(f"a chunk of {records.dtype}{records.shape} came; rows here are {self.dtype}.")
+            raise ValueError(
+                f"a chunk of {records.dtype}{records.shape} came; rows here are {self.dtype}: both ends need "
+                "the settings of one run."
+            )
         rows = {name: records[name] for name in self.dtype.names or ()}
         priorities = rows.pop("priorities")
         if self.layout is not None:
             if frames.dtype != np.uint8 or frames.shape[1:] != (self.layout.frame_bytes,):
                 raise ValueError(
-                    f"frames of {frames.dtype}{frames.shape[1:]} came, not of {self.layout.field}."
+                    f"frames of {frames.dtype}{frames.shape[1:]} came; one of {self.layout.field.name!r} "
+                    f"is uint8({self.layout.frame_bytes},): both ends need the settings of one run."
                 )
             for name in self.layout.names:
                 rows[name] = self._observations(self.layout, rows[name], frames)

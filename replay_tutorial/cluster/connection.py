@@ -41,7 +41,7 @@ def connect(address: str, actors: int) -> bool:
         raise ClusterUnavailable(
             f"--cluster needs Linux; this is {sys.platform}. Without it, train runs here."
         )
-    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+    if (loaded := sys.modules.get("ray")) is not None and loaded.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "address": address}
     if address == LOCAL:
@@ -67,7 +67,9 @@ def make_private() -> None:
     Raises:
         ClusterUnavailable: If it is too late for that.
     """
-    if "ray" in sys.modules and any(os.environ.get(name) != value for name, value in PRIVATE.items()):
+    if sys.modules.get("ray") is not None and any(
+        os.environ.get(name) != value for name, value in PRIVATE.items()
+    ):
         settings = " ".join(f"{name}={value}" for name, value in PRIVATE.items())
         raise ClusterUnavailable(
             "Ray was imported before a cluster could be started for this machine alone: set "

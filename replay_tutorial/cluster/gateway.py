@@ -47,7 +47,7 @@ class Reply(NamedTuple):
     """What a gateway answers."""
 
     taken: bool  # the rows; if not, they are the actor's to send again
-    wait: float  # seconds until as many rows may be sent again
+    wait: float  # seconds until as many rows may be sent again; 0 if none came
     stopped: bool  # the run is over
     updates: int  # of the learner
     newest: Newest | None  # if the actor has older ones
@@ -78,6 +78,7 @@ class Gateway:
         self.told = Told([], {})
         self.samples_a_second = 0.0
         self._measured = time.monotonic(), limiter.samples
+        self._promised = 0.0  # when the actor that came last may send again
 
     def send(self, chunk: Chunk | None, known_version: int, report: Report) -> Reply:
         """Take rows in, if the limiter allows them, and answer.
@@ -90,16 +91,16 @@ class Gateway:
         Raises:
             ValueError: If the chunk is not of this run; nothing has changed then.
         """
-        count, taken = 1, True
+        taken, wait = True, 0.0
         if chunk is not None:
             rows, priorities = self.format.unpack(chunk)
-            count = len(priorities)
             taken = self.context.replay.insert(rows, priorities, timeout=0.0)
+            wait = self._seconds_until_room(len(priorities))
         self.told.messages.extend(report.messages)
         self.told.rows_lost[report.actor, report.life] = report.rows_lost
         return Reply(
             taken=taken,
-            wait=self._seconds_until_room(count),
+            wait=wait,
             stopped=self.context.stop.asked,
             updates=self.context.pace.updates,
             newest=self._newer_than(known_version),
@@ -118,9 +119,13 @@ class Gateway:
             self.samples_a_second = (samples - before) / (now - then)
             self._measured = now, samples
         excess = limiter.error + count * limiter.samples_per_insert - limiter.error_buffer
-        if excess <= 0 or limiter.inserts + count <= limiter.min_size:
+        if excess <= 0:
             return 0.0
-        return min(max(excess / max(self.samples_a_second, 1.0), SHORTEST_WAIT), LONGEST_WAIT)
+        pace = max(self.samples_a_second, 1.0)
+        # The room that others wait for is theirs: if all came at once, one would be let in, again and again.
+        moment = max(now + excess / pace, self._promised + count * limiter.samples_per_insert / pace)
+        self._promised = min(max(moment, now + SHORTEST_WAIT), now + LONGEST_WAIT)
+        return self._promised - now
 
     def _newer_than(self, version: int) -> Newest | None:
         """Return the newest parameters if they are newer; each version is shared once."""

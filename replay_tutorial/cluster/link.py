@@ -33,6 +33,7 @@ class Call(NamedTuple):
     answer: Future[Reply]
     chunk: Chunk | None
     since: float  # time.monotonic()
+    turn: int  # of the gateway that was called
 
 
 class Link:
@@ -51,8 +52,8 @@ class Link:
         self.gateways = gateways
         self.actor, self.life = actor, life
         self.is_lost = is_lost
-        self.gateway = actor % len(gateways)  # the one in use
-        self.answers = False  # whether that has answered since it is in use
+        self.turn = actor  # gateways take turns, a loss begins the next one
+        self.answers = False  # whether the gateway has answered in this turn
         self.stopped = False
         self.updates = 0
         self.version = 0  # of the parameters that the actor has
@@ -102,14 +103,18 @@ class Link:
                 self._lose(call)
         while self.answers and self._waiting and now >= self._not_before and len(self._open) < IN_FLIGHT:
             self._call(self._waiting.popleft(), now)
-        if not self._open and now - self._last_call >= LOOK_SECONDS:
+        if not self._is_asking() and now - self._last_call >= LOOK_SECONDS:
             self._call(None, now)
+
+    def _is_asking(self) -> bool:
+        """Return whether the gateway owes an answer; what those before it owe tells no news."""
+        return any(call.turn == self.turn for call in self._open)
 
     def _call(self, chunk: Chunk | None, now: float) -> None:
         report = Report(self.actor, self.life, self.rows_lost, tuple(self.messages))
         self.messages.clear()
-        answer = self.gateways[self.gateway](chunk, self.version, report)
-        self._open.append(Call(answer, chunk, now))
+        answer = self.gateways[self.turn % len(self.gateways)](chunk, self.version, report)
+        self._open.append(Call(answer, chunk, now, self.turn))
         self._last_call = now
 
     def _take_in(self, call: Call, now: float) -> None:
@@ -119,10 +124,11 @@ class Link:
                 raise error
             return self._lose(call)
         reply = call.answer.result()
-        self.answers = True
+        self.answers |= call.turn == self.turn
         self.stopped |= reply.stopped
         self.updates = max(self.updates, reply.updates)
-        if reply.newest is not None and reply.newest.version > self.version:
+        known = self.version if self.newest is None else self.newest.version
+        if reply.newest is not None and reply.newest.version > known:
             self.newest = reply.newest
         if call.chunk is not None:
             self._not_before = now + reply.wait
@@ -132,15 +138,17 @@ class Link:
     def _lose(self, call: Call) -> None:
         if call.chunk is not None:
             self.rows_lost += len(call.chunk.records)
-        self.gateway = (self.gateway + 1) % len(self.gateways)
-        self.answers = False
+        if call.turn == self.turn:  # two calls to one dead gateway would lead past the next one
+            self.turn += 1
+            self.answers = False
 
     def _wait(self, seconds: float) -> None:
         """Wait for an answer, or until something may be sent."""
         now = time.monotonic()
-        due = [self._last_call + LOOK_SECONDS - now] if not self._open else []
-        due += [self._not_before - now] if self._waiting and len(self._open) < IN_FLIGHT else []
-        seconds = max(0.0, min([seconds, *due]))
+        due = [call.since + ANSWER_SECONDS for call in self._open]
+        due += [] if self._is_asking() else [self._last_call + LOOK_SECONDS]
+        due += [self._not_before] if self.answers and self._waiting and len(self._open) < IN_FLIGHT else []
+        seconds = max(0.0, min(now + seconds, *due) - now)
         if self._open:
             futures.wait([call.answer for call in self._open], seconds, futures.FIRST_COMPLETED)
         else:

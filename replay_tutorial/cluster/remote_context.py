@@ -50,10 +50,10 @@ class RemoteParameters:
         link.version = known_version
         link.pump()
         newest, link.newest = link.newest, None
-        parameters = (
-            None if newest is None or newest.version <= known_version else self.fetch(newest.reference)
-        )
-        if newest is None or parameters is None:
+        if newest is None or newest.version <= known_version:
+            return None
+        parameters = self.fetch(newest.reference)
+        if parameters is None:
             return None
         link.version = newest.version
         # What comes from another process is read-only, and torch takes only what it may write to.

@@ -18,7 +18,9 @@ sys.path.insert(0, QUICK)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [QUICK, os.environ.get("PYTHONPATH")]))
 
 # Ray reads them when it is imported: a secret of these tests' own, and nobody beyond this machine.
-os.environ.update(PRIVATE, RAY_AUTH_TOKEN=secrets.token_hex(32))
+FOLDER = tempfile.TemporaryDirectory(prefix="token")
+Path(FOLDER.name, "token").write_text(secrets.token_hex(32), encoding="utf-8")
+os.environ.update(PRIVATE, RAY_AUTH_TOKEN_PATH=str(Path(FOLDER.name, "token")))
 
 TWO_NODES = """
 import sys

@@ -34,7 +34,13 @@ def test_three_hosts_made_by_hand_have_ray_and_leave_nothing() -> None:
         # Asked for help, train ends at once; whole runs on such hosts are those of `bench cluster-faults`.
         result = subprocess.run(
             [*APART, NAMES, "sh", "bash", str(SCRIPT), "--help"],
-            env={**os.environ, "PATH": programs, "PYTHONPATH": modules, "TMPDIR": folder},
+            env={
+                **os.environ,
+                "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
+                "PATH": programs,
+                "PYTHONPATH": modules,
+                "TMPDIR": folder,
+            },
             capture_output=True,
             text=True,
             timeout=300,

@@ -1,0 +1,270 @@
+"""An actor whose ends are elsewhere: what it plays and stores is what a local one does, bit for bit."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from cluster_parts import gateway_of, made_context, open_context
+
+from replay_tutorial.apex.actor import Actor
+from replay_tutorial.apex.messages import Episodes
+from replay_tutorial.apex.parts import make_policy
+from replay_tutorial.apex.seeds import RunSeeds
+from replay_tutorial.cluster.link import Link
+from replay_tutorial.cluster.remote_context import remote_context
+
+COUNTING = "small_environments:Counting-v0"
+PICTURES = "small_environments:StackedPictures-v0"
+COLOURS = "small_environments:ColourPictures-v0"
+SMALL = {"environments_per_actor": 2, "send_interval": 12, "capacity": 2000, "slack": 10**9}
+each_environment = pytest.mark.parametrize("environment", ["CartPole-v1", COUNTING, PICTURES, COLOURS])
+
+
+def parameters_of(context, seed):
+    count = make_policy(context.config, context.spaces).parameter_count
+    return np.random.default_rng(seed).normal(size=count).astype(np.float32)
+
+
+def at_once(gateway):
+    """A call that is answered when it is made."""
+
+    def send(*arguments):
+        answer = Future()
+        answer.set_result(gateway.send(*arguments))
+        return answer
+
+    return send
+
+
+def read_only(chunk):
+    """What Ray makes of arrays on their way."""
+    for array in chunk or ():
+        array.flags.writeable = False
+    return chunk
+
+
+def in_thread(gateway, pool):
+    return lambda chunk, *rest: pool.submit(gateway.send, read_only(chunk), *rest)
+
+
+class Remote:
+    """A remote actor's context over a gateway on a shared context."""
+
+    def __init__(self, context, send_of=at_once, gateways=1):
+        made = [gateway_of(context) for _ in range(gateways)]
+        self.gateways = [gateway for gateway, _ in made]
+        self.shared = [shared for _, shared in made]
+        self.gone = set()  # references that lead nowhere
+        self.fetched = []
+        sends = [send_of(gateway) for gateway in self.gateways]
+        self.link = Link(sends, 0, 0, lambda error: False)
+        self.context = remote_context(context.config, context.spaces, self.link, self.fetch)
+
+    def fetch(self, reference):
+        self.fetched.append(reference[0])
+        if reference[0] in self.gone:
+            return None
+        parameters = self.shared[0][reference[0]]
+        parameters.flags.writeable = False
+        return parameters
+
+
+def actor_of(context, life=0):
+    return Actor(context, 0, RunSeeds(context.config).actor(0, 0, life))
+
+
+def wait_for_parameters(actor):
+    for _ in range(1000):
+        if actor.pull_parameters():
+            return
+    raise AssertionError("no parameters came")
+
+
+def pulled(actor, link):
+    """Pull what there is now; else it would be what there was when the link looked last."""
+    look(link)
+    return actor.pull_parameters()
+
+
+def look(link):
+    link._last_call = -1.0
+    link.pump()  # sends
+    link.pump()  # takes in
+
+
+def assert_same_rows(context, other):
+    stored, expected = (each.replay.buffer.get_all_transitions() for each in (context, other))
+    assert stored.keys() == expected.keys()
+    for name, values in expected.items():
+        assert stored[name].tobytes() == values.tobytes(), name
+    assert context.pace.steps == other.pace.steps == len(expected["rew"]) > 0
+    for _ in range(3):  # drawn by the same seed: the priorities are the same, too
+        batch, drawn = (each.replay.sample(32, beta=0.4, timeout=0.0) for each in (context, other))
+        np.testing.assert_array_equal(batch.indexes, drawn.indexes)
+        np.testing.assert_array_equal(batch.weights, drawn.weights)
+
+
+@each_environment
+def test_remote_actors_rows_are_those_of_a_local_one(environment):
+    few = {"send_interval": 4} if environment in (PICTURES, COLOURS) else {}  # images take longer
+    context, other = (made_context(environment, **(SMALL | few)) for _ in range(2))
+    for each in (context, other):
+        each.parameters.publish(parameters_of(context, 0), 0)
+    remote = Remote(context)
+    actor, local = actor_of(remote.context), actor_of(other)
+    wait_for_parameters(actor)
+    wait_for_parameters(local)
+    for _ in range(4):
+        actor.play_and_send()
+        local.play_and_send()
+    remote.link.pump()
+    assert_same_rows(context, other)
+
+
+def test_rows_that_travel_through_threads_are_those_of_a_local_actor():
+    context, other = (made_context(PICTURES, **(SMALL | {"send_interval": 4})) for _ in range(2))
+    for each in (context, other):
+        each.parameters.publish(parameters_of(context, 0), 0)
+    with ThreadPoolExecutor(1) as pool:
+        remote = Remote(context, lambda gateway: in_thread(gateway, pool))
+        actor, local = actor_of(remote.context), actor_of(other)
+        while not actor.pull_parameters():
+            pass
+        wait_for_parameters(local)
+        for _ in range(3):
+            actor.play_and_send()
+            local.play_and_send()
+        assert remote.link.has_room(5.0)
+    assert_same_rows(context, other)
+
+
+def test_newer_parameters_change_the_rows_of_both_in_the_same_way():
+    context, other = (open_context(**SMALL) for _ in range(2))
+    remote = Remote(context)
+    actor, local = actor_of(remote.context), actor_of(other)
+    for version in range(1, 5):
+        for each in (context, other):
+            each.parameters.publish(parameters_of(context, version), 25 * version)
+            each.pace.count_updates(25 * version + 3)
+        assert pulled(actor, remote.link) and local.pull_parameters()
+        assert (actor.version, actor.parameters_update) == (version, 25 * version)
+        for _ in range(2):
+            actor.play_and_send()
+            local.play_and_send()
+    remote.link.pump()
+    assert_same_rows(context, other)
+    assert remote.fetched == [0, 1, 2, 3]
+
+
+def test_age_of_the_parameters_is_that_of_the_last_reply():
+    context = open_context(**SMALL)
+    remote = Remote(context)
+    actor = actor_of(remote.context)
+    context.parameters.publish(parameters_of(context, 0), 25)
+    context.pace.count_updates(30)
+    assert pulled(actor, remote.link)
+    assert actor.play().parameters_age == 5
+    context.pace.count_updates(42)
+    look(remote.link)
+    assert actor.play().parameters_age == 17
+
+
+def test_parameters_may_be_written_to_though_what_was_fetched_may_not():
+    context = open_context(**SMALL)
+    remote = Remote(context)
+    context.parameters.publish(parameters_of(context, 0), 25)
+    look(remote.link)
+    published = remote.context.parameters.pull()
+    assert published.parameters.flags.writeable
+    assert published.parameters.dtype == np.float32
+    np.testing.assert_array_equal(published.parameters, parameters_of(context, 0))
+    assert (published.version, published.update) == (1, 25)
+    assert remote.context.parameters.pull(1) is None
+
+
+def test_parameters_that_are_gone_leave_the_old_ones_until_the_next_reply():
+    context = open_context(**SMALL)
+    remote = Remote(context)
+    actor = actor_of(remote.context)
+    context.parameters.publish(parameters_of(context, 0), 25)
+    assert pulled(actor, remote.link)
+    actor.play()
+    rows = actor.fold()
+    before = actor.policy.priorities(rows)
+
+    remote.gone.add(1)
+    context.parameters.publish(parameters_of(context, 1), 50)
+    assert not pulled(actor, remote.link)
+    assert (actor.version, actor.parameters_update) == (1, 25)
+    np.testing.assert_array_equal(actor.policy.priorities(rows), before)
+    assert not actor.pull_parameters(), "no reply since"
+    assert remote.fetched == [0, 1]
+
+    remote.gone.clear()
+    assert pulled(actor, remote.link)
+    assert (actor.version, actor.parameters_update) == (2, 50)
+    assert not np.array_equal(actor.policy.priorities(rows), before)
+    assert remote.fetched == [0, 1, 1]
+
+
+def test_actor_waits_for_the_learner_without_losing_a_row():
+    context = made_context(**(SMALL | {"slack": 30, "environments_per_actor": 1}))
+    context.parameters.publish(parameters_of(context, 0), 0)
+    remote = Remote(context)
+    actor = actor_of(remote.context)
+    wait_for_parameters(actor)
+    sent = []
+    for _ in range(10):
+        actor.play()
+        rows = actor.fold()
+        priorities = actor.policy.priorities(rows)
+        while not remote.context.replay.insert(rows, priorities, timeout=0.0):
+            context.replay.sample(64, beta=0.4, timeout=0.0)
+        sent.append(rows)
+    while context.pace.steps < sum(len(rows["rew"]) for rows in sent):
+        context.replay.sample(64, beta=0.4, timeout=0.0)
+        remote.link.pump()
+    stored = context.replay.buffer.get_all_transitions()
+    expected = {name: np.concatenate([rows[name] for rows in sent]) for name in sent[0]}
+    order = np.lexsort(stored["obs"].T), np.lexsort(expected["obs"].T)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(stored[name][order[0]], values[order[1]], name)
+    assert remote.link.rows_lost == 0
+
+
+def test_episodes_are_told_to_the_gateway():
+    context = open_context("small_environments:Counting-v0", **SMALL)
+    context.parameters.publish(parameters_of(context, 0), 0)
+    remote = Remote(context)
+    actor = actor_of(remote.context)
+    wait_for_parameters(actor)
+    for _ in range(5):
+        actor.play_and_send()
+    pulled(actor, remote.link)
+    told = remote.gateways[0].collect()
+    assert all(isinstance(message, Episodes) for message in told.messages)
+    assert [value for message in told.messages for value in message.returns] == [5.0] * 24
+    assert told.rows_lost == {(0, 0): 0}
+
+
+def test_actor_ends_when_a_reply_says_so():
+    context = open_context(**SMALL)
+    actor = actor_of(Remote(context).context)
+    context.stop.ask()
+    actor.run()  # though no parameters were ever published
+    context.parameters.publish(parameters_of(context, 0), 0)
+    actor_of(Remote(context).context).run()
+    assert context.pace.steps == 0
+
+
+def test_actor_that_waits_for_room_hears_that_the_run_is_over():
+    context = made_context(**(SMALL | {"slack": 30, "environments_per_actor": 1}))
+    context.parameters.publish(parameters_of(context, 0), 0)
+    actor = actor_of(Remote(context).context)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(actor.run)
+        while context.pace.steps < 30:
+            pass
+        context.stop.ask()
+        running.result(timeout=5.0)
+    assert context.replay.limiter.error <= context.replay.limiter.error_buffer

@@ -1,0 +1,65 @@
+"""Gateways and rows for the tests of the cluster, without a cluster."""
+
+from dataclasses import replace
+
+import numpy as np
+from run_parts import context_of
+
+from replay_tutorial.apex.config import preset
+from replay_tutorial.cluster.chunk import ChunkFormat
+from replay_tutorial.cluster.gateway import Gateway, Report
+
+
+def open_context(environment="CartPole-v1", **changes):
+    """A context whose limiter admits all."""
+    return made_context(environment, **({"slack": 10**9} | changes))
+
+
+def made_context(environment="CartPole-v1", **changes):
+    small = {"hidden_sizes": (8,), "capacity": 1000, "replay_start": 10, "environments_per_actor": 1}
+    return context_of(replace(preset(environment), **(small | changes)))
+
+
+def gateway_of(context):
+    """A gateway, and the list of all that it shared."""
+    shared = []
+
+    def share(parameters):
+        shared.append(parameters)
+        return [len(shared) - 1]
+
+    return Gateway(context, context.replay.limiter, share), shared
+
+
+def numbered_rows(first, count):
+    """Rows of CartPole that tell their number in every field but the flags, and a priority each."""
+    numbers = np.arange(first, first + count)
+    rows = {
+        "obs": (numbers[:, None] + [0, 0.25, 0.5, 0.75]).astype(np.float32),
+        "act": numbers % 2,
+        "rew": numbers.astype(np.float32),
+        "next_obs": (numbers[:, None] + [1, 1.25, 1.5, 1.75]).astype(np.float32),
+        "terminated": numbers % 3 == 0,
+        "truncated": numbers % 5 == 0,
+        "discount": (numbers / 7).astype(np.float32),
+    }
+    return rows, (numbers % 11 + 0.5).astype(np.float32)
+
+
+def numbered_chunk(context, first, count):
+    return ChunkFormat(context.config, context.spaces).pack(*numbered_rows(first, count))
+
+
+def assert_numbered(rows):
+    """Fails unless every row is one of those, whole."""
+    numbers = rows["rew"].reshape(-1).astype(np.int64)
+    expected = {name: np.empty_like(rows[name]) for name in numbered_rows(0, 1)[0]}
+    for i, number in enumerate(numbers):
+        for name, values in numbered_rows(number, 1)[0].items():
+            expected[name][i] = values[0]
+    for name, values in expected.items():
+        np.testing.assert_array_equal(rows[name], values, name)
+
+
+def report(actor=0, life=0, rows_lost=0, messages=()):
+    return Report(actor, life, rows_lost, tuple(messages))

@@ -4,10 +4,10 @@
       ▲ └── parcels, two open per shard                                                │
       └────────────── priorities, of some batches at once ◀────────────────────────────┘
 
-A batch is dealt to the shards by their totals, and put together from what they have sent before: nobody
-travels while the learner waits. A shard that is dead or late is left out, and batches are of the same size
-without it. What is asked for ahead makes rows older: a batch was asked for at most twice as many batches ago
-as a parcel is for.
+A batch is dealt to the shards by their totals, and put together from what they have sent before, so that the
+learner does not wait for calls. A shard that is dead or late is left out, and batches are of the same size
+without it. The price is age: the rows of a batch were asked for as many batches ago as two parcels are for,
+at most.
 
 Left out: inserting, which actors do at the shards.
 """

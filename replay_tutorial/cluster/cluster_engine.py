@@ -53,12 +53,14 @@ class ClusterEngine(Engine):
 
         from replay_tutorial.cluster.placement import await_room
 
-        await_room(config.actors, self.options)
-        return make_shared_context(config, spaces, parameter_count, counters)
+        try:
+            await_room(config.actors, self.options)
+            return make_shared_context(config, spaces, parameter_count, counters)
+        except BaseException:
+            self.disconnect()
+            raise
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-        import ray
-
         from replay_tutorial.cluster.cluster_workers import ClusterWorkers
         from replay_tutorial.cluster.placement import describe
 
@@ -68,6 +70,12 @@ class ClusterEngine(Engine):
             with ClusterWorkers(setup, self.options, central) as workers:
                 return watch(setup, workers, recorder, stop)
         finally:
-            if self.connected:
-                ray.shutdown()
-                self.connected = False
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Leave the cluster, if it was us who joined it; one that was started for this run ends."""
+        if self.connected:
+            import ray
+
+            ray.shutdown()
+            self.connected = False

@@ -30,7 +30,8 @@ from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.gateway import Gateway, Told
-from replay_tutorial.cluster.ray_session import ANSWER_SECONDS, is_lost, share
+from replay_tutorial.cluster.link import ANSWER_SECONDS
+from replay_tutorial.cluster.ray_session import is_lost, share
 from replay_tutorial.cluster.remote_actor import Part, play
 from replay_tutorial.local.shared_context import SharedReplay
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Supervisor

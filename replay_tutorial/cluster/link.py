@@ -21,7 +21,7 @@ from replay_tutorial.cluster.chunk import Chunk
 from replay_tutorial.cluster.gateway import Newest, Reply, Report
 
 IN_FLIGHT = 2  # chunks that were sent or refused; more would only wait
-LOOK_SECONDS = 0.1  # after which an actor that has nothing to send asks for news
+LOOK_SECONDS = 0.5  # after which an actor that has nothing to send asks for news
 ANSWER_SECONDS = 10.0  # after which an answer won't come any more
 
 Send = Callable[[Chunk | None, int, Report], Future[Reply]]  # chunk, version of the parameters, report

@@ -5,7 +5,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-ANSWER_SECONDS = 10.0  # after which what another host was asked for won't come any more
+from replay_tutorial.cluster.link import ANSWER_SECONDS
 
 
 def is_lost(error: BaseException) -> bool:

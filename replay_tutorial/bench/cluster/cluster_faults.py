@@ -68,6 +68,7 @@ class Storm:
         self.seed = seed
         self.generator = np.random.default_rng(seed)
         self.run = ClusterRun(hosts, folder, seed)
+        self.stall = 0.0  # the longest time without an update that was seen since the last fault
 
     def begin(self) -> float:
         """Wait until all are at work; return the seconds that it took.
@@ -82,7 +83,7 @@ class Storm:
     def let_happen(self, fault: str) -> Outcome:
         """Let one fault happen, and see what comes of it."""
         outcome, other = Outcome(fault), int(self.generator.integers(1, 3))
-        begin = time.time()
+        begin, self.stall = time.time(), 0.0
         if fault in ENDS_RUN:
             self._end_run(fault, outcome)
         else:
@@ -95,7 +96,7 @@ class Storm:
         outcome.whole = time.time() - begin
         noticed = run.printed(r"is gone|has been replaced", begin)
         outcome.noticed = None if noticed is None or fault in ENDS_RUN else noticed - begin
-        outcome.stall = None if fault in ENDS_RUN else self._longest_stall(begin - run.started)
+        outcome.stall = None if fault in ENDS_RUN else self.stall
         self._mend(fault, other)
         return outcome
 
@@ -111,12 +112,12 @@ class Storm:
                 self.hosts.kill(host)
             case "cable":
                 self.hosts.cut(host)
-                time.sleep(float(self.generator.uniform(*CUT_SECONDS)))
+                self._watch(float(self.generator.uniform(*CUT_SECONDS)))
                 self.hosts.heal(host)
             case _:
                 still = self.hosts.processes(host)
                 signal_all(still, signal.SIGSTOP)
-                time.sleep(PAUSE_SECONDS)
+                self._watch(PAUSE_SECONDS)
                 signal_all(still, signal.SIGCONT)
 
     def _end_run(self, fault: str, outcome: Outcome) -> None:
@@ -147,15 +148,20 @@ class Storm:
 
     def _is_whole(self, fault: str, begin: float) -> bool:
         """Return whether the run is as before the fault, or as whole as it can be without a dead host."""
+        self._look()
         if fault in ("actor", "host") and self.run.printed("plays again", begin) is None:
             return False
         return self.run.is_at_work()
 
-    def _longest_stall(self, since: float) -> float:
-        """Return the longest time between two records since a moment, in seconds of this process's life."""
-        seconds = [float(row["seconds"]) for row in self.run.records()]
-        moments = np.array([second for second in seconds if second >= since])
-        return float(np.diff(moments).max()) if len(moments) > 1 else 0.0
+    def _watch(self, seconds: float) -> None:
+        """Wait, and look at the learner meanwhile."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._look()
+            time.sleep(0.05)
+
+    def _look(self) -> None:
+        self.stall = max(self.stall, self.run.seconds_since_update())
 
     def _mend(self, fault: str, host: int) -> None:
         """Start Ray again on a host that has died, or that Ray takes for dead."""

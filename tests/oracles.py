@@ -164,6 +164,10 @@ class PlainPriorities:
     def total(self) -> float:
         return math.fsum(self.mass(index) for index in self.priorities)
 
+    def least(self) -> float:
+        """The least mass above 0; 0 if there is none."""
+        return min((mass for mass in map(self.mass, self.priorities) if mass > 0), default=0.0)
+
     def probability(self, index: int) -> float:
         """P(i) = p_i^α / Σ_k p_k^α   (Schaul et al. 2016, eq. 1)"""
         return self.mass(index) / self.total()

@@ -24,7 +24,7 @@ from replay_tutorial.buffers.gather import OF_DRAW, Out, put
 from replay_tutorial.buffers.jit import Floats
 from replay_tutorial.buffers.leaves import draw, update_leaves
 from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Prioritization, check_weighing
-from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.buffers.uniform import ReplayBuffer
 
 
@@ -163,11 +163,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         self._check_sample(batch_size, out, threads)
         beta = check_weighing(beta, normalize)
-        tree, ring = self._tree, self._ring
-        first_new = max(self._tree_index, ring.oldest_index)
-        if first_new < ring.next_index:  # `add` has written leaves, and nothing above them
-            tree.recompute(ring.slot_numbers(first_new, ring.next_index))
-            self._tree_index = ring.next_index
+        tree, ring = self._whole_tree(), self._ring
         tree.check_total()
         uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
         slots, indexes, weights = draw(
@@ -207,6 +203,16 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Return the largest priority that any row has been given; 1.0 before the first."""
         return self._prioritization.max_priority
 
+    @property
+    def total_mass(self) -> float:
+        """The sum of the masses, (priority + eps) ** alpha, of all rows that are stored; 0.0 of none."""
+        return self._whole_tree().total
+
+    @property
+    def min_mass(self) -> float:
+        """The smallest mass above 0 of a row that is stored; 0.0 if there is none."""
+        return float(self._whole_tree().minima[ROOT])
+
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting."""
         slots = self._ring.slots_in_order()
@@ -215,6 +221,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._prioritization.max_given[0] = NO_PRIORITY
         self._waiting_masses = np.zeros(0)
         super().clear()
+
+    def _whole_tree(self) -> SumTree:
+        """Return the tree, once it is up to date: `add` has written leaves, and nothing above them."""
+        tree, ring = self._tree, self._ring
+        first_new = max(self._tree_index, ring.oldest_index)
+        if first_new < ring.next_index:
+            tree.recompute(ring.slot_numbers(first_new, ring.next_index))
+            self._tree_index = ring.next_index
+        return tree
 
     def _put_masses(self, first_index: int, masses: Floats | float) -> None:
         """Write the masses of the rows stored since `first_index`; a window's have waited in order."""

@@ -25,7 +25,7 @@ from replay_tutorial.buffers.gather import OF_DRAW, Out, check_out, put
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization, check_weighing, weights_of
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-from replay_tutorial.buffers.sum_tree import ROOT
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE
 from replay_tutorial.shared.shared_frames import DrawAgain, unmoved_if_refused
@@ -206,6 +206,30 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def get_max_priority(self) -> float:
         """Return the maximum of the priorities that rows have been given; 1.0 before the first."""
         return self._view.priorities.max_priority
+
+    @property
+    def total_mass(self) -> float:
+        """The sum of the masses, (priority + eps) ** alpha, of the rows that can be sampled; 0.0 of none.
+
+        Only the sampler knows it: whoever asks becomes the sampler, as by `sample`.
+
+        Raises:
+            RuntimeError: If another living process is the sampler.
+        """
+        with self._view.claim:
+            return self._whole_tree().total
+
+    @property
+    def min_mass(self) -> float:
+        """The smallest mass above 0 of a row that can be sampled, 0.0 if there is none; as `total_mass`."""
+        with self._view.claim:
+            return float(self._whole_tree().minima[ROOT])
+
+    def _whole_tree(self) -> SumTree:
+        """Return the sampler's tree, once it has the rows that were added; the caller has the claim."""
+        sampler = self._view.sampler
+        sampler.update([], [])  # an update of nothing takes in new rows
+        return sampler.tree
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting.

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainPriorities
 
-from replay_tutorial import PrioritizedReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
 
 ENV_DICT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
 PRIORITIZED = [name for name in CONFIGURATIONS if name.startswith("prioritized")]
@@ -72,7 +72,21 @@ def test_buffer_equals_a_dictionary_of_priorities_in_any_history(seed, capacity,
             check_sample(buffer, oracle, rng)
         assert buffer.get_max_priority() == oracle.max_priority
         assert buffer.stale_updates == oracle.stale_updates
+        assert buffer.total_mass == pytest.approx(oracle.total(), rel=1e-12, abs=0.0)
+        assert buffer.min_mass == pytest.approx(oracle.least(), rel=1e-12, abs=0.0)
         assert buffer.get_stored_size() == len(oracle.priorities)
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+def test_masses_of_an_empty_buffer_and_of_rows_without_mass_are_zero(kind):
+    buffer = kind(8, ENV_DICT, eps=0.0)
+    assert (buffer.total_mass, buffer.min_mass) == (0.0, 0.0)
+    buffer.add(act=np.arange(2), priorities=np.zeros(2))
+    assert (buffer.total_mass, buffer.min_mass) == (0.0, 0.0)
+    buffer.add(act=np.arange(2), priorities=np.array([4.0, 0.0]))
+    assert buffer.total_mass == buffer.min_mass == pytest.approx(4.0**0.6)
+    buffer.clear()
+    assert (buffer.total_mass, buffer.min_mass) == (0.0, 0.0)
 
 
 def random_priorities(rng: np.random.Generator, count: int) -> np.ndarray:

@@ -81,6 +81,34 @@ def test_weights_and_indexes_have_their_dtypes_and_norms():
     assert buffer.sample(50, beta=0.7, normalize="batch")["weights"] == pytest.approx(np.ones(50))
 
 
+def test_masses_are_those_of_all_rows_that_were_added_and_updated():
+    context = multiprocessing.get_context(START_METHODS[0])
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context, alpha=0.5, eps=0.0)
+    in_child(context, add_with_priorities, buffer, 0, np.array([4.0, 9.0, 0.0]))
+    assert (buffer.total_mass, buffer.min_mass) == pytest.approx((5.0, 2.0))
+    in_child(context, add_with_priorities, buffer, 3, np.array([1.0]))  # the tree is there; the row is new
+    assert (buffer.min_mass, buffer.total_mass) == pytest.approx((1.0, 6.0))
+    buffer.update_priorities(np.array([3, 0]), np.array([0.0, 16.0]))
+    assert (buffer.min_mass, buffer.total_mass) == pytest.approx((3.0, 7.0))
+    in_child(context, add_with_priorities, buffer, 4, np.full(8, 0.25))  # replaces every row
+    assert (buffer.min_mass, buffer.total_mass) == pytest.approx((0.5, 4.0))
+
+
+def ask_for_masses(buffer, _, answers):
+    try:
+        answers.put((buffer.total_mass, buffer.min_mass))
+    except RuntimeError as error:
+        answers.put(str(error))
+
+
+def test_masses_are_refused_to_all_but_the_sampler():
+    context = multiprocessing.get_context(START_METHODS[0])
+    buffer = MPPrioritizedReplayBuffer(8, row_fields(), ctx=context)
+    buffer.add(**rows_of(1, 0, 8))
+    assert buffer.total_mass == pytest.approx(8 * (1 + 1e-4) ** 0.6)
+    assert "sampl" in in_child(context, ask_for_masses, buffer, None)
+
+
 def test_draws_are_stratified():
     buffer = MPPrioritizedReplayBuffer(64, row_fields(), seed=5)
     buffer.add(**rows_of(1, 0, 64), priorities=np.ones(64))

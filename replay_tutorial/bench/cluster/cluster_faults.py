@@ -97,7 +97,6 @@ class Storm:
         noticed = run.printed(r"is gone|has been replaced", begin)
         outcome.noticed = None if noticed is None or fault in ENDS_RUN else noticed - begin
         outcome.stall = None if fault in ENDS_RUN else self.stall
-        self._mend(fault, other)
         return outcome
 
     def _hit(self, fault: str, host: int) -> None:
@@ -163,13 +162,15 @@ class Storm:
     def _look(self) -> None:
         self.stall = max(self.stall, self.run.seconds_since_update())
 
-    def _mend(self, fault: str, host: int) -> None:
-        """Start Ray again on a host that has died, or that Ray takes for dead."""
-        if fault in ("host", "cable", "pause"):
-            wait_until(lambda: not self.hosts.processes(host, "raylet"), 2.0)
-            if not self.hosts.processes(host, "raylet/raylet"):
-                self.hosts.kill(host)
-                self.hosts.start_ray({host: ACTORS})
+    def mend(self) -> None:
+        """Start Ray again on hosts that have died, or that Ray takes for dead, until all are there."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while self.run.records()[-1]["hosts"] != "3" and time.monotonic() < until:
+            for host in (1, 2):
+                if not self.hosts.processes(host, "raylet/raylet"):
+                    self.hosts.kill(host)
+                    self.hosts.start_ray({host: ACTORS})
+            time.sleep(1.0)
 
     def finish(self) -> list[str]:
         """End the run; return what is wrong with what it leaves."""
@@ -229,7 +230,8 @@ def main(argv: Sequence[str]) -> int:
         storm = Storm(hosts, Path(folder), arguments.seed)
         print(f"three warm hosts: at work after {storm.begin():.1f} s", flush=True)
         for number in range(arguments.times):
-            time.sleep(REST_SECONDS)
+            time.sleep(REST_SECONDS)  # in which Ray notices what it has not noticed yet
+            storm.mend()
             fault = str(storm.generator.choice(arguments.faults))
             outcomes.append(storm.let_happen(fault))
             print(f"{number}: {outcomes[-1]}", flush=True)

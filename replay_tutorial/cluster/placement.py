@@ -5,10 +5,13 @@ core each, and go wherever there is one.
 """
 
 import logging
+import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.cluster.cluster_options import ClusterOptions
@@ -46,6 +49,25 @@ def describe(options: ClusterOptions) -> dict[str, Any]:
 def addresses() -> dict[str, str]:
     """Return the address of each host that is alive, by Ray's name for it."""
     return {host["NodeID"]: host["NodeManagerAddress"] for host in hosts()}
+
+
+class HostWatch:
+    """Looks again and again which hosts there are, in a thread: whoever asks a dead head waits.
+
+    Attributes:
+        addresses: Those of the last answer, by Ray's names for the hosts.
+        answered: When that came, by `time.monotonic`.
+    """
+
+    def __init__(self) -> None:
+        self.addresses, self.answered = addresses(), time.monotonic()
+        self.closing = threading.Event()
+        threading.Thread(target=self._work, name="hosts", daemon=True).start()
+
+    def _work(self) -> None:
+        while not self.closing.wait(LOOK_SECONDS):
+            with suppress(RayError):  # the answer is old then, which is seen
+                self.addresses, self.answered = addresses(), time.monotonic()
 
 
 def room_for_actors(options: ClusterOptions) -> int:

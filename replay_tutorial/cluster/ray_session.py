@@ -3,14 +3,17 @@
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError, UnserializableException
 
 from replay_tutorial.cluster.link import ANSWER_SECONDS
+
+# The called code failed: with an error, or with one that can't be brought here.
+WRONG = (RayTaskError, UnserializableException)
 
 
 def is_lost(error: BaseException) -> bool:
     """Return whether a call did not get through: its process, its host or the way to it is gone."""
-    return isinstance(error, RayError) and not isinstance(error, RayTaskError)
+    return isinstance(error, RayError) and not isinstance(error, WRONG)
 
 
 def share(array: Any) -> list[Any]:

@@ -151,7 +151,7 @@ def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_pat
 
 
 def test_run_in_one_process_needs_no_cluster(engine, tmp_path):
-    with pytest.raises(ValueError, match="actors is 0"):
+    with pytest.raises(ClusterUnavailable, match="actors is 0"):
         train(short(tmp_path, actors=0), engine)
     assert list(tmp_path.iterdir()) == []
 

@@ -82,7 +82,9 @@ def await_room(actors: int, options: ClusterOptions) -> None:
     Raises:
         ClusterUnavailable: If they have not within a minute.
     """
-    deadline, told = time.monotonic() + ROOM_SECONDS, False
+    deadline = time.monotonic() + ROOM_SECONDS
+    if (room := room_for_actors(options)) < actors:
+        log.info("waiting for hosts: there is room for %d of %d actors", room, actors)
     while (room := room_for_actors(options)) < actors:
         there = len(hosts())
         if time.monotonic() >= deadline:
@@ -90,7 +92,4 @@ def await_room(actors: int, options: ClusterOptions) -> None:
                 f"the cluster has room for {room} of {actors} actors: {there} host{'s' * (there != 1)}, "
                 f"{options.cpus_per_actor:g} CPU for each. Add hosts, or lower --actors or --cpus-per-actor."
             )
-        if not told:
-            log.info("waiting for hosts: there is room for %d of %d actors", room, actors)
-            told = True
         time.sleep(LOOK_SECONDS)

@@ -23,6 +23,8 @@ from replay_tutorial.cluster import cluster_workers, placement
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions, split_options
 from replay_tutorial.cluster.connection import ClusterUnavailable
+from replay_tutorial.cluster.ray_session import is_lost
+from replay_tutorial.cluster.remote_actor import call
 
 SHORT = {
     "total_steps": 4_000,
@@ -141,6 +143,42 @@ def test_host_with_other_sources_is_refused(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_workers, "digest_of_sources", lambda: "others")
     with pytest.raises(ProcessDied, match="has another version of replay_tutorial than the learner's host"):
         train(short(tmp_path), engine)
+
+
+def test_gateway_that_cannot_be_started_ends_the_run_with_the_reason(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_workers.RemoteGateway, "pack", lambda context: b"nothing of ours")
+    with pytest.raises(ProcessDied, match=r"(?s)a gateway failed:.*incorrect header check"):
+        train(short(tmp_path), engine)
+
+
+def test_head_that_is_silent_ends_the_run_before_ray_does(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_workers, "HEAD_SECONDS", 0.0)
+    with pytest.raises(ProcessDied, match="the head of the cluster has not answered"):
+        train(short(tmp_path), engine)
+
+
+def test_error_that_cannot_be_brought_here_is_no_lost_call():
+    from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError, UnserializableException
+
+    assert not is_lost(UnserializableException())
+    assert not is_lost(RayTaskError("play", "a traceback", ValueError()))
+    assert not is_lost(ValueError())
+    assert is_lost(GetTimeoutError())
+    assert is_lost(ActorUnavailableError("away", None))
+
+
+def test_chunk_that_the_own_host_cannot_take_is_lost_and_no_error():
+    class Full:
+        """A gateway whose caller's store has no room."""
+
+        class send:
+            @staticmethod
+            def remote(*_):
+                raise OSError("no space left")
+
+    answer = call(Full, None, 0, None)
+    assert is_lost(answer.exception())
+    assert "no space left" in str(answer.exception())
 
 
 def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):

@@ -160,7 +160,7 @@ def test_head_that_is_silent_ends_the_run_before_ray_does(engine, tmp_path, monk
 def test_error_that_cannot_be_brought_here_is_no_lost_call():
     from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError, UnserializableException
 
-    assert not is_lost(UnserializableException())
+    assert not is_lost(UnserializableException("a stack trace"))
     assert not is_lost(RayTaskError("play", "a traceback", ValueError()))
     assert not is_lost(ValueError())
     assert is_lost(GetTimeoutError())

@@ -117,7 +117,8 @@ def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_pa
 
     killer = threading.Thread(target=let_die)
     killer.start()
-    config = short(tmp_path, total_steps=400_000, hidden_sizes=(128, 128), evaluation_interval=250)
+    # The first look comes after all these deaths.
+    config = short(tmp_path, total_steps=400_000, hidden_sizes=(128, 128), evaluation_interval=5_000)
     result = train(replace(config, solved_at=475.0, confirmation_episodes=100), engine)
     killer.join()
     nodes.add_node(**NODE)

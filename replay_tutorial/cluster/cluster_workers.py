@@ -40,8 +40,8 @@ from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Supervisor
 COLLECT_SECONDS = 0.5  # between two questions to a gateway
 COUNT_SECONDS = 1.0  # between two counts of hosts and actors
 SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
-HEAD_SECONDS = 20.0  # that the head may be silent; after 60 Ray ends this process without a word
 GIVE_UP_SECONDS = 600.0  # and until the run ends
+HEAD_SECONDS = 20.0  # that the head may be silent; after 60 Ray ends this process without a word
 COLOURS = re.compile("\x1b\\[\\d+m")  # that Ray puts into tracebacks
 
 
@@ -239,6 +239,7 @@ class ClusterWorkers(Workers):
     def _end_remote(self, seconds: float) -> None:
         """End actors and gateways: let the actors hear that the run is over, then kill what is left."""
         self.watch.closing.set()
+        self.watch.thread.join(SHUTDOWN_SECONDS)  # or it would ask a Ray that has been left
         ends = [actor.end for actor in self.actors if actor.end is not None]
         futures.wait(ends, seconds)
         for actor in self.actors:

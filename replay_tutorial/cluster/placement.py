@@ -62,7 +62,8 @@ class HostWatch:
     def __init__(self) -> None:
         self.addresses, self.answered = addresses(), time.monotonic()
         self.closing = threading.Event()
-        threading.Thread(target=self._work, name="hosts", daemon=True).start()
+        self.thread = threading.Thread(target=self._work, name="hosts", daemon=True)
+        self.thread.start()
 
     def _work(self) -> None:
         while not self.closing.wait(LOOK_SECONDS):

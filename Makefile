@@ -29,7 +29,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 export NO_MKDOCS_2_WARNING := 1
 
 # Their tests hold on a busy machine, too, so two workers may do them. (5: ARGS selects none of them.)
-SIDE_BY_SIDE := tests/agents tests/apex tests/buffers tests/chapters tests/recipes tests/site tests/steps \
+SIDE_BY_SIDE := tests/agents tests/apex tests/buffers tests/chapters tests/cluster tests/recipes tests/site tests/steps \
 	tests/test_explorables.py tests/test_layout.py
 
 .PHONY: train test docs docs-serve notebooks bench cluster-demo bench-peers report ladders format clean

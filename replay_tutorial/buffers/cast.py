@@ -42,18 +42,20 @@ def to_bytes(given: Float32s, values: ByteValues) -> bool:
 
 
 def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return a field's values as an array of another dtype.
+    """Return a field's values as an array of its dtype: the same array if it has it.
 
     Raises:
         TypeError: If they are no numbers.
         ValueError: If the dtype can't hold one of them. The error names the field.
     """
     given = array.dtype
-    if given is FLOAT64 and dtype is FLOAT32 and array.flags.carray:
+    if given == dtype:
+        return array  # of an array that was pickled, the dtype is equal and not the same
+    if given == FLOAT64 and dtype == FLOAT32 and array.flags.carray:
         rounded = np.empty(array.size, dtype)
         if not round_floats(array if array.ndim == 1 else array.reshape(-1), rounded):
             return rounded if array.ndim == 1 else rounded.reshape(array.shape)
-    elif given is FLOAT32 and dtype is UINT8 and array.flags.carray:
+    elif given == FLOAT32 and dtype == UINT8 and array.flags.carray:
         values = np.empty(array.shape, dtype)
         if not to_bytes(array.reshape(-1), values.reshape(-1)):
             return values

@@ -51,6 +51,7 @@ class ChunkFormat:
         options = frame_options(spaces)
         layouts = frame_layouts(fields, **options) if options else []
         self.layout: FrameLayout | None = layouts[0] if layouts else None
+        self._room: dict[str, NDArray[Any]] = {}  # for the observations of a chunk
         priorities = {"priorities": {"shape": (), "dtype": np.float32}}
         self.dtype = Fields({**with_numbers(fields, layouts).env_dict, **priorities}).dtype
 
@@ -66,7 +67,7 @@ class ChunkFormat:
         return Chunk(records, frames)
 
     def unpack(self, chunk: Chunk) -> tuple[dict[str, NDArray[Any]], NDArray[np.float32]]:
-        """Return what was packed.
+        """Return what was packed. Images are valid until the next call: their memory is used again.
 
         Raises:
             ValueError: If the chunk is of another run's format, or names a frame that it doesn't have.
@@ -86,7 +87,7 @@ class ChunkFormat:
                     f"is uint8({self.layout.frame_bytes},): both ends need the settings of one run."
                 )
             for name in self.layout.names:
-                rows[name] = self._observations(self.layout, rows[name], frames)
+                rows[name] = self._observations(self.layout, name, rows[name], frames)
         return rows, priorities
 
     def _number(
@@ -103,11 +104,14 @@ class ChunkFormat:
         return numbers, log[:end].copy()
 
     def _observations(
-        self, layout: FrameLayout, numbers: NDArray[np.int64], frames: NDArray[np.uint8]
+        self, layout: FrameLayout, name: str, numbers: NDArray[np.int64], frames: NDArray[np.uint8]
     ) -> NDArray[Any]:
         """Put observations together, [rows, ...]."""
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(frames):
             raise ValueError(f"a row names frame {numbers.max()} or {numbers.min()} of {len(frames)}.")
-        observations = np.empty((len(numbers), *layout.field.shape), layout.field.dtype)
+        room = self._room.get(name)
+        if room is None or len(room) < len(numbers):  # new pages for each chunk would cost more than the rest
+            room = self._room[name] = np.empty((len(numbers), *layout.field.shape), layout.field.dtype)
+        observations = room[: len(numbers)]
         layout.take(frames, np.ascontiguousarray(numbers), observations)
         return observations

@@ -19,6 +19,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
+from replay_tutorial.cluster.placement import hosts
 
 PATIENCE = 60.0  # seconds for an answer; a host that needs longer is as good as lost
 CALLS = 50
@@ -32,23 +33,15 @@ class Host(NamedTuple):
     """One host of the cluster, as it was found."""
 
     name: str
-    here: bool
-    """Whether this process runs on it: the learner's host."""
+    here: bool  # whether this process runs on it: the learner's host
     cpus: float
-    memory: float
-    """Bytes that Ray may give away."""
-    installed: Mapping[str, str]
-    """Package → version, and `sources` → digest of the package's files."""
-    latency: float
-    """Seconds of an empty call, there and back: the median of 50."""
-    rate: float
-    """Bytes per second of a 32 MB object from there to here."""
-    environment: Mapping[str, str]
-    """The variables of Ray's processes there that begin with RAY_."""
-    head: bool
-    """Whether it keeps the cluster's own records, and asks the others whether they are alive."""
-    fault: str = ""
-    """Why nothing is known of it."""
+    memory: float  # bytes that Ray may give away
+    installed: Mapping[str, str]  # package → version, and `sources` → digest of the package's files
+    latency: float  # seconds of an empty call, there and back: the median of 50
+    rate: float  # bytes per second of a 32 MB object from there to here
+    environment: Mapping[str, str]  # the variables of Ray's processes there that begin with RAY_
+    head: bool  # whether it keeps the cluster's records, and asks the others whether they are alive
+    fault: str = ""  # why nothing is known of it
 
 
 class Probe:
@@ -76,9 +69,7 @@ def installed_here() -> dict[str, str]:
 def look_at_hosts() -> list[Host]:
     """Return all hosts of the cluster that this process has joined, the one it runs on first."""
     here = ray.get_runtime_context().get_node_id()
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    hosts = [look_at(node, node["NodeID"] == here) for node in nodes]
-    return sorted(hosts, key=lambda host: not host.here)
+    return sorted((look_at(node, node["NodeID"] == here) for node in hosts()), key=lambda host: not host.here)
 
 
 def look_at(node: Mapping[str, Any], here: bool) -> Host:

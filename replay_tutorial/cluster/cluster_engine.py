@@ -18,7 +18,7 @@ from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
 from replay_tutorial.apex.runs.watch import watch
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.connection import connect
+from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.local.parallel import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
@@ -43,31 +43,40 @@ class ClusterEngine(Engine):
         """Connect to the cluster, wait for room, and reserve the learner's shared memory.
 
         Raises:
-            ClusterUnavailable: If there is no such cluster, or it has no room.
+            ClusterUnavailable: If there is no such cluster, it has no room, or there are no actors.
             MemoryError: As for `Engine.make_context`.
-            ValueError: If there are no actors to be run elsewhere.
         """
         if config.actors == 0:
-            raise ValueError("actors is 0: a run in one process needs no cluster. Leave --cluster out.")
+            raise ClusterUnavailable(
+                "actors is 0: a run in one process needs no cluster. Leave --cluster out."
+            )
         self.connected |= connect(self.options.address, config.actors)
 
         from replay_tutorial.cluster.placement import await_room
 
-        await_room(config.actors, self.options)
-        return make_shared_context(config, spaces, parameter_count, counters)
+        try:
+            await_room(config.actors, self.options)
+            return make_shared_context(config, spaces, parameter_count, counters)
+        except BaseException:
+            self.disconnect()
+            raise
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-        import ray
-
         from replay_tutorial.cluster.cluster_workers import ClusterWorkers
         from replay_tutorial.cluster.placement import describe
 
-        setup.folder.write_json("cluster.json", describe(self.options))
-        central = Supervisor(central_roles(setup), setup.context.stop.ask)
         try:
+            setup.folder.write_json("cluster.json", describe(self.options))
+            central = Supervisor(central_roles(setup), setup.context.stop.ask)
             with ClusterWorkers(setup, self.options, central) as workers:
                 return watch(setup, workers, recorder, stop)
         finally:
-            if self.connected:
-                ray.shutdown()
-                self.connected = False
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Leave the cluster, if it was us who joined it; one that was started for this run ends."""
+        if self.connected:
+            import ray
+
+            ray.shutdown()
+            self.connected = False

@@ -16,10 +16,11 @@ import zlib
 from collections.abc import Sequence
 from concurrent import futures
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Self, cast
 
 import ray
-from ray.exceptions import RayTaskError
+from ray.exceptions import ActorDiedError, RayError
 
 from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.messages import Cluster, Message, Note
@@ -30,7 +31,8 @@ from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.gateway import Gateway, Told
-from replay_tutorial.cluster.ray_session import ANSWER_SECONDS, is_lost, share
+from replay_tutorial.cluster.link import ANSWER_SECONDS
+from replay_tutorial.cluster.ray_session import WRONG, is_lost, share
 from replay_tutorial.cluster.remote_actor import Part, play
 from replay_tutorial.local.shared_context import SharedReplay
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Supervisor
@@ -39,6 +41,7 @@ COLLECT_SECONDS = 0.5  # between two questions to a gateway
 COUNT_SECONDS = 1.0  # between two counts of hosts and actors
 SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
 GIVE_UP_SECONDS = 600.0  # and until the run ends
+HEAD_SECONDS = 20.0  # that the head may be silent; after 60 Ray ends this process without a word
 COLOURS = re.compile("\x1b\\[\\d+m")  # that Ray puts into tracebacks
 
 
@@ -73,7 +76,7 @@ class RemoteRole:
             return
         error = self.end.exception()
         self.end = None
-        if isinstance(error, RayTaskError):
+        if isinstance(error, WRONG):
             raise ProcessDied(f"{self.lives.name} failed: \n\n{COLOURS.sub('', str(error))}")
         self.lives.end(f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself")
 
@@ -116,7 +119,8 @@ class ClusterWorkers(Workers):
         self.error: ProcessDied | None = None  # to be raised by the next `receive`
         self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
         self.heard: dict[int, float] = {}  # when, by actor
-        self.hosts = placement.addresses()
+        self.watch = placement.HostWatch()
+        self.hosts = self.watch.addresses
         self._collecting: dict[Any, tuple[Future[Told] | None, float]] = {}
         self._sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
@@ -183,7 +187,8 @@ class ClusterWorkers(Workers):
             if answer is not None and answer.done():
                 if (error := answer.exception()) is None:
                     self._hear(answer.result(), received, now)
-                elif not is_lost(error):
+                elif isinstance(error, ActorDiedError) or not is_lost(error):
+                    self._collecting[gateway] = None, now
                     raise ProcessDied(f"a gateway failed: \n\n{error}")
                 answer = None
             if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= ANSWER_SECONDS:
@@ -208,13 +213,15 @@ class ClusterWorkers(Workers):
         """Say now and then how many hosts and actors there are.
 
         Raises:
-            ProcessDied: If no actor has been heard for too long.
+            ProcessDied: If no actor has been heard for too long, or the head of the cluster is gone.
         """
         now = time.monotonic()
         if now - self._last_count < COUNT_SECONDS:
             return
         self._last_count = now
-        hosts = placement.addresses()
+        if now - self.watch.answered >= HEAD_SECONDS:
+            raise ProcessDied(f"the head of the cluster has not answered for {HEAD_SECONDS:g} s")
+        hosts = self.watch.addresses
         for change, some, others in (("gone", self.hosts, hosts), ("there", hosts, self.hosts)):
             for host in some.keys() - others.keys():
                 received.append(Note(f"host {some[host]} is {change}; {len(hosts)} in all"))
@@ -231,10 +238,14 @@ class ClusterWorkers(Workers):
 
     def _end_remote(self, seconds: float) -> None:
         """End actors and gateways: let the actors hear that the run is over, then kill what is left."""
+        self.watch.closing.set()
+        self.watch.thread.join(SHUTDOWN_SECONDS)  # or it would ask a Ray that has been left
         ends = [actor.end for actor in self.actors if actor.end is not None]
         futures.wait(ends, seconds)
         for actor in self.actors:
             if actor.end is not None and not actor.end.done():
-                ray.cancel(actor.task, force=True)
+                with suppress(RayError):  # of a cluster that is gone; the run ends for its own reason
+                    ray.cancel(actor.task, force=True)
         for gateway in self.gateways:
-            ray.kill(gateway)
+            with suppress(RayError):
+                ray.kill(gateway)

@@ -56,7 +56,7 @@ def connect(address: str, actors: int) -> bool:
         knock(address)
     try:
         ray.init(**options)
-    except (RayError, ConnectionError, ValueError, RuntimeError) as error:
+    except (RayError, OSError, ValueError, RuntimeError) as error:
         raise ClusterUnavailable(f"the cluster at {address} can't be used: {reason_of(error)}") from error
     return True
 
@@ -76,7 +76,8 @@ def make_private() -> None:
             f"{settings} in the environment, or import Ray later."
         )
     os.environ.update(PRIVATE)
-    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # nobody else is to have it
+    if "ray" not in sys.modules:  # Ray keeps the first one that it has read
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # nobody else is to have it
 
 
 def knock(address: str) -> None:

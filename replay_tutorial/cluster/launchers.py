@@ -12,13 +12,10 @@ LAUNCHERS = ("aws", "kuberay")
 
 
 def launcher(name: str) -> str:
-    """Return the file that starts a cluster in one kind of cloud.
+    """Return the YAML file that starts a cluster in one kind of cloud, comments and blanks included.
 
     Args:
         name: One of `LAUNCHERS`: "aws" is for `ray up`, "kuberay" for `kubectl create`.
-
-    Returns:
-        The YAML file, comments and blanks included.
 
     Raises:
         ValueError: If there is no such launcher.

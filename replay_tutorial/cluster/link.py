@@ -21,7 +21,7 @@ from replay_tutorial.cluster.chunk import Chunk
 from replay_tutorial.cluster.gateway import Newest, Reply, Report
 
 IN_FLIGHT = 2  # chunks that were sent or refused; more would only wait
-LOOK_SECONDS = 0.1  # after which an actor that has nothing to send asks for news
+LOOK_SECONDS = 0.5  # after which an actor that has nothing to send asks for news
 ANSWER_SECONDS = 10.0  # after which an answer won't come any more
 
 Send = Callable[[Chunk | None, int, Report], Future[Reply]]  # chunk, version of the parameters, report
@@ -63,6 +63,7 @@ class Link:
         self._open: list[Call] = []
         self._waiting: deque[Chunk] = deque()
         self._not_before = 0.0
+        self._held_back = False  # by the limiter, at the last answer
         self._last_call = -LOOK_SECONDS
 
     def has_room(self, timeout: float) -> bool:
@@ -101,10 +102,16 @@ class Link:
             elif now - call.since >= ANSWER_SECONDS:
                 self._open.remove(call)
                 self._lose(call)
-        while self.answers and self._waiting and now >= self._not_before and len(self._open) < IN_FLIGHT:
+        while self._may_send() and now >= self._not_before:
             self._call(self._waiting.popleft(), now)
         if not self._is_asking() and now - self._last_call >= LOOK_SECONDS:
             self._call(None, now)
+
+    def _may_send(self) -> bool:
+        """Return whether a chunk waits, and only for its time."""
+        # Of two chunks on their way the second would be refused: while the limiter rules, there is one.
+        most = 1 if self._held_back else IN_FLIGHT
+        return self.answers and bool(self._waiting) and len(self._open) < most
 
     def _is_asking(self) -> bool:
         """Return whether the gateway owes an answer; what those before it owe tells no news."""
@@ -131,7 +138,7 @@ class Link:
         if reply.newest is not None and reply.newest.version > known:
             self.newest = reply.newest
         if call.chunk is not None:
-            self._not_before = now + reply.wait
+            self._not_before, self._held_back = now + reply.wait, reply.wait > 0.0
             if not reply.taken:
                 self._waiting.appendleft(call.chunk)
 
@@ -147,7 +154,7 @@ class Link:
         now = time.monotonic()
         due = [call.since + ANSWER_SECONDS for call in self._open]
         due += [] if self._is_asking() else [self._last_call + LOOK_SECONDS]
-        due += [self._not_before] if self.answers and self._waiting and len(self._open) < IN_FLIGHT else []
+        due += [self._not_before] if self._may_send() else []
         seconds = max(0.0, min(now + seconds, *due) - now)
         if self._open:
             futures.wait([call.answer for call in self._open], seconds, futures.FIRST_COMPLETED)

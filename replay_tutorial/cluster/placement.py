@@ -5,10 +5,13 @@ core each, and go wherever there is one.
 """
 
 import logging
+import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.cluster.cluster_options import ClusterOptions
@@ -48,6 +51,26 @@ def addresses() -> dict[str, str]:
     return {host["NodeID"]: host["NodeManagerAddress"] for host in hosts()}
 
 
+class HostWatch:
+    """Looks again and again which hosts there are, in a thread: whoever asks a dead head waits.
+
+    Attributes:
+        addresses: Those of the last answer, by Ray's names for the hosts.
+        answered: When that came, by `time.monotonic`.
+    """
+
+    def __init__(self) -> None:
+        self.addresses, self.answered = addresses(), time.monotonic()
+        self.closing = threading.Event()
+        self.thread = threading.Thread(target=self._work, name="hosts", daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        while not self.closing.wait(LOOK_SECONDS):
+            with suppress(RayError):  # the answer is old then, which is seen
+                self.addresses, self.answered = addresses(), time.monotonic()
+
+
 def room_for_actors(options: ClusterOptions) -> int:
     """Return how many actors fit on the hosts together, whoever else uses them."""
     cores = [host["Resources"].get("CPU", 0.0) for host in hosts()]
@@ -60,7 +83,9 @@ def await_room(actors: int, options: ClusterOptions) -> None:
     Raises:
         ClusterUnavailable: If they have not within a minute.
     """
-    deadline, told = time.monotonic() + ROOM_SECONDS, False
+    deadline = time.monotonic() + ROOM_SECONDS
+    if (room := room_for_actors(options)) < actors:
+        log.info("waiting for hosts: there is room for %d of %d actors", room, actors)
     while (room := room_for_actors(options)) < actors:
         there = len(hosts())
         if time.monotonic() >= deadline:
@@ -68,7 +93,4 @@ def await_room(actors: int, options: ClusterOptions) -> None:
                 f"the cluster has room for {room} of {actors} actors: {there} host{'s' * (there != 1)}, "
                 f"{options.cpus_per_actor:g} CPU for each. Add hosts, or lower --actors or --cpus-per-actor."
             )
-        if not told:
-            log.info("waiting for hosts: there is room for %d of %d actors", room, actors)
-            told = True
         time.sleep(LOOK_SECONDS)

@@ -3,14 +3,17 @@
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError, UnserializableException
 
-ANSWER_SECONDS = 10.0  # after which what another host was asked for won't come any more
+from replay_tutorial.cluster.link import ANSWER_SECONDS
+
+# The called code failed: with an error, or with one that can't be brought here.
+WRONG = (RayTaskError, UnserializableException)
 
 
 def is_lost(error: BaseException) -> bool:
     """Return whether a call did not get through: its process, its host or the way to it is gone."""
-    return isinstance(error, RayError) and not isinstance(error, RayTaskError)
+    return isinstance(error, RayError) and not isinstance(error, WRONG)
 
 
 def share(array: Any) -> list[Any]:
@@ -22,7 +25,5 @@ def fetch(reference: list[Any]) -> Any:
     """Return what was shared; None if it is gone, or its host is."""
     try:
         return ray.get(reference[0], timeout=ANSWER_SECONDS)
-    except RayError as error:
-        if not is_lost(error):
-            raise
+    except (RayError, OSError):  # also if this host's own store fails
         return None

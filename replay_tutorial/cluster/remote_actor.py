@@ -7,11 +7,13 @@ with other seeds, wherever there is room (`cluster_workers`).
 import socket
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from ray.exceptions import RayError
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.actor import Actor
@@ -63,4 +65,9 @@ def play(part: Part, gateways: Sequence[Any]) -> None:
 
 def call(gateway: Any, *arguments: Any) -> Any:
     """Call a gateway's `send`; return the Future of its reply."""
-    return gateway.send.remote(*arguments).future()
+    try:
+        return gateway.send.remote(*arguments).future()
+    except (OSError, RayError) as error:  # the host's own store has no room, or its Ray is dying
+        answer: Future[Any] = Future()
+        answer.set_exception(error if isinstance(error, RayError) else RayError(str(error)))
+        return answer

@@ -60,8 +60,8 @@ class RemoteParameters:
         return Published(newest.version, newest.update, np.array(parameters))
 
 
-class RemotePace:
-    """How far the learner was at the last reply."""
+class RemoteNews:
+    """What the last reply said: an actor's `Pace` and `Stop`."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -70,13 +70,6 @@ class RemotePace:
     def updates(self) -> int:
         """Updates of the learner."""
         return self.link.updates
-
-
-class RemoteStop:
-    """Whether the last reply said that the run is over."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
 
     @property
     def asked(self) -> bool:
@@ -93,12 +86,13 @@ def remote_context(config: Config, spaces: Spaces, link: Link, fetch: Fetch) -> 
         link: The way to the gateways.
         fetch: Follows the references in replies.
     """
+    news = RemoteNews(link)
     return Context(
         config,
         spaces,
         cast(Replay, RemoteReplay(link, ChunkFormat(config, spaces))),
         cast(Parameters, RemoteParameters(link, fetch)),
-        cast(Pace, RemotePace(link)),
-        cast(Stop, RemoteStop(link)),
+        cast(Pace, news),
+        cast(Stop, news),
         tell=link.messages.append,
     )

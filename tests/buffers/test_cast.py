@@ -1,5 +1,8 @@
 """Values of other dtypes, in every shape that `add` takes, beside NumPy's own conversion."""
 
+import pickle
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -130,3 +133,22 @@ def test_a_value_that_is_lost_after_rows_that_were_not_changes_nothing(count, na
         assert len(buffer) == max(count, 1)
     buffer.add(**good)
     assert len(buffer) == 2 * max(count, 1)
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])
+def test_pictures_that_were_pickled_are_not_copied_on_their_way_in(kind):
+    """Unpickled arrays have dtypes of their own, equal to NumPy's but not the same object."""
+    buffer = kind(64, {"image": {"shape": (84, 84), "dtype": np.uint8}, "rew": {"shape": ()}})
+    rows = {"image": np.ones((32, 84, 84), np.uint8), "rew": np.ones(32)}
+    assert pickle.loads(pickle.dumps(rows))["image"].dtype is not rows["image"].dtype
+
+    def peak(rows):
+        buffer.add(**rows)
+        tracemalloc.start()
+        buffer.add(**rows)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    plain = peak(rows)
+    assert peak(pickle.loads(pickle.dumps(rows))) < plain + rows["image"].nbytes / 2

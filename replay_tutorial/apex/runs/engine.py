@@ -1,12 +1,9 @@
 """Engines: whoever runs the roles of a run, and where it is found.
 
 An engine stands above this folder, so nothing here can import it: it is handed to `train`, or is the one of
-this machine, imported by its name. To write another one takes: - `make_context`: the five ends of
-`apex.context`. An actor needs `replay.insert`, `parameters.pull`,
-  `pace.updates`, `stop.asked` and `tell` only. They are asked again and again, so a remote end keeps the last
-  answer; after a lost one it must not insert again, or a row might be stored twice;
-- what starts `Actor(context, number, seed).run()` where it belongs, and learner and evaluator beside the
-replay; - `run`: the processes as `watch.Workers`, handed to `watch.watch`.
+this machine, imported by its name. To write another one takes `make_context`, the five ends of
+`apex.context`, and `run`: what starts actors, learner and evaluator where they belong, as `watch.Workers`
+for `watch.watch`. `cluster` is one, whose actors are elsewhere.
 """
 
 from importlib import import_module

@@ -73,6 +73,7 @@ class Recorder:
         self.ages: deque[int] = deque(maxlen=LAST_EPISODES)
         self.restarts = 0
         self.cluster: messages.Cluster | None = None  # of a run on many machines
+        self.values: dict[str, float | None] = dict.fromkeys(COLUMNS)  # of the last record
         self.last_step, self.last_update = first_step, first_update
         self.last_time = time.monotonic()
         self.started = self.last_time - last_seconds(folder / "progress.csv")
@@ -124,6 +125,8 @@ class Recorder:
                     self.say(f"no checkpoint at step {message.step:,}: {message.error}")
             case messages.Cluster():
                 self.cluster = message
+                self.values |= {name: float(n) for name, n in message._asdict().items()}
+                self.bar.update(self.task, numbers=numbers_text(self.values))  # also if the learner waits
             case messages.Note():
                 self.say(message.text)
             case messages.Failure():
@@ -144,7 +147,7 @@ class Recorder:
                 {} if self.cluster is None else {name: float(n) for name, n in self.cluster._asdict().items()}
             ),
         }
-        values = {name: (told | message.values).get(name) for name in COLUMNS}
+        self.values = values = {name: (told | message.values).get(name) for name in COLUMNS}
         self.last_time, self.last_step, self.last_update = now, step, update
         self._write(self.progress, [step, update, f"{self.seconds:.2f}", *values.values()])
         self.tensorboard.add(step, {COLUMNS[name]: value for name, value in values.items()})
@@ -253,4 +256,4 @@ def numbers_text(values: dict[str, float | None]) -> str:
     if values["hosts"] is None:
         return numbers
     lost = shown("rows_lost", ",.0f")
-    return f"{numbers} · {shown('actors', '.0f')} actors on {shown('hosts', '.0f')} hosts · {lost} rows lost"
+    return f"{numbers} · {shown('actors', '.0f')} actors, {shown('hosts', '.0f')} hosts · {lost} rows lost"

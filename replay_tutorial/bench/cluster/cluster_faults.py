@@ -68,6 +68,7 @@ class Storm:
         self.seed = seed
         self.generator = np.random.default_rng(seed)
         self.run = ClusterRun(hosts, folder, seed)
+        self.stall = 0.0  # the longest time without an update that was seen since the last fault
 
     def begin(self) -> float:
         """Wait until all are at work; return the seconds that it took.
@@ -82,7 +83,7 @@ class Storm:
     def let_happen(self, fault: str) -> Outcome:
         """Let one fault happen, and see what comes of it."""
         outcome, other = Outcome(fault), int(self.generator.integers(1, 3))
-        begin = time.time()
+        begin, self.stall = time.time(), 0.0
         if fault in ENDS_RUN:
             self._end_run(fault, outcome)
         else:
@@ -95,8 +96,7 @@ class Storm:
         outcome.whole = time.time() - begin
         noticed = run.printed(r"is gone|has been replaced", begin)
         outcome.noticed = None if noticed is None or fault in ENDS_RUN else noticed - begin
-        outcome.stall = None if fault in ENDS_RUN else self._longest_stall(begin - run.started)
-        self._mend(fault, other)
+        outcome.stall = None if fault in ENDS_RUN else self.stall
         return outcome
 
     def _hit(self, fault: str, host: int) -> None:
@@ -111,12 +111,12 @@ class Storm:
                 self.hosts.kill(host)
             case "cable":
                 self.hosts.cut(host)
-                time.sleep(float(self.generator.uniform(*CUT_SECONDS)))
+                self._watch(float(self.generator.uniform(*CUT_SECONDS)))
                 self.hosts.heal(host)
             case _:
                 still = self.hosts.processes(host)
                 signal_all(still, signal.SIGSTOP)
-                time.sleep(PAUSE_SECONDS)
+                self._watch(PAUSE_SECONDS)
                 signal_all(still, signal.SIGCONT)
 
     def _end_run(self, fault: str, outcome: Outcome) -> None:
@@ -147,23 +147,30 @@ class Storm:
 
     def _is_whole(self, fault: str, begin: float) -> bool:
         """Return whether the run is as before the fault, or as whole as it can be without a dead host."""
+        self._look()
         if fault in ("actor", "host") and self.run.printed("plays again", begin) is None:
             return False
         return self.run.is_at_work()
 
-    def _longest_stall(self, since: float) -> float:
-        """Return the longest time between two records since a moment, in seconds of this process's life."""
-        seconds = [float(row["seconds"]) for row in self.run.records()]
-        moments = np.array([second for second in seconds if second >= since])
-        return float(np.diff(moments).max()) if len(moments) > 1 else 0.0
+    def _watch(self, seconds: float) -> None:
+        """Wait, and look at the learner meanwhile."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._look()
+            time.sleep(0.05)
 
-    def _mend(self, fault: str, host: int) -> None:
-        """Start Ray again on a host that has died, or that Ray takes for dead."""
-        if fault in ("host", "cable", "pause"):
-            wait_until(lambda: not self.hosts.processes(host, "raylet"), 2.0)
-            if not self.hosts.processes(host, "raylet/raylet"):
-                self.hosts.kill(host)
-                self.hosts.start_ray({host: ACTORS})
+    def _look(self) -> None:
+        self.stall = max(self.stall, self.run.seconds_since_update())
+
+    def mend(self) -> None:
+        """Start Ray again on hosts that have died, or that Ray takes for dead, until all are there."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while self.run.records()[-1]["hosts"] != "3" and time.monotonic() < until:
+            for host in (1, 2):
+                if not self.hosts.processes(host, "raylet/raylet"):
+                    self.hosts.kill(host)
+                    self.hosts.start_ray({host: ACTORS})
+            time.sleep(1.0)
 
     def finish(self) -> list[str]:
         """End the run; return what is wrong with what it leaves."""
@@ -223,7 +230,8 @@ def main(argv: Sequence[str]) -> int:
         storm = Storm(hosts, Path(folder), arguments.seed)
         print(f"three warm hosts: at work after {storm.begin():.1f} s", flush=True)
         for number in range(arguments.times):
-            time.sleep(REST_SECONDS)
+            time.sleep(REST_SECONDS)  # in which Ray notices what it has not noticed yet
+            storm.mend()
             fault = str(storm.generator.choice(arguments.faults))
             outcomes.append(storm.let_happen(fault))
             print(f"{number}: {outcomes[-1]}", flush=True)

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shutil
 import sys
 import threading
 import time
@@ -40,8 +41,11 @@ class ClusterRun:
         self.runs = runs
         cluster = ("--cluster", f"{hosts.address(LEARNER)}:{HEAD_PORT}")
         command = ("train", "CartPole-v1", *FLAGS, "--seed", str(seed), "--runs", str(runs), *cluster)
-        if self.folder is not None and whole_checkpoints(self.folder):
+        self.resumes = self.folder is not None and bool(whole_checkpoints(self.folder))
+        if self.resumes:
             command = ("resume", str(self.folder), "--no-progress", *cluster)
+        elif self.folder is not None:
+            shutil.rmtree(self.folder)  # it was killed before it had saved anything: begin anew
         self.started = time.time()
         arguments = [sys.executable, "-u", "-m", "replay_tutorial", *command]
         # A session of its own: Ctrl-C is for this process alone, as it is sent to it.
@@ -64,7 +68,14 @@ class ClusterRun:
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until something holds, as long as the run lives; return whether it holds."""
-        return wait_until(lambda: condition() or self.process.poll() is not None, seconds) and condition()
+        held: list[bool] = []
+
+        def is_over() -> bool:
+            held.append(condition())
+            return held[-1] or self.process.poll() is not None
+
+        wait_until(is_over, seconds)
+        return held[-1]
 
     def records(self) -> list[dict[str, str]]:
         """Return the records that are whole."""
@@ -75,8 +86,12 @@ class ClusterRun:
 
     def is_at_work(self) -> bool:
         """Return whether all actors are heard, and the learner learns."""
+        begun = self.printed("going on from", self.started) if self.resumes else self.started
+        since = self.seconds_since_update()
+        if begun is None or since > 1.0 or time.time() - since <= begun:
+            return False
         records = self.records()
-        return len(records) > 2 and records[-1]["actors"] == str(ACTORS) and self.seconds_since_update() < 1.0
+        return len(records) > 2 and records[-1]["actors"] == str(ACTORS)
 
     def seconds_since_update(self) -> float:
         """Return the seconds since the last record was written."""

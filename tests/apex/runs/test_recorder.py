@@ -11,7 +11,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from replay_tutorial.agents.evaluation import Evaluation
-from replay_tutorial.apex.messages import Episodes, EvaluationReport, Note, Progress
+from replay_tutorial.apex.messages import Cluster, Episodes, EvaluationReport, Note, Progress
 from replay_tutorial.apex.runs.event_file import EventFile
 from replay_tutorial.apex.runs.recorder import Recorder, cut_back, last_seconds
 
@@ -163,3 +163,33 @@ def test_progress_is_told_in_full_however_narrow_the_terminal_is(tmp_path, width
         "parameters 20",
     ):
         assert part in shown
+
+
+def test_hosts_and_actors_are_told_also_while_the_learner_waits(tmp_path):
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        recorder.receive(Progress(100, 10, {}))
+        assert "hosts" not in recorder.bar.tasks[0].fields["numbers"]
+        recorder.receive(Cluster(3, 4, 50))
+        assert recorder.bar.tasks[0].fields["numbers"].endswith("4 actors, 3 hosts · 50 rows lost")
+        recorder.receive(Cluster(1, 0, 50))
+        assert "0 actors, 1 hosts" in recorder.bar.tasks[0].fields["numbers"]
+        recorder.receive(Progress(200, 20, {}))
+    with (tmp_path / "progress.csv").open(newline="") as file:
+        rows = [(row["hosts"], row["actors"], row["rows_lost"]) for row in csv.DictReader(file)]
+    assert rows == [("", "", ""), ("1", "0", "50")]
+
+
+def test_records_of_an_earlier_run_without_hosts_are_continued_under_their_own_headings(tmp_path):
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        recorder.receive(Progress(100, 10, {}))
+    path = tmp_path / "progress.csv"
+    lines = [line.rsplit(",", 3)[0] for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines) + "\n")
+    with Recorder(tmp_path, 1_000, progress=False, first_step=100, first_update=10) as recorder:
+        recorder.receive(Cluster(3, 4, 0))
+        recorder.receive(Progress(200, 20, {"td_loss": 0.5}))
+    assert cut_back(path, 20) == 20
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["100", "200"]
+    assert rows[1]["td_loss"] == "0.5"

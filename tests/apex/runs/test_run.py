@@ -21,6 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from replay_tutorial.apex import messages
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs import lives
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.lock import RunInUse
 from replay_tutorial.apex.runs.run import resume, train
@@ -129,7 +130,7 @@ def kill(monkeypatch):
 
         monkeypatch.setattr(supervisor.Supervisor, "receive", receive_and_kill)
 
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(lives, "FIRST_PAUSE_SECONDS", 0.01)
     return kill_at
 
 
@@ -225,7 +226,7 @@ def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_p
 
 @posix_only
 def test_actor_that_is_killed_too_often_in_a_row_ends_the_run_with_the_signal(tmp_path, monkeypatch):
-    monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(lives, "FIRST_PAUSE_SECONDS", 0.01)
     config = short("small_environments:Dying-v0", tmp_path, actors=1, restart_limit=2)
     with pytest.raises(ProcessDied, match=r"actor 0 was killed by SIGKILL .*, 2 times in a row"):
         train(config)

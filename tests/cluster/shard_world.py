@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.cluster.shard import Parcel
-from replay_tutorial.cluster.shard_files import ShardCalls
-from replay_tutorial.cluster.weighting import Totals
+from replay_tutorial.cluster.shards.shard import Parcel
+from replay_tutorial.cluster.shards.shard_files import ShardCalls
+from replay_tutorial.cluster.shards.weighting import Totals
 
 
 class Lost(Exception):

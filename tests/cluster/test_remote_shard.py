@@ -21,9 +21,9 @@ from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.ray_session import is_lost
-from replay_tutorial.cluster.remote_shard import OPTIONS, shard_calls
-from replay_tutorial.cluster.shard import Shard
-from replay_tutorial.cluster.sharded_replay import ShardedReplay
+from replay_tutorial.cluster.shards.remote_shard import OPTIONS, shard_calls
+from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
 config, spaces = replace(preset("CartPole-v1"), capacity=1000), spaces_of("CartPole-v1")

@@ -12,9 +12,9 @@ from gymnasium.spaces import Box
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.agents.environments import Spaces, spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.cluster import shard as shard_file
 from replay_tutorial.cluster.chunk import ChunkFormat
-from replay_tutorial.cluster.shard import Shard
+from replay_tutorial.cluster.shards import shard as shard_file
+from replay_tutorial.cluster.shards.shard import Shard
 
 CONFIG = replace(preset("CartPole-v1"), capacity=100, replay_start=10, seed=3)
 

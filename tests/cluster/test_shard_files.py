@@ -20,11 +20,11 @@ from replay_tutorial.apex.runs.checkpoint import (
     restore_learner,
     save_checkpoint,
 )
-from replay_tutorial.cluster import shard as shard_file
-from replay_tutorial.cluster import shard_files
-from replay_tutorial.cluster.shard import Shard
-from replay_tutorial.cluster.shard_files import ShardLost, load_shards, save_shards
-from replay_tutorial.cluster.sharded_replay import ShardedReplay
+from replay_tutorial.cluster.shards import shard as shard_file
+from replay_tutorial.cluster.shards import shard_files
+from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard_files import ShardLost, load_shards, save_shards
+from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 CONFIG = replace(preset("CartPole-v1"), capacity=300, replay_start=10)
 

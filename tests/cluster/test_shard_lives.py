@@ -6,7 +6,7 @@ from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay_tutorial.cluster.shard_lives import ShardLives
+from replay_tutorial.cluster.shards.shard_lives import ShardLives
 
 
 @repeatable(200)

@@ -21,9 +21,9 @@ from gymnasium.spaces import Box, Discrete
 from replay_tutorial import SamplesPerInsert
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import preset
-from replay_tutorial.cluster.shard import Shard
-from replay_tutorial.cluster.shard_link import ANSWER_SECONDS, ASK_AGAIN_SECONDS, PATIENCE_SECONDS
-from replay_tutorial.cluster.sharded_replay import ShardedReplay
+from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard_link import ANSWER_SECONDS, ASK_AGAIN_SECONDS, PATIENCE_SECONDS
+from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 LEAST = 1e-6  # significance of the chi-square tests: one false alarm in a million
 BATCH, BETA = 12, 0.4

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracles import chi_square_p_value, find_by_running_sum
 
 from replay_tutorial import PrioritizedReplayBuffer
-from replay_tutorial.cluster.weighting import Piece, Totals, deal, factors
+from replay_tutorial.cluster.shards.weighting import Piece, Totals, deal, factors
 
 LEAST = 1e-6  # significance of the chi-square tests: one false alarm in a million
 SHARDS = [[0.2, 3.0, 7.5, 0.9], [0.05, 0.1], [12.0, 1.0, 5.0, 5.0, 0.3, 2.0]]  # masses, very unlike

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial.cluster.shard import Parcel
-from replay_tutorial.cluster.shard_files import IsLost, ShardCalls
-from replay_tutorial.cluster.shard_lives import ShardLives
-from replay_tutorial.cluster.weighting import Totals
+from replay_tutorial.cluster.shards.shard import Parcel
+from replay_tutorial.cluster.shards.shard_files import IsLost, ShardCalls
+from replay_tutorial.cluster.shards.shard_lives import ShardLives
+from replay_tutorial.cluster.shards.weighting import Totals
 
 PATIENCE_SECONDS = 0.5  # that the learner waits for an answer, before it goes on without the shard
 ANSWER_SECONDS = 10.0  # after which an answer won't come any more

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from replay_tutorial.cluster.shard_files import ShardCalls
+from replay_tutorial.cluster.shards.shard_files import ShardCalls
 
 # Ray's options: in one life only, and no call is made twice.
 OPTIONS: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"files": 1}}

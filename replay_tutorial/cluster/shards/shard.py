@@ -29,7 +29,7 @@ from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import make_replay
 from replay_tutorial.buffers.gather import LARGE
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
-from replay_tutorial.cluster.weighting import Totals
+from replay_tutorial.cluster.shards.weighting import Totals
 
 FILE = "rows.npz"
 PIECE_BYTES = 8 << 20  # of a saved shard: large enough to be fast, and another call hardly waits for it

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.apex.context import Sample
-from replay_tutorial.cluster.shard import Parcel
-from replay_tutorial.cluster.shard_lives import ShardLives
-from replay_tutorial.cluster.weighting import Piece, Totals, factors
+from replay_tutorial.cluster.shards.shard import Parcel
+from replay_tutorial.cluster.shards.shard_lives import ShardLives
+from replay_tutorial.cluster.shards.weighting import Piece, Totals, factors
 
 
 class Taken(NamedTuple):

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.apex.context import Sample
-from replay_tutorial.cluster.shard_batch import Taken, put_together
-from replay_tutorial.cluster.shard_files import IsLost, ShardCalls, load_shards, save_shards
-from replay_tutorial.cluster.shard_link import OPEN_PARCELS, ShardLink, Wish
-from replay_tutorial.cluster.weighting import Totals, deal
+from replay_tutorial.cluster.shards.shard_batch import Taken, put_together
+from replay_tutorial.cluster.shards.shard_files import IsLost, ShardCalls, load_shards, save_shards
+from replay_tutorial.cluster.shards.shard_link import OPEN_PARCELS, ShardLink, Wish
+from replay_tutorial.cluster.shards.weighting import Totals, deal
 from replay_tutorial.shared.limiter import SamplesPerInsert
 
 POLL_SECONDS = 0.05  # after which it is looked who is late, or to be asked again

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.buffers.whole_file import own_file
-from replay_tutorial.cluster.shard import PIECE_BYTES, Parcel
+from replay_tutorial.cluster.shards.shard import PIECE_BYTES, Parcel
 
 ANSWER_SECONDS = 120.0  # a shard writes some 250 MB a second before it sends the first piece
 PIECES_ON_THE_WAY = 2

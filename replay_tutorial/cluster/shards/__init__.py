@@ -1,0 +1,1 @@
+"""A replay in several shards: Ray actors with a part of the rows each, anywhere in the cluster."""

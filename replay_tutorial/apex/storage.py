@@ -1,5 +1,6 @@
 """What a run stores: n-step rows, and the buffer that is made for them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,16 @@ def frame_options(spaces: Spaces) -> dict[str, Any]:
     return {"next_of": ("obs",), "stack_compress": {"obs": 0} if spaces.stacked else None}
 
 
-def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) -> MPPrioritizedReplayBuffer:
+def make_replay(
+    config: Config, spaces: Spaces, seed: np.random.SeedSequence, path: Path | None = None
+) -> MPPrioritizedReplayBuffer:
     """Reserve the replay; images are stored as frames, each of them once.
+
+    Args:
+        config: Of the run.
+        spaces: Of its environment.
+        seed: Of the drawing.
+        path: A file to keep it in; None for memory.
 
     Raises:
         MemoryError: If there is less room than it may come to need.
@@ -41,4 +50,6 @@ def make_replay(config: Config, spaces: Spaces, seed: np.random.SeedSequence) ->
     fields, frames = dict(n_step_windows(config, spaces).env_dict), frame_options(spaces)
     if frames:
         del fields["next_obs"]  # the observation n steps later is that of another row
-    return MPPrioritizedReplayBuffer(config.capacity, fields, alpha=config.alpha, seed=seed, **frames)
+    return MPPrioritizedReplayBuffer(
+        config.capacity, fields, alpha=config.alpha, seed=seed, path=path, **frames
+    )

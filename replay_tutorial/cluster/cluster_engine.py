@@ -9,6 +9,8 @@ Left out: a replay beyond one host's memory; several learners.
 Paper: Horgan et al. 2018, section 3 and appendix F.
 """
 
+from typing import TYPE_CHECKING
+
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters
@@ -21,7 +23,9 @@ from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.local.parallel import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
-from replay_tutorial.local.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from replay_tutorial.cluster.cluster_workers import ClusterWorkers
 
 
 class ClusterEngine(Engine):
@@ -56,22 +60,30 @@ class ClusterEngine(Engine):
 
         try:
             await_room(config.actors, self.options)
-            return make_shared_context(config, spaces, parameter_count, counters)
+            return self.reserve(config, spaces, parameter_count, counters)
         except BaseException:
             self.disconnect()
             raise
 
+    def reserve(self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters) -> Context:
+        """Reserve the memory of a run, once there is room for its actors."""
+        return make_shared_context(config, spaces, parameter_count, counters)
+
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-        from replay_tutorial.cluster.cluster_workers import ClusterWorkers
         from replay_tutorial.cluster.placement import describe
 
         try:
             setup.folder.write_json("cluster.json", describe(self.options))
-            central = Supervisor(central_roles(setup), setup.context.stop.ask)
-            with ClusterWorkers(setup, self.options, central) as workers:
+            with self.workers(setup) as workers:
                 return watch(setup, workers, recorder, stop)
         finally:
             self.disconnect()
+
+    def workers(self, setup: RunSetup) -> "ClusterWorkers":
+        """Return who takes part in a run; they are not started."""
+        from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+
+        return ClusterWorkers(setup, self.options, central_roles(setup))
 
     def disconnect(self) -> None:
         """Leave the cluster, if it was us who joined it; one that was started for this run ends."""

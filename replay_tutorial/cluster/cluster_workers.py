@@ -35,7 +35,7 @@ from replay_tutorial.cluster.link import ANSWER_SECONDS
 from replay_tutorial.cluster.ray_session import WRONG, is_lost, share
 from replay_tutorial.cluster.remote_actor import Part, play
 from replay_tutorial.local.shared_context import SharedReplay
-from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Supervisor
+from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Role, Supervisor
 
 COLLECT_SECONDS = 0.5  # between two questions to a gateway
 COUNT_SECONDS = 1.0  # between two counts of hosts and actors
@@ -55,14 +55,14 @@ class RemoteRole:
         self.task: Any = None
         self.end: Future[None] | None = None  # of the task
 
-    def start(self, remote_play: Any, gateways: Sequence[Any], sources: str) -> None:
+    def start(self, remote_play: Any, ends: Sequence[Any], sources: str) -> None:
         """Begin the next life."""
         setup, life = self.setup, self.lives.count
         seed = setup.seeds.actor(self.number, setup.counters.update, life)
         config, spaces = setup.context.config, setup.context.spaces
         path = tuple(os.path.abspath(place) for place in sys.path)
         part = Part(config, spaces, self.number, life, seed, sources, path)
-        self.task = remote_play.remote(part, gateways)
+        self.task = remote_play.remote(part, *ends)
         self.end = self.task.future()
         self.lives.begin()
 
@@ -106,13 +106,13 @@ class ClusterWorkers(Workers):
     Args:
         setup: Of the run; its context lies in this host's shared memory.
         options: How many gateways, and what an actor needs.
-        local: Learner and evaluator.
+        central: Learner and evaluator.
     """
 
-    def __init__(self, setup: RunSetup, options: ClusterOptions, local: Supervisor) -> None:
+    def __init__(self, setup: RunSetup, options: ClusterOptions, central: Sequence[Role]) -> None:
         self.setup = setup
         self.options = options
-        self.local = local
+        self.local = Supervisor(central, setup.context.stop.ask)
         self.gateways: list[Any] = []
         self.actors = [RemoteRole(setup, number) for number in range(setup.context.config.actors)]
         self.stopping = False
@@ -122,7 +122,7 @@ class ClusterWorkers(Workers):
         self.watch = placement.HostWatch()
         self.hosts = self.watch.addresses
         self._collecting: dict[Any, tuple[Future[Told] | None, float]] = {}
-        self._sources = digest_of_sources()
+        self.sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
         self._last_count = 0.0
         self._last_word = time.monotonic()
@@ -136,7 +136,7 @@ class ClusterWorkers(Workers):
             self.gateways = [remote_gateway.remote(packed) for _ in range(self.options.gateways)]
             self._collecting = {gateway: (None, 0.0) for gateway in self.gateways}
             for actor in self.actors:
-                actor.start(self._remote_play, self.gateways, self._sources)
+                actor.start(self._remote_play, self._ends, self.sources)
             self.local.__enter__()
         except BaseException:
             self._end_remote(0.0)
@@ -165,7 +165,7 @@ class ClusterWorkers(Workers):
         try:
             self._collect(received)
             if not self.stopping:
-                self._check_actors()
+                received.extend(self._check_remote())
                 self._count(received)
         except ProcessDied as error:
             if not received:
@@ -203,11 +203,18 @@ class ClusterWorkers(Workers):
             self.rows_lost[actor, life] = max(rows, self.rows_lost.get((actor, life), 0))
             self.heard[actor] = now
 
-    def _check_actors(self) -> None:
+    @property
+    def _ends(self) -> Sequence[Any]:
+        """What an actor is given to reach the others."""
+        return (self.gateways,)
+
+    def _check_remote(self) -> list[Message]:
+        """Begin the lives that are due; return what is to be said of it."""
         for actor in self.actors:
             actor.check()
             if actor.lives.is_due():
-                actor.start(self._remote_play, self.gateways, self._sources)
+                actor.start(self._remote_play, self._ends, self.sources)
+        return []
 
     def _count(self, received: list[Message]) -> None:
         """Say now and then how many hosts and actors there are.

@@ -33,6 +33,7 @@ class Report(NamedTuple):
     life: int
     rows_lost: int  # in this life: sent, and never answered
     messages: tuple[Message, ...]  # since the last call
+    rows_stored: int = 0  # since then, elsewhere: by shards
 
 
 class Newest(NamedTuple):
@@ -80,11 +81,11 @@ class Gateway:
         self._measured = time.monotonic(), limiter.samples
         self._promised = 0.0  # when the actor that came last may send again
 
-    def send(self, chunk: Chunk | None, known_version: int, report: Report) -> Reply:
+    def send(self, chunk: Chunk | int | None, known_version: int, report: Report) -> Reply:
         """Take rows in, if the limiter allows them, and answer.
 
         Args:
-            chunk: The rows; None to ask only.
+            chunk: The rows; or how many are to go to a shard, if there are shards; None to ask only.
             known_version: Of the parameters that the actor has.
             report: What it says of itself.
 
@@ -92,7 +93,11 @@ class Gateway:
             ValueError: If the chunk is not of this run; nothing has changed then.
         """
         taken, wait = True, 0.0
-        if chunk is not None:
+        self.limiter.inserted(report.rows_stored)
+        if isinstance(chunk, int):
+            taken = self.limiter.await_can_insert(chunk, timeout=0.0)
+            wait = self._seconds_until_room(chunk)
+        elif chunk is not None:
             rows, priorities = self.format.unpack(chunk)
             taken = self.context.replay.insert(rows, priorities, timeout=0.0)
             wait = self._seconds_until_room(len(priorities))

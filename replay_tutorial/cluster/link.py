@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from replay_tutorial.apex.messages import Message
 from replay_tutorial.cluster.chunk import Chunk
@@ -24,13 +24,13 @@ IN_FLIGHT = 2  # chunks that were sent or refused; more would only wait
 LOOK_SECONDS = 0.5  # after which an actor that has nothing to send asks for news
 ANSWER_SECONDS = 10.0  # after which an answer won't come any more
 
-Send = Callable[[Chunk | None, int, Report], Future[Reply]]  # chunk, version of the parameters, report
+Send = Callable[[Any, int, Report], Future[Reply]]  # chunk or None, version of the parameters, report
 
 
 class Call(NamedTuple):
     """A call on its way."""
 
-    answer: Future[Reply]
+    answer: Future[Any]
     chunk: Chunk | None
     since: float  # time.monotonic()
     turn: int  # of the gateway that was called

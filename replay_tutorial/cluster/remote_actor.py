@@ -6,7 +6,7 @@ with other seeds, wherever there is room (`cluster_workers`).
 
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,27 +40,37 @@ class Part(NamedTuple):
     path: tuple[str, ...]  # where that finds modules; an environment may be one that is not installed
 
 
-def play(part: Part, gateways: Sequence[Any]) -> None:
+def play(part: Part, gateways: Sequence[Any], make_link: Callable[..., Link] = Link) -> None:
     """Play until the run is over.
 
     Args:
         part: Who plays.
         gateways: Ray's handles of them.
+        make_link: Makes the way to them.
 
     Raises:
         OtherSources: If this host has another version of the package.
     """
-    if digest_of_sources() != part.sources:
+    check_sources(part.sources)
+    sys.path.extend(place for place in part.path if place not in sys.path)
+    torch.set_num_threads(part.config.threads)
+    sends = [partial(call, gateway) for gateway in gateways]
+    link = make_link(sends, part.number, part.life, is_lost)
+    context = remote_context(part.config, part.spaces, link, fetch)
+    Actor(context, part.number, part.seed).run()
+
+
+def check_sources(sources: str) -> None:
+    """Refuse to work with other sources than those of the learner's host; `sources` is their digest.
+
+    Raises:
+        OtherSources: If they are others.
+    """
+    if digest_of_sources() != sources:
         raise OtherSources(
             f"{socket.gethostname()} has another version of replay_tutorial than the learner's host: install "
             "the same one on all hosts."
         )
-    sys.path.extend(place for place in part.path if place not in sys.path)
-    torch.set_num_threads(part.config.threads)
-    sends = [partial(call, gateway) for gateway in gateways]
-    link = Link(sends, part.number, part.life, is_lost)
-    context = remote_context(part.config, part.spaces, link, fetch)
-    Actor(context, part.number, part.seed).run()
 
 
 def call(gateway: Any, *arguments: Any) -> Any:

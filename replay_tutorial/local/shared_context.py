@@ -138,6 +138,13 @@ def make_shared_context(config: Config, spaces: Spaces, parameter_count: int, co
     Raises:
         MemoryError: If there is less room than the replay may come to need.
     """
+    limiter = make_limiter(config, counters)
+    replay = SharedReplay(make_replay(config, spaces, RunSeeds(config).replay), limiter)
+    return context_around(replay, limiter, config, spaces, parameter_count, counters)
+
+
+def make_limiter(config: Config, counters: Counters) -> SamplesPerInsert:
+    """Return the limiter of a run, with what it has counted so far."""
     # One send moves the error by its rows, one update by its batch: the band must be wider than both.
     rows_of_a_send = (config.send_interval + config.n_step) * config.environments_per_actor
     rows = max(config.slack, rows_of_a_send)
@@ -148,7 +155,18 @@ def make_shared_context(config: Config, spaces: Spaces, parameter_count: int, co
     )
     limiter.inserted(counters.steps)
     limiter.sampled(counters.samples)
-    replay = SharedReplay(make_replay(config, spaces, RunSeeds(config).replay), limiter)
+    return limiter
+
+
+def context_around(
+    replay: Replay,
+    limiter: SamplesPerInsert,
+    config: Config,
+    spaces: Spaces,
+    parameter_count: int,
+    counters: Counters,
+) -> Context:
+    """Return a context in shared memory for a replay, wherever its rows lie."""
     flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
     pace = SharedPace(limiter, flags)
     pace.count_updates(counters.update)

@@ -69,7 +69,7 @@ def cluster_workers(setup: RunSetup) -> Any:
     """Return the processes of a run whose actors are Ray's."""
     from replay_tutorial.cluster.cluster_workers import ClusterWorkers
 
-    return ClusterWorkers(setup, OPTIONS, Supervisor(central_roles(setup), setup.context.stop.ask))
+    return ClusterWorkers(setup, OPTIONS, central_roles(setup))
 
 
 def single_workers(setup: RunSetup) -> Supervisor:

@@ -1,36 +1,125 @@
-"""How a shard is made a Ray actor, and called from the learner.
+"""How a shard is made a Ray actor, and called by its name.
 
-Ray does not begin it again when it dies: the next life has another number, which only the driver knows. Its
-files are sent by a thread of their own, so that they keep nobody waiting for rows.
+Ray does not begin it again when it dies: the next life has another number, which only the driver knows. It
+has the same name, so that whoever finds the old life dead looks the name up, and calls the new one.
+
+A shard's files are sent by a thread of their own, so that they keep nobody waiting for rows.
 
 Left out: on which host it lives.
 """
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from replay_tutorial.agents.environments import Spaces
+from replay_tutorial.apex.config import Config
+from replay_tutorial.cluster.remote_actor import check_sources
+from replay_tutorial.cluster.shards.shard import Shard
 from replay_tutorial.cluster.shards.shard_files import ShardCalls
 
 # Ray's options: in one life only, and no call is made twice.
-OPTIONS: dict[str, Any] = {"max_restarts": 0, "max_task_retries": 0, "concurrency_groups": {"files": 1}}
+OPTIONS: dict[str, Any] = {
+    "max_restarts": 0,
+    "max_task_retries": 0,
+    "concurrency_groups": {"files": 1, "life": 1},
+}
 
 
-def shard_calls(shard: Any) -> ShardCalls:
-    """Return how to call a shard, by Ray's handle of it."""
+class ShardPart(NamedTuple):
+    """A shard's part in a run."""
 
-    def save() -> Iterator[Future[bytes]]:
+    config: Config
+    spaces: Spaces
+    number: int  # of the shard
+    shards: int  # that there are
+    life: int
+    sources: str  # the digest of the learner's host
+
+
+class RemoteShard(Shard):
+    """A shard in a process of its own.
+
+    Args:
+        part: Which one.
+        filling: Whether rows come from a checkpoint, before those of actors.
+
+    Raises:
+        MemoryError: As for `Shard`.
+        OtherSources: If this host has another version of the package.
+    """
+
+    def __init__(self, part: ShardPart, filling: bool) -> None:
+        check_sources(part.sources)
+        super().__init__(part.config, part.spaces, part.number, part.shards, part.life, filling)
+
+    def live(self) -> None:
+        """Answer when this process ends: never."""
+        threading.Event().wait()
+
+
+class NamedShard:
+    """Calls a shard, whichever life it is in.
+
+    Args:
+        name: That Ray knows it by, in the namespace of this process.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._handle: Any = None  # of the last life that was found, as far as it answers
+
+    @property
+    def calls(self) -> ShardCalls:
+        """How to call it."""
+        sample, update, load = (partial(self.call, method) for method in ("sample", "update", "load"))
+        return ShardCalls(sample, update, self._save, load)
+
+    def call(self, method: str, *arguments: Any) -> Future[Any]:
+        """Call a method; return the Future of its answer, an error of Ray's if there is no such shard."""
+        try:
+            answer: Future[Any] = getattr(self._find(), method).remote(*arguments).future()
+        except (OSError, RayError) as error:  # the host's own store has no room, or its Ray is dying
+            answer = failed(error if isinstance(error, RayError) else RayError(str(error)))
+        answer.add_done_callback(self._look_again)
+        return answer
+
+    def _save(self) -> Iterator[Future[bytes]]:
         # The next piece is waited for here; if its host is gone, until Ray has noticed.
-        for piece in shard.save.options(num_returns="streaming", concurrency_group="files").remote():
+        try:
+            save = self._find().save.options(num_returns="streaming", concurrency_group="files")
+        except RayError as error:
+            yield failed(error)
+            return
+        for piece in save.remote():
             yield piece.future()
 
-    return ShardCalls(calling(shard.sample), calling(shard.update), save, calling(shard.load))
+    def _find(self) -> Any:
+        """Return Ray's handle.
+
+        Raises:
+            RayActorError: If no shard has the name.
+        """
+        if self._handle is None:
+            try:
+                self._handle = ray.get_actor(self.name)
+            except ValueError as error:
+                raise RayActorError(error_msg=f"there is no {self.name} now") from error
+        return self._handle
+
+    def _look_again(self, answer: Future[Any]) -> None:
+        """Forget a life that doesn't answer."""
+        if answer.exception() is not None:
+            self._handle = None
 
 
-def calling(method: Any) -> Callable[..., Future[Any]]:
-    """Return a function that calls a method of Ray's handle, and returns the Future of its answer."""
-
-    def call(*arguments: Any) -> Future[Any]:
-        return method.remote(*arguments).future()
-
-    return call
+def failed(error: RayError) -> Future[Any]:
+    """Return the answer of a call that could not even be made."""
+    answer: Future[Any] = Future()
+    answer.set_exception(error)
+    return answer

@@ -35,6 +35,10 @@ FILE = "rows.npz"
 PIECE_BYTES = 8 << 20  # of a saved shard: large enough to be fast, and another call hardly waits for it
 
 
+class ShardLost(ConnectionError):
+    """A shard does not answer, or has no rows yet."""
+
+
 class Parcel(NamedTuple):
     """A shard's rows of some batches, one batch after the other; what arrives is read-only."""
 
@@ -48,32 +52,41 @@ class Parcel(NamedTuple):
 class Shard:
     """A buffer, and which life it is; it draws by random numbers of its own.
 
+    Attributes:
+        filling: Whether the rows of a checkpoint are on their way. Until then it takes no others.
+
     Args:
         config: Of the run.
         spaces: Of its environment.
         number: Of the shard, from 0.
         shards: How many there are; each has room for as many rows.
         life: How many shards have been in this place before.
+        filling: Whether it begins so.
 
     Raises:
         MemoryError: If there is less room than it may come to need.
     """
 
-    def __init__(self, config: Config, spaces: Spaces, number: int, shards: int, life: int) -> None:
+    def __init__(
+        self, config: Config, spaces: Spaces, number: int, shards: int, life: int, filling: bool = False
+    ) -> None:
         run = RunSeeds(config).replay
         seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, number, life))
         part = replace(config, capacity=-(-config.capacity // shards), replay_start=1)
         self.buffer = make_replay(part, spaces, seed)
         self.life = life
+        self.filling = filling
         self.format = ChunkFormat(config, spaces)
         self._arriving: tempfile.TemporaryDirectory[str] | None = None  # holds the pieces that `load` got
 
     def add(self, chunk: Chunk) -> int:
-        """Store the rows of a chunk; return how many.
+        """Store the rows of a chunk; return how many: none while the shard is being filled.
 
         Raises:
             ValueError: If it is not of this run. Nothing has changed then.
         """
+        if self.filling:
+            return 0
         rows, priorities = self.format.unpack(chunk)
         dropped = self.buffer.rows_dropped
         self.buffer.add(**rows, priorities=priorities)
@@ -118,7 +131,10 @@ class Shard:
 
         Raises:
             OSError: If it can't be written.
+            ShardLost: If it is being filled: then the file that it is filled from is better.
         """
+        if self.filling:
+            raise ShardLost("a shard is being filled")
         with tempfile.TemporaryDirectory(prefix="shard-") as folder:
             path = Path(folder, FILE)
             self.buffer.save(path)
@@ -145,3 +161,7 @@ class Shard:
             with self._arriving:
                 self._arriving = None
                 self.buffer.load(path)
+
+    def open(self) -> None:
+        """Take rows from now on: it is filled, or can't be."""
+        self.filling = False

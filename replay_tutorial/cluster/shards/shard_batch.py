@@ -47,10 +47,10 @@ def put_together(
     serials = [lives[p.shard].serials(p.parcel.records["indexes"][p.places]) for p in taken]
     indexes = [own * len(lives) + part.shard for own, part in zip(serials, taken, strict=True)]
     names = [name for name in records.dtype.names or () if name not in ("indexes", "weights")]
-    rows = {name: records[name] for name in names}
-    for name in rows.keys() & out.keys():
-        out[name][...] = rows[name]
-        rows[name] = out[name]
+    # Fields of records overlap in ways that torch doesn't take.
+    rows = {name: out[name] if name in out else np.empty_like(records[name]) for name in names}
+    for name, values in rows.items():
+        values[...] = records[name]
     for name, images in taken[0].parcel.images.items():
         shape = (len(records), *images.shape[1:])
         rows[name] = out[name] if name in out else np.empty(shape, images.dtype)

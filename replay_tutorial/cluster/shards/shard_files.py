@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.buffers.whole_file import own_file
-from replay_tutorial.cluster.shards.shard import PIECE_BYTES, Parcel
+from replay_tutorial.cluster.shards.shard import PIECE_BYTES, Parcel, ShardLost
 
 ANSWER_SECONDS = 120.0  # a shard writes some 250 MB a second before it sends the first piece
 PIECES_ON_THE_WAY = 2
@@ -36,10 +36,6 @@ class ShardCalls(NamedTuple):
     update: Callable[[int, NDArray[np.int64], NDArray[np.float32]], Future[int]]
     save: Callable[[], Iterator[Future[bytes]]]
     load: Callable[[bytes], Future[None]]
-
-
-class ShardLost(ConnectionError):
-    """A shard does not answer."""
 
 
 def await_answer(answer: Future[Answer], is_lost: IsLost) -> Answer:
@@ -97,16 +93,26 @@ def load_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> No
             "as many as it had."
         )
     for number, shard in enumerate(shards):
-        place, on_the_way = place_of(path, number, len(shards)), deque[Future[None]]()
-        if not place.exists():
-            continue
-        with place.open("rb") as file:
-            piece = b"more"
-            while piece:
-                piece = file.read(PIECE_BYTES)
-                on_the_way.append(shard.load(piece))
-                while len(on_the_way) > (PIECES_ON_THE_WAY if piece else 0):
-                    await_answer(on_the_way.popleft(), is_lost)
+        place = place_of(path, number, len(shards))
+        if place.exists():
+            load_shard(place, shard, is_lost)
+
+
+def load_shard(place: Path, shard: ShardCalls, is_lost: IsLost) -> None:
+    """Read a file into a new shard.
+
+    Raises:
+        OSError: If it can't be read, or the shard does not answer.
+        ValueError: If it is damaged, or of another run.
+    """
+    on_the_way = deque[Future[None]]()
+    with place.open("rb") as file:
+        piece = b"more"
+        while piece:
+            piece = file.read(PIECE_BYTES)
+            on_the_way.append(shard.load(piece))
+            while len(on_the_way) > (PIECES_ON_THE_WAY if piece else 0):
+                await_answer(on_the_way.popleft(), is_lost)
 
 
 def numbers_beside(path: Path) -> list[tuple[int, int]]:

@@ -1,0 +1,171 @@
+"""The processes of a run with shards, as the driver sees them: those of any cluster, and the shards.
+
+A shard that dies begins its next life where there is memory. It takes rows again when it has those that the
+newest checkpoint holds of it; without one it begins empty. Actors and learner find it by its name.
+"""
+
+import os
+import threading
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import ray
+from ray.exceptions import ActorDiedError, RayError
+
+from replay_tutorial.apex.messages import Message, Note
+from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
+from replay_tutorial.apex.runs.lives import Lives
+from replay_tutorial.apex.runs.setup import RunSetup
+from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.cluster_workers import COLOURS, ClusterWorkers
+from replay_tutorial.cluster.link import Link, Send
+from replay_tutorial.cluster.ray_session import WRONG, is_lost
+from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
+from replay_tutorial.cluster.shards.shard_files import IsLost, load_shard, place_of
+from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
+from replay_tutorial.cluster.shards.sharded_learner import Way, sharded_learner
+from replay_tutorial.cluster.shards.sharded_link import ShardedLink
+from replay_tutorial.local.parallel import central_roles
+
+
+class ShardRole:
+    """One shard, and the Ray actor that it lives in now.
+
+    Args:
+        setup: Of the run.
+        number: Of the shard.
+        shards: How many there are.
+        name: That it is found by.
+    """
+
+    def __init__(self, setup: RunSetup, number: int, shards: int, name: str) -> None:
+        self.setup = setup
+        self.number, self.shards, self.name = number, shards, name
+        self.lives = Lives(f"shard {number}", setup.context.config.restart_limit)
+        self.handle: Any = None
+        self.end: Future[None] | None = None  # of the life
+        self.notes: list[Note] = []  # to be said
+
+    def start(self, remote_shard: Any, sources: str) -> None:
+        """Begin the next life."""
+        context, life = self.setup.context, self.lives.count
+        part = ShardPart(context.config, context.spaces, self.number, self.shards, life, sources)
+        saved = self._saved() if life > 0 else None
+        self.lives.begin()
+        try:
+            self.handle = remote_shard.options(name=self.name).remote(part, saved is not None)
+        except (ValueError, RayError) as error:  # Ray has not heard of the last one's end
+            self.lives.end(f"can't be begun: {error}")
+            return
+        self._await_end()
+        if saved is not None:
+            arguments = (self.handle, saved)
+            threading.Thread(target=self._fill, args=arguments, name=self.lives.name, daemon=True).start()
+        elif life > 0:
+            self.notes.append(Note(f"{self.lives.name} begins again, without rows: no checkpoint has them"))
+
+    def check(self) -> None:
+        """Note if the life has ended.
+
+        Raises:
+            ProcessDied: If it could not begin, its code failed, or it has died too often.
+        """
+        if self.end is None or not self.end.done():
+            return
+        error = self.end.exception()
+        if isinstance(error, WRONG) or (isinstance(error, ActorDiedError) and error.actor_init_failed):
+            raise ProcessDied(f"{self.lives.name} failed: \n\n{COLOURS.sub('', str(error))}")
+        if not isinstance(error, ActorDiedError):  # it may only be out of reach
+            self._await_end()
+            return
+        self.end = None
+        self.notes.append(Note(f"{self.lives.name} is gone, with its rows"))
+        self.lives.end(f"died: {str(error).strip()}")
+
+    def _await_end(self) -> None:
+        self.end = self.handle.live.options(concurrency_group="life").remote().future()
+
+    def _saved(self) -> Path | None:
+        """Return the newest file with rows of this shard, None if there is none."""
+        folders = [folder for _, folder in reversed(whole_checkpoints(self.setup.folder.path))]
+        places = [place_of(folder / "replay.npz", self.number, self.shards) for folder in folders]
+        return next((place for place in places if place.exists()), None)
+
+    def _fill(self, handle: Any, saved: Path) -> None:
+        """Give a life the rows that are saved."""
+        name, checkpoint = self.lives.name, saved.parent.name
+        try:
+            load_shard(saved, NamedShard(self.name).calls, is_lost)
+            note = f"{name} begins again, with its rows of checkpoint {checkpoint}"
+        except (OSError, ValueError) as error:
+            note = f"{name} begins again, without the rows of checkpoint {checkpoint}: {error}"
+        self.notes.append(Note(note))
+        with suppress(RayError):
+            handle.open.remote()
+
+
+class ShardedWorkers(ClusterWorkers):
+    """The processes of a run with shards.
+
+    Args:
+        setup: Of the run.
+        options: How many shards, and what others need.
+    """
+
+    def __init__(self, setup: RunSetup, options: ClusterOptions) -> None:
+        run = uuid.uuid4().hex[:8]  # this process may have had another run in the same namespace
+        count = options.shards
+        self.names = [f"shard {number} of {count}, run {run}" for number in range(count)]
+        session = ray.get_runtime_context()
+        environment = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+        way = Way(session.gcs_address, session.namespace, environment, self.names)
+        _, evaluator = central_roles(setup)
+        super().__init__(setup, options, [sharded_learner(setup, way), evaluator])
+        self.shards = [ShardRole(setup, number, count, name) for number, name in enumerate(self.names)]
+        size = bytes_of_shard(setup.context.config, setup.context.spaces, count)
+        self._remote_shard: Any = ray.remote(**OPTIONS, **of_shard(size))(RemoteShard)
+
+    def __enter__(self) -> Self:
+        """Start all: the shards first, which are looked for."""
+        try:
+            for shard in self.shards:
+                shard.start(self._remote_shard, self.sources)
+        except BaseException:
+            self._end_remote(0.0)
+            raise
+        return super().__enter__()
+
+    @property
+    def _ends(self) -> Sequence[Any]:
+        return (self.gateways, partial(link_to_shards, self.names))
+
+    def _check_remote(self) -> list[Message]:
+        notes = super()._check_remote()
+        for shard in self.shards:
+            shard.check()
+            if shard.lives.is_due():
+                shard.start(self._remote_shard, self.sources)
+            while shard.notes:
+                notes.append(shard.notes.pop(0))
+        return notes
+
+    def _end_remote(self, seconds: float) -> None:
+        super()._end_remote(seconds)
+        for shard in self.shards:
+            if shard.handle is not None:
+                with suppress(RayError):
+                    ray.kill(shard.handle)
+
+
+def link_to_shards(
+    names: Sequence[str], gateways: Sequence[Send], actor: int, life: int, is_lost: IsLost
+) -> Link:
+    """Return an actor's link."""
+    adds = [partial(NamedShard(name).call, "add") for name in names]
+    return ShardedLink(gateways, actor, life, is_lost, adds)

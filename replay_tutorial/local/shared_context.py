@@ -4,8 +4,9 @@ Each process gets the same object with the arguments it is started with. Nobody 
 replay and mailbox have no locks, the limiter is asked again and again, and the flags are one number each.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters, Pace, Parameters, Published, Replay, Sample, Stop
 from replay_tutorial.apex.seeds import RunSeeds
-from replay_tutorial.apex.storage import make_replay
+from replay_tutorial.apex.storage import make_replay, saved_rows
+from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.shared.memory import SharedArrays
 
 # Where the flags stand in int64[16]: the learner's count is on a cache line of its own.
@@ -30,6 +32,7 @@ class SharedReplay(Replay):
 
     buffer: MPPrioritizedReplayBuffer
     limiter: SamplesPerInsert
+    saved: Callable[[Path], Iterator[Batch]]  # reads the rows of other shapes of this replay
 
     @property
     def next_index(self) -> int:
@@ -63,7 +66,11 @@ class SharedReplay(Replay):
         self.buffer.save(path)
 
     def load(self, path: Path) -> None:
-        self.buffer.load(path)
+        if path.exists():
+            self.buffer.load(path)
+            return
+        for rows in self.saved(path):
+            self.buffer.add(**rows)
 
 
 class SharedParameters(Parameters):
@@ -139,7 +146,8 @@ def make_shared_context(config: Config, spaces: Spaces, parameter_count: int, co
         MemoryError: If there is less room than the replay may come to need.
     """
     limiter = make_limiter(config, counters)
-    replay = SharedReplay(make_replay(config, spaces, RunSeeds(config).replay), limiter)
+    buffer = make_replay(config, spaces, RunSeeds(config).replay)
+    replay = SharedReplay(buffer, limiter, partial(saved_rows, config, spaces))
     return context_around(replay, limiter, config, spaces, parameter_count, counters)
 
 

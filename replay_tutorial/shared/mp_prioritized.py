@@ -11,7 +11,7 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Unpack
 
@@ -241,19 +241,52 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             self._view.sampler.clear()
         self._episode_len = 0
 
+    def in_order(self, rows: int) -> Iterator[Batch]:
+        """Copy everything that is stored, the oldest first, some rows at a time.
+
+        What is yielded can be added to another buffer as it is, `add(**batch)`: its size may be another.
+
+        Args:
+            rows: How many at a time, at most.
+
+        Yields:
+            For each field an array of shape (n, *shape), and `priorities`, float64[n], that give the masses
+            which the rows have here; 1.0 where alpha is 0, since all give the same.
+        """
+        view, ring = self._view, self._view.ring
+        alpha, eps = self._exponents["alpha"], self._exponents["eps"]
+        published = ring.published_slots()
+        for slots in np.split(published, range(rows, len(published), rows)):
+            words = ring.empty_words(len(slots))
+            failed = ring.read(slots, words)
+            records = ring.as_rows(np.delete(words, failed, axis=0))
+            masses = self._masses(np.delete(slots, failed))
+            if view.frames is None:
+                batch = view.gather.to_batch(records, {})
+            else:
+                batch, there = view.frames.restore_those_there(records)
+                masses = masses[there]
+            if len(masses):
+                given = np.maximum(masses ** (1 / alpha) - eps, 0.0) if alpha else np.ones(len(masses))
+                yield batch | {"priorities": given}
+
+    def _masses(self, slots: Integers) -> Floats:
+        """Return the masses of the rows in slots, whoever has the tree."""
+        block, ring = self._block, self._view.ring
+        updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
+        return np.where(updated, block["updated_masses"][slots], ring.masses[slots])
+
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         counters, arrays = super()._state()
         indexes = arrays.pop("indexes")
-        block, ring = self._block, self._view.ring
-        count: int = min(counters["next_index"], ring.capacity)
+        count: int = min(counters["next_index"], self._view.ring.capacity)
         slots = np.arange(count)
-
-        def masses() -> list[Floats]:
-            updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
-            return [np.where(updated, block["updated_masses"][slots], ring.masses[slots])]
-
         # In this order: whatever changes before the indexes are written does not count.
-        return counters, arrays | {"seen": [block["seen"]], "masses": masses, "indexes": indexes}
+        return counters, arrays | {
+            "seen": [self._block["seen"]],
+            "masses": lambda: [self._masses(slots)],
+            "indexes": indexes,
+        }
 
     def _read(
         self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None

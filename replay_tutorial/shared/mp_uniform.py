@@ -211,9 +211,9 @@ class MPReplayBuffer(Handle):
         view = self._view
         rows = view.ring.all_rows()
         rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
-        return (
-            view.gather.to_batch(rows, {}) if view.frames is None else view.frames.restore_those_there(rows)
-        )
+        if view.frames is None:
+            return view.gather.to_batch(rows, {})
+        return view.frames.restore_those_there(rows)[0]
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.

@@ -38,6 +38,7 @@ def failed(error):
 def calls_of(shard):
     """Of a real shard in this process, which answers at once."""
     return ShardCalls(
+        lambda chunk: done(shard.add(chunk)),
         lambda *wish: done(shard.sample(*wish)),
         lambda *update: done(shard.update(*update)),
         lambda: map(done, shard.save()),
@@ -125,7 +126,7 @@ class Post:
         self.at_once = False
 
     def calls(self):
-        return ShardCalls(self.sample, self.update, self.save, self.load)
+        return ShardCalls(self.add, self.sample, self.update, self.save, self.load)
 
     def sample(self, rows, batches, beta):
         call = len(self.asked)
@@ -138,6 +139,9 @@ class Post:
 
     def save(self) -> Iterator[Future[bytes]]:
         raise NotImplementedError("lists are not saved")
+
+    def add(self, chunk):
+        raise NotImplementedError("lists have no fields")
 
     def load(self, piece):
         raise NotImplementedError("lists are not loaded")

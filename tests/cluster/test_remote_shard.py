@@ -21,14 +21,15 @@ from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.ray_session import is_lost
-from replay_tutorial.cluster.shards.remote_shard import OPTIONS, shard_calls
+from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard
 from replay_tutorial.cluster.shards.shard import Shard
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
 config, spaces = replace(preset("CartPole-v1"), capacity=1000), spaces_of("CartPole-v1")
 remote = ray.remote(num_cpus=0.1, **OPTIONS)(Shard)
-shards = [remote.remote(config, spaces, number, 2, 0) for number in range(2)]
+names = ["one", "another"]
+shards = [remote.options(name=n).remote(config, spaces, i, 2, 0) for i, n in enumerate(names)]
 rows = {name: np.zeros((300, 4), np.float32) for name in ("obs", "next_obs")}
 rows |= {name: np.arange(300) for name in ("act", "rew", "discount")}
 rows |= {name: np.zeros(300, bool) for name in ("terminated", "truncated")}
@@ -36,7 +37,8 @@ chunk = ChunkFormat(config, spaces).pack(rows, np.ones(300, np.float32))
 assert ray.get([shard.add.remote(chunk) for shard in shards], timeout=60) == [300, 300]
 limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)
 limiter.inserted(600)
-replay = ShardedReplay([shard_calls(s) for s in shards], limiter, is_lost, np.random.SeedSequence(0))
+calls = [NamedShard(name).calls for name in names]
+replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0))
 
 
 def shards_in_batches(count):

@@ -3,37 +3,38 @@
 import re
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pytest
 
 pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
 
-from run_parts import parts
+from cluster_parts import numbered_rows
+from run_parts import context_of, parts
 from shard_world import Lost, calls_of, done, failed, is_lost
 
+from replay_tutorial import SamplesPerInsert
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.runs.checkpoint import (
-    DamagedCheckpoint,
-    newest_checkpoint,
-    restore_learner,
-    save_checkpoint,
-)
+from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, restore_learner, save_checkpoint
+from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.shards import shard as shard_file
 from replay_tutorial.cluster.shards import shard_files
 from replay_tutorial.cluster.shards.shard import Shard
-from replay_tutorial.cluster.shards.shard_files import ShardLost, load_shards, save_shards
+from replay_tutorial.cluster.shards.shard_files import ShardLost, load_shard, load_shards, save_shards
+from replay_tutorial.cluster.shards.sharded_learner import saved_chunks
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 CONFIG = replace(preset("CartPole-v1"), capacity=300, replay_start=10)
 
 
-def shards_of(counts, life=0):
+def shards_of(counts, life=0, config=CONFIG):
     """Shards with so many rows, each row's reward its own."""
     spaces, shards = spaces_of("CartPole-v1"), []
     for number, count in enumerate(counts):
-        shard = Shard(CONFIG, spaces, number, len(counts), life)
+        shard = Shard(config, spaces, number, len(counts), life)
         if count:
             rewards = 1000.0 * number + np.arange(count)
             zeros = {name: np.zeros((count, 4)) for name in ("obs", "next_obs")}
@@ -118,11 +119,62 @@ def test_error_of_a_shards_code_is_raised_and_leaves_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("name", "held"), [("replay_0_of_2.npz", "2"), ("replay.npz", "no")])
-def test_files_of_another_number_of_shards_are_refused(tmp_path, name, held):
-    (tmp_path / name).write_bytes(b"")
-    with pytest.raises(ValueError, match=f"the rows of {held} shards, but there are 3"):
-        load_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in shards_of([0, 0, 0])], is_lost)
+@pytest.mark.parametrize("shards", [1, 2, 3, 5])
+def test_rows_of_another_number_of_shards_are_added_again_with_their_masses(tmp_path, shards):
+    before, spaces = shards_of([50, 0, 120]), spaces_of("CartPole-v1")
+    save_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in before], is_lost)
+    after = shards_of([0] * shards, life=1)
+    calls, saved = [calls_of(shard) for shard in after], partial(saved_chunks, CONFIG, spaces)
+    limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)
+    replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0), saved=saved)
+    replay.load(tmp_path / "replay.npz")
+    assert sorted(chain(*rewards_in(after))) == sorted(chain(*rewards_in(before)))
+    assert limiter.inserts == 0  # they were counted when they came
+    told = [[shard.sample(0, 1, 0.4).totals for shard in some] for some in (before, after)]
+    old, new = (sum(totals.mass for totals in some) for some in told)
+    assert new == pytest.approx(old, rel=1e-6)
+    if shards == 5:  # more than there are chunks
+        assert [totals.stored for totals in told[1]] == [50, 50, 50, 0, 0]
+
+
+def test_rows_go_from_one_machine_to_shards_and_back(tmp_path):
+    context, _ = parts(rows=80)
+    context.replay.save(tmp_path / "replay.npz")
+    shards, spaces = shards_of([0, 0]), spaces_of("CartPole-v1")
+    config = context.config
+    limiter = context.replay.limiter
+    calls = [calls_of(shard) for shard in shards]
+    saved = partial(saved_chunks, config, spaces)
+    replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0), saved=saved)
+    replay.load(tmp_path / "replay.npz")
+    there = context.replay.buffer.get_all_transitions()["rew"].tolist()
+    assert list(chain(*rewards_in(shards))) == there
+    (tmp_path / "replay.npz").unlink()
+    halves = shards_of([30, 40], config=config)
+    save_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in halves], is_lost)
+    back = context_of(config)
+    back.replay.load(tmp_path / "replay.npz")
+    assert back.replay.buffer.get_all_transitions()["rew"].tolist() == list(chain(*rewards_in(halves)))
+    mass = sum(shard.buffer.total_mass for shard in halves)
+    assert back.replay.buffer.total_mass == pytest.approx(mass, rel=1e-6)
+    assert back.pace.steps == 0
+
+
+def test_shard_that_is_being_filled_takes_no_rows_and_is_not_saved(tmp_path):
+    full, spaces = shards_of([50, 60]), spaces_of("CartPole-v1")
+    place = tmp_path / "replay.npz"
+    save_shards(place, [calls_of(shard) for shard in full], is_lost)
+    filling = Shard(CONFIG, spaces, 1, 2, 1, filling=True)
+    rows, priorities = numbered_rows(0, 5)
+    chunk = ChunkFormat(CONFIG, spaces).pack(rows, priorities)
+    assert filling.add(chunk) == 0
+    with pytest.raises(ShardLost, match="being filled"):
+        list(filling.save())
+    load_shard(place.with_name("replay_1_of_2.npz"), calls_of(filling), is_lost)
+    assert filling.add(chunk) == 0
+    filling.open()
+    assert rewards_in([filling]) == rewards_in(full[1:])
+    assert filling.add(chunk) == 5
 
 
 def test_checkpoint_holds_the_rows_of_every_shard_and_notices_a_change_in_each(tmp_path):
@@ -142,8 +194,6 @@ def test_checkpoint_holds_the_rows_of_every_shard_and_notices_a_change_in_each(t
     after = shards_of([0, 0], life=1)
     restore_learner(checkpoint, agent, replay_of(after))
     assert rewards_in(after) == rewards_in(shards)
-    with pytest.raises(DamagedCheckpoint, match="the rows of 2 shards, but there are 3"):
-        restore_learner(checkpoint, agent, replay_of(shards_of([0, 0, 0])))
     rows = checkpoint.path / "replay_1_of_2.npz"
     rows.write_bytes(rows.read_bytes()[:-100])
     older = newest_checkpoint(tmp_path)

@@ -265,3 +265,46 @@ def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_loo
     assert buffer.statistics().rows_rejected == rejected + 4
     assert sampler.arrays.waiting[: sampler.arrays.progress[WAITING]].tolist() == [2, 5]
     assert set(buffer.sample(64)["indexes"]) == {0, 1, 3, 4, 6, 7, 13}
+
+
+@pytest.mark.parametrize("capacity", [1, 3, 8, 100])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_rows_in_order_make_another_buffer_of_the_same_rows_and_masses(capacity, alpha):
+    buffer = MPPrioritizedReplayBuffer(capacity, row_fields(), alpha=alpha, seed=0)
+    priorities = np.random.default_rng(capacity).exponential(size=20)
+    for first in (0, 5, 10, 15):
+        buffer.add(**rows_of(1, first, 5), priorities=priorities[first : first + 5])
+    newest = buffer.get_next_index() - 1
+    buffer.update_priorities([newest], [7.0])
+    expected = np.append(priorities[max(0, 20 - capacity) : -1], 7.0) if alpha else np.ones(len(buffer))
+    batches = list(buffer.in_order(4))
+    assert [len(batch["priorities"]) for batch in batches] == [4] * (len(buffer) // 4) + [len(buffer) % 4] * (
+        len(buffer) % 4 > 0
+    )
+    np.testing.assert_allclose(np.concatenate([b["priorities"] for b in batches]), expected, rtol=1e-9)
+    other = MPPrioritizedReplayBuffer(2 * capacity, row_fields(), alpha=alpha, seed=0)
+    for batch in batches:
+        other.add(**batch)
+    whole = other.get_all_transitions()
+    for name, values in buffer.get_all_transitions().items():
+        np.testing.assert_array_equal(whole[name], values)
+    assert other.total_mass == pytest.approx(buffer.total_mass, rel=1e-9)
+
+
+def test_rows_in_order_have_their_images_but_those_whose_frames_are_gone():
+    images = np.random.default_rng(0).integers(256, size=(2, 600, 2, 3), dtype=np.uint8)
+    fields = {"obs": {"shape": (2, 3), "dtype": np.uint8}, "number": {}}
+    buffer = MPPrioritizedReplayBuffer(400, fields, next_of="obs", frames_per_transition=1.0, eps=0.0)
+    for first in range(0, 600, 40):
+        numbers = np.arange(first, first + 40)
+        obs, following = images[:, numbers]  # nothing to share: two frames a row
+        buffer.add(obs=obs, next_obs=following, number=numbers, priorities=1.0 + numbers)
+    found = []
+    for batch in buffer.in_order(60):
+        some = batch["number"].ravel().astype(int)
+        np.testing.assert_array_equal(batch["obs"], images[0, some])
+        np.testing.assert_array_equal(batch["next_obs"], images[1, some])
+        np.testing.assert_allclose(batch["priorities"], 1.0 + some, rtol=1e-9)
+        found += some.tolist()
+    assert found == buffer.get_all_transitions()["number"].ravel().astype(int).tolist()
+    assert 0 < len(found) < 400

@@ -77,8 +77,8 @@ class NamedShard:
     @property
     def calls(self) -> ShardCalls:
         """How to call it."""
-        sample, update, load = (partial(self.call, method) for method in ("sample", "update", "load"))
-        return ShardCalls(sample, update, self._save, load)
+        add, sample, update, load = (partial(self.call, m) for m in ("add", "sample", "update", "load"))
+        return ShardCalls(add, sample, update, self._save, load)
 
     def call(self, method: str, *arguments: Any) -> Future[Any]:
         """Call a method; return the Future of its answer, an error of Ray's if there is no such shard."""

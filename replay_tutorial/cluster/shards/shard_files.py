@@ -5,21 +5,23 @@
 A shard may lie on another host and hold more than fits into a message. So it sends its file in pieces, and
 gets it in pieces, two on their way at a time; calls for rows come in between.
 
-Left out: reading the files of S shards into another number of them.
+Another number of shards gets the rows one after the other, with their priorities.
 """
 
-import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import Future
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from replay_tutorial.apex.storage import numbers_beside, place_of
 from replay_tutorial.buffers.whole_file import own_file
+from replay_tutorial.cluster.chunk import Chunk
 from replay_tutorial.cluster.shards.shard import PIECE_BYTES, Parcel, ShardLost
 
 ANSWER_SECONDS = 120.0  # a shard writes some 250 MB a second before it sends the first piece
@@ -32,6 +34,7 @@ IsLost = Callable[[BaseException], bool]  # whether an error says that a call di
 class ShardCalls(NamedTuple):
     """How to call a shard: the methods of `Shard`, which don't raise, and answer by Futures."""
 
+    add: Callable[[Chunk], Future[int]]
     sample: Callable[[int, int, float], Future[Parcel]]
     update: Callable[[int, NDArray[np.int64], NDArray[np.float32]], Future[int]]
     save: Callable[[], Iterator[Future[bytes]]]
@@ -51,11 +54,6 @@ def await_answer(answer: Future[Answer], is_lost: IsLost) -> Answer:
     if (error := answer.exception()) and is_lost(error):
         raise ShardLost(f"a shard does not answer ({error})") from error
     return answer.result()
-
-
-def place_of(path: Path, shard: int, shards: int) -> Path:
-    """Return where a shard's file belongs, for a replay that belongs at `path`."""
-    return path.with_name(f"{path.stem}_{shard}_of_{shards}{path.suffix}")
 
 
 def save_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> None:
@@ -78,24 +76,38 @@ def save_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> No
         raise lost[0]
 
 
-def load_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> None:
+def load_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> bool:
     """Read the files of as many shards into new ones; a shard without a file stays empty.
+
+    Returns:
+        Whether it was done: not if the files are of another number of shards, or of none.
 
     Raises:
         OSError: If they can't be read, or a shard does not answer.
-        ValueError: If they are of another number of shards, or damaged.
+        ValueError: If they are damaged.
     """
-    saved = {count for _, count in numbers_beside(path)}
-    if saved != {len(shards)}:
-        held = ", ".join(map(str, sorted(saved))) or "no"
-        raise ValueError(
-            f"{path.parent} has the rows of {held} shards, but there are {len(shards)}: resume the run with "
-            "as many as it had."
-        )
+    if path.exists() or {count for _, count in numbers_beside(path)} != {len(shards)}:
+        return False
     for number, shard in enumerate(shards):
         place = place_of(path, number, len(shards))
         if place.exists():
             load_shard(place, shard, is_lost)
+    return True
+
+
+def add_chunks(chunks: Iterable[Chunk], shards: Sequence[ShardCalls], is_lost: IsLost) -> None:
+    """Add chunks to shards in turns.
+
+    Raises:
+        OSError: If a shard does not answer.
+    """
+    on_the_way = deque[Future[int]]()
+    for chunk, shard in zip(chunks, cycle(shards), strict=False):
+        on_the_way.append(shard.add(chunk))
+        while len(on_the_way) > PIECES_ON_THE_WAY:
+            await_answer(on_the_way.popleft(), is_lost)
+    for answer in on_the_way:
+        await_answer(answer, is_lost)
 
 
 def load_shard(place: Path, shard: ShardCalls, is_lost: IsLost) -> None:
@@ -113,10 +125,3 @@ def load_shard(place: Path, shard: ShardCalls, is_lost: IsLost) -> None:
             on_the_way.append(shard.load(piece))
             while len(on_the_way) > (PIECES_ON_THE_WAY if piece else 0):
                 await_answer(on_the_way.popleft(), is_lost)
-
-
-def numbers_beside(path: Path) -> list[tuple[int, int]]:
-    """Return shard and number of shards of each file beside `path`."""
-    name = re.compile(rf"{re.escape(path.stem)}_(\d+)_of_(\d+){re.escape(path.suffix)}")
-    matches = (name.fullmatch(file.name) for file in path.parent.iterdir())
-    return [(int(match[1]), int(match[2])) for match in matches if match]

@@ -18,8 +18,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.storage import make_replay
+from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.connection import ClusterUnavailable
-from replay_tutorial.cluster.placement import LOOK_SECONDS, ROOM_SECONDS, hosts
 
 MEASURED_ROWS = 1_000
 
@@ -43,7 +43,7 @@ def of_shard(size: int) -> dict[str, Any]:
 
 def room_for_shards(size: int) -> int:
     """Return how many shards of so many bytes fit on the hosts together, whoever else uses them."""
-    return sum(int(host["Resources"].get("memory", 0.0)) // size for host in hosts())
+    return sum(int(host["Resources"].get("memory", 0.0)) // size for host in placement.hosts())
 
 
 def await_memory(config: Config, spaces: Spaces, shards: int) -> None:
@@ -52,7 +52,7 @@ def await_memory(config: Config, spaces: Spaces, shards: int) -> None:
     Raises:
         ClusterUnavailable: If they have not within a minute.
     """
-    size, deadline = bytes_of_shard(config, spaces, shards), time.monotonic() + ROOM_SECONDS
+    size, deadline = bytes_of_shard(config, spaces, shards), time.monotonic() + placement.ROOM_SECONDS
     if (room := room_for_shards(size)) < shards:
         log.info("waiting for hosts: there is memory for %d of %d shards", room, shards)
     while (room := room_for_shards(size)) < shards:
@@ -61,4 +61,4 @@ def await_memory(config: Config, spaces: Spaces, shards: int) -> None:
                 f"the cluster has memory for {room} of {shards} shards of {size / 1e9:.3g} GB. Add hosts, "
                 "raise --shards, or lower --capacity."
             )
-        time.sleep(LOOK_SECONDS)
+        time.sleep(placement.LOOK_SECONDS)

@@ -6,7 +6,6 @@ driver, actors anywhere, gateways between them. What the learner's batches cost 
 Left out: several learners.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from replay_tutorial.agents.environments import Spaces
@@ -15,18 +14,11 @@ from replay_tutorial.apex.context import Context, Counters, Replay
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.connection import ClusterUnavailable
+from replay_tutorial.cluster.shards.sharded_replay import RowsElsewhere
 from replay_tutorial.local.shared_context import context_around, make_limiter
-from replay_tutorial.shared.limiter import SamplesPerInsert
 
 if TYPE_CHECKING:
     from replay_tutorial.cluster.shards.sharded_workers import ShardedWorkers
-
-
-@dataclass(frozen=True)
-class RowsElsewhere:
-    """What is left of the replay on the learner's host: the learner itself reaches the rows over Ray."""
-
-    limiter: SamplesPerInsert
 
 
 class ShardedEngine(ClusterEngine):

@@ -6,22 +6,24 @@ Nothing here imports Ray before it is told what it has to know.
 import logging
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple, cast
 
+import numpy as np
+
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Replay
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.apex.seeds import RunSeeds
-from replay_tutorial.apex.storage import n_step_windows
+from replay_tutorial.apex.storage import n_step_windows, saved_rows
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.cluster.shards.sharded_engine import RowsElsewhere
-from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
+from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
+from replay_tutorial.cluster.shards.sharded_replay import RowsElsewhere, ShardedReplay
 from replay_tutorial.local.supervisor import Role, Start
 from replay_tutorial.local.workers import learn_and_save, run_worker
 
@@ -56,6 +58,13 @@ def start_learner(setup: RunSetup, way: Way, _: int, messages: Connection) -> St
     return run_worker, (messages, setup.context, learn_from_shards, *arguments)
 
 
+def saved_chunks(config: Config, spaces: Spaces, path: Path) -> Iterator[Chunk]:
+    """Yield the rows of a saved replay as chunks."""
+    form = ChunkFormat(config, spaces)
+    for rows in saved_rows(config, spaces, path):
+        yield form.pack(rows, rows.pop("priorities").astype(np.float32))
+
+
 def learn_from_shards(context: Context, way: Way, seed: int, folder: Path, checkpoint: Path | None) -> None:
     """Do the learner's work, from a checkpoint on if there is one."""
     os.environ.update(way.environment)
@@ -75,6 +84,7 @@ def learn_from_shards(context: Context, way: Way, seed: int, folder: Path, check
             is_lost,
             RunSeeds(config).replay,
             batches_of_parcel(config, context.spaces, len(way.names)),
+            partial(saved_chunks, config, context.spaces),
         )
         learn_and_save(replace(context, replay=cast(Replay, replay)), seed, folder, checkpoint)
     finally:

@@ -15,8 +15,9 @@ Left out: inserting, which actors do at the shards.
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.apex.context import Sample
+from replay_tutorial.cluster.chunk import Chunk
 from replay_tutorial.cluster.shards.shard_batch import Taken, put_together
-from replay_tutorial.cluster.shards.shard_files import IsLost, ShardCalls, load_shards, save_shards
+from replay_tutorial.cluster.shards.shard_files import (
+    IsLost,
+    ShardCalls,
+    add_chunks,
+    load_shards,
+    save_shards,
+)
 from replay_tutorial.cluster.shards.shard_link import OPEN_PARCELS, ShardLink, Wish
 from replay_tutorial.cluster.shards.weighting import Totals, deal
 from replay_tutorial.shared.limiter import SamplesPerInsert
 
 POLL_SECONDS = 0.05  # after which it is looked who is late, or to be asked again
 NO_ROWS = Totals(0.0, 0.0, 0, 0)  # of a shard that is left out
+
+
+@dataclass(frozen=True)
+class RowsElsewhere:
+    """The replay on the learner's host, as all but the learner have it: what counts the rows, but no rows."""
+
+    limiter: SamplesPerInsert
 
 
 class ShardedReplay:
@@ -43,6 +58,7 @@ class ShardedReplay:
         is_lost: Whether an error says that a call did not get through, not that it was wrong.
         seed: Of the deals.
         batches: For how many batches a parcel is.
+        saved: Reads the rows of a replay that was not saved by as many shards.
         clock: Seconds that pass.
     """
 
@@ -53,6 +69,7 @@ class ShardedReplay:
         is_lost: IsLost,
         seed: np.random.SeedSequence,
         batches: int = 4,
+        saved: Callable[[Path], Iterable[Chunk]] = lambda _: (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rng = np.random.default_rng(seed)
@@ -60,6 +77,7 @@ class ShardedReplay:
         self._links = [ShardLink(calls, is_lost, self._rng) for calls in shards]
         self._limiter = limiter
         self._batches = batches
+        self._saved = saved
         self._clock = clock
         self._lock = threading.Lock()
         self._batch = 0  # batches that were handed over
@@ -127,13 +145,17 @@ class ShardedReplay:
         save_shards(path, self._shards, self._is_lost)
 
     def load(self, path: Path) -> None:
-        """Read the files of as many shards into new ones; of a shard without a file, there are no rows.
+        """Read the files of any number of shards, or the one of none, into new shards.
+
+        If they were as many, each is as it was; of one without a file, there are no rows. Else the rows are
+        added again, with their priorities.
 
         Raises:
             OSError: If they can't be read, or a shard does not answer.
-            ValueError: If they are of another number of shards, or damaged.
+            ValueError: If they are damaged.
         """
-        load_shards(path, self._shards, self._is_lost)
+        if not load_shards(path, self._shards, self._is_lost):
+            add_chunks(self._saved(path), self._shards, self._is_lost)
 
     def _take(self, batch_size: int, beta: float) -> tuple[list[Totals], list[Taken]]:
         """Go on with all that is under way; take the rows of a batch, none if some of them are still to come.

@@ -22,12 +22,13 @@ from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
 from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.apex.storage import place_of
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.cluster_workers import COLOURS, ClusterWorkers
 from replay_tutorial.cluster.link import Link, Send
 from replay_tutorial.cluster.ray_session import WRONG, is_lost
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
-from replay_tutorial.cluster.shards.shard_files import IsLost, load_shard, place_of
+from replay_tutorial.cluster.shards.shard_files import IsLost, load_shard
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
 from replay_tutorial.cluster.shards.sharded_learner import Way, sharded_learner
 from replay_tutorial.cluster.shards.sharded_link import ShardedLink
@@ -85,6 +86,8 @@ class ShardRole:
             self._await_end()
             return
         self.end = None
+        with suppress(RayError):
+            ray.kill(self.handle)  # or Ray would keep its name
         self.notes.append(Note(f"{self.lives.name} is gone, with its rows"))
         self.lives.end(f"died: {str(error).strip()}")
 
@@ -167,5 +170,5 @@ def link_to_shards(
     names: Sequence[str], gateways: Sequence[Send], actor: int, life: int, is_lost: IsLost
 ) -> Link:
     """Return an actor's link."""
-    adds = [partial(NamedShard(name).call, "add") for name in names]
+    adds = [NamedShard(name).calls.add for name in names]
     return ShardedLink(gateways, actor, life, is_lost, adds)

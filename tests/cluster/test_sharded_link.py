@@ -1,0 +1,272 @@
+"""An actor's rows on their way to shards: none arrives twice, and the limiter counts those that were stored.
+
+Time is simulated: the world passes it while the link waits.
+"""
+
+import heapq
+import random
+from concurrent.futures import Future
+from itertools import count
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
+
+from cluster_parts import made_context, numbered_chunk
+
+from replay_tutorial.cluster import link as link_file
+from replay_tutorial.cluster.chunk import NO_FRAMES, Chunk
+from replay_tutorial.cluster.gateway import Gateway, Reply, Report
+from replay_tutorial.cluster.link import ANSWER_SECONDS, IN_FLIGHT
+from replay_tutorial.cluster.shards.sharded_link import PAUSE_SECONDS, ShardedLink
+
+ROWS = 3  # of a chunk
+
+
+class Lost(Exception):
+    """A call that did not get through."""
+
+
+class World:
+    """A clock, gateways that let rows in, and shards that keep the numbers of their chunks.
+
+    Args:
+        fate: whom ("gateway" or "shard"), number → seconds there, seconds back, how it fails: None, "call",
+            "answer", or "at once"; and for gateways whether the rows are let in.
+    """
+
+    def __init__(self, patch, fate, shards=2, gateways=1, actor=0):
+        self.fate, self.now = fate, 0.0
+        self.events, self.numbers = [], count()
+        self.stored = [[] for _ in range(shards)]  # numbers of chunks, by shard
+        self.filling = set()
+        self.let_in, self.counted, self.asked = [], 0, 0
+        time = SimpleNamespace(monotonic=lambda: self.now, sleep=self.pass_time)
+        patch.setattr(link_file, "time", time)
+        patch.setattr(link_file, "futures", SimpleNamespace(wait=self.wait, FIRST_COMPLETED=None))
+        sends = [lambda *told, g=g: self.gateway(g, *told) for g in range(gateways)]
+        adds = [lambda chunk, s=s: self.shard(s, chunk) for s in range(shards)]
+        self.link = ShardedLink(sends, actor, 0, lambda error: isinstance(error, Lost), adds)
+        self.handed = 0
+
+    def pass_time(self, seconds, until=lambda: False):
+        end = self.now + max(seconds, 1e-6)
+        while self.events and self.events[0][0] <= end and not until():
+            self.now, _, happen = heapq.heappop(self.events)
+            happen()
+        self.now = self.now if until() else end
+
+    def wait(self, answers, seconds, _):
+        self.pass_time(seconds, lambda: any(answer.done() for answer in answers))
+
+    def call(self, do, there, back, failure):
+        answer = Future()
+        if failure == "at once":
+            answer.set_exception(Lost(failure))
+            return answer
+
+        def arrive():
+            result = do() if failure != "call" else None
+            ends = (
+                (lambda: answer.set_exception(Lost(failure)))
+                if failure
+                else lambda: answer.set_result(result)
+            )
+            heapq.heappush(self.events, (self.now + back, next(self.numbers), ends))
+
+        heapq.heappush(self.events, (self.now + there, next(self.numbers), arrive))
+        return answer
+
+    def gateway(self, number, rows, version, report):
+        there, back, failure, let_in = self.fate("gateway", number)
+        self.asked += rows is not None
+
+        def arrive():
+            self.counted += report.rows_stored
+            return Reply(rows is None or let_in, 0.0 if let_in else 0.05, False, 0, None)
+
+        assert rows in (None, ROWS)
+        return self.call(arrive, there, back, failure)
+
+    def shard(self, number, chunk):
+        there, back, failure, _ = self.fate("shard", number)
+
+        def arrive():
+            if number in self.filling:
+                return 0
+            self.stored[number].append(int(chunk.records[0]))
+            return len(chunk.records)
+
+        return self.call(arrive, there, back, failure)
+
+    def play(self, chunks, seconds=0.01, patience=1000.0):
+        deadline = self.now + patience
+        for _ in range(chunks):
+            self.pass_time(seconds)
+            while not self.link.has_room(0.1):
+                assert self.now < deadline, "waited in vain"
+            self.link.send(Chunk(np.full(ROWS, self.handed), NO_FRAMES))
+            self.handed += 1
+
+    def settle(self):
+        """Wait until every answer has come or is late, and all is told that was stored."""
+        until = self.now + 4 * ANSWER_SECONDS
+        while self.now < until:
+            self.link.has_room(0.1)
+            self.pass_time(0.1)
+
+    @property
+    def all_stored(self):
+        return sorted(number for numbers in self.stored for number in numbers)
+
+
+def swift(_whom, _number):
+    return 0.001, 0.001, None, True
+
+
+def test_chunks_take_turns_at_the_shards_and_all_are_counted(monkeypatch):
+    world = World(monkeypatch, swift, shards=3, actor=1)
+    world.play(30)
+    world.settle()
+    assert world.all_stored == list(range(30))
+    assert [len(numbers) for numbers in world.stored] == [10, 10, 10]
+    assert world.stored[1][0] == 0  # actors begin with other shards
+    assert (world.counted, world.link.rows_lost) == (30 * ROWS, 0)
+
+
+def test_rows_that_are_not_let_in_go_to_no_shard(monkeypatch):
+    world = World(monkeypatch, lambda *_: (0.001, 0.001, None, world.now > 5.0))
+    world.link.has_room(1.0)
+    world.link.send(Chunk(np.zeros(ROWS), NO_FRAMES))
+    while world.now < 4.9:
+        world.link.has_room(0.1)
+        world.pass_time(0.1)
+    assert world.all_stored == []
+    world.settle()
+    assert world.all_stored == [0]
+    assert world.counted == ROWS
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shards=st.integers(1, 4),
+    faults=st.sampled_from([0.0, 0.05, 0.4]),
+    refusals=st.sampled_from([0.0, 0.5]),
+)
+def test_no_chunk_is_stored_twice_and_each_is_stored_or_lost(seed, shards, faults, refusals):
+    chance = random.Random(seed)
+
+    def fate(*_):
+        failure = chance.choice(["call", "answer", "at once"]) if chance.random() < faults else None
+        late = [0.001, 0.05, 1.0, 11.0] if chance.random() < faults else [0.001, 0.05]
+        return chance.choice(late), chance.choice(late), failure, chance.random() >= refusals
+
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(patch, fate, shards, gateways=2, actor=chance.randrange(4))
+        world.play(40)
+        world.fate = swift
+        world.settle()
+    stored = world.all_stored
+    assert len(set(stored)) == len(stored)
+    missing = set(range(world.handed)) - set(stored)
+    assert len(missing) * ROWS <= world.link.rows_lost
+    assert world.counted <= len(stored) * ROWS
+    if faults == 0.0:
+        assert (world.counted, world.link.rows_lost) == (world.handed * ROWS, 0)
+
+
+def test_dead_shard_is_passed_over_without_a_loss(monkeypatch):
+    world = World(
+        monkeypatch, lambda whom, n: (0.001, 0.001, "at once" if (whom, n) == ("shard", 0) else None, True)
+    )
+    world.play(20)
+    world.settle()
+    assert world.stored == [[], list(range(20))]
+    assert (world.counted, world.link.rows_lost) == (20 * ROWS, 0)
+
+
+def test_without_any_shard_rows_wait_until_one_is_there(monkeypatch):
+    world = World(
+        monkeypatch,
+        lambda whom, _: (0.001, 0.001, "at once" if whom == "shard" and world.now < 3 else None, True),
+    )
+    world.play(5)
+    world.settle()
+    assert world.all_stored == list(range(5))
+    assert world.link.rows_lost == 0
+    assert world.asked < IN_FLIGHT * (3 / PAUSE_SECONDS + 5)
+
+
+def test_shard_that_is_being_filled_takes_nothing_and_nothing_is_lost(monkeypatch):
+    world = World(monkeypatch, swift)
+    world.filling = {0}
+    world.play(10)
+    world.settle()
+    assert world.stored[0] == []
+    world.filling = set()
+    world.play(10)
+    world.settle()
+    assert world.all_stored == list(range(20))
+    assert len(world.stored[0]) == 5
+    assert world.link.rows_lost == 0
+
+
+def test_shard_that_never_answers_holds_up_one_chunk_at_a_time(monkeypatch):
+    """Also while the limiter holds the actor back, and asks for one question at a time."""
+    for wait in (0.0, 0.002):
+        world = World(
+            monkeypatch, lambda whom, n: (1e9 if (whom, n) == ("shard", 0) else 0.001, 0.001, None, True)
+        )
+        gateway = world.link.gateways[0]
+        world.link.gateways = [lambda *told, g=gateway, w=wait: delayed(g(*told), w)]
+        world.play(100)
+        assert world.now < ANSWER_SECONDS
+        assert world.all_stored[:90] == [n for n in range(100) if n in world.stored[1]][:90]
+        assert len(world.stored[1]) > 100 - 1 - IN_FLIGHT
+
+
+def delayed(answer, wait):
+    """The same answer, which asks for a pause before the next question."""
+    later = Future()
+    answer.add_done_callback(lambda done: later.set_result(done.result()._replace(wait=wait)))
+    return later
+
+
+def test_error_of_a_shard_is_an_error(monkeypatch):
+    world = World(monkeypatch, swift)
+    world.link.shards = [lambda _: 1 / 0]
+    with pytest.raises(ZeroDivisionError):
+        world.play(2)
+    wrong = Future()
+    wrong.set_exception(ValueError("of another run"))
+    world = World(monkeypatch, swift)
+    world.link.shards = [lambda _: wrong]
+    with pytest.raises(ValueError, match="of another run"):
+        world.play(5)
+
+
+def test_gateway_lets_rows_in_by_their_number_and_counts_what_was_stored():
+    context = made_context(slack=1, replay_start=10, samples_per_insert=4.0, batch_size=64)
+    limiter = context.replay.limiter
+    gateway = Gateway(context, limiter, lambda array: [array])
+
+    def ask(rows, stored):
+        return gateway.send(rows, 0, Report(0, 0, 0, (), stored))
+
+    assert ask(12, 0).taken
+    assert context.pace.steps == 0  # they are only on their way
+    assert ask(None, 12).taken
+    assert context.pace.steps == 12
+    room = int((limiter.error_buffer - limiter.error) // 4)
+    assert ask(room, 0).taken
+    refused = ask(1, room)
+    assert not refused.taken
+    assert refused.wait > 0.0
+    assert context.pace.steps == 12 + room
+    assert len(context.replay.buffer.get_all_transitions()["rew"]) == 0  # rows are elsewhere
+    assert gateway.send(numbered_chunk(context, 0, 1), 0, Report(0, 0, 0, ())).taken is False

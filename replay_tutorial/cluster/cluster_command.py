@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from replay_tutorial.cluster.launchers import LAUNCHERS, launcher
+from replay_tutorial.cluster.launch.launchers import LAUNCHERS, launcher
 
 if TYPE_CHECKING:
     from replay_tutorial.apex.runs.engine import Engine
-    from replay_tutorial.cluster.cluster_check import Host
     from replay_tutorial.cluster.cluster_options import ClusterOptions
+    from replay_tutorial.cluster.launch.cluster_check import Host
 
 
 def engine_of(options: "ClusterOptions | None") -> "Engine | None":
@@ -76,7 +76,7 @@ def check(address: str, actors: int) -> int:
 
     import ray
 
-    from replay_tutorial.cluster.cluster_check import faults_of, look_at_hosts
+    from replay_tutorial.cluster.launch.cluster_check import faults_of, look_at_hosts
 
     try:
         hosts = look_at_hosts()
@@ -94,7 +94,7 @@ def check(address: str, actors: int) -> int:
 
 def lines_of(hosts: "list[Host]") -> Iterator[str]:
     """Yield what is known of each host, and what the health checks are set to."""
-    from replay_tutorial.cluster.cluster_check import health_of
+    from replay_tutorial.cluster.launch.cluster_check import health_of
 
     yield "CPUs    memory      call  32 MB to here  Python   Ray      replay_tutorial        host"
     for host in hosts:

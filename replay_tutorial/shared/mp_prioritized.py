@@ -242,16 +242,13 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         self._episode_len = 0
 
     def in_order(self, rows: int) -> Iterator[Batch]:
-        """Copy everything that is stored, the oldest first, some rows at a time.
-
-        What is yielded can be added to another buffer as it is, `add(**batch)`: its size may be another.
+        """Copy everything that is stored, the oldest first, some rows at a time, as `add` takes them.
 
         Args:
             rows: How many at a time, at most.
 
         Yields:
-            For each field an array of shape (n, *shape), and `priorities`, float64[n], that give the masses
-            which the rows have here; 1.0 where alpha is 0, since all give the same.
+            For each field an array of shape (n, *shape), and `priorities`, float64[n]; 1.0 where alpha is 0.
         """
         view, ring = self._view, self._view.ring
         alpha, eps = self._exponents["alpha"], self._exponents["eps"]
@@ -282,11 +279,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         count: int = min(counters["next_index"], self._view.ring.capacity)
         slots = np.arange(count)
         # In this order: whatever changes before the indexes are written does not count.
-        return counters, arrays | {
-            "seen": [self._block["seen"]],
-            "masses": lambda: [self._masses(slots)],
-            "indexes": indexes,
-        }
+        arrays |= {"seen": [self._block["seen"]], "masses": lambda: [self._masses(slots)]}
+        return counters, arrays | {"indexes": indexes}
 
     def _read(
         self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None

@@ -16,14 +16,14 @@ import ray
 
 from replay_tutorial import __version__
 from replay_tutorial.__main__ import main
-from replay_tutorial.cluster.cluster_check import Host, faults_of, health_of
 from replay_tutorial.cluster.connection import ClusterUnavailable, knock
+from replay_tutorial.cluster.launch.cluster_check import Host, faults_of, health_of
 
 CPUS = 3  # of the first node 1, of the second 2
 LOOK = """
 import pickle, sys
 from replay_tutorial.cluster.connection import connect
-from replay_tutorial.cluster.cluster_check import look_at_hosts
+from replay_tutorial.cluster.launch.cluster_check import look_at_hosts
 import ray
 connect(sys.argv[1], 0)
 hosts = look_at_hosts()

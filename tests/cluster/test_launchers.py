@@ -12,7 +12,7 @@ pytest.importorskip("ray", reason="the launchers are checked by Ray, of the extr
 import jsonschema  # these two come with Ray
 import yaml
 
-from replay_tutorial.cluster.launchers import LAUNCHERS, launcher
+from replay_tutorial.cluster.launch.launchers import LAUNCHERS, launcher
 
 SCHEMA = Path(__file__).with_name("rayjob_schema.json")
 HEALTH = {

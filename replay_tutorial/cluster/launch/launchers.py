@@ -1,7 +1,7 @@
 """The files that start a cluster in a cloud, printed by `cluster launch NAME`.
 
 They are data, not code: a person reads what it costs, fills in the two blanks, and hands the file to `ray up`
-or `kubectl`. So they lie beside this file as they are, with their comments.
+or `kubectl`. So they lie beside this one as they are, with their comments.
 
 Left out: filling in the blanks, and starting anything. Nothing that costs money is begun by this package.
 """
@@ -22,4 +22,4 @@ def launcher(name: str) -> str:
     """
     if name not in LAUNCHERS:
         raise ValueError(f"no launcher is called {name!r}; there are {', '.join(LAUNCHERS)}.")
-    return (files("replay_tutorial.cluster") / "launch" / f"{name}.yaml").read_text(encoding="utf-8")
+    return (files("replay_tutorial.cluster.launch") / f"{name}.yaml").read_text(encoding="utf-8")

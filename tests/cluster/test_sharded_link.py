@@ -6,6 +6,7 @@ Time is simulated: the world passes it while the link waits.
 import heapq
 import random
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -18,10 +19,13 @@ pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
 
 from cluster_parts import made_context, numbered_chunk
 
+from replay_tutorial.agents.environments import spaces_of
+from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster import link as link_file
 from replay_tutorial.cluster.chunk import NO_FRAMES, Chunk
 from replay_tutorial.cluster.gateway import Gateway, Reply, Report
 from replay_tutorial.cluster.link import ANSWER_SECONDS, IN_FLIGHT
+from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel
 from replay_tutorial.cluster.shards.sharded_link import PAUSE_SECONDS, ShardedLink
 
 ROWS = 3  # of a chunk
@@ -270,3 +274,12 @@ def test_gateway_lets_rows_in_by_their_number_and_counts_what_was_stored():
     assert context.pace.steps == 12 + room
     assert len(context.replay.buffer.get_all_transitions()["rew"]) == 0  # rows are elsewhere
     assert gateway.send(numbered_chunk(context, 0, 1), 0, Report(0, 0, 0, ())).taken is False
+
+
+@pytest.mark.parametrize(
+    ("environment", "batch_size", "batches"),
+    [("CartPole-v1", 64, 4), ("CartPole-v1", 300_000, 1), ("small_environments:StackedPictures-v0", 512, 3)],
+)
+def test_parcel_is_for_four_batches_unless_they_are_large(environment, batch_size, batches):
+    config = replace(preset(environment), batch_size=batch_size)
+    assert batches_of_parcel(config, spaces_of(environment)) == batches

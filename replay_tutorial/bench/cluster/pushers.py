@@ -132,7 +132,7 @@ def shards_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Con
         remote.options(name=name).remote(ShardPart(config, spaces, number, count, 0, sources), False)
         for number, name in enumerate(names)
     ]
-    calls, batches = [NamedShard(name).calls for name in names], batches_of_parcel(config, spaces, count)
+    calls, batches = [NamedShard(name).calls for name in names], batches_of_parcel(config, spaces)
     learners = ShardedReplay(calls, limiter, is_lost, RunSeeds(config).replay, batches)
     replay = cast(Replay, RowsElsewhere(limiter))
     context = context_around(replay, limiter, config, spaces, 1, Counters())

@@ -27,7 +27,9 @@ from replay_tutorial.cluster.shards.sharded_replay import RowsElsewhere, Sharded
 from replay_tutorial.local.supervisor import Role, Start
 from replay_tutorial.local.workers import learn_and_save, run_worker
 
-PARCEL_BYTES = 32 << 20  # of images, at most
+# Of a parcel, unless one batch alone is more. Two parcels of each shard lie in Ray's store at a time; if it is
+# full, they go over the disk, and the learner gets a tenth.
+PARCEL_BYTES = 32 << 20
 MOST_BATCHES = 4  # that a parcel is for: the rows of a batch were asked for twice as many batches ago
 
 
@@ -40,10 +42,10 @@ class Way(NamedTuple):
     names: Sequence[str]  # of the shards
 
 
-def batches_of_parcel(config: Config, spaces: Spaces, shards: int) -> int:
+def batches_of_parcel(config: Config, spaces: Spaces) -> int:
     """Return for how many batches the learner asks at once."""
     batch = config.batch_size * Fields(n_step_windows(config, spaces).env_dict).dtype.itemsize
-    return max(1, min(MOST_BATCHES, PARCEL_BYTES * shards // batch))
+    return max(1, min(MOST_BATCHES, PARCEL_BYTES // batch))
 
 
 def sharded_learner(setup: RunSetup, way: Way) -> Role:
@@ -83,7 +85,7 @@ def learn_from_shards(context: Context, way: Way, seed: int, folder: Path, check
             cast(RowsElsewhere, context.replay).limiter,
             is_lost,
             RunSeeds(config).replay,
-            batches_of_parcel(config, context.spaces, len(way.names)),
+            batches_of_parcel(config, context.spaces),
             partial(saved_chunks, config, context.spaces),
         )
         learn_and_save(replace(context, replay=cast(Replay, replay)), seed, folder, checkpoint)

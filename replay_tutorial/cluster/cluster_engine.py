@@ -4,7 +4,7 @@ The learner's host is the one on which `train` is called. Its shared memory hold
 one machine; learner, evaluator, records, checkpoints and resuming are the same. Rows cross the network once,
 each frame once, batches never: see `gateway`.
 
-Left out: a replay beyond one host's memory; several learners.
+Left out: a replay beyond one host's memory (`shards`); several learners.
 
 Paper: Horgan et al. 2018, section 3 and appendix F.
 """

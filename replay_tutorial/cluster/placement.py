@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -43,7 +44,7 @@ def hosts() -> list[dict[str, Any]]:
 def describe(options: ClusterOptions) -> dict[str, Any]:
     """Return what there is, as JSON."""
     cpus = [{"name": h["NodeManagerHostname"], "cpus": h["Resources"].get("CPU", 0.0)} for h in hosts()]
-    return {"address": options.address, "gateways": options.gateways, "hosts": cpus, "ray": ray.__version__}
+    return {**asdict(options), "hosts": cpus, "ray": ray.__version__}
 
 
 def addresses() -> dict[str, str]:

@@ -27,10 +27,10 @@ from replay_tutorial.cluster.shards.sharded_replay import RowsElsewhere, Sharded
 from replay_tutorial.local.supervisor import Role, Start
 from replay_tutorial.local.workers import learn_and_save, run_worker
 
-# Of a parcel, unless one batch alone is more. Two parcels of each shard lie in Ray's store at a time; if it is
-# full, they go over the disk, and the learner gets a tenth.
+# Of a parcel, unless one batch alone is more. Two parcels of each shard lie in Ray's store at a time; if it
+# is full, they go over the disk, and the learner gets a tenth.
 PARCEL_BYTES = 32 << 20
-MOST_BATCHES = 4  # that a parcel is for: the rows of a batch were asked for twice as many batches ago
+MOST_BATCHES = 4  # that a parcel is for: rows were asked for twice as many batches ago
 
 
 class Way(NamedTuple):

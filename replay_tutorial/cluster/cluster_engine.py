@@ -47,10 +47,8 @@ class ClusterEngine(Engine):
             MemoryError: As for `Engine.make_context`.
         """
         if config.actors == 0:
-            raise ClusterUnavailable(
-                "actors is 0: a run in one process needs no cluster. Leave --cluster out."
-            )
-        self.connected |= connect(self.options.address, config.actors)
+            raise ClusterUnavailable("actors is 0: a run in one process needs none. Leave --cluster out.")
+        self.connected |= connect(self.options.address, config.actors * self.options.cpus_per_actor)
 
         from replay_tutorial.cluster.placement import await_room
 
@@ -62,13 +60,12 @@ class ClusterEngine(Engine):
             raise
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-        from replay_tutorial.cluster.cluster_workers import ClusterWorkers
-        from replay_tutorial.cluster.placement import describe
+        from replay_tutorial.cluster import cluster_workers, placement
 
         try:
-            setup.folder.write_json("cluster.json", describe(self.options))
+            setup.folder.write_json("cluster.json", placement.describe(self.options))
             central = Supervisor(central_roles(setup), setup.context.stop.ask)
-            with ClusterWorkers(setup, self.options, central) as workers:
+            with cluster_workers.ClusterWorkers(setup, self.options, central) as workers:
                 return watch(setup, workers, recorder, stop)
         finally:
             self.disconnect()

@@ -57,8 +57,7 @@ def play(part: Part, gateways: Sequence[Any]) -> None:
         )
     sys.path.extend(place for place in part.path if place not in sys.path)
     torch.set_num_threads(part.config.threads)
-    sends = [partial(call, gateway) for gateway in gateways]
-    link = Link(sends, part.number, part.life, is_lost)
+    link = Link([partial(call, gateway) for gateway in gateways], part.number, part.life, is_lost)
     context = remote_context(part.config, part.spaces, link, fetch)
     Actor(context, part.number, part.seed).run()
 

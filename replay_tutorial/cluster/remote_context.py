@@ -42,10 +42,7 @@ class RemoteReplay:
         self._sent = 0.0  # when, by time.monotonic()
 
     def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
-        """Send rows, as `Replay.insert` does; True says that they are on their way, not that they arrived.
-
-        What the last moment's calls have brought is not sent when an actor stops, as open n-step windows are.
-        """
+        """Take rows, as `Replay.insert` does; True says that they go their way, not that they arrived."""
         if not self.link.has_room(timeout):
             return False
         now, count = time.monotonic(), len(priorities)

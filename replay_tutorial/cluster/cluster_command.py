@@ -6,14 +6,16 @@ Training on one is `train --cluster ADDRESS`; its engine is found here.
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.launchers import LAUNCHERS, launcher
 
 if TYPE_CHECKING:
     from replay_tutorial.apex.runs.engine import Engine
     from replay_tutorial.cluster.cluster_check import Host
+
+LAUNCHERS = ("aws", "kuberay")  # files for `ray up` and `kubectl`; a person fills in their two blanks
 
 
 def engine_of(options: ClusterOptions | None) -> "Engine | None":
@@ -50,14 +52,13 @@ def cluster(arguments: Sequence[str]) -> int:
     return 0
 
 
-def check(address: str, actors: int, cpus_per_actor: float) -> int:
-    """Join a cluster, print what it is, leave it, and return the exit status.
+def launcher(name: str) -> str:
+    """Return the YAML file of one of `LAUNCHERS`, comments and blanks included; nothing is started by it."""
+    return (files("replay_tutorial.cluster") / "launch" / f"{name}.yaml").read_text(encoding="utf-8")
 
-    Args:
-        address: As for `connect`.
-        actors: How many are to find room; 0 asks only whether the hosts agree.
-        cpus_per_actor: As for `ClusterOptions`.
-    """
+
+def check(address: str, actors: int, cpus_per_actor: float) -> int:
+    """Join a cluster, print what it is, and leave it; return the exit status of `cluster`."""
     from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 
     try:

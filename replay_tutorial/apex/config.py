@@ -108,7 +108,8 @@ class Config:
     checkpoint_steps: int = 20_000
     """With 0 actors: environment steps between checkpoints, because nothing may depend on time."""
     restart_limit: int = 5
-    """The run ends when an actor is killed this many times in a row, each within a minute of its start."""
+    """The run ends when an actor is killed this many times in a row, each within a minute of its start. On a
+    cluster that counts only while no other actor does well, and not if its host died."""
     device: str = "cpu"
     """Where the learner trains: cpu, cuda, cuda:1, ...; auto takes a GPU if there is one."""
     threads: int = 1

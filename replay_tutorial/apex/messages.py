@@ -54,7 +54,7 @@ class Cluster(NamedTuple):
     """From an engine of many machines, now and then: who is there."""
 
     hosts: int
-    actors: int  # heard within the last seconds
+    actors: int  # that play: heard in their newest life, which is not known to have ended
     rows_lost: int  # so far, sent by actors and never answered
 
 

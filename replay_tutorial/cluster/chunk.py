@@ -22,6 +22,7 @@ from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.frame_layout import FrameLayout, frame_layouts, with_numbers
 from replay_tutorial.buffers.frame_search import number_frames
 
+PRIORITIES = "priorities"  # the field of a record that holds them
 NEWEST = 2048  # frames among which one is looked for
 NO_FRAMES = np.empty((0, 0), np.uint8)
 
@@ -29,7 +30,7 @@ NO_FRAMES = np.empty((0, 0), np.uint8)
 class Chunk(NamedTuple):
     """Some rows on their way; what arrives is read-only."""
 
-    records: NDArray[np.void]  # [rows], the fields of the rows and "priorities"
+    records: NDArray[np.void]  # [rows], the fields of the rows, and their priorities
     frames: NDArray[np.uint8]  # [frames, bytes of a frame], named by numbers in the records
 
     @property
@@ -52,12 +53,12 @@ class ChunkFormat:
         layouts = frame_layouts(fields, **options) if options else []
         self.layout: FrameLayout | None = layouts[0] if layouts else None
         self._room: dict[str, NDArray[Any]] = {}  # for the observations of a chunk
-        priorities = {"priorities": {"shape": (), "dtype": np.float32}}
+        priorities = {PRIORITIES: {"shape": (), "dtype": np.float32}}
         self.dtype = Fields({**with_numbers(fields, layouts).env_dict, **priorities}).dtype
 
     def pack(self, rows: Mapping[str, NDArray[Any]], priorities: NDArray[np.float32]) -> Chunk:
         """Copy rows, field → [rows, ...], and their first priorities, float32[rows], into a chunk."""
-        columns, frames = {**rows, "priorities": priorities}, NO_FRAMES
+        columns, frames = {**rows, PRIORITIES: priorities}, NO_FRAMES
         if self.layout is not None:
             numbers, frames = self._number(self.layout, rows)
             columns |= numbers
@@ -79,7 +80,7 @@ class ChunkFormat:
                 "the settings of one run."
             )
         rows = {name: records[name] for name in self.dtype.names or ()}
-        priorities = rows.pop("priorities")
+        priorities = rows.pop(PRIORITIES)
         if self.layout is not None:
             if frames.dtype != np.uint8 or frames.shape[1:] != (self.layout.frame_bytes,):
                 raise ValueError(

@@ -6,17 +6,19 @@ Training on one is `train --cluster ADDRESS`; its engine is found here.
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from replay_tutorial.cluster.launch.launchers import LAUNCHERS, launcher
+from replay_tutorial.cluster.cluster_options import ClusterOptions
 
 if TYPE_CHECKING:
     from replay_tutorial.apex.runs.engine import Engine
-    from replay_tutorial.cluster.cluster_options import ClusterOptions
     from replay_tutorial.cluster.launch.cluster_check import Host
 
+LAUNCHERS = ("aws", "kuberay")  # files for `ray up` and `kubectl`; a person fills in their two blanks
 
-def engine_of(options: "ClusterOptions | None") -> "Engine | None":
+
+def engine_of(options: ClusterOptions | None) -> "Engine | None":
     """Return the engine of a cluster, or None for processes of this machine, which need no Ray."""
     if options is None:
         return None
@@ -37,40 +39,35 @@ def cluster(arguments: Sequence[str]) -> int:
     Returns:
         The exit status: 0, or 1 if a run of this many actors would fail, 2 if there is no cluster to look at.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m replay_tutorial cluster",
-        description="Look at a cluster before a run does, or print the file that starts one.",
-    )
+    what = "Look at a cluster before a run does, or print the file that starts one."
+    parser = argparse.ArgumentParser(prog="python -m replay_tutorial cluster", description=what)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     look = commands.add_parser("check", help="hosts, versions, network, and whether the actors find room")
-    look.add_argument(
-        "address", metavar="ADDRESS", help="host:6379, auto (the Ray of this machine), or local"
-    )
+    look.add_argument("address", metavar="ADDRESS", help="host:6379, auto (this machine's Ray), or local")
     look.add_argument("--actors", type=int, default=0, help="ask whether so many find room")
+    look.add_argument("--cpus-per-actor", type=float, default=1.0, help="as for `train --cluster`")
     launch = commands.add_parser("launch", help="print the file that starts a cluster in a cloud")
     launch.add_argument("name", choices=LAUNCHERS, help="aws: for `ray up`; kuberay: for `kubectl create`")
     options = parser.parse_args(arguments)
     if options.command == "check":
-        return check(options.address, options.actors)
+        return check(options.address, options.actors, options.cpus_per_actor)
     print(launcher(options.name), end="")
     return 0
 
 
-def check(address: str, actors: int) -> int:
-    """Join a cluster, print what it is, and leave it.
+def launcher(name: str) -> str:
+    """Return the YAML file of one of `LAUNCHERS`, comments and blanks included; nothing is started by it."""
+    return (files("replay_tutorial.cluster") / "launch" / f"{name}.yaml").read_text(encoding="utf-8")
 
-    Args:
-        address: As for `connect`.
-        actors: How many are to find room; 0 asks only whether the hosts agree.
 
-    Returns:
-        The exit status, as of `cluster`.
-    """
+def check(address: str, actors: int, cpus_per_actor: float) -> int:
+    """Join a cluster, print what it is, and leave it; return the exit status of `cluster`."""
     from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 
     try:
-        connect(address, actors)
-    except ClusterUnavailable as error:
+        options = ClusterOptions(address, cpus_per_actor=cpus_per_actor)
+        connect(address, actors * cpus_per_actor)
+    except (ClusterUnavailable, ValueError) as error:
         print(f"cluster check: {error}", file=sys.stderr)
         return 2
 
@@ -80,7 +77,7 @@ def check(address: str, actors: int) -> int:
 
     try:
         hosts = look_at_hosts()
-        faults = faults_of(hosts, actors, ray.available_resources().get("CPU", 0.0))
+        faults = faults_of(hosts, actors, ray.available_resources().get("CPU", 0.0), options)
     finally:
         ray.shutdown()
     for line in lines_of(hosts):

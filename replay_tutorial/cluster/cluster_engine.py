@@ -51,10 +51,8 @@ class ClusterEngine(Engine):
             MemoryError: As for `Engine.make_context`.
         """
         if config.actors == 0:
-            raise ClusterUnavailable(
-                "actors is 0: a run in one process needs no cluster. Leave --cluster out."
-            )
-        self.connected |= connect(self.options.address, config.actors)
+            raise ClusterUnavailable("actors is 0: a run in one process needs none. Leave --cluster out.")
+        self.connected |= connect(self.options.address, config.actors * self.options.cpus_per_actor)
 
         from replay_tutorial.cluster.placement import await_room
 

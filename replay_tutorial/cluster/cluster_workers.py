@@ -14,13 +14,12 @@ import sys
 import time
 import zlib
 from collections.abc import Sequence
-from concurrent import futures
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Self, cast
 
 import ray
-from ray.exceptions import ActorDiedError, RayError
+from ray.exceptions import ActorDiedError, NodeDiedError, RayError
 
 from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.messages import Cluster, Message, Note
@@ -64,21 +63,26 @@ class RemoteRole:
         part = Part(config, spaces, self.number, life, seed, sources, path)
         self.task = remote_play.remote(part, *ends)
         self.end = self.task.future()
-        self.lives.begin()
+        self.lives.begin(waits=True)
 
-    def check(self) -> None:
-        """Note if the life has ended.
+    def check(self, all_actors: Sequence["RemoteRole"]) -> str | None:
+        """Return how the life has ended; None if it has not.
 
         Raises:
-            ProcessDied: If the actor's code failed, or it has died too often.
+            ProcessDied: If the actor's code failed, or it has died too often and no other one does well.
         """
         if self.end is None or not self.end.done():
-            return
-        error = self.end.exception()
-        self.end = None
+            return None
+        error, self.end = self.end.exception(), None
         if isinstance(error, WRONG):
             raise ProcessDied(f"{self.lives.name} failed: \n\n{COLOURS.sub('', str(error))}")
-        self.lives.end(f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself")
+        cause = f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself"
+        if isinstance(error, NodeDiedError):
+            self.lives.lose_place()
+        else:
+            others = (actor.lives for actor in all_actors if actor is not self)
+            self.lives.end(cause, spared=any(lives.are_well for lives in others))
+        return f"{self.lives.name} {cause.splitlines()[0].partition('. ')[0]}"
 
 
 class RemoteGateway(Gateway):
@@ -113,15 +117,13 @@ class ClusterWorkers(Workers):
         self.setup = setup
         self.options = options
         self.local = Supervisor(central, setup.context.stop.ask)
-        self.gateways: list[Any] = []
         self.actors = [RemoteRole(setup, number) for number in range(setup.context.config.actors)]
         self.stopping = False
         self.error: ProcessDied | None = None  # to be raised by the next `receive`
         self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
-        self.heard: dict[int, float] = {}  # when, by actor
         self.watch = placement.HostWatch()
         self.hosts = self.watch.addresses
-        self._collecting: dict[Any, tuple[Future[Told] | None, float]] = {}
+        self.gateways: dict[Any, tuple[Future[Told] | None, float]] = {}  # what each was asked, and when
         self.sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
         self._last_count = 0.0
@@ -133,8 +135,7 @@ class ClusterWorkers(Workers):
         packed = RemoteGateway.pack(self.setup.context)
         remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
         try:
-            self.gateways = [remote_gateway.remote(packed) for _ in range(self.options.gateways)]
-            self._collecting = {gateway: (None, 0.0) for gateway in self.gateways}
+            self.gateways = {remote_gateway.remote(packed): (None, 0.0) for _ in range(self.options.gateways)}
             for actor in self.actors:
                 actor.start(self._remote_play, self._ends, self.sources)
             self.local.__enter__()
@@ -154,7 +155,7 @@ class ClusterWorkers(Workers):
 
     @property
     def restarts(self) -> int:
-        return sum(max(0, actor.lives.count - 1) for actor in self.actors)
+        return sum(actor.lives.restarts for actor in self.actors)
 
     def receive(self, timeout: float) -> list[Message]:
         """Return the messages that have come, and begin the lives that are due."""
@@ -165,7 +166,7 @@ class ClusterWorkers(Workers):
         try:
             self._collect(received)
             if not self.stopping:
-                received.extend(self._check_remote())
+                self._check_remote(received)
                 self._count(received)
         except ProcessDied as error:
             if not received:
@@ -183,45 +184,41 @@ class ClusterWorkers(Workers):
     def _collect(self, received: list[Message]) -> None:
         """Take in what actors have told the gateways, and ask again."""
         now = time.monotonic()
-        for gateway, (answer, since) in self._collecting.items():
+        for gateway, (answer, since) in self.gateways.items():
             if answer is not None and answer.done():
                 if (error := answer.exception()) is None:
                     self._hear(answer.result(), received, now)
                 elif isinstance(error, ActorDiedError) or not is_lost(error):
-                    self._collecting[gateway] = None, now
+                    self.gateways[gateway] = None, now
                     raise ProcessDied(f"a gateway failed: \n\n{error}")
                 answer = None
             if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= ANSWER_SECONDS:
                 answer, since = gateway.collect.remote().future(), now
-            self._collecting[gateway] = answer, since
+            self.gateways[gateway] = answer, since
 
     def _hear(self, told: Told, received: list[Message], now: float) -> None:
         received.extend(told.messages)
         for (actor, life), rows in told.rows_lost.items():
-            if life > 0 and (actor, life) not in self.rows_lost:
-                received.append(Note(f"actor {actor} plays again"))
             self.rows_lost[actor, life] = max(rows, self.rows_lost.get((actor, life), 0))
-            self.heard[actor] = now
+            self.actors[actor].lives.hear(life)
+        if any(actor.lives.plays for actor in self.actors):  # it says nothing during a long step
+            self._last_word = now
 
     @property
     def _ends(self) -> Sequence[Any]:
         """What an actor is given to reach the others."""
-        return (self.gateways,)
+        return ([*self.gateways],)
 
-    def _check_remote(self) -> list[Message]:
-        """Begin the lives that are due; return what is to be said of it."""
+    def _check_remote(self, received: list[Message]) -> None:
+        """Begin the lives that are due; what is to be said of it is a message."""
         for actor in self.actors:
-            actor.check()
+            if (end := actor.check(self.actors)) is not None:
+                received.append(Note(end))
             if actor.lives.is_due():
                 actor.start(self._remote_play, self._ends, self.sources)
-        return []
 
     def _count(self, received: list[Message]) -> None:
-        """Say now and then how many hosts and actors there are.
-
-        Raises:
-            ProcessDied: If no actor has been heard for too long, or the head of the cluster is gone.
-        """
+        """Say now and then how many hosts and actors there are; end a run that has none, or no head."""
         now = time.monotonic()
         if now - self._last_count < COUNT_SECONDS:
             return
@@ -233,9 +230,8 @@ class ClusterWorkers(Workers):
             for host in some.keys() - others.keys():
                 received.append(Note(f"host {some[host]} is {change}; {len(hosts)} in all"))
         self.hosts = hosts
-        alive = sum(now - heard < ANSWER_SECONDS for heard in self.heard.values())
-        received.append(Cluster(len(hosts), alive, sum(self.rows_lost.values())))
-        self._last_word = max([self._last_word, *self.heard.values()])
+        playing = sum(actor.lives.plays for actor in self.actors)
+        received.append(Cluster(len(hosts), playing, sum(self.rows_lost.values())))
         silence = now - self._last_word
         if silence >= GIVE_UP_SECONDS:
             raise ProcessDied(f"no actor has been heard for {silence:.0f} s")
@@ -248,7 +244,7 @@ class ClusterWorkers(Workers):
         self.watch.closing.set()
         self.watch.thread.join(SHUTDOWN_SECONDS)  # or it would ask a Ray that has been left
         ends = [actor.end for actor in self.actors if actor.end is not None]
-        futures.wait(ends, seconds)
+        wait(ends, seconds)
         for actor in self.actors:
             if actor.end is not None and not actor.end.done():
                 with suppress(RayError):  # of a cluster that is gone; the run ends for its own reason

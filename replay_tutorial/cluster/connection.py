@@ -6,8 +6,10 @@ What Ray is to do otherwise it must be told before it is imported, so nothing he
 Left out: encryption. A token is no secret on a network that others can read; Ray has TLS for that.
 """
 
+import math
 import os
 import secrets
+import signal
 import socket
 import sys
 from typing import Any
@@ -24,12 +26,12 @@ class ClusterUnavailable(OSError):
     """There is no such cluster, or it has no room; the message says what would help."""
 
 
-def connect(address: str, actors: int) -> bool:
+def connect(address: str, cpus: float) -> bool:
     """Connect this process to a cluster, or start one for this machine.
 
     Args:
         address: `auto`, `local` or host:port.
-        actors: Actors that a local one is to have room for.
+        cpus: That a local one is to have at least.
 
     Returns:
         Whether this process was not connected yet; one that was stays so, whatever the address.
@@ -38,26 +40,28 @@ def connect(address: str, actors: int) -> bool:
         ClusterUnavailable: If there is none, or it can't be used.
     """
     if sys.platform != "linux":
-        raise ClusterUnavailable(
-            f"--cluster needs Linux; this is {sys.platform}. Without it, train runs here."
-        )
+        raise ClusterUnavailable(f"--cluster needs Linux; this is {sys.platform}. Leave it out to run here.")
     if (loaded := sys.modules.get("ray")) is not None and loaded.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "address": address}
     if address == LOCAL:
         make_private()
-        cpus = max(actors, os.cpu_count() or 1)
-        options |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": STORE_BYTES}
+        room = {"num_cpus": max(math.ceil(cpus), os.cpu_count() or 1), "object_store_memory": STORE_BYTES}
+        options |= {"include_dashboard": False, **room}
 
     import ray
     from ray.exceptions import RayError
 
     if address not in ("auto", LOCAL):
         knock(address)
+    # What Ray starts here must outlive a closed terminal until the run has ended; of Ctrl-C Ray sees to that.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     try:
         ray.init(**options)
     except (RayError, OSError, ValueError, RuntimeError) as error:
         raise ClusterUnavailable(f"the cluster at {address} can't be used: {reason_of(error)}") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return True
 
 
@@ -67,9 +71,7 @@ def make_private() -> None:
     Raises:
         ClusterUnavailable: If it is too late for that.
     """
-    if sys.modules.get("ray") is not None and any(
-        os.environ.get(name) != value for name, value in PRIVATE.items()
-    ):
+    if sys.modules.get("ray") is not None and not PRIVATE.items() <= os.environ.items():
         settings = " ".join(f"{name}={value}" for name, value in PRIVATE.items())
         raise ClusterUnavailable(
             "Ray was imported before a cluster could be started for this machine alone: set "
@@ -105,12 +107,13 @@ def knock(address: str) -> None:
 
 def reason_of(error: Exception) -> str:
     """Return why Ray refused, with the remedy where there is one."""
-    text = str(error)
+    text, refused = str(error), "AuthenticationError" in type(error).__name__
     # of a wrong token it says only that it failed to connect, 20 seconds later
-    if "AuthenticationError" in type(error).__name__ or "Failed to connect" in text:
+    if refused or "Failed to connect" in text:
         return (
-            "its token is not the one of this host. `ray get-auth-token` shows the one here; copy "
-            "~/.ray/auth_token from the cluster's head, or name a copy by RAY_AUTH_TOKEN_PATH."
+            f"{'' if refused else 'what listens there is no Ray that works, or '}its token is not the one of "
+            "this host. `ray get-auth-token` shows the one here; copy ~/.ray/auth_token from the cluster's "
+            "head, or name a copy by RAY_AUTH_TOKEN_PATH."
         )
     if "Version mismatch" in text:
         return f"its versions are others than here.\n{text}"

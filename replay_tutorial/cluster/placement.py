@@ -13,12 +13,13 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ClusterUnavailable
 
-ROOM_SECONDS = 60.0  # that hosts get to join
+ROOM_SECONDS = 600.0  # that hosts get to join: a cloud takes minutes to start one
 LOOK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
@@ -72,26 +73,35 @@ class HostWatch:
                 self.addresses, self.answered = addresses(), time.monotonic()
 
 
+def fitting(cpus: float, options: ClusterOptions) -> int:
+    """Return how many actors fit into so many cores of one host."""
+    return int(cpus / options.cpus_per_actor + 1e-9)
+
+
 def room_for_actors(options: ClusterOptions) -> int:
     """Return how many actors fit on the hosts together, whoever else uses them."""
-    cores = [host["Resources"].get("CPU", 0.0) for host in hosts()]
-    return sum(int(count / options.cpus_per_actor + 1e-9) for count in cores)
+    return sum(fitting(host["Resources"].get("CPU", 0.0), options) for host in hosts())
 
 
 def await_room(actors: int, options: ClusterOptions) -> None:
-    """Wait until the hosts of the cluster have room for the actors.
+    """Wait until the hosts of the cluster have room for the actors; one that can grow is asked to.
 
     Raises:
-        ClusterUnavailable: If they have not within a minute.
+        ClusterUnavailable: If they have not within ten minutes.
     """
+    if (room := room_for_actors(options)) >= actors:
+        return
     deadline = time.monotonic() + ROOM_SECONDS
-    if (room := room_for_actors(options)) < actors:
-        log.info("waiting for hosts: there is room for %d of %d actors", room, actors)
-    while (room := room_for_actors(options)) < actors:
-        there = len(hosts())
-        if time.monotonic() >= deadline:
-            raise ClusterUnavailable(
-                f"the cluster has room for {room} of {actors} actors: {there} host{'s' * (there != 1)}, "
-                f"{options.cpus_per_actor:g} CPU for each. Add hosts, or lower --actors or --cpus-per-actor."
-            )
-        time.sleep(LOOK_SECONDS)
+    log.info("waiting up to %g s for hosts: there is room for %d of %d actors", ROOM_SECONDS, room, actors)
+    # This wish ends with this process, however that ends; what `request_resources` asks for would be kept.
+    wish = placement_group([{"CPU": options.cpus_per_actor}] * actors)
+    try:
+        while (room := room_for_actors(options)) < actors:
+            if time.monotonic() >= deadline:
+                raise ClusterUnavailable(
+                    f"the cluster has room for {room} of {actors} actors of {options.cpus_per_actor:g} CPU "
+                    f"on hosts: {len(hosts())}. Add hosts, or lower --actors or --cpus-per-actor."
+                )
+            time.sleep(LOOK_SECONDS)
+    finally:
+        remove_placement_group(wish)

@@ -6,6 +6,7 @@ often; what it is answered is what the last reply of a gateway said.
 Left out: everything that learner and evaluator do, whose host has the real ones.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -15,26 +16,48 @@ from numpy.typing import NDArray
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Pace, Parameters, Published, Replay, Stop
-from replay_tutorial.cluster.chunk import ChunkFormat
+from replay_tutorial.cluster.chunk import PRIORITIES, ChunkFormat
 from replay_tutorial.cluster.link import Link
+
+SEND_SECONDS = 0.05  # between two chunks of an actor, at least
 
 # Follows a reference that a gateway gave out; None if what it names is gone.
 Fetch = Callable[[Any], NDArray[np.float32] | None]
 
 
 class RemoteReplay:
-    """Takes rows, and sends them on."""
+    """Takes rows, and sends them on, a moment's rows in one chunk: a call costs the same for few or many.
 
-    def __init__(self, link: Link, chunk_format: ChunkFormat) -> None:
+    Args:
+        link: The way to the gateways.
+        chunk_format: Of the run.
+        most_rows: Of a chunk that is not one `insert` alone; the limiter admits all of a chunk or none.
+    """
+
+    def __init__(self, link: Link, chunk_format: ChunkFormat, most_rows: int) -> None:
         self.link = link
         self.format = chunk_format
+        self.most_rows = most_rows
+        self._kept: list[dict[str, NDArray[Any]]] = []
+        self._sent = 0.0  # when, by time.monotonic()
 
     def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
-        """Send rows, as `Replay.insert` does; True says that they are on their way, not that they arrived."""
+        """Take rows, as `Replay.insert` does; True says that they go their way, not that they arrived."""
         if not self.link.has_room(timeout):
             return False
-        self.link.send(self.format.pack(rows, priorities))
+        now, count = time.monotonic(), len(priorities)
+        if sum(len(part[PRIORITIES]) for part in self._kept) + count > self.most_rows:
+            self._send(now)
+        self._kept.append({**rows, PRIORITIES: priorities})
+        if now - self._sent >= SEND_SECONDS:
+            self._send(now)
         return True
+
+    def _send(self, now: float) -> None:
+        parts, self._kept, self._sent = self._kept, [], now
+        if parts:
+            rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            self.link.send(self.format.pack(rows, rows.pop(PRIORITIES)))
 
 
 class RemoteParameters:
@@ -90,7 +113,7 @@ def remote_context(config: Config, spaces: Spaces, link: Link, fetch: Fetch) -> 
     return Context(
         config,
         spaces,
-        cast(Replay, RemoteReplay(link, ChunkFormat(config, spaces))),
+        cast(Replay, RemoteReplay(link, ChunkFormat(config, spaces), config.slack // 2)),
         cast(Parameters, RemoteParameters(link, fetch)),
         cast(Pace, news),
         cast(Stop, news),

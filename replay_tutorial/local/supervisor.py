@@ -129,7 +129,7 @@ class Supervisor(Workers):
 
     @property
     def restarts(self) -> int:
-        return sum(max(0, worker.lives.count - 1) for worker in self.workers)
+        return sum(worker.lives.restarts for worker in self.workers)
 
     def receive(self, timeout: float) -> list[Message]:
         """Return the messages that have come, as `Workers` says, and start the replacements that are due."""

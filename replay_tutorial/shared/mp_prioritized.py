@@ -247,8 +247,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Args:
             rows: How many at a time, at most.
 
-        Yields:
-            For each field an array of shape (n, *shape), and `priorities`, float64[n]; 1.0 where alpha is 0.
+        Returns:
+            Batches: for each field an array of shape (n, *shape); priorities, float64[n], 1.0 if alpha is 0.
         """
         view, ring = self._view, self._view.ring
         alpha, eps = self._exponents["alpha"], self._exponents["eps"]

@@ -16,10 +16,12 @@ import ray
 
 from replay_tutorial import __version__
 from replay_tutorial.__main__ import main
+from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ClusterUnavailable, knock
 from replay_tutorial.cluster.launch.cluster_check import Host, faults_of, health_of
 
 CPUS = 3  # of the first node 1, of the second 2
+WHOLE, HALF = ClusterOptions("auto"), ClusterOptions("auto", cpus_per_actor=0.5)
 LOOK = """
 import pickle, sys
 from replay_tutorial.cluster.connection import connect
@@ -82,37 +84,45 @@ def test_the_probes_leave_every_cpu_free(looked: tuple[list[Host], float]) -> No
 
 
 def test_hosts_that_agree_and_have_room_are_without_fault(hosts: list[Host]) -> None:
-    assert faults_of(hosts, CPUS, CPUS) == []
+    assert faults_of(hosts, CPUS, CPUS, WHOLE) == []
 
 
 def test_too_many_actors_are_told_what_is_missing(hosts: list[Host]) -> None:
-    [fault] = faults_of(hosts, CPUS + 1, CPUS)
-    assert f"{CPUS + 1} actors need a free CPU" in fault
-    [fault] = faults_of(hosts, CPUS, CPUS - 1)
-    assert f"there are {CPUS - 1} free CPUs" in fault
+    [fault] = faults_of(hosts, CPUS + 1, CPUS, WHOLE)
+    assert f"{CPUS + 1} actors need 1 CPU" in fault
+    [fault] = faults_of(hosts, CPUS, CPUS - 1, WHOLE)
+    assert f"{CPUS - 1} CPUs are free" in fault
+
+
+def test_small_actors_share_a_cpu(hosts: list[Host]) -> None:
+    assert faults_of(hosts, 2 * CPUS, CPUS, HALF) == []
+    [fault] = faults_of(hosts, 2 * CPUS + 1, CPUS, HALF)
+    assert f"{2 * CPUS + 1} actors need 0.5 CPU" in fault
+    [fault] = faults_of(hosts, 2 * CPUS, CPUS - 1, HALF)
+    assert f"{CPUS - 1} CPUs are free" in fault
 
 
 def test_actors_need_memory_too(hosts: list[Host]) -> None:
     small = [host._replace(memory=299 * 2**20) for host in hosts]
-    [fault] = faults_of(small, 1, CPUS)
-    assert "memory for 0" in fault
+    [fault] = faults_of(small, 1, CPUS, WHOLE)
+    assert "memory are for 0" in fault
 
 
 def test_a_host_with_other_sources_is_named(hosts: list[Host]) -> None:
     other = hosts[1]._replace(name="old", installed=hosts[1].installed | {"sources": "0123456789ab"})
-    [fault] = faults_of([hosts[0], other], 0, 0)
+    [fault] = faults_of([hosts[0], other], 0, 0, WHOLE)
     assert fault.startswith("old has sources 0123456789ab.")
 
 
 def test_a_host_that_does_not_answer_is_a_fault_and_no_room(hosts: list[Host]) -> None:
     dead = hosts[1]._replace(installed={}, environment={}, fault="No module named 'replay_tutorial'")
-    first, second = faults_of([hosts[0], dead], CPUS, CPUS)
+    first, second = faults_of([hosts[0], dead], CPUS, CPUS, WHOLE)
     assert "No module named 'replay_tutorial'" in first
-    assert "memory for 1" in second
+    assert "memory are for 1" in second
 
 
 def test_a_cluster_without_a_token_is_a_fault(hosts: list[Host]) -> None:
-    [fault] = faults_of([host._replace(environment={}) for host in hosts], 0, 0)
+    [fault] = faults_of([host._replace(environment={}) for host in hosts], 0, 0, WHOLE)
     assert "RAY_AUTH_MODE=token" in fault
 
 
@@ -125,9 +135,17 @@ def test_the_health_checks_say_when_a_host_is_lost() -> None:
 def test_the_command_says_yes_and_no(running_ray: Any) -> None:
     status, said, _ = check(running_ray, "--actors", str(CPUS))
     assert (status, said.splitlines()[-1]) == (0, f"this will hold {CPUS} actors: yes")
-    status, said, _ = check(running_ray, "--actors", str(CPUS + 1))
+    more = ("--actors", str(CPUS + 1))
+    status, said, _ = check(running_ray, *more)
     assert (status, said.splitlines()[-1]) == (1, f"this will hold {CPUS + 1} actors: no")
+    status, said, _ = check(running_ray, *more, "--cpus-per-actor", "0.5")
+    assert (status, said.splitlines()[-1]) == (0, f"this will hold {CPUS + 1} actors: yes")
     assert "health checks: a lost host is noticed after" in said
+
+
+def test_a_share_of_a_cpu_that_no_run_would_take_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "check", "local", "--cpus-per-actor", "nan"]) == 2
+    assert "cpus_per_actor is nan" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("address", ["here", "here:", ":6379", "10.0.0.1:port", "10.0.0.1:99999"])
@@ -150,6 +168,7 @@ def test_a_client_without_the_token_is_refused(running_ray: Any, tmp_path: Path)
     forget = "import os; del os.environ['RAY_AUTH_TOKEN_PATH']"
     status, _, said = check(running_ray, begin=forget, HOME=str(tmp_path))
     assert status == 2
+    assert "can't be used: its token is not the one of this host." in said
     assert "copy ~/.ray/auth_token from the cluster's head" in said
     assert "Traceback" not in said
 
@@ -160,7 +179,35 @@ def test_a_client_with_another_token_is_refused(running_ray: Any, tmp_path: Path
     patience = {"RAY_NUM_REDIS_GET_RETRIES": "2"}  # of Ray, which tries for 20 seconds
     status, _, said = check(running_ray, RAY_AUTH_TOKEN_PATH=str(token), **patience)
     assert status == 2
+    assert "what listens there is no Ray that works, or its token is not the one of this host." in said
     assert "copy ~/.ray/auth_token from the cluster's head" in said
+
+
+HANG_UP = """
+import os, signal, subprocess, time
+from replay_tutorial.cluster.connection import connect
+def group():
+    command = ["ps", "-A", "-o", "pid=,pgid=,stat=,comm="]
+    rows = [line.split(None, 3) for line in subprocess.check_output(command, text=True).splitlines()]
+    return {(pid, name) for pid, group, state, name in rows
+            if int(group) == os.getpgrp() and state[0] != "Z" and name != "ps"}
+connect("local", 1)
+started = group()
+signal.signal(signal.SIGHUP, lambda *_: print("heard"))
+os.killpg(0, signal.SIGHUP)
+time.sleep(1)
+print("raylet" in str(started), started - group())
+"""
+
+
+def test_what_a_local_cluster_started_outlives_a_closed_terminal_until_its_driver_ends(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", HANG_UP]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as driver:
+        said, error = driver.communicate(timeout=120)
+    assert said.split("\n")[:2] == ["heard", "True set()"], error
 
 
 def test_another_version_of_ray_is_refused(running_ray: Any) -> None:

@@ -22,7 +22,7 @@ from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.cluster import cluster_workers, placement
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions, split_options
-from replay_tutorial.cluster.connection import ClusterUnavailable
+from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.cluster.ray_session import is_lost
 from replay_tutorial.cluster.remote_actor import call
 
@@ -184,9 +184,45 @@ def test_chunk_that_the_own_host_cannot_take_is_lost_and_no_error():
 
 def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(placement, "ROOM_SECONDS", 0.0)
-    with pytest.raises(ClusterUnavailable, match=r"has room for 4 of 5 actors: 3 hosts, 1 CPU for each"):
+    with pytest.raises(ClusterUnavailable, match=r"has room for 4 of 5 actors of 1 CPU on hosts: 3"):
         train(short(tmp_path, actors=5), engine)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_cluster_that_can_grow_is_asked_for_room_as_long_as_it_is_waited_for(nodes, monkeypatch):
+    import ray
+    from ray.util import placement_group_table
+
+    def look():
+        seen.append([(wish["state"], *wish["bundles"].values()) for wish in placement_group_table().values()])
+        return hosts()
+
+    hosts, seen = placement.hosts, []
+    monkeypatch.setattr(placement, "ROOM_SECONDS", 1.0)
+    connect(nodes.address, 0)
+    try:
+        known = placement_group_table()
+        placement.await_room(4, ClusterOptions(nodes.address))
+        assert placement_group_table() == known
+        monkeypatch.setattr(placement, "hosts", look)
+        with pytest.raises(ClusterUnavailable):
+            placement.await_room(5, ClusterOptions(nodes.address))
+        assert [wish for wish in seen[-1] if wish[0] == "PENDING"] == [("PENDING", *5 * [{"CPU": 1.0}])]
+        assert "PENDING" not in [wish["state"] for wish in placement_group_table().values()]
+    finally:
+        ray.shutdown()
+
+
+def test_local_cluster_has_room_for_actors_of_many_cores(tmp_path, monkeypatch):
+    import ray
+
+    def refuse(**options):
+        raise ValueError(f"num_cpus={options['num_cpus']}")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    engine = ClusterEngine(ClusterOptions("local", cpus_per_actor=2.5))
+    with pytest.raises(ClusterUnavailable, match="num_cpus=103"):
+        train(short(tmp_path, actors=41), engine)
 
 
 def test_run_in_one_process_needs_no_cluster(engine, tmp_path):

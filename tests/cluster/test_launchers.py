@@ -12,7 +12,7 @@ pytest.importorskip("ray", reason="the launchers are checked by Ray, of the extr
 import jsonschema  # these two come with Ray
 import yaml
 
-from replay_tutorial.cluster.launch.launchers import LAUNCHERS, launcher
+from replay_tutorial.cluster.cluster_command import LAUNCHERS, cluster, launcher
 
 SCHEMA = Path(__file__).with_name("rayjob_schema.json")
 HEALTH = {
@@ -43,9 +43,10 @@ def test_a_launcher_says_what_it_costs_how_to_end_it_and_that_it_was_not_run(nam
     assert max(map(len, launcher(name).splitlines())) <= 110
 
 
-def test_an_unknown_launcher_is_refused_and_the_others_are_named() -> None:
-    with pytest.raises(ValueError, match="no launcher is called 'azure'; there are aws, kuberay"):
-        launcher("azure")
+def test_an_unknown_launcher_is_refused_and_the_others_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cluster(["launch", "azure"])
+    assert re.search("'azure'.*aws.*kuberay", capsys.readouterr().err)
 
 
 def test_aws_passes_rays_own_checks(aws: dict[str, Any]) -> None:

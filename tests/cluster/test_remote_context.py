@@ -10,6 +10,8 @@ from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.messages import Episodes
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.seeds import RunSeeds
+from replay_tutorial.cluster import remote_context as remote_context_module
+from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.link import Link
 from replay_tutorial.cluster.remote_context import remote_context
 
@@ -17,7 +19,14 @@ COUNTING = "small_environments:Counting-v0"
 PICTURES = "small_environments:StackedPictures-v0"
 COLOURS = "small_environments:ColourPictures-v0"
 SMALL = {"environments_per_actor": 2, "send_interval": 12, "capacity": 2000, "slack": 10**9}
+SEND_SECONDS = remote_context_module.SEND_SECONDS
 each_environment = pytest.mark.parametrize("environment", ["CartPole-v1", COUNTING, PICTURES, COLOURS])
+
+
+@pytest.fixture(autouse=True)
+def each_send_a_chunk(monkeypatch):
+    """Let no row wait for others, so that all are there when a test looks."""
+    monkeypatch.setattr(remote_context_module, "SEND_SECONDS", 0.0)
 
 
 def parameters_of(context, seed):
@@ -268,3 +277,51 @@ def test_actor_that_waits_for_room_hears_that_the_run_is_over():
         context.stop.ask()
         running.result(timeout=5.0)
     assert context.replay.limiter.error <= context.replay.limiter.error_buffer
+
+
+class Kept:
+    """A link that keeps what it is given, and always has room."""
+
+    def __init__(self):
+        self.chunks = []
+
+    def has_room(self, timeout):
+        return True
+
+    def send(self, chunk):
+        self.chunks.append(chunk)
+
+
+def sends_of(monkeypatch, most_rows, counts, seconds_between):
+    """The rewards of the rows of each chunk, when some rows come again and again."""
+    context = open_context(**SMALL)
+    chunk_format, link, now = ChunkFormat(context.config, context.spaces), Kept(), [100.0]
+    monkeypatch.setattr(remote_context_module, "SEND_SECONDS", SEND_SECONDS)
+    monkeypatch.setattr(remote_context_module.time, "monotonic", lambda: now[0])
+    replay = remote_context_module.RemoteReplay(link, chunk_format, most_rows)
+    number = 0
+    for count in counts:
+        rewards = np.arange(number, number + count, dtype=np.float32)
+        fields = {name: chunk_format.dtype[name] for name in chunk_format.dtype.names if name != "priorities"}
+        rows = {name: np.zeros((count, *field.shape), field.base) for name, field in fields.items()}
+        assert replay.insert(rows | {"rew": rewards}, 1 + rewards, timeout=0.0)
+        number, now[0] = number + count, now[0] + seconds_between
+    for chunk in link.chunks:
+        np.testing.assert_array_equal(chunk.records["priorities"], 1 + chunk.records["rew"].ravel())
+    return [chunk.records["rew"].ravel().astype(int).tolist() for chunk in link.chunks]
+
+
+def test_rows_of_a_moment_travel_in_one_chunk(monkeypatch):
+    sent = sends_of(monkeypatch, 100, [3] * 9, SEND_SECONDS / 4)
+    assert sent == [[0, 1, 2], list(range(3, 15)), list(range(15, 27))]
+
+
+def test_rows_that_come_seldom_do_not_wait_for_others(monkeypatch):
+    assert sends_of(monkeypatch, 100, [2] * 3, 2 * SEND_SECONDS) == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_chunk_is_no_greater_than_the_limiter_lets_in(monkeypatch):
+    counts = [4, 4, 4, 4, 12, 2, 30, 1, 1]
+    sent = sends_of(monkeypatch, 10, counts, 0.0)
+    assert [len(rows) for rows in sent] == [4, 8, 4, 12, 2, 30]  # greater only if one call was
+    assert [row for rows in sent for row in rows] == list(range(60))

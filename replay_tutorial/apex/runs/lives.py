@@ -10,6 +10,7 @@ import time
 from replay_tutorial.apex.runs.watch import ProcessDied
 
 FIRST_PAUSE_SECONDS = 0.5  # before the second life; twice as long each time
+DOUBLINGS = 7  # at most: a minute
 STABLE_SECONDS = 60.0  # whoever has lived so long has not died in a row with the one before
 
 
@@ -19,6 +20,8 @@ class Lives:
     Attributes:
         count: Lives begun so far; the number of the next one, from 0.
         due: When the next one is to begin, by `time.monotonic`; None while there is one.
+        plays: Whether the newest one has been heard, and has not ended.
+        restarts: Lives after the first one that have been heard.
     """
 
     def __init__(self, name: str, max_deaths: int | None) -> None:
@@ -32,29 +35,54 @@ class Lives:
         self.max_deaths = max_deaths
         self.count = 0
         self.due: float | None = None
-        self._started = 0.0
-        self._deaths_in_a_row = 0
+        self.plays = False
+        self.restarts = 0
+        self._heard = 0.0  # when, for the first time
+        self._short_lives = 0  # in a row
+        self._deaths_in_a_row = 0  # those of them that count
 
-    def begin(self) -> None:
-        """Count a life that begins now."""
-        self._started, self.due = time.monotonic(), None
+    def begin(self, waits: bool = False) -> None:
+        """Count a life that begins now; one that `waits` for its place lasts only from when it is heard."""
+        self.due = None
         self.count += 1
+        if not waits:
+            self.hear(self.count - 1)
 
-    def end(self, cause: str) -> None:
-        """Say when the next life begins.
+    def hear(self, life: int) -> None:
+        """Note that a life has been heard; after a cut cable it may be an old one."""
+        if life == self.count - 1 and self.due is None and not self.plays:
+            self.plays, self._heard = True, time.monotonic()
+            self.restarts += life > 0
+
+    @property
+    def are_well(self) -> bool:
+        """Whether the role plays, and this life is a long one or had no short one before it."""
+        return self.plays and (self._short_lives == 0 or self._is_long())
+
+    def lose_place(self) -> None:
+        """End this life without counting it: its host has died. The next one begins at once."""
+        self.plays, self.due = False, time.monotonic()
+
+    def end(self, cause: str, spared: bool = False) -> None:
+        """End this life; say when the next one begins.
 
         Args:
             cause: How this one ended: what follows the role's name in a sentence.
+            spared: Whether the run goes on all the same, since others do well: the fault is of a place then.
 
         Raises:
             ProcessDied: If there is none.
         """
-        was_stable = time.monotonic() - self._started >= STABLE_SECONDS
-        self._deaths_in_a_row = 0 if was_stable else self._deaths_in_a_row + 1
-        deaths = self._deaths_in_a_row
+        was_long, self.plays = self._is_long(), False
+        self._short_lives = 0 if was_long else self._short_lives + 1
+        deaths = self._deaths_in_a_row = 0 if was_long or spared else self._deaths_in_a_row + 1
         if self.max_deaths is None or deaths >= self.max_deaths:
             raise ProcessDied(f"{self.name} {cause}{f', {deaths} times in a row' if deaths > 1 else ''}")
-        self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2 ** max(0, deaths - 1)
+        doublings = min(DOUBLINGS, max(0, self._short_lives - 1))
+        self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2**doublings
+
+    def _is_long(self) -> bool:
+        return self.plays and time.monotonic() - self._heard >= STABLE_SECONDS
 
     def is_due(self) -> bool:
         """Return whether the next life is to begin."""

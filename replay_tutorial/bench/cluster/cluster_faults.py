@@ -96,7 +96,7 @@ class Storm:
             last = [line for _, line in run.lines[-5:]]
             outcome.wrong.append(f"not at work again after {PATIENCE_SECONDS:g} s: {last}")
         outcome.whole = time.time() - begin
-        noticed = run.printed(r"is gone|has been replaced", begin)
+        noticed = run.printed(r"is gone|actor \d+ died", begin)
         outcome.noticed = None if noticed is None or fault in ENDS_RUN else noticed - begin
         outcome.stall = None if fault in ENDS_RUN else self.stall
         return outcome
@@ -153,7 +153,7 @@ class Storm:
     def _is_whole(self, fault: str, begin: float) -> bool:
         """Return whether the run is as before the fault, or as whole as it can be without a dead host."""
         self._look()
-        if fault in ("actor", "host") and self.run.printed("plays again", begin) is None:
+        if fault in ("actor", "host") and self.run.printed("has been replaced", begin) is None:
             return False
         if fault == SHARD and self.run.printed("begins again", begin) is None:
             return False

@@ -1,1 +1,1 @@
-"""Before a run: looking at a cluster, and the files that start one."""
+"""Before a run: what a cluster is, and the files that start one."""

@@ -19,7 +19,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
-from replay_tutorial.cluster.placement import hosts
+from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.placement import fitting, hosts
 
 PATIENCE = 60.0  # seconds for an answer; a host that needs longer is as good as lost
 CALLS = 50
@@ -49,9 +50,7 @@ class Probe:
 
     def tell(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return what is installed, and the environment that Ray was started in."""
-        return installed_here(), {
-            name: value for name, value in os.environ.items() if name.startswith("RAY_")
-        }
+        return installed_here(), {name: text for name, text in os.environ.items() if name.startswith("RAY_")}
 
     def nothing(self) -> None:
         """Answer."""
@@ -83,15 +82,13 @@ def look_at(node: Mapping[str, Any], here: bool) -> Host:
     probe = start.options(num_cpus=0, scheduling_strategy=where).remote()
     try:
         installed, environment = ray.get(probe.tell.remote(), timeout=PATIENCE)
-        latency = median(
-            timed(lambda: ray.get(probe.nothing.remote(), timeout=PATIENCE)) for _ in range(CALLS)
-        )
+        calls = [timed(lambda: ray.get(probe.nothing.remote(), timeout=PATIENCE)) for _ in range(CALLS)]
         rate = max(BLOCK / fetch(probe) for _ in range(3))
     except RayError as error:
         return Host(*room, {}, 0.0, 0.0, {}, head, str(error).strip().splitlines()[-1])
     finally:
         ray.kill(probe)
-    return Host(*room, installed, latency, rate, environment, head)
+    return Host(*room, installed, median(calls), rate, environment, head)
 
 
 def fetch(probe: Any) -> float:
@@ -115,13 +112,14 @@ def health_of(environment: Mapping[str, str]) -> tuple[float, float]:
     return period * setting["failure_threshold"], (period + timeout) * setting["failure_threshold"]
 
 
-def faults_of(hosts: list[Host], actors: int, free: float) -> list[str]:
+def faults_of(hosts: list[Host], actors: int, free: float, options: ClusterOptions) -> list[str]:
     """Return what stands in the way of a run with so many actors: nothing, or a line each with its remedy.
 
     Args:
         hosts: What `look_at_hosts` found; the first one is this machine.
         actors: How many actors are to find room; 0 asks only whether the hosts agree.
         free: CPUs that nobody uses.
+        options: What an actor needs.
     """
     here = installed_here()
     faults = [f"{host.name} did not answer: {host.fault}" for host in hosts if host.fault]
@@ -132,10 +130,10 @@ def faults_of(hosts: list[Host], actors: int, free: float) -> list[str]:
             faults.append(f"{host.name} has {', '.join(others)}. Install there what is installed here.")
     if any(host.environment.get("RAY_AUTH_MODE") != "token" for host in hosts):
         faults.append("no token is asked for: start Ray with RAY_AUTH_MODE=token.")
-    room = sum(min(int(host.cpus), int(host.memory / ACTOR_MEMORY)) for host in hosts)
-    if actors > min(room, int(free)):
+    room = sum(min(fitting(host.cpus, options), int(host.memory / ACTOR_MEMORY)) for host in hosts)
+    if actors > min(room, fitting(free, options)):
         faults.append(
-            f"{actors} actors need a free CPU and {ACTOR_MEMORY / 2**20:.0f} MiB each: there are {free:g} "
-            f"free CPUs, and cores and memory for {room}. Add hosts, or wait for other runs to end."
+            f"{actors} actors need {options.cpus_per_actor:g} CPU and {ACTOR_MEMORY / 2**20:.0f} MiB each: "
+            f"{free:g} CPUs are free, cores and memory are for {room}. Add hosts, or wait for other runs."
         )
     return faults

@@ -27,6 +27,7 @@ class ShardedEngine(ClusterEngine):
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
     ) -> Context:
+        """Do as `ClusterEngine.make_context`; refuse more shards than rows."""
         shards = self.options.shards
         if config.capacity < shards:
             raise ClusterUnavailable(
@@ -49,6 +50,7 @@ class ShardedEngine(ClusterEngine):
         return context_around(replay, limiter, config, spaces, parameter_count, counters)
 
     def workers(self, setup: RunSetup) -> "ShardedWorkers":
+        """Return who takes part in a run, the shards among them."""
         from replay_tutorial.cluster.shards.sharded_workers import ShardedWorkers
 
         return ShardedWorkers(setup, self.options)

@@ -146,17 +146,16 @@ class ShardedWorkers(ClusterWorkers):
 
     @property
     def _ends(self) -> Sequence[Any]:
-        return (self.gateways, partial(link_to_shards, self.names))
+        return ([*self.gateways], partial(link_to_shards, self.names))
 
-    def _check_remote(self) -> list[Message]:
-        notes = super()._check_remote()
+    def _check_remote(self, received: list[Message]) -> None:
+        super()._check_remote(received)
         for shard in self.shards:
             shard.check()
             if shard.lives.is_due():
                 shard.start(self._remote_shard, self.sources)
             while shard.notes:
-                notes.append(shard.notes.pop(0))
-        return notes
+                received.append(shard.notes.pop(0))
 
     def _end_remote(self, seconds: float) -> None:
         super()._end_remote(seconds)

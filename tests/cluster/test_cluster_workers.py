@@ -1,0 +1,188 @@
+"""The driver of a run on a cluster, without one: who plays, who begins anew, and when the run is over."""
+
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("ray", reason="needs the extra `cluster`")
+from cluster_parts import made_context
+from ray.exceptions import NodeDiedError, WorkerCrashedError
+
+from replay_tutorial.apex.messages import Cluster, Note
+from replay_tutorial.apex.runs import lives as lives_module
+from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.apex.seeds import RunSeeds
+from replay_tutorial.cluster import cluster_workers, placement
+from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+from replay_tutorial.cluster.gateway import Told
+
+LIMIT = 3
+
+
+class Remote:
+    """What Ray makes of a function: each call has a Future."""
+
+    def __init__(self, answer=Future):
+        self.answer = answer
+        self.calls = []
+
+    def remote(self, *arguments):
+        self.calls.append(arguments)
+        future = self.answer()
+        return SimpleNamespace(future=lambda: future)
+
+
+class Hosts:
+    """A head that answers, of one host."""
+
+    def __init__(self):
+        self.addresses = {"a": "10.0.0.1"}
+        self.answered = float("inf")
+
+
+class Gateway:
+    """Answers what it is given."""
+
+    def __init__(self):
+        self.reports = {}
+        self.is_there = True
+        self.collect = Remote(self.answer)
+
+    def answer(self):
+        future = Future()
+        if self.is_there:
+            future.set_result(Told([], dict(self.reports)))
+        self.reports.clear()
+        return future
+
+
+class Run:
+    """A run with some actors, whose clock is moved by hand."""
+
+    def __init__(self, monkeypatch, actors):
+        self.now = 1000.0
+        for module in (cluster_workers, lives_module):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(placement, "HostWatch", Hosts)
+        context = made_context()
+        config = replace(context.config, actors=actors, restart_limit=LIMIT)
+        setup = SimpleNamespace(
+            context=replace(context, config=config),
+            seeds=RunSeeds(config),
+            counters=SimpleNamespace(update=0),
+        )
+        self.workers = ClusterWorkers(setup, ClusterOptions("auto"), [])
+        self.gateway, self.play = Gateway(), Remote()
+        self.workers.gateways = {self.gateway: (None, 0.0)}
+        self.workers._remote_play = self.play
+        self.actors = self.workers.actors
+        for actor in self.actors:
+            actor.start(self.play, [], "")
+
+    def wait(self, seconds, *heard):
+        """Let time pass, while some actors are heard; return what was said."""
+        said, end = [], self.now + seconds
+        while self.now < end:
+            self.now += 1.0
+            self.gateway.reports |= {(actor, self.actors[actor].lives.count - 1): 0 for actor in heard}
+            said += self.workers.receive(0)
+        return said
+
+    def die(self, actor, error=None):
+        self.actors[actor].end.set_exception(error or WorkerCrashedError())
+
+
+@pytest.fixture
+def run(monkeypatch):
+    return Run(monkeypatch, 2)
+
+
+def notes(said):
+    return [message.text for message in said if isinstance(message, Note)]
+
+
+def playing(said):
+    return [message.actors for message in said if isinstance(message, Cluster)]
+
+
+def test_actor_in_a_long_step_is_counted_and_not_called_silent(run):
+    assert playing(run.wait(3, 0, 1))[-1] == 2
+    said = run.wait(700)
+    assert set(playing(said)) == {2}
+    assert notes(said) == []
+
+
+def test_actor_whose_end_is_known_is_counted_no_more_until_its_next_life_is_heard(run):
+    run.wait(3, 0, 1)
+    run.die(1)
+    run.now += 1.0
+    run.gateway.reports[1, 0] = 0  # its last word comes late
+    assert playing(run.workers.receive(0)) == [1]
+    assert playing(run.wait(10, 0))[-1] == 1
+    assert playing(run.wait(3, 1))[-1] == 2
+
+
+def test_run_that_nobody_plays_in_says_so_and_ends(run):
+    said = notes(run.wait(100))
+    assert said == ["no actor has been heard for 60 s; the learner waits for rows"]
+    with pytest.raises(ProcessDied, match="no actor has been heard for 600 s"):
+        run.wait(600)
+
+
+def test_actors_whose_gateway_is_silent_are_silent(run):
+    run.wait(3, 0, 1)
+    run.gateway.is_there = False
+    assert "no actor has been heard for 60 s; the learner waits for rows" in notes(run.wait(70))
+
+
+def test_death_is_told_with_its_cause_and_the_replacement_when_it_is_heard(run):
+    run.wait(3, 0, 1)
+    run.die(1)
+    (said,) = notes(run.wait(20, 0))
+    assert said == "actor 1 died: The worker died unexpectedly while executing this task"
+    assert len(run.play.calls) == 3
+    assert run.workers.restarts == 0
+    run.wait(2, 1)
+    assert run.workers.restarts == 1
+
+
+def test_actor_on_a_bad_host_does_not_end_a_run_in_which_another_does_well(run):
+    run.wait(3, 0, 1)
+    for _ in range(4 * LIMIT):
+        run.die(1)
+        run.wait(70, 0)  # longer than any pause
+    assert run.actors[1].lives.count == 4 * LIMIT + 1
+    assert set(playing(run.wait(5, 0))) == {1}
+
+
+def test_actors_that_all_die_again_and_again_end_the_run(run):
+    def let_all_die():
+        for _ in range(4 * LIMIT):
+            run.die(0)
+            run.die(1)
+            run.wait(20)
+
+    with pytest.raises(ProcessDied, match=f"actor . died: .*, {LIMIT} times in a row"):
+        let_all_die()
+
+
+def test_deaths_of_hosts_end_no_run_and_cost_no_pause(run):
+    for life in range(4 * LIMIT):
+        for actor in (0, 1):
+            run.die(actor, NodeDiedError("its host is gone. More of that is elsewhere."))
+        assert notes(run.wait(1)) == ["actor 0 died: its host is gone", "actor 1 died: its host is gone"]
+        assert len(run.play.calls) == 2 * (life + 2)
+
+
+def test_time_in_which_a_life_waits_for_room_is_no_sign_of_health(run):
+    def wait_and_die():
+        for _ in range(LIMIT):
+            run.wait(100)
+            run.die(0)
+            run.wait(1)
+
+    with pytest.raises(ProcessDied, match=f"actor 0 died: .*, {LIMIT} times in a row"):
+        wait_and_die()

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 LOCAL = "local"
-STORE_BYTES = 256 << 20  # for a local cluster: some chunks and parameters; the replay lies elsewhere
+STORE_BYTES = 1 << 30  # for a local cluster, at most: chunks, parameters, and what shards send
 KNOCK_SECONDS = 3.0  # after which nobody listens at an address; Ray itself would go on trying for minutes
 # With a token, and on 127.0.0.1 only. By itself Ray listens on every network, except where it is told not to
 # form clusters: it knows no other name for that.

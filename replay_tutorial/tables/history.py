@@ -1,0 +1,221 @@
+"""The steps that a writer still holds: `history["obs"][-4:]` names cells.
+
+A writer copies each step into a small ring of its own. A trajectory is put together by naming steps of each
+column: one (`[-1]`), a slice with any stride (`[-5:-1]`, `[::2]`), or a list (`[[-4, -1]]`). What is named is
+a list of step numbers, one a cell, and never only the first and the last: steps that are not neighbours can't
+come back as if they were.
+
+Steps are counted as in a list of the episode's steps: 0 is the first, -1 the newest. But nothing is clamped:
+where a list would return less than was asked for, a history raises an IndexError.
+
+Left out: masks and arrays as indexes.
+"""
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Field
+from replay_tutorial.tables.message import Run
+
+Index = int | slice | list[int] | tuple[int, ...]
+SEVERAL = (slice, list, tuple)  # the kinds of index that leave a sample its axis of time
+
+
+class NamedCells:
+    """Cells of one column: a part of a trajectory, as `history[name][...]` names it.
+
+    Attributes:
+        column: Whose cells they are.
+        steps: The numbers of their steps, in the order in which a sample shows them.
+        squeezed: Whether one step was named by an int, so that a sample has no axis of time.
+    """
+
+    __slots__ = ("column", "squeezed", "steps")
+
+    def __init__(self, column: "ColumnHistory", steps: Sequence[int], squeezed: bool) -> None:
+        """Name steps that are there."""
+        self.column = column
+        self.steps = steps
+        self.squeezed = squeezed
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Return a copy of the values: shape (steps, *shape), or *shape if one step was named by an int.
+
+        Raises:
+            IndexError: If the writer does not hold them any more.
+        """
+        self.column.check(self.steps)
+        values = self.column.values_of(self.steps)
+        return values[0] if self.squeezed else values
+
+
+class ColumnHistory:
+    """What a writer holds of one column.
+
+    Attributes:
+        name: The column's.
+        unsent: For each step that is held and has a value, by its number: whether the server lacks the value.
+    """
+
+    def __init__(self, field: Field, history: "History") -> None:
+        """Begin without a step."""
+        self.name = field.name
+        self.unsent: dict[int, bool] = {}
+        self._history = history
+        self._keep = history.keep
+        self._ring = np.empty((history.keep, *field.shape), field.dtype)  # a step's slot: its number % keep
+
+    def __getitem__(self, index: "Index") -> NamedCells:
+        """Name steps.
+
+        Args:
+            index: An int names one step, and a sample has no axis of time; a slice or a list of ints names
+                any number, and it has. From 0 on they count from the episode's first step, from -1 on
+                backwards from the newest.
+
+        Raises:
+            IndexError: If a step is not there, is not held any more, or has no value in this column; or if no
+                step is named.
+            TypeError: If it is neither an int, a slice nor a list of ints.
+        """
+        steps = steps_named(index, self._history.first, self._history.end)
+        self.check(steps)
+        return NamedCells(self, steps, squeezed=not isinstance(index, SEVERAL))
+
+    def put(self, step: int, value: Any) -> None:
+        """Hold a step's value, which has been checked, in the place of the step `keep` before it."""
+        self._ring[step % self._keep] = value
+        self.unsent[step] = True
+
+    def values_of(self, steps: Sequence[int]) -> npt.NDArray[Any]:
+        """Return a copy of the values of steps that are held."""
+        return self._ring[[step % self._keep for step in steps]]
+
+    def check(self, steps: Sequence[int]) -> None:
+        """Refuse an empty list, and one with a step that is not there or has no value."""
+        if not (steps and all(map(self.unsent.__contains__, steps))):
+            raise self._refusal(steps)
+
+    def take_unsent(self, steps: Sequence[int]) -> list[int]:
+        """Return those steps whose values the server lacks, in ascending order; it is to have them now."""
+        taken: list[int] = []
+        for step in steps:
+            if self.unsent[step]:
+                self.unsent[step] = False  # so that one that is named twice is sent once
+                taken.append(step)
+        return sorted(taken)
+
+    def runs(self, steps: Sequence[int]) -> Iterator[Run]:
+        """Copy values into as few runs as there are gaps.
+
+        Args:
+            steps: Numbers of steps that are held, in ascending order.
+        """
+        begin = 0
+        for i in range(1, len(steps) + 1):
+            if i == len(steps) or steps[i] != steps[i - 1] + 1:
+                yield Run(self.name, steps[begin], self.values_of(steps[begin:i]))
+                begin = i
+
+    def _refusal(self, steps: Sequence[int]) -> IndexError:
+        first, oldest, end = self._history.first, self._history.oldest, self._history.end
+        if not steps:
+            return IndexError(
+                f"This names no step of {self.name!r}; every part of a trajectory needs at least 1."
+            )
+        wrong = next(step for step in steps if step not in self.unsent)
+        if not first <= wrong < end:
+            where = f"{first - wrong} before the first" if wrong < first else f"number {wrong - first}"
+            return IndexError(
+                f"{self.name!r} has {end - first} steps, and no step {where}. Nothing is clamped: wait until "
+                "there are enough."
+            )
+        if wrong < oldest:
+            return IndexError(
+                f"{self.name!r} does not hold step {wrong - first} of {end - first} any more: the writer "
+                f"keeps the newest {self._keep}. Build it with a larger num_keep_alive_refs."
+            )
+        return IndexError(f"{self.name!r} has no value in step {wrong - first}: it was left out of `append`.")
+
+
+def steps_named(index: "Index", first: int, end: int) -> Sequence[int]:
+    """Return the numbers of the steps that an index names, whether they are there or not.
+
+    Args:
+        index: An int, a slice or a list of ints.
+        first: The number of step 0.
+        end: One more than the number of step -1.
+
+    Example:
+        >>> list(steps_named(slice(-4, None, 2), first=10, end=13))  # there are 3 steps; 9 is none of them
+        [9, 11]
+    """
+    if isinstance(index, slice):
+        stride = 1 if index.step is None else index.step
+        start, stop = index.start, index.stop
+        if start is None:
+            start = first if stride > 0 else end - 1
+        else:
+            start += end if start < 0 else first
+        if stop is None:
+            stop = end if stride > 0 else first - 1
+        else:
+            stop += end if stop < 0 else first
+        return range(start, stop, stride)
+    steps = index if isinstance(index, list | tuple) else (operator.index(index),)
+    return [operator.index(step) + (end if step < 0 else first) for step in steps]
+
+
+class History(Mapping[str, ColumnHistory]):
+    """The newest steps, column by column; a number means the same step in each of them.
+
+    Attributes:
+        keep: Steps that are held at most.
+        first: The number of step 0 of the episode.
+        oldest: The number of the oldest step that is held.
+        end: One more than the number of the newest step.
+    """
+
+    def __init__(self, fields: Mapping[str, Field], keep: int) -> None:
+        """Begin without a step.
+
+        Args:
+            fields: The server's columns.
+            keep: Steps to hold; at least 1.
+        """
+        self.keep = keep
+        self.first = self.oldest = self.end = 0
+        self._columns = {name: ColumnHistory(field, self) for name, field in fields.items()}
+
+    def __getitem__(self, name: str) -> ColumnHistory:
+        try:
+            return self._columns[name]
+        except KeyError:
+            raise KeyError(f"There is no column {name!r}; there are {list(self._columns)}.") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def begin_step(self) -> None:
+        """Add a step, the newest one now, without any value."""
+        self.end += 1
+        if self.end - self.oldest > self.keep:
+            for column in self._columns.values():
+                column.unsent.pop(self.oldest, None)
+            self.oldest += 1
+
+    def clear(self) -> None:
+        """Forget all steps; the next one is step 0."""
+        self.first = self.oldest = self.end
+        for column in self._columns.values():
+            column.unsent.clear()

@@ -1,0 +1,328 @@
+"""A writer: steps go in one by one, items name some of them, and both travel to the server as messages.
+
+A step waits in the writer until an item names it: only what is named is sent, and each value once, however
+many items name it. The server keeps it as long as an item names it, or the writer still may.
+
+`create_item` returns when the table has the item, so nothing is on its way when it returns. If the time is up
+before, or the call is interrupted, nobody can say how much of the message has been done. The writer keeps it,
+and sends the same one again before anything else: what has been done is not done twice.
+
+Left out: messages that are on their way while the writer goes on. One writer is for one environment, and for
+one thread.
+"""
+
+import operator
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from replay_tutorial.buffers.fields import Fields
+from replay_tutorial.buffers.spaces import flatten
+from replay_tutorial.tables.history import ColumnHistory, History, NamedCells
+from replay_tutorial.tables.message import Message, NewItems, Part, UnknownWriter
+
+# What the server refuses a message with, before it has changed anything.
+REFUSED = (LookupError, TypeError, ValueError, MemoryError)
+
+
+Taken = list[tuple[ColumnHistory, list[int]]]  # steps whose values a message brings, by column
+
+
+class Receiver(Protocol):
+    """What a writer needs of a server, here or far away: see `Server`."""
+
+    @property
+    def fields(self) -> Fields:
+        """The columns."""
+        ...
+
+    def insert(self, message: Message, timeout: float | None = None) -> list[int]:
+        """Take in a message; return the keys of its items."""
+        ...
+
+    def close_writer(self, writer: int) -> None:
+        """Forget a writer."""
+        ...
+
+
+class NewItem(NamedTuple):
+    """An item that is to be made.
+
+    Attributes:
+        table: Where it goes.
+        priority: Its priority; None stands for the highest that the table has seen.
+        trajectory: Its parts, by name.
+    """
+
+    table: str
+    priority: float | None
+    trajectory: Mapping[str, NamedCells]
+
+
+class TrajectoryWriter:
+    """Writes the steps of one environment, and items that name them.
+
+    Example:
+        >>> with TrajectoryWriter(server, num_keep_alive_refs=2) as writer:
+        ...     for obs in range(3):
+        ...         writer.append({"obs": obs})
+        ...         if obs > 0:
+        ...             key = writer.create_item("replay", 1.0, {"pair": writer.history["obs"][-2:]})
+        >>> server.info()["replay"].size
+        2
+
+    Attributes:
+        history: The steps that can be named: `history["obs"][-2:]`.
+        episode_steps: Steps of this episode, without one that is still open.
+        step_is_open: Whether the next `append` goes on with the newest step.
+    """
+
+    def __init__(self, server: Receiver, num_keep_alive_refs: int) -> None:
+        """Begin an episode.
+
+        Args:
+            server: A server, or a handle with the same methods.
+            num_keep_alive_refs: The newest steps that can be named; at least 1.
+
+        Raises:
+            ValueError: If num_keep_alive_refs is below 1.
+        """
+        if operator.index(num_keep_alive_refs) < 1:
+            raise ValueError(f"num_keep_alive_refs must be at least 1, not {num_keep_alive_refs}.")
+        self.history = History(server.fields.fields, num_keep_alive_refs)
+        self.episode_steps = 0
+        self.step_is_open = False
+        self._server = server
+        self._number = secrets.randbits(63)
+        self._sequence = 0  # of the next message
+        self._sent_some = False  # whether the server holds values for this writer
+        self._unfinished: tuple[Message, Taken] | None = None
+        self._closed = False
+        # By the names in a step: the checks, and where the values go.
+        self._known: dict[tuple[str, ...], tuple[Fields, list[ColumnHistory]]] = {}
+
+    def append(self, data: Mapping[str, Any], *, partial_step: bool = False) -> None:
+        """Take in a step, or a part of one.
+
+        Args:
+            data: The values of one step, by column; nested dicts and tuples are joined by "/". Columns may be
+                left out. They are copied.
+            partial_step: Whether the step stays open: the next call adds other columns to it. Items may name
+                what it has already. An empty dict closes it.
+
+        Raises:
+            KeyError: If there is no such column.
+            TypeError: If a value is not numeric.
+            ValueError: If a shape or a value does not fit, the open step has the column already, or the
+                writer is closed. Nothing has changed then, in any column.
+        """
+        self._check_open()
+        columns, values = self._checked(data)
+        history = self.history
+        if not self.step_is_open:
+            history.begin_step()
+        step = history.end - 1
+        for column, value in zip(columns, values, strict=True):
+            column.put(step, value)
+        self.step_is_open = partial_step
+        if not partial_step:
+            self.episode_steps += 1
+
+    def _checked(self, data: Mapping[str, Any]) -> tuple[list[ColumnHistory], list[Any]]:
+        """Return the columns that a step has values for, and the values."""
+        known = self._known.get(tuple(data))
+        if known is None:
+            if not data and self.step_is_open:
+                return [], []
+            if not data.keys() <= self.history.keys():
+                pairs = list(flatten(data))
+                data = dict(pairs)
+                if len(data) < len(pairs):
+                    raise KeyError(f"A column is given twice, nested and by its name: {sorted(data)}.")
+            known = self._known.get(tuple(data)) or self._learn(tuple(data))
+        fields, columns = known
+        count, values = fields.to_columns(data)
+        if count != 1:
+            raise ValueError(f"`append` takes one step, and this is a batch of {count}. Append one by one.")
+        if self.step_is_open:
+            for column in columns:
+                if self.history.end - 1 in column.unsent:
+                    raise ValueError(
+                        f"The open step has a value in {column.name!r} already. Close it first: the last "
+                        "part of a step comes without partial_step=True."
+                    )
+        return columns, values
+
+    def _learn(self, names: tuple[str, ...]) -> tuple[Fields, list[ColumnHistory]]:
+        if not names:
+            raise ValueError("A step needs a value in at least one column.")
+        columns = [self.history[name] for name in names]
+        env_dict = self._server.fields.env_dict
+        known = self._known[names] = Fields({name: env_dict[name] for name in names}), columns
+        return known
+
+    def create_item(
+        self,
+        table: str,
+        priority: float | None,
+        trajectory: Mapping[str, NamedCells],
+        timeout: float | None = None,
+    ) -> int:
+        """Make an item, and wait until the table has let it in.
+
+        Args:
+            table: Where it goes.
+            priority: Its priority; None stands for the highest that the table has seen.
+            trajectory: Its parts, each a name in a sample and cells of `history`. They may be of different
+                lengths and share steps with each other and with other items.
+            timeout: Seconds to wait at most; None waits, 0 looks once.
+
+        Returns:
+            Its key.
+
+        Raises:
+            IndexError: If a part names steps that are not held any more.
+            KeyError: If there is no such table.
+            TimeoutError: If the table did not let it in. The item is kept: `flush` waits on, and so do the
+                next `create_item` and `end_episode`.
+            TypeError: If a part is not of a history.
+            ValueError: If a part is of another writer's history, or the priority does not fit.
+        """
+        return self.create_items([NewItem(table, priority, trajectory)], timeout)[0]
+
+    def create_items(self, items: Sequence[NewItem], timeout: float | None = None) -> list[int]:
+        """Make items, with one message for all of them.
+
+        Args:
+            items: As for `create_item`, in the order in which they are inserted.
+            timeout: Seconds to wait at most, for all of them together.
+
+        Returns:
+            Their keys.
+
+        Raises:
+            Exception: What `create_item` raises.
+        """
+        for item in items:
+            self._check(item)
+        if self._unfinished is not None:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            self.flush(timeout)
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not items:
+            return []
+        taken: Taken = []
+        for item in items:
+            for cells in item.trajectory.values():
+                if steps := cells.column.take_unsent(cells.steps):
+                    taken.append((cells.column, steps))
+        runs = [run for column, steps in taken for run in column.runs(steps)]
+        new = [new_items(item) for item in items]
+        return self._send(
+            Message(self._number, self._sequence, runs, new, self.history.oldest), taken, timeout
+        )
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait for items that timed out, or whose call was interrupted.
+
+        Args:
+            timeout: Seconds to wait at most; None waits, 0 looks once.
+
+        Raises:
+            TimeoutError: If they are not in yet; they are kept.
+            UnknownWriter: If the server has been loaded meanwhile; the items are lost.
+        """
+        if self._unfinished is not None:
+            self._send(*self._unfinished, timeout)
+
+    def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
+        """Begin a new episode; a step that is open is closed.
+
+        Args:
+            clear_buffers: Whether no item may reach back beyond here. If not, the history goes on.
+            timeout: Seconds to wait at most for items that timed out.
+
+        Raises:
+            TimeoutError: If they are not in yet; the episode goes on.
+        """
+        self.flush(timeout)
+        if clear_buffers:
+            self.history.clear()
+            if self._sent_some:
+                self._send(Message(self._number, self._sequence, (), (), self.history.end), [], None)
+                self._sent_some = False
+        self.episode_steps, self.step_is_open = 0, False
+
+    def close(self) -> None:
+        """Let the server forget what no item names. An item that timed out, and is not in yet, is lost."""
+        if not self._closed:
+            self._closed, self._unfinished = True, None
+            self._server.close_writer(self._number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the writer; unless there was an error, wait for items that timed out before."""
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+    def _check(self, item: NewItem) -> None:
+        """Refuse an item that can't be made."""
+        self._check_open()
+        if not item.trajectory:
+            raise ValueError("A trajectory needs at least 1 part.")
+        for name, cells in item.trajectory.items():
+            if not isinstance(cells, NamedCells):
+                raise TypeError(
+                    f"{name!r} must be cells, such as writer.history['obs'][-2:], not {cells!r:.60}."
+                )
+            if self.history[cells.column.name] is not cells.column:
+                raise ValueError(f"{name!r} names cells of another writer's history.")
+            cells.column.check(cells.steps)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("This writer is closed. Make a new one.")
+
+    def _send(self, message: Message, taken: Taken, timeout: float | None) -> list[int]:
+        """Send a message; keep it if nobody can say how much of it has been done."""
+        self._unfinished = message, taken
+        try:
+            keys = self._server.insert(message, timeout)
+        except REFUSED as error:
+            self._unfinished = None
+            for column, steps in taken:
+                column.unsent.update((step, True) for step in steps if step in column.unsent)
+            if isinstance(error, UnknownWriter):
+                self._begin_anew()
+            raise
+        self._unfinished = None
+        self._sequence += 1
+        self._sent_some |= bool(taken)
+        return keys
+
+    def _begin_anew(self) -> None:
+        """Be a writer that the server has not heard of: with a new number, and without steps."""
+        self._number = secrets.randbits(63)
+        self._sequence, self._sent_some = 0, False
+        self.history.clear()
+        self.episode_steps, self.step_is_open = 0, False
+
+
+def new_items(item: NewItem) -> NewItems:
+    """Return an item as the server takes it."""
+    parts = item.trajectory.items()
+    layout = tuple(Part(name, cells.column.name, len(cells.steps), cells.squeezed) for name, cells in parts)
+    steps = [step for cells in item.trajectory.values() for step in cells.steps]
+    priorities = None if item.priority is None else np.array([item.priority], np.float64)
+    return NewItems(item.table, priorities, layout, np.array([steps], np.int64))

@@ -12,7 +12,7 @@ Left out: masks and arrays as indexes.
 """
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,13 +45,22 @@ class NamedCells:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def check(self) -> None:
+        """Refuse cells that are not held any more; they were when they were named.
+
+        Raises:
+            IndexError: If the writer does not hold all of them.
+        """
+        if min(self.steps) < self.column.history.oldest:
+            self.column.check(self.steps)
+
     def numpy(self) -> npt.NDArray[Any]:
         """Return a copy of the values: shape (steps, *shape), or *shape if one step was named by an int.
 
         Raises:
             IndexError: If the writer does not hold them any more.
         """
-        self.column.check(self.steps)
+        self.check()
         values = self.column.values_of(self.steps)
         return values[0] if self.squeezed else values
 
@@ -61,6 +70,7 @@ class ColumnHistory:
 
     Attributes:
         name: The column's.
+        history: All columns, and which steps they hold.
         unsent: For each step that is held and has a value, by its number: whether the server lacks the value.
     """
 
@@ -68,7 +78,7 @@ class ColumnHistory:
         """Begin without a step."""
         self.name = field.name
         self.unsent: dict[int, bool] = {}
-        self._history = history
+        self.history = history
         self._keep = history.keep
         self._ring = np.empty((history.keep, *field.shape), field.dtype)  # a step's slot: its number % keep
 
@@ -85,7 +95,7 @@ class ColumnHistory:
                 step is named.
             TypeError: If it is neither an int, a slice nor a list of ints.
         """
-        steps = steps_named(index, self._history.first, self._history.end)
+        steps = steps_named(index, self.history.first, self.history.end)
         self.check(steps)
         return NamedCells(self, steps, squeezed=not isinstance(index, SEVERAL))
 
@@ -103,29 +113,40 @@ class ColumnHistory:
         if not (steps and all(map(self.unsent.__contains__, steps))):
             raise self._refusal(steps)
 
-    def take_unsent(self, steps: Sequence[int]) -> list[int]:
-        """Return those steps whose values the server lacks, in ascending order; it is to have them now."""
-        taken: list[int] = []
-        for step in steps:
-            if self.unsent[step]:
-                self.unsent[step] = False  # so that one that is named twice is sent once
-                taken.append(step)
-        return sorted(taken)
-
-    def runs(self, steps: Sequence[int]) -> Iterator[Run]:
-        """Copy values into as few runs as there are gaps.
+    def take_unsent(self, steps: Sequence[int]) -> list[Run]:
+        """Copy those values of steps that the server lacks: it is to have them now.
 
         Args:
-            steps: Numbers of steps that are held, in ascending order.
+            steps: Numbers of steps that are held and have values, in any order.
+
+        Returns:
+            As few runs as there are gaps.
         """
-        begin = 0
-        for i in range(1, len(steps) + 1):
-            if i == len(steps) or steps[i] != steps[i - 1] + 1:
-                yield Run(self.name, steps[begin], self.values_of(steps[begin:i]))
-                begin = i
+        unsent, taken = self.unsent, list[int]()
+        for step in steps:
+            if unsent[step]:
+                unsent[step] = False  # so that one that is named twice is sent once
+                taken.append(step)
+        if len(taken) == 1:
+            return [self._run(taken[0], 1)]
+        taken.sort()
+        gaps = [i for i in range(1, len(taken)) if taken[i] != taken[i - 1] + 1]
+        ends = zip([0, *gaps], [*gaps, len(taken)], strict=True)
+        return [self._run(taken[begin], end - begin) for begin, end in ends if end]
+
+    def give_back(self, run: Run) -> None:
+        """Take it back that the server has these values: it refused them."""
+        steps = range(run.first_step, run.first_step + len(run.values))
+        self.unsent.update((step, True) for step in steps if step in self.unsent)
+
+    def _run(self, first: int, count: int) -> Run:
+        slot = first % self._keep
+        if slot + count > self._keep:  # around the end of the ring
+            return Run(self.name, first, self.values_of(range(first, first + count)))
+        return Run(self.name, first, self._ring[slot : slot + count].copy())
 
     def _refusal(self, steps: Sequence[int]) -> IndexError:
-        first, oldest, end = self._history.first, self._history.oldest, self._history.end
+        first, oldest, end = self.history.first, self.history.oldest, self.history.end
         if not steps:
             return IndexError(
                 f"This names no step of {self.name!r}; every part of a trajectory needs at least 1."
@@ -173,7 +194,7 @@ def steps_named(index: "Index", first: int, end: int) -> Sequence[int]:
     return [operator.index(step) + (end if step < 0 else first) for step in steps]
 
 
-class History(Mapping[str, ColumnHistory]):
+class History(dict[str, ColumnHistory]):
     """The newest steps, column by column; a number means the same step in each of them.
 
     Attributes:
@@ -192,30 +213,21 @@ class History(Mapping[str, ColumnHistory]):
         """
         self.keep = keep
         self.first = self.oldest = self.end = 0
-        self._columns = {name: ColumnHistory(field, self) for name, field in fields.items()}
+        super().__init__((name, ColumnHistory(field, self)) for name, field in fields.items())
 
-    def __getitem__(self, name: str) -> ColumnHistory:
-        try:
-            return self._columns[name]
-        except KeyError:
-            raise KeyError(f"There is no column {name!r}; there are {list(self._columns)}.") from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
+    def __missing__(self, name: str) -> ColumnHistory:
+        raise KeyError(f"There is no column {name!r}; there are {list(self)}.")
 
     def begin_step(self) -> None:
         """Add a step, the newest one now, without any value."""
         self.end += 1
         if self.end - self.oldest > self.keep:
-            for column in self._columns.values():
+            for column in self.values():
                 column.unsent.pop(self.oldest, None)
             self.oldest += 1
 
-    def clear(self) -> None:
-        """Forget all steps; the next one is step 0."""
+    def forget_all(self) -> None:
+        """Forget all steps, and no column; the next one is step 0."""
         self.first = self.oldest = self.end
-        for column in self._columns.values():
+        for column in self.values():
             column.unsent.clear()

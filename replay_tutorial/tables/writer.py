@@ -23,13 +23,10 @@ import numpy as np
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.tables.history import ColumnHistory, History, NamedCells
-from replay_tutorial.tables.message import Message, NewItems, Part, UnknownWriter
+from replay_tutorial.tables.message import Message, NewItems, Part, Run, UnknownWriter
 
 # What the server refuses a message with, before it has changed anything.
 REFUSED = (LookupError, TypeError, ValueError, MemoryError)
-
-
-Taken = list[tuple[ColumnHistory, list[int]]]  # steps whose values a message brings, by column
 
 
 class Receiver(Protocol):
@@ -100,7 +97,7 @@ class TrajectoryWriter:
         self._number = secrets.randbits(63)
         self._sequence = 0  # of the next message
         self._sent_some = False  # whether the server holds values for this writer
-        self._unfinished: tuple[Message, Taken] | None = None
+        self._unfinished: Message | None = None
         self._closed = False
         # By the names in a step: the checks, and where the values go.
         self._known: dict[tuple[str, ...], tuple[Fields, list[ColumnHistory]]] = {}
@@ -207,24 +204,19 @@ class TrajectoryWriter:
         Raises:
             Exception: What `create_item` raises.
         """
-        for item in items:
-            self._check(item)
+        self._check_open()
+        new = [self._checked_item(item) for item in items]
         if self._unfinished is not None:
             deadline = None if timeout is None else time.monotonic() + timeout
             self.flush(timeout)
             timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not items:
+        if not new:
             return []
-        taken: Taken = []
+        runs: list[Run] = []
         for item in items:
             for cells in item.trajectory.values():
-                if steps := cells.column.take_unsent(cells.steps):
-                    taken.append((cells.column, steps))
-        runs = [run for column, steps in taken for run in column.runs(steps)]
-        new = [new_items(item) for item in items]
-        return self._send(
-            Message(self._number, self._sequence, runs, new, self.history.oldest), taken, timeout
-        )
+                runs += cells.column.take_unsent(cells.steps)
+        return self._send(Message(self._number, self._sequence, runs, new, self.history.oldest), timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait for items that timed out, or whose call was interrupted.
@@ -237,7 +229,7 @@ class TrajectoryWriter:
             UnknownWriter: If the server has been loaded meanwhile; the items are lost.
         """
         if self._unfinished is not None:
-            self._send(*self._unfinished, timeout)
+            self._send(self._unfinished, timeout)
 
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
         """Begin a new episode; a step that is open is closed.
@@ -251,9 +243,9 @@ class TrajectoryWriter:
         """
         self.flush(timeout)
         if clear_buffers:
-            self.history.clear()
+            self.history.forget_all()
             if self._sent_some:
-                self._send(Message(self._number, self._sequence, (), (), self.history.end), [], None)
+                self._send(Message(self._number, self._sequence, (), (), self.history.end), None)
                 self._sent_some = False
         self.episode_steps, self.step_is_open = 0, False
 
@@ -276,53 +268,48 @@ class TrajectoryWriter:
         finally:
             self.close()
 
-    def _check(self, item: NewItem) -> None:
-        """Refuse an item that can't be made."""
-        self._check_open()
-        if not item.trajectory:
-            raise ValueError("A trajectory needs at least 1 part.")
-        for name, cells in item.trajectory.items():
+    def _checked_item(self, item: NewItem) -> NewItems:
+        """Return an item as the server takes it; refuse one that can't be made."""
+        table, priority, trajectory = item
+        layout: list[Part] = []
+        steps: list[int] = []
+        for name, cells in trajectory.items():
             if not isinstance(cells, NamedCells):
-                raise TypeError(
-                    f"{name!r} must be cells, such as writer.history['obs'][-2:], not {cells!r:.60}."
-                )
-            if self.history[cells.column.name] is not cells.column:
+                raise TypeError(f"{name!r} must be cells, such as history['obs'][-2:], not {cells!r:.60}.")
+            if cells.column.history is not self.history:
                 raise ValueError(f"{name!r} names cells of another writer's history.")
-            cells.column.check(cells.steps)
+            cells.check()
+            layout.append(Part(name, cells.column.name, len(cells.steps), cells.squeezed))
+            steps += cells.steps
+        if not steps:
+            raise ValueError("A trajectory needs at least 1 part.")
+        priorities = None if priority is None else np.array([priority], np.float64)
+        return NewItems(table, priorities, tuple(layout), np.array([steps], np.int64))
 
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError("This writer is closed. Make a new one.")
 
-    def _send(self, message: Message, taken: Taken, timeout: float | None) -> list[int]:
+    def _send(self, message: Message, timeout: float | None) -> list[int]:
         """Send a message; keep it if nobody can say how much of it has been done."""
-        self._unfinished = message, taken
+        self._unfinished = message
         try:
             keys = self._server.insert(message, timeout)
         except REFUSED as error:
             self._unfinished = None
-            for column, steps in taken:
-                column.unsent.update((step, True) for step in steps if step in column.unsent)
+            for run in message.runs:
+                self.history[run.column].give_back(run)
             if isinstance(error, UnknownWriter):
                 self._begin_anew()
             raise
         self._unfinished = None
         self._sequence += 1
-        self._sent_some |= bool(taken)
+        self._sent_some = self._sent_some or bool(message.runs)
         return keys
 
     def _begin_anew(self) -> None:
         """Be a writer that the server has not heard of: with a new number, and without steps."""
         self._number = secrets.randbits(63)
         self._sequence, self._sent_some = 0, False
-        self.history.clear()
+        self.history.forget_all()
         self.episode_steps, self.step_is_open = 0, False
-
-
-def new_items(item: NewItem) -> NewItems:
-    """Return an item as the server takes it."""
-    parts = item.trajectory.items()
-    layout = tuple(Part(name, cells.column.name, len(cells.steps), cells.squeezed) for name, cells in parts)
-    steps = [step for cells in item.trajectory.values() for step in cells.steps]
-    priorities = None if item.priority is None else np.array([item.priority], np.float64)
-    return NewItems(item.table, priorities, layout, np.array([steps], np.int64))

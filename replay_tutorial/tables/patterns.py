@@ -248,14 +248,17 @@ class StructuredWriter:
             timeout: Seconds to wait at most until the tables let the items in; None waits.
 
         Raises:
-            TimeoutError: If they did not: the step and its items are kept, `flush` goes on with them.
+            RuntimeError: If items of an earlier step timed out: call `flush` first. This step is not taken in.
+            TimeoutError: If the tables did not let all items in. The step is taken in, and its items are
+                kept; `flush` waits on.
             Exception: What `TrajectoryWriter.append` and `create_item` raise.
         """
+        self._writer.check_ready()
         self._writer.append(data, partial_step=partial_step)
         self._apply(False, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait for items that timed out."""
+        """Wait for items that timed out, as `TrajectoryWriter.flush` does."""
         self._writer.flush(timeout=timeout)
 
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
@@ -266,8 +269,9 @@ class StructuredWriter:
             timeout: Seconds to wait at most; None waits.
 
         Raises:
-            TimeoutError: If not all items are in; call it again.
+            TimeoutError: If not all items are in; the episode goes on. Call it again.
         """
+        self._writer.flush(timeout)
         if self._writer.episode_steps or self._writer.step_is_open:
             self._apply(True, timeout)
         self._writer.end_episode(clear_buffers, timeout)

@@ -4,8 +4,8 @@ A step waits in the writer until an item names it: only what is named is sent, a
 many items name it. The server keeps it as long as an item names it, or the writer still may.
 
 `create_item` returns when the table has the item, so nothing is on its way when it returns. If the time is up
-before, or the call is interrupted, nobody can say how much of the message has been done. The writer keeps it,
-and sends the same one again before anything else: what has been done is not done twice.
+before, or the call is interrupted, nobody can say how much of the message has been done. The writer keeps it
+until `flush` has sent the same one again with success: what has been done is not done twice.
 
 Left out: messages that are on their way while the writer goes on. One writer is for one environment, and for
 one thread.
@@ -13,7 +13,6 @@ one thread.
 
 import operator
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -184,8 +183,8 @@ class TrajectoryWriter:
         Raises:
             IndexError: If a part names steps that are not held any more.
             KeyError: If there is no such table.
-            TimeoutError: If the table did not let it in. The item is kept: `flush` waits on, and so do the
-                next `create_item` and `end_episode`.
+            RuntimeError: If an item before it timed out, or its call was interrupted: call `flush` first.
+            TimeoutError: If the table did not let it in. It is kept; `flush` waits on.
             TypeError: If a part is not of a history.
             ValueError: If a part is of another writer's history, or the priority does not fit.
         """
@@ -204,12 +203,8 @@ class TrajectoryWriter:
         Raises:
             Exception: What `create_item` raises.
         """
-        self._check_open()
+        self.check_ready()
         new = [self._checked_item(item) for item in items]
-        if self._unfinished is not None:
-            deadline = None if timeout is None else time.monotonic() + timeout
-            self.flush(timeout)
-            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not new:
             return []
         runs: list[Run] = []
@@ -217,6 +212,21 @@ class TrajectoryWriter:
             for cells in item.trajectory.values():
                 runs += cells.column.take_unsent(cells.steps)
         return self._send(Message(self._number, self._sequence, runs, new, self.history.oldest), timeout)
+
+    def check_ready(self) -> None:
+        """Refuse to make items if the writer is closed, or keeps some that `flush` has to send first.
+
+        Raises:
+            RuntimeError: If it keeps some.
+            ValueError: If it is closed.
+        """
+        self._check_open()
+        if self._unfinished is not None:
+            raise RuntimeError("Items of the last call are not in yet. Call flush() until it returns.")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("This writer is closed. Make a new one.")
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait for items that timed out, or whose call was interrupted.
@@ -285,10 +295,6 @@ class TrajectoryWriter:
             raise ValueError("A trajectory needs at least 1 part.")
         priorities = None if priority is None else np.array([priority], np.float64)
         return NewItems(table, priorities, tuple(layout), np.array([steps], np.int64))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ValueError("This writer is closed. Make a new one.")
 
     def _send(self, message: Message, timeout: float | None) -> list[int]:
         """Send a message; keep it if nobody can say how much of it has been done."""

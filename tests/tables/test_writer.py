@@ -371,17 +371,16 @@ def test_an_item_that_timed_out_is_kept_and_inserted_once(writer, server):
     assert [parts["act"].item() for _, _, parts in server.items] == [0]
 
 
-def test_the_next_item_comes_after_the_one_that_timed_out(writer, server):
+def test_the_next_item_waits_for_a_flush_of_the_one_that_timed_out(writer, server):
     append_steps(writer, 0)
     server.room = 0
     with pytest.raises(TimeoutError):
         writer.create_item("table", 1, newest(writer), timeout=0)
     append_steps(writer, 1)
-    with pytest.raises(TimeoutError):
-        writer.create_item(
-            "table", 1, newest(writer), timeout=0
-        )  # the first one is still first; this one is not kept
     server.room = None
+    with pytest.raises(RuntimeError, match="Call flush"):
+        writer.create_item("table", 1, newest(writer))
+    writer.flush()
     assert writer.create_item("table", 1, newest(writer)) == 2
     assert [parts["act"].item() for _, _, parts in server.items] == [0, 1]
 
@@ -409,6 +408,7 @@ def test_a_call_that_was_interrupted_is_made_again_and_its_item_inserted_once(wr
     with pytest.raises(KeyboardInterrupt):
         writer.create_item("table", 1, newest(writer))
     append_steps(writer, 1)
+    writer.flush()
     writer.create_item("table", 1, {"act": writer.history["act"][:]})
     assert [parts["act"].tolist() for _, _, parts in server.items] == [0, [0, 1]]
 

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.spaces import flatten
-from replay_tutorial.tables.history import ColumnHistory, History, NamedCells
+from replay_tutorial.tables.history import History, NamedCells
 from replay_tutorial.tables.message import Message, NewItems, Part, Run, UnknownWriter
+from replay_tutorial.tables.step_values import StepValues
 
 # What the server refuses a message with, before it has changed anything.
 REFUSED = (LookupError, TypeError, ValueError, MemoryError)
@@ -98,8 +98,7 @@ class TrajectoryWriter:
         self._sent_some = False  # whether the server holds values for this writer
         self._unfinished: Message | None = None
         self._closed = False
-        # By the names in a step: the checks, and where the values go.
-        self._known: dict[tuple[str, ...], tuple[Fields, list[ColumnHistory]]] = {}
+        self._step_values = StepValues(server.fields, self.history)
 
     def append(self, data: Mapping[str, Any], *, partial_step: bool = False) -> None:
         """Take in a step, or a part of one.
@@ -117,8 +116,8 @@ class TrajectoryWriter:
                 writer is closed. Nothing has changed then, in any column.
         """
         self._check_open()
-        columns, values = self._checked(data)
         history = self.history
+        columns, values = self._step_values.checked(data, history.end - 1 if self.step_is_open else None)
         if not self.step_is_open:
             history.begin_step()
         step = history.end - 1
@@ -127,39 +126,6 @@ class TrajectoryWriter:
         self.step_is_open = partial_step
         if not partial_step:
             self.episode_steps += 1
-
-    def _checked(self, data: Mapping[str, Any]) -> tuple[list[ColumnHistory], list[Any]]:
-        """Return the columns that a step has values for, and the values."""
-        known = self._known.get(tuple(data))
-        if known is None:
-            if not data and self.step_is_open:
-                return [], []
-            if not data.keys() <= self.history.keys():
-                pairs = list(flatten(data))
-                data = dict(pairs)
-                if len(data) < len(pairs):
-                    raise KeyError(f"A column is given twice, nested and by its name: {sorted(data)}.")
-            known = self._known.get(tuple(data)) or self._learn(tuple(data))
-        fields, columns = known
-        count, values = fields.to_columns(data)
-        if count != 1:
-            raise ValueError(f"`append` takes one step, and this is a batch of {count}. Append one by one.")
-        if self.step_is_open:
-            for column in columns:
-                if self.history.end - 1 in column.unsent:
-                    raise ValueError(
-                        f"The open step has a value in {column.name!r} already. Close it first: the last "
-                        "part of a step comes without partial_step=True."
-                    )
-        return columns, values
-
-    def _learn(self, names: tuple[str, ...]) -> tuple[Fields, list[ColumnHistory]]:
-        if not names:
-            raise ValueError("A step needs a value in at least one column.")
-        columns = [self.history[name] for name in names]
-        env_dict = self._server.fields.env_dict
-        known = self._known[names] = Fields({name: env_dict[name] for name in names}), columns
-        return known
 
     def create_item(
         self,

@@ -1,0 +1,165 @@
+"""A writer that makes items by patterns, and what it remembers of each of them.
+
+Left out: when a pattern makes an item is said in `patterns`; here is how it is found out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from replay_tutorial.tables.history import History, NamedCells
+from replay_tutorial.tables.patterns import Pattern, StepState
+from replay_tutorial.tables.writer import NewItem, Receiver, TrajectoryWriter
+
+
+class Newest(Mapping[str, Any]):
+    """The values of the newest step; those left out, or still to come in an open step, are missing."""
+
+    def __init__(self, history: History) -> None:
+        """Look at a writer's history."""
+        self._history = history
+
+    def __getitem__(self, name: str) -> Any:
+        column = self._history[name]
+        step = self._history.end - 1
+        if step not in column.unsent:
+            raise KeyError(f"The newest step has no value in {name!r}.")
+        return column.values_of((step,))[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._history if self._history.end - 1 in self._history[name].unsent)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Applied:
+    """A pattern at work: when it was looked at, and when it made an item."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        """Begin before the first step."""
+        if not pattern.trajectory:
+            raise ValueError(f"The pattern for {pattern.table!r} has no part; an item needs at least 1.")
+        self.pattern = pattern
+        self.steps = max(-min(part.offsets) for part in pattern.trajectory.values())
+        self.steps_since_applied = 0
+        self._looked_at = self._applied = -1  # numbers of steps
+
+    def item(self, history: History, step_index: int, is_end_episode: bool) -> NewItem | None:
+        """Return the item to make now, if there is one."""
+        newest, pattern = history.end - 1, self.pattern
+        if self._applied == newest:
+            return None
+        if self._looked_at != newest:
+            self._looked_at = newest
+            self.steps_since_applied += 1
+        state = StepState(step_index, self.steps_since_applied, is_end_episode, Newest(history))
+        if history.end - history.oldest < self.steps or not all(holds(state) for holds in pattern.when):
+            return None
+        trajectory: dict[str, NamedCells] = {}
+        for name, (column_name, offsets, squeezed) in pattern.trajectory.items():
+            column = history[column_name]
+            steps = [history.end + offset for offset in offsets]
+            if not all(map(column.unsent.__contains__, steps)):
+                return None
+            trajectory[name] = NamedCells(column, steps, squeezed)
+        priority = pattern.priority(trajectory) if callable(pattern.priority) else pattern.priority
+        self._applied, self.steps_since_applied = newest, 0
+        return NewItem(pattern.table, priority, trajectory)
+
+
+class StructuredWriter:
+    """A writer that makes items by patterns.
+
+    Example:
+        >>> step = reference(env_dict)
+        >>> pairs = Pattern("replay", {"obs": step["obs"][-2], "next_obs": step["obs"][-1]})
+        >>> with StructuredWriter(server, [pairs]) as writer:
+        ...     for obs in range(3):
+        ...         writer.append({"obs": obs})
+        >>> server.info()["replay"].size
+        2
+    """
+
+    def __init__(self, server: Receiver, patterns: Sequence[Pattern]) -> None:
+        """Begin an episode.
+
+        Args:
+            server: A server, or a handle with the same methods.
+            patterns: Looked at in this order after every step.
+
+        Raises:
+            KeyError: If a table or column is not there.
+            ValueError: If there is no pattern, or one without parts.
+        """
+        if not patterns:
+            raise ValueError(
+                "A StructuredWriter needs at least 1 pattern; without one it would store nothing."
+            )
+        self._patterns = [Applied(pattern) for pattern in patterns]
+        self._writer = TrajectoryWriter(server, max(applied.steps for applied in self._patterns))
+        for applied in self._patterns:
+            for part in applied.pattern.trajectory.values():
+                self._writer.history[part.column]  # a KeyError now, and not at the first step
+
+    def append(
+        self, data: Mapping[str, Any], *, partial_step: bool = False, timeout: float | None = None
+    ) -> None:
+        """Take in a step, or a part of one, and make the items that are due.
+
+        Args:
+            data: As for `TrajectoryWriter.append`.
+            partial_step: Whether the next call goes on with this step.
+            timeout: Seconds to wait at most until the tables let the items in; None waits.
+
+        Raises:
+            RuntimeError: If items of an earlier step timed out: call `flush` first. This step is not in.
+            TimeoutError: If the tables did not let all items in. The step is taken in, and its items are
+                kept; `flush` waits on.
+            Exception: What `TrajectoryWriter.append` and `create_item` raise.
+        """
+        self._writer.check_ready()
+        self._writer.append(data, partial_step=partial_step)
+        self._apply(False, timeout)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait for items that timed out, as `TrajectoryWriter.flush` does."""
+        self._writer.flush(timeout=timeout)
+
+    def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
+        """Look at the patterns once more, and begin a new episode.
+
+        Args:
+            clear_buffers: Whether no item may reach back beyond here.
+            timeout: Seconds to wait at most; None waits.
+
+        Raises:
+            TimeoutError: If not all items are in; the episode goes on. Call it again.
+        """
+        self._writer.flush(timeout)
+        if self._writer.episode_steps or self._writer.step_is_open:
+            self._apply(True, timeout)
+        self._writer.end_episode(clear_buffers, timeout)
+
+    def _apply(self, is_end_episode: bool, timeout: float | None) -> None:
+        writer = self._writer
+        step_index = writer.episode_steps - (not writer.step_is_open)
+        looks = (applied.item(writer.history, step_index, is_end_episode) for applied in self._patterns)
+        writer.create_items([item for item in looks if item is not None], timeout)
+
+    @property
+    def step_is_open(self) -> bool:
+        """Whether the last `append` left the step open."""
+        return self._writer.step_is_open
+
+    def close(self) -> None:
+        """Let the server forget the steps."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)

@@ -211,12 +211,13 @@ class Contents(HookedTable):
             times_sampled.astype(np.int64),
         )
 
-    def _copy(self, slots: Integers) -> tuple[Batch, dict[str, Integers] | None]:
-        """Copy the trajectories of items, and their lengths if they differ."""
+    def _copy(self, slots: Integers) -> tuple[Batch, dict[str, Integers] | None, frozenset[str]]:
+        """Copy the trajectories of items, and their lengths if they differ; which parts are squeezed."""
         groups = self.items.lists(slots)
+        squeezed = frozenset(part.name for part in groups[0][1].plan.layout if part.squeezed)
         if len(groups) == 1:
-            return copy_out(self._cells, groups[0][1]), None
-        return copy_out_mixed(self._cells, groups, len(slots))
+            return copy_out(self._cells, groups[0][1]), None, squeezed
+        return *copy_out_mixed(self._cells, groups, len(slots)), squeezed
 
     def look(self) -> Sample:
         """Copy all items, in the order of their slots; nothing is counted."""

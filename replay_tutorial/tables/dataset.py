@@ -152,7 +152,7 @@ def join(samples: Sequence[Sample]) -> Sample:
     Args:
         samples: At least 1, all of one table.
     """
-    info = SampleInfo(*map(np.concatenate, zip(*(sample.info for sample in samples), strict=True)))
+    info = SampleInfo._make(map(np.concatenate, zip(*(sample.info for sample in samples), strict=True)))
     data: Batch = {}
     lengths: dict[str, npt.NDArray[np.int64]] = {}
     for name in samples[0].data:

@@ -45,22 +45,13 @@ class NamedCells:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def check(self) -> None:
-        """Refuse cells that are not held any more; they were when they were named.
-
-        Raises:
-            IndexError: If the writer does not hold all of them.
-        """
-        if min(self.steps) < self.column.history.oldest:
-            self.column.check(self.steps)
-
     def numpy(self) -> npt.NDArray[Any]:
         """Return a copy of the values: shape (steps, *shape), or *shape if one step was named by an int.
 
         Raises:
             IndexError: If the writer does not hold them any more.
         """
-        self.check()
+        self.column.check(self.steps)
         values = self.column.values_of(self.steps)
         return values[0] if self.squeezed else values
 
@@ -127,7 +118,7 @@ class ColumnHistory:
             if unsent[step]:
                 unsent[step] = False  # so that one that is named twice is sent once
                 taken.append(step)
-        if len(taken) == 1:
+        if len(taken) == 1:  # nearly always
             return [self._run(taken[0], 1)]
         taken.sort()
         gaps = [i for i in range(1, len(taken)) if taken[i] != taken[i - 1] + 1]

@@ -3,13 +3,16 @@
 Left out: when a pattern makes an item is said in `patterns`; here is how it is found out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from replay_tutorial.tables.history import History, NamedCells
+from replay_tutorial.tables.message import NewItems, Part
 from replay_tutorial.tables.patterns import Pattern, StepState
-from replay_tutorial.tables.writer import NewItem, Receiver, TrajectoryWriter
+from replay_tutorial.tables.writer import Receiver, TrajectoryWriter, as_priorities
 
 
 class Newest(Mapping[str, Any]):
@@ -34,38 +37,62 @@ class Newest(Mapping[str, Any]):
 
 
 class Applied:
-    """A pattern at work: when it was looked at, and when it made an item."""
+    """A pattern at work on one history.
 
-    def __init__(self, pattern: Pattern) -> None:
-        """Begin before the first step."""
+    Attributes:
+        steps: How many steps it reaches back.
+    """
+
+    def __init__(self, pattern: Pattern, history: History) -> None:
+        """Begin before the first step.
+
+        Raises:
+            KeyError: If there is no such column.
+            ValueError: If the pattern has no part.
+        """
         if not pattern.trajectory:
             raise ValueError(f"The pattern for {pattern.table!r} has no part; an item needs at least 1.")
         self.pattern = pattern
-        self.steps = max(-min(part.offsets) for part in pattern.trajectory.values())
-        self.steps_since_applied = 0
+        self.history = history
+        parts = [
+            (name, history[column], offsets, squeezed)
+            for name, (column, offsets, squeezed) in pattern.trajectory.items()
+        ]
+        self.steps = max(-min(offsets) for _, _, offsets, _ in parts)
+        self._parts = parts
+        self._layout = tuple(
+            Part(name, column.name, len(offsets), is_one) for name, column, offsets, is_one in parts
+        )
+        self._offsets = np.array([[offset for _, _, offsets, _ in parts for offset in offsets]])
+        self._steps_since_applied = 0
         self._looked_at = self._applied = -1  # numbers of steps
 
-    def item(self, history: History, step_index: int, is_end_episode: bool) -> NewItem | None:
-        """Return the item to make now, if there is one."""
-        newest, pattern = history.end - 1, self.pattern
+    def item(self, step_index: int, is_end_episode: bool) -> tuple[NewItems, Iterable[NamedCells]] | None:
+        """Return the item to make now and what it names, if there is one."""
+        history, pattern = self.history, self.pattern
+        end = history.end
+        newest = end - 1
         if self._applied == newest:
             return None
         if self._looked_at != newest:
             self._looked_at = newest
-            self.steps_since_applied += 1
-        state = StepState(step_index, self.steps_since_applied, is_end_episode, Newest(history))
-        if history.end - history.oldest < self.steps or not all(holds(state) for holds in pattern.when):
+            self._steps_since_applied += 1
+        if pattern.when:
+            state = StepState(step_index, self._steps_since_applied, is_end_episode, Newest(history))
+            if not all(holds(state) for holds in pattern.when):
+                return None
+        if end - history.oldest < self.steps:
             return None
         trajectory: dict[str, NamedCells] = {}
-        for name, (column_name, offsets, squeezed) in pattern.trajectory.items():
-            column = history[column_name]
-            steps = [history.end + offset for offset in offsets]
+        for name, column, offsets, squeezed in self._parts:
+            steps = [end + offset for offset in offsets]
             if not all(map(column.unsent.__contains__, steps)):
                 return None
             trajectory[name] = NamedCells(column, steps, squeezed)
         priority = pattern.priority(trajectory) if callable(pattern.priority) else pattern.priority
-        self._applied, self.steps_since_applied = newest, 0
-        return NewItem(pattern.table, priority, trajectory)
+        self._applied, self._steps_since_applied = newest, 0
+        new = NewItems(pattern.table, as_priorities(priority), self._layout, self._offsets + end)
+        return new, trajectory.values()
 
 
 class StructuredWriter:
@@ -96,11 +123,9 @@ class StructuredWriter:
             raise ValueError(
                 "A StructuredWriter needs at least 1 pattern; without one it would store nothing."
             )
-        self._patterns = [Applied(pattern) for pattern in patterns]
-        self._writer = TrajectoryWriter(server, max(applied.steps for applied in self._patterns))
-        for applied in self._patterns:
-            for part in applied.pattern.trajectory.values():
-                self._writer.history[part.column]  # a KeyError now, and not at the first step
+        reach = [-min(part.offsets) for pattern in patterns for part in pattern.trajectory.values()]
+        self._writer = TrajectoryWriter(server, max(reach, default=1))
+        self._patterns = [Applied(pattern, self._writer.history) for pattern in patterns]
 
     def append(
         self, data: Mapping[str, Any], *, partial_step: bool = False, timeout: float | None = None
@@ -144,8 +169,9 @@ class StructuredWriter:
     def _apply(self, is_end_episode: bool, timeout: float | None) -> None:
         writer = self._writer
         step_index = writer.episode_steps - (not writer.step_is_open)
-        looks = (applied.item(writer.history, step_index, is_end_episode) for applied in self._patterns)
-        writer.create_items([item for item in looks if item is not None], timeout)
+        looks = [applied.item(step_index, is_end_episode) for applied in self._patterns]
+        new = [look[0] for look in looks if look is not None]
+        writer.send_items(new, [cells for look in looks if look is not None for cells in look[1]], timeout)
 
     @property
     def step_is_open(self) -> bool:

@@ -87,7 +87,7 @@ def steps_of(sample: Sample) -> Timesteps:
             f"{sorted(sample.squeezed)} have none, and the lengths are {lengths}."
         )
     length = min(lengths.values())
-    info = SampleInfo(*(np.repeat(column, length) for column in sample.info))
+    info = SampleInfo._make(np.repeat(column, length) for column in sample.info)
     return Timesteps(info, {name: values[0] for name, values in sample.data.items()}, np.arange(length))
 
 
@@ -95,13 +95,13 @@ def join_steps(pieces: Sequence[Timesteps]) -> Timesteps:
     """Lay steps one behind the other."""
     if len(pieces) == 1:
         return pieces[0]
-    info = SampleInfo(*map(np.concatenate, zip(*(piece.info for piece in pieces), strict=True)))
+    info = SampleInfo._make(map(np.concatenate, zip(*(piece.info for piece in pieces), strict=True)))
     data = {name: np.concatenate([piece.data[name] for piece in pieces]) for name in pieces[0].data}
     return Timesteps(info, data, np.concatenate([piece.positions for piece in pieces]))
 
 
 def part_of(steps: Timesteps, begin: int, end: int) -> Timesteps:
     """Return the steps from `begin` to before `end`."""
-    info = SampleInfo(*(column[begin:end] for column in steps.info))
+    info = SampleInfo._make(column[begin:end] for column in steps.info)
     data = {name: values[begin:end] for name, values in steps.data.items()}
     return Timesteps(info, data, steps.positions[begin:end])

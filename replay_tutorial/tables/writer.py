@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
+from replay_tutorial.buffers.jit import Floats
 from replay_tutorial.tables.history import History, NamedCells
 from replay_tutorial.tables.message import Message, NewItems, Part, Run, UnknownWriter
 from replay_tutorial.tables.step_values import StepValues
@@ -169,14 +170,19 @@ class TrajectoryWriter:
         Raises:
             Exception: What `create_item` raises.
         """
+        new = [self._checked(item) for item in items]
+        return self.send_items(new, [cells for item in items for cells in item.trajectory.values()], timeout)
+
+    def send_items(
+        self, new: Sequence[NewItems], cells: Sequence[NamedCells], timeout: float | None
+    ) -> list[int]:
+        """Send items that have been checked, and those of their cells that the server lacks."""
         self.check_ready()
-        new = [self._checked_item(item) for item in items]
         if not new:
             return []
         runs: list[Run] = []
-        for item in items:
-            for cells in item.trajectory.values():
-                runs += cells.column.take_unsent(cells.steps)
+        for part in cells:
+            runs += part.column.take_unsent(part.steps)
         return self._send(Message(self._number, self._sequence, runs, new, self.history.oldest), timeout)
 
     def check_ready(self) -> None:
@@ -244,23 +250,24 @@ class TrajectoryWriter:
         finally:
             self.close()
 
-    def _checked_item(self, item: NewItem) -> NewItems:
+    def _checked(self, item: NewItem) -> NewItems:
         """Return an item as the server takes it; refuse one that can't be made."""
         table, priority, trajectory = item
         layout: list[Part] = []
         steps: list[int] = []
+        history = self.history
         for name, cells in trajectory.items():
             if not isinstance(cells, NamedCells):
                 raise TypeError(f"{name!r} must be cells, such as history['obs'][-2:], not {cells!r:.60}.")
-            if cells.column.history is not self.history:
+            if cells.column.history is not history:
                 raise ValueError(f"{name!r} names cells of another writer's history.")
-            cells.check()
+            if min(cells.steps) < history.oldest:  # all were there when they were named
+                cells.column.check(cells.steps)
             layout.append(Part(name, cells.column.name, len(cells.steps), cells.squeezed))
             steps += cells.steps
         if not steps:
             raise ValueError("A trajectory needs at least 1 part.")
-        priorities = None if priority is None else np.array([priority], np.float64)
-        return NewItems(table, priorities, tuple(layout), np.array([steps], np.int64))
+        return NewItems(table, as_priorities(priority), tuple(layout), np.array([steps], np.int64))
 
     def _send(self, message: Message, timeout: float | None) -> list[int]:
         """Send a message; keep it if nobody can say how much of it has been done."""
@@ -285,3 +292,8 @@ class TrajectoryWriter:
         self._sequence, self._sent_some = 0, False
         self.history.forget_all()
         self.episode_steps, self.step_is_open = 0, False
+
+
+def as_priorities(priority: float | None) -> Floats | None:
+    """Return an item's priority as a message carries it."""
+    return None if priority is None else np.array([priority], np.float64)

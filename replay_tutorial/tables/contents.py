@@ -233,7 +233,7 @@ class Contents(HookedTable):
             self.items.priorities[slots],
             self.items.times_sampled[slots].astype(np.int64),
         )
-        return Sample(info, *(self._copy(slots) if len(slots) else ({}, None)))
+        return Sample(info, *self._copy(slots)) if len(slots) else Sample(info, {}, None)
 
     def mutate(self, keys: Integers, priorities: Floats, deletes: Integers, tables: Tables) -> int:
         """Delete items, then give others new priorities; of a repeated key the last one stays.

@@ -169,8 +169,9 @@ def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
     """Return how many values a part has in each item of a sample, int64[n]."""
     if sample.lengths is not None:
         return sample.lengths[name]
-    shape = sample.data[name].shape
-    return np.full(shape[0], 1 if name in sample.squeezed else shape[1])
+    values = sample.data[name]
+    length: int = 1 if name in sample.squeezed else values.shape[1]
+    return np.full(len(values), length)
 
 
 def lengthened(values: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:

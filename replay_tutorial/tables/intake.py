@@ -86,7 +86,7 @@ class Intake:
             raise ValueError(f"keep_from must be the number of a step, not {message.keep_from}.")
         structures: dict[str, Structure | None] = {}
         groups = [checked_items(new, self._plans, self._tables, structures) for new in message.items]
-        slots = window.store(runs) if len(runs) else np.zeros(0, np.int64)
+        slots = window.store(runs, message.keep_from) if len(runs) else np.zeros(0, np.int64)
         try:
             for table, plan, steps, priorities in groups:
                 for row, priority in zip(window.look_up(plan.columns, steps), priorities, strict=True):

@@ -123,11 +123,12 @@ class Window:
         self._first = self._end = 0  # steps before the first are forgotten, from the end on not sent
         self._ring: CellMatrix = np.full((FIRST_LENGTH, len(cells.fields)), ABSENT, np.int32)
 
-    def store(self, runs: Matrix) -> Integers:
+    def store(self, runs: Matrix, keep_from: int) -> Integers:
         """Take cells for runs of values.
 
         Args:
             runs: int64[n, 3], n ≥ 1; the column, first step and length of each.
+            keep_from: Steps from here on may come in later messages, also those before the first one here.
 
         Returns:
             The slots, int64[values], run after run.
@@ -136,7 +137,7 @@ class Window:
             CapacityError: If there are too few free cells. Nothing has changed then.
             ValueError: If a value is there already, or forgotten. Nothing has changed then.
         """
-        self._lengthen(int(runs[:, 1].min()), int((runs[:, 1] + runs[:, 2]).max()))
+        self._lengthen(min(int(runs[:, 1].min()), keep_from), int((runs[:, 1] + runs[:, 2]).max()))
         status, run, slots = store_runs(runs, self._ring, self._first, self._cells.plain)
         if status == STORED:
             self._end = max(self._end, int((runs[:, 1] + runs[:, 2]).max()))

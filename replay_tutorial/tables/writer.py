@@ -94,9 +94,8 @@ class TrajectoryWriter:
         self.episode_steps = 0
         self.step_is_open = False
         self._server = server
-        self._number = secrets.randbits(63)
+        self._number = secrets.randbits(63)  # another one in each episode: so the server forgets the last one
         self._sequence = 0  # of the next message
-        self._sent_some = False  # whether the server holds values for this writer
         self._unfinished: Message | None = None
         self._closed = False
         self._step_values = StepValues(server.fields, self.history)
@@ -224,12 +223,9 @@ class TrajectoryWriter:
             TimeoutError: If they are not in yet; the episode goes on.
         """
         self.flush(timeout)
-        if clear_buffers:
-            self.history.forget_all()
-            if self._sent_some:
-                self._send(Message(self._number, self._sequence, (), (), self.history.end), None)
-                self._sent_some = False
         self.episode_steps, self.step_is_open = 0, False
+        if clear_buffers:
+            self._begin_anew()
 
     def close(self) -> None:
         """Let the server forget what no item names. An item that timed out, and is not in yet, is lost."""
@@ -283,13 +279,13 @@ class TrajectoryWriter:
             raise
         self._unfinished = None
         self._sequence += 1
-        self._sent_some = self._sent_some or bool(message.runs)
         return keys
 
     def _begin_anew(self) -> None:
-        """Be a writer that the server has not heard of: with a new number, and without steps."""
-        self._number = secrets.randbits(63)
-        self._sequence, self._sent_some = 0, False
+        """Be a writer of which the server has heard nothing, with a history of no step."""
+        if self._sequence:
+            self._server.close_writer(self._number)
+        self._number, self._sequence = secrets.randbits(63), 0
         self.history.forget_all()
         self.episode_steps, self.step_is_open = 0, False
 

@@ -136,8 +136,8 @@ class Items:
             return [(np.arange(len(slots)), Lists(plan, self._matrix(plan).rows, rows))]
         numbers = self.plans[slots]
         groups: list[tuple[Integers, Lists]] = []
-        for number in np.unique(numbers).tolist():
-            places, plan = np.flatnonzero(numbers == number), self._all_plans[number]
+        for number in np.unique(numbers):
+            places, plan = np.flatnonzero(numbers == number), self._all_plans[int(number)]
             groups.append((places, Lists(plan, self._matrix(plan).rows, rows[places])))
         return groups
 

@@ -89,8 +89,8 @@ class TableInfo(NamedTuple):
         return (
             f"more {'samples' if side == 'insert' else 'inserts'}: {self.size} items of at least "
             f"{limiter.min_size}; {self.inserts} inserts · {limiter.samples_per_insert:g} - {self.samples} "
-            f"samples = {cursor:g}, of {limiter.min_diff:.4g} to {limiter.max_diff:.4g}; {self.deletes} items "
-            "were deleted."
+            f"samples = {cursor:g}, of {limiter.min_diff:.4g} to {limiter.max_diff:.4g}. "
+            f"{self.deletes} items were deleted."
         )
 
 

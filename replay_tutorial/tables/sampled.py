@@ -46,11 +46,13 @@ class Sample(NamedTuple):
         data: Of each part of the trajectories its values: shape (n, length, *shape of the column), or
             (n, *shape) if it is squeezed.
         lengths: None if all are of one length; else of each part, int64[n]. The values behind are 0.
+        squeezed: The names of the parts that have no axis of time.
     """
 
     info: SampleInfo
     data: Batch
     lengths: dict[str, npt.NDArray[np.int64]] | None
+    squeezed: frozenset[str]
 
 
 class TableInfo(NamedTuple):

@@ -33,7 +33,7 @@ from replay_tutorial.tables.message import Message, NewItems, Part, Run
 COLUMNS = {"a": {"shape": 2}, "b": {"shape": (), "dtype": np.int64}, "c": {"dtype": np.uint8}}
 DTYPES = {"a": np.float32, "b": np.int64, "c": np.uint8}
 SHAPES: dict[str, tuple[int, ...]] = {"a": (2,), "b": (), "c": (1,)}
-CAPACITY = 24
+CAPACITY = 12
 PRIORITIES = [None, 0.0, 0.5, 1.0, 2.0, 2.0]
 SELECTORS = [
     Uniform(),
@@ -276,7 +276,7 @@ class Program:
             message._replace(items=[*message.items, NewItems(name, None, (Part("q", "a", 1),), steps)]),
             message._replace(keep_from=-1),
         ]
-        with pytest.raises((ValueError, KeyError, UnknownWriter)):
+        with pytest.raises((ValueError, KeyError, UnknownWriter, CapacityError)):
             self.server.insert(bad[rng.integers(len(bad))], timeout=0)
         with pytest.raises((ValueError, TypeError)):
             keys = list(self.tables[name].keys_given)[:1] or [0]

@@ -16,7 +16,6 @@ from typing import NoReturn
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.jit import Floats, Integers, kernel
 from replay_tutorial.buffers.priorities import FIRST_PRIORITY
 from replay_tutorial.tables.cells import Cells
@@ -161,7 +160,7 @@ class Contents(HookedTable):
             slots, info = self._draw_one_by_one(most, spent, tables)
         else:
             slots, info = self._draw(most)
-        sample = Sample(info, *self._copy(slots))
+        sample = self._copy(info, slots)
         for slot in spent:
             self._free(slot)
         return sample
@@ -211,13 +210,15 @@ class Contents(HookedTable):
             times_sampled.astype(np.int64),
         )
 
-    def _copy(self, slots: Integers) -> tuple[Batch, dict[str, Integers] | None, frozenset[str]]:
-        """Copy the trajectories of items, and their lengths if they differ; which parts are squeezed."""
+    def _copy(self, info: SampleInfo, slots: Integers) -> Sample:
+        """Add to what is known of items their trajectories."""
         groups = self.items.lists(slots)
-        squeezed = frozenset(part.name for part in groups[0][1].plan.layout if part.squeezed)
+        if not groups:
+            return Sample(info, {}, None, frozenset())
+        squeezed = groups[0][1].plan.squeezed
         if len(groups) == 1:
-            return copy_out(self._cells, groups[0][1]), None, squeezed
-        return *copy_out_mixed(self._cells, groups, len(slots)), squeezed
+            return Sample(info, copy_out(self._cells, groups[0][1]), None, squeezed)
+        return Sample(info, *copy_out_mixed(self._cells, groups, len(slots)), squeezed)
 
     def look(self) -> Sample:
         """Copy all items, in the order of their slots; nothing is counted."""
@@ -233,7 +234,7 @@ class Contents(HookedTable):
             self.items.priorities[slots],
             self.items.times_sampled[slots].astype(np.int64),
         )
-        return Sample(info, *self._copy(slots)) if len(slots) else Sample(info, {}, None)
+        return self._copy(info, slots)
 
     def mutate(self, keys: Integers, priorities: Floats, deletes: Integers, tables: Tables) -> int:
         """Delete items, then give others new priorities; of a repeated key the last one stays.

@@ -86,6 +86,10 @@ class Intake:
             raise ValueError(f"keep_from must be the number of a step, not {message.keep_from}.")
         structures: dict[str, Structure | None] = {}
         groups = [checked_items(new, self._plans, self._tables, structures) for new in message.items]
+        if len(runs) and not window.reaches(int((runs[:, 1] + runs[:, 2]).max())):
+            # A writer that has sent nothing for long: what neither this message nor a later one names may go.
+            named = [int(steps.min()) for _, _, steps, _ in groups if steps.size]
+            window.forget(min(message.keep_from, int(runs[:, 1].min()), *named))
         slots = window.store(runs, message.keep_from) if len(runs) else np.zeros(0, np.int64)
         try:
             for table, plan, steps, priorities in groups:
@@ -93,7 +97,8 @@ class Intake:
                     window.pending.append((table, Item(plan, row, priority)))
         except ValueError:
             window.pending.clear()
-            window.take_back(runs)
+            if len(runs):
+                window.take_back(runs)
             raise
         done = 0
         for name, _, values in message.runs:

@@ -131,13 +131,13 @@ class Items:
     def lists(self, slots: Integers) -> list[tuple[Integers, Lists]]:
         """Group items by layout: of each group the places in `slots`, int64[n], and where the lists stand."""
         rows = self.rows[slots].astype(np.int64)
-        if len(self._plans_met) == 1:  # nearly always
+        if len(slots) and len(self._plans_met) == 1:  # nearly always
             plan = self._all_plans[min(self._plans_met)]
             return [(np.arange(len(slots)), Lists(plan, self._matrix(plan).rows, rows))]
         numbers = self.plans[slots]
         groups: list[tuple[Integers, Lists]] = []
-        for number in np.unique(numbers).tolist():
-            places, plan = np.flatnonzero(numbers == number), self._all_plans[number]
+        for number in np.unique(numbers):
+            places, plan = np.flatnonzero(numbers == number), self._all_plans[int(number)]
             groups.append((places, Lists(plan, self._matrix(plan).rows, rows[places])))
         return groups
 

@@ -46,13 +46,13 @@ class Sample(NamedTuple):
         data: Of each part of the trajectories its values: shape (n, length, *shape of the column), or
             (n, *shape) if it is squeezed.
         lengths: None if all are of one length; else of each part, int64[n]. The values behind are 0.
-        squeezed: The parts that have no axis of time.
+        squeezed: The names of the parts that have no axis of time.
     """
 
     info: SampleInfo
     data: Batch
     lengths: dict[str, npt.NDArray[np.int64]] | None
-    squeezed: frozenset[str] = frozenset()
+    squeezed: frozenset[str]
 
 
 class TableInfo(NamedTuple):
@@ -91,8 +91,8 @@ class TableInfo(NamedTuple):
         return (
             f"more {'samples' if side == 'insert' else 'inserts'}: {self.size} items of at least "
             f"{limiter.min_size}; {self.inserts} inserts · {limiter.samples_per_insert:g} - {self.samples} "
-            f"samples = {cursor:g}, of {limiter.min_diff:.4g} to {limiter.max_diff:.4g}; {self.deletes} items "
-            "were deleted."
+            f"samples = {cursor:g}, of {limiter.min_diff:.4g} to {limiter.max_diff:.4g}. "
+            f"{self.deletes} items were deleted."
         )
 
 

@@ -31,12 +31,14 @@ class Plan(NamedTuple):
         layout: The parts.
         structure: What all items of a table have in common.
         columns: int64[cells]; of each cell the column's number.
+        squeezed: The names of the parts without an axis of time.
     """
 
     number: int
     layout: Layout
     structure: Structure
     columns: Integers
+    squeezed: frozenset[str]
 
 
 class Item(NamedTuple):
@@ -88,7 +90,8 @@ class Plans:
             raise ValueError(f"A trajectory has at least one part, and each name once, not {names}.")
         columns = [self._cells.numbers[part.column] for part in layout for _ in range(part.length)]
         structure = tuple((part.name, part.column, part.squeezed) for part in layout)
-        return Plan(len(self.plans), layout, structure, np.array(columns))
+        squeezed = frozenset(part.name for part in layout if part.squeezed)
+        return Plan(len(self.plans), layout, structure, np.array(columns), squeezed)
 
 
 class Lists(NamedTuple):

@@ -121,7 +121,12 @@ class Window:
         self.keep_from = 0
         self._cells = cells
         self._first = self._end = 0  # steps before the first are forgotten, from the end on not sent
+        self._before = (0, 0)  # both, before the last `store`
         self._ring: CellMatrix = np.full((FIRST_LENGTH, len(cells.fields)), ABSENT, np.int32)
+
+    def reaches(self, end: int) -> bool:
+        """Return whether the window can hold the steps kept, and those before `end`."""
+        return self._first == self._end or end - self._first <= self._cells.capacity
 
     def store(self, runs: Matrix, keep_from: int) -> Integers:
         """Take cells for runs of values.
@@ -137,12 +142,16 @@ class Window:
             CapacityError: If there are too few free cells. Nothing has changed then.
             ValueError: If a value is there already, or forgotten. Nothing has changed then.
         """
-        self._lengthen(min(int(runs[:, 1].min()), keep_from), int((runs[:, 1] + runs[:, 2]).max()))
-        status, run, slots = store_runs(runs, self._ring, self._first, self._cells.plain)
+        first, end = self._first, int((runs[:, 1] + runs[:, 2]).max())
+        if first == self._end:
+            first = max(first, min(int(runs[:, 1].min()), keep_from))  # it holds nothing, may begin anywhere
+        self._lengthen(first, max(end, self._end))
+        status, run, slots = store_runs(runs, self._ring, first, self._cells.plain)
         if status == STORED:
-            self._end = max(self._end, int((runs[:, 1] + runs[:, 2]).max()))
+            self._before = self._first, self._end
+            self._first, self._end = first, max(end, self._end)
             return slots
-        column, first_step, length = runs[run].tolist()
+        column, first_step, length = map(int, runs[run])
         name = self._cells.fields[column].name
         if status == MISPLACED:
             raise ValueError(
@@ -155,8 +164,10 @@ class Window:
         )
 
     def take_back(self, runs: Matrix) -> None:
-        """Undo `store`."""
-        for column, first_step, length in reversed(runs.tolist()):
+        """Undo the last `store`."""
+        self._first, self._end = self._before
+        for run in runs[::-1]:
+            column, first_step, length = map(int, run)
             places = np.arange(first_step, first_step + length)[::-1] % len(self._ring)
             self._cells.release(self._ring[places, column])
             self._ring[places, column] = ABSENT
@@ -196,18 +207,15 @@ class Window:
         self.forget(self._end)
 
     def _lengthen(self, first: int, end: int) -> None:
-        """Make the ring long enough for the steps kept, and for those from `first` to before `end`."""
-        if self._first == self._end:
-            self._first = self._end = max(first, self._first)  # it holds nothing, and may begin anywhere
-        needed = max(end, self._end) - self._first
-        if needed <= len(self._ring):
+        """Make the ring long enough for the steps from `first` to before `end`."""
+        if end - first <= len(self._ring):
             return
-        if needed > self._cells.capacity:
+        if end - first > self._cells.capacity:
             raise ValueError(
-                f"A writer may name at most {self._cells.capacity:,} steps, the server's capacity, not steps "
-                f"{self._first} to {end - 1}. Raise keep_from."
+                f"A writer may name at most {self._cells.capacity:,} steps, the server's capacity, not "
+                f"those from {first} to {end - 1}. Raise keep_from."
             )
-        ring = np.full((1 << (needed - 1).bit_length(), self._ring.shape[1]), ABSENT, np.int32)
-        steps = np.arange(self._first, self._end)
+        ring = np.full((1 << (end - first - 1).bit_length(), self._ring.shape[1]), ABSENT, np.int32)
+        steps: Integers = np.arange(self._first, self._end)
         ring[steps % len(ring)] = self._ring[steps % len(self._ring)]
         self._ring = ring

@@ -28,6 +28,15 @@ from replay_tutorial.tables.trajectories import Item, Plan, Plans, Structure, co
 
 
 @kernel
+def first_outside(values: Floats, low: float, high: float) -> int:
+    """Find the first value that does not lie between two; -1 if there is none."""
+    for i in range(len(values)):
+        if not low <= values[i] <= high:  # so written, NaN fails too
+            return i
+    return -1
+
+
+@kernel
 def count_samples(slots: Integers, times_sampled: Slots, counts: Integers) -> int:
     """Count slots as sampled, one after the other; write how often each was by then.
 
@@ -112,11 +121,11 @@ class Contents(HookedTable):
         Raises:
             ValueError: If it is so.
         """
-        fits = (priorities >= self._low) & (priorities <= self._high)  # so written, NaN fails too
-        if not fits.all():
+        wrong = first_outside(priorities, self._low, self._high)
+        if wrong >= 0:
             raise ValueError(
                 f"A priority in the table {self.description.name!r} must lie between {self._low:.3g} and "
-                f"{self._high:.3g}, not {priorities[~fits][0]}."
+                f"{self._high:.3g}, not {priorities[wrong]}."
             )
 
     def item(self, key: int) -> Item:
@@ -144,7 +153,7 @@ class Contents(HookedTable):
         for hook in self.description.hooks:
             hook.on_insert(tables, self.description.name, key)
         if self.items.size > self.description.max_size:
-            self._delete(int(self.remover.select(1, self._rng).slots[0]), tables)
+            self._delete(self.remover.pick(self._rng), tables)
         self.inserts += 1
         return key
 

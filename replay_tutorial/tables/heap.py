@@ -121,6 +121,9 @@ class Heap(Selection):
     def select(self, count: int, rng: np.random.Generator) -> Selected:
         return Selected(np.full(count, self._nodes.heap[0], np.int64), np.ones(count), 1.0)
 
+    def pick(self, rng: np.random.Generator) -> int:
+        return int(self._nodes.heap[0])
+
     def probabilities(self, slots: Integers) -> Floats:
         return (slots == self._nodes.heap[0]).astype(np.float64)
 

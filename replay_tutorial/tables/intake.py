@@ -81,23 +81,26 @@ class Intake:
     def _take_in(self, message: Message, window: Window) -> None:
         """Store a message's values, and put its items where the window keeps those that are pending."""
         cells = self._cells
-        runs = np.array([checked_run(run, cells) for run in message.runs], np.int64).reshape(-1, 3)
+        runs = [checked_run(run, cells) for run in message.runs]
         if not 0 <= message.keep_from <= MOST_STEPS:
             raise ValueError(f"keep_from must be the number of a step, not {message.keep_from}.")
         structures: dict[str, Structure | None] = {}
         groups = [checked_items(new, self._plans, self._tables, structures) for new in message.items]
-        if len(runs) and not window.reaches(int((runs[:, 1] + runs[:, 2]).max())):
+        end = 0
+        for _, first_step, length in runs:
+            end = max(end, first_step + length)
+        if not window.reaches(end):
             # A writer that has sent nothing for long: what neither this message nor a later one names may go.
             named = [int(steps.min()) for _, _, steps, _ in groups if steps.size]
-            window.forget(min(message.keep_from, int(runs[:, 1].min()), *named))
-        slots = window.store(runs, message.keep_from) if len(runs) else np.zeros(0, np.int64)
+            window.forget(min([message.keep_from, *(first_step for _, first_step, _ in runs), *named]))
+        slots = window.store(runs, message.keep_from) if runs else np.zeros(0, np.int64)
         try:
             for table, plan, steps, priorities in groups:
                 for row, priority in zip(window.look_up(plan.columns, steps), priorities, strict=True):
                     window.pending.append((table, Item(plan, row, priority)))
         except ValueError:
             window.pending.clear()
-            if len(runs):
+            if runs:
                 window.take_back(runs)
             raise
         done = 0
@@ -121,7 +124,8 @@ def checked_run(run: Run, cells: Cells) -> tuple[int, int, int]:
     if number is None:
         raise KeyError(f"There is no column {name!r}; there are {list(cells.numbers)}.")
     field = cells.fields[number]
-    if values.dtype != field.dtype or values.shape[1:] != field.shape or not values.shape[0]:
+    fits = values.dtype is field.dtype or values.dtype == field.dtype  # `is` costs a third
+    if not fits or values.shape[1:] != field.shape or not values.shape[0]:
         raise ValueError(
             f"The values of {name!r} are {values.dtype} of shape {values.shape}; they must be {field.dtype} "
             f"of shape (steps, {', '.join(map(str, field.shape))}), with at least one step."
@@ -155,12 +159,14 @@ def checked_items(
             f"Items of this layout name {len(plan.columns)} steps each, int64[items, {len(plan.columns)}]; "
             f"not {steps.dtype} of shape {steps.shape}."
         )
+    if not (steps.flags.carray and steps.dtype == np.int64):
+        steps = writable(np.ascontiguousarray(steps, np.int64))
     priorities: Sequence[float | None] = [None] * len(steps)
     if new.priorities is not None:
         given = as_floats(new.priorities, len(steps))
         contents.check_priorities(given)
         priorities = given.tolist()
-    return new.table, plan, writable(np.ascontiguousarray(steps, np.int64)), priorities
+    return new.table, plan, steps, priorities
 
 
 def table_of(tables: Mapping[str, Contents], name: str) -> Contents:
@@ -182,6 +188,8 @@ def as_floats(priorities: Any, count: int) -> Floats:
         ValueError: If there are more or fewer.
     """
     array = np.asarray(priorities)
+    if array.shape == (count,) and array.dtype == np.float64 and array.flags.carray:
+        return array
     if array.dtype.kind not in "biuf":
         raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
     if array.shape != (count,):

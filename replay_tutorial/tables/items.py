@@ -142,9 +142,7 @@ class Items:
         return groups
 
     def _matrix(self, plan: Plan) -> Matrix:
-        count = len(plan.columns)
-        unit = 1 << max(0, count.bit_length() - 4)
-        width = -(-count // unit) * unit
-        if width not in self._matrices:
-            self._matrices[width] = Matrix(width, self.slots)
-        return self._matrices[width]
+        matrix = self._matrices.get(plan.width)
+        if matrix is None:
+            matrix = self._matrices[plan.width] = Matrix(plan.width, self.slots)
+        return matrix

@@ -41,6 +41,9 @@ class Linked(Selection):
     def select(self, count: int, rng: np.random.Generator) -> Selected:
         return Selected(np.full(count, self._first[self._end], np.int64), np.ones(count), 1.0)
 
+    def pick(self, rng: np.random.Generator) -> int:
+        return int(self._first[self._end])
+
     def probabilities(self, slots: Integers) -> Floats:
         return (slots == self._first[self._end]).astype(np.float64)
 

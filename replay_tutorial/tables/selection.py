@@ -58,6 +58,10 @@ class Selection(Protocol):
         """Select `count` times, with replacement; there must be a slot."""
         ...
 
+    def pick(self, rng: np.random.Generator) -> int:
+        """Select once, and return the slot alone."""
+        return int(self.select(1, rng).slots[0])
+
     def probabilities(self, slots: Integers) -> Floats:
         """Return with what probability each of these would be selected now, float64[n]."""
         ...

@@ -32,6 +32,7 @@ class Plan(NamedTuple):
         structure: What all items of a table have in common.
         columns: int64[cells]; of each cell the column's number.
         squeezed: The names of the parts without an axis of time.
+        width: Cells that are kept for its list: as many as it has, or up to an eighth more.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Plan(NamedTuple):
     structure: Structure
     columns: Integers
     squeezed: frozenset[str]
+    width: int
 
 
 class Item(NamedTuple):
@@ -91,7 +93,9 @@ class Plans:
         columns = [self._cells.numbers[part.column] for part in layout for _ in range(part.length)]
         structure = tuple((part.name, part.column, part.squeezed) for part in layout)
         squeezed = frozenset(part.name for part in layout if part.squeezed)
-        return Plan(len(self.plans), layout, structure, np.array(columns), squeezed)
+        unit = 1 << max(0, len(columns).bit_length() - 4)
+        width = -(-len(columns) // unit) * unit
+        return Plan(len(self.plans), layout, structure, np.array(columns), squeezed, width)
 
 
 class Lists(NamedTuple):

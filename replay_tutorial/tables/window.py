@@ -28,6 +28,7 @@ from replay_tutorial.tables.cells import (
 )
 from replay_tutorial.tables.trajectories import Item
 
+Runs = list[tuple[int, int, int]]
 Matrix = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
 
 ABSENT = -1
@@ -37,11 +38,14 @@ STORED, FULL, MISPLACED = 0, 1, 2
 
 
 @kernel
-def store_runs(runs: Matrix, ring: CellMatrix, first: int, plain: Plain) -> tuple[int, int, Integers]:
+def store_runs(
+    runs: Matrix, count: int, ring: CellMatrix, first: int, plain: Plain
+) -> tuple[int, int, Integers]:
     """Take a free cell for each value, and write their numbers into the ring; if one fails, give all back.
 
     Args:
         runs: int64[n, 3]; the column, first step and length of each.
+        count: How many values they have together.
         ring: The window's ring, long enough.
         first: Steps before this one have been forgotten.
         plain: The cells.
@@ -50,8 +54,8 @@ def store_runs(runs: Matrix, ring: CellMatrix, first: int, plain: Plain) -> tupl
         STORED, or what is wrong: FULL or MISPLACED; the last run looked at; the slots taken.
     """
     store, done, status, run = Store(*plain), 0, STORED, 0
-    slots = np.empty(runs[:, 2].sum(), np.int64)
-    cells = np.empty((len(slots), 2), np.int64)  # where in the ring, to find back
+    slots = np.empty(count, np.int64)
+    cells = np.empty((count, 2), np.int64)  # where in the ring, to find back
     for run in range(len(runs)):
         column, first_step, length = runs[run]
         for step in range(first_step, first_step + length):
@@ -128,11 +132,11 @@ class Window:
         """Return whether the window can hold the steps kept, and those before `end`."""
         return self._first == self._end or end - self._first <= self._cells.capacity
 
-    def store(self, runs: Matrix, keep_from: int) -> Integers:
+    def store(self, runs: Runs, keep_from: int) -> Integers:
         """Take cells for runs of values.
 
         Args:
-            runs: int64[n, 3], n ≥ 1; the column, first step and length of each.
+            runs: The column, first step and length of each; at least one.
             keep_from: Steps from here on may come in later messages, also those before the first one here.
 
         Returns:
@@ -142,16 +146,19 @@ class Window:
             CapacityError: If there are too few free cells. Nothing has changed then.
             ValueError: If a value is there already, or forgotten. Nothing has changed then.
         """
-        first, end = self._first, int((runs[:, 1] + runs[:, 2]).max())
-        if first == self._end:
-            first = max(first, min(int(runs[:, 1].min()), keep_from))  # it holds nothing, may begin anywhere
-        self._lengthen(first, max(end, self._end))
-        status, run, slots = store_runs(runs, self._ring, first, self._cells.plain)
+        first, end, count = self._first, self._end, 0
+        for _, first_step, length in runs:
+            end = max(end, first_step + length)
+            count += length
+        if first == self._end:  # it holds nothing, and may begin anywhere
+            first = max(first, min([keep_from, *(first_step for _, first_step, _ in runs)]))
+        self._lengthen(first, end)
+        status, run, slots = store_runs(np.array(runs), count, self._ring, first, self._cells.plain)
         if status == STORED:
             self._before = self._first, self._end
-            self._first, self._end = first, max(end, self._end)
+            self._first, self._end = first, end
             return slots
-        column, first_step, length = map(int, runs[run])
+        column, first_step, length = runs[int(run)]
         name = self._cells.fields[column].name
         if status == MISPLACED:
             raise ValueError(
@@ -163,11 +170,10 @@ class Window:
             "of them free. Build the server with a higher capacity, or tables with a lower max_size."
         )
 
-    def take_back(self, runs: Matrix) -> None:
+    def take_back(self, runs: Runs) -> None:
         """Undo the last `store`."""
         self._first, self._end = self._before
-        for run in runs[::-1]:
-            column, first_step, length = map(int, run)
+        for column, first_step, length in reversed(runs):
             places = np.arange(first_step, first_step + length)[::-1] % len(self._ring)
             self._cells.release(self._ring[places, column])
             self._ring[places, column] = ABSENT

@@ -99,13 +99,13 @@ class StructuredWriter:
     """A writer that makes items by patterns.
 
     Example:
-        >>> step = reference(env_dict)
-        >>> pairs = Pattern("replay", {"obs": step["obs"][-2], "next_obs": step["obs"][-1]})
-        >>> with StructuredWriter(server, [pairs]) as writer:
-        ...     for obs in range(3):
+        >>> from replay_tutorial.tables import Server, Table, reference
+        >>> server, step = Server([Table.stack("t", 9)], {"obs": {"shape": ()}}, 9), reference({"obs": {}})
+        >>> with StructuredWriter(server, [Pattern("t", {"pair": step["obs"][-2:]})]) as writer:
+        ...     for obs in range(4):
         ...         writer.append({"obs": obs})
-        >>> server.info()["replay"].size
-        2
+        >>> server.sample("t", batch_size=3).data["pair"].tolist()
+        [[2.0, 3.0], [1.0, 2.0], [0.0, 1.0]]
     """
 
     def __init__(self, server: Receiver, patterns: Sequence[Pattern]) -> None:

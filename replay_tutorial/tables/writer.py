@@ -64,13 +64,14 @@ class TrajectoryWriter:
     """Writes the steps of one environment, and items that name them.
 
     Example:
-        >>> with TrajectoryWriter(server, num_keep_alive_refs=2) as writer:
+        >>> from replay_tutorial.tables import Server, Table
+        >>> server = Server([Table.queue("queue", 9)], {"obs": {"shape": ()}}, capacity=9)
+        >>> with TrajectoryWriter(server, num_keep_alive_refs=3) as writer:
         ...     for obs in range(3):
         ...         writer.append({"obs": obs})
-        ...         if obs > 0:
-        ...             key = writer.create_item("replay", 1.0, {"pair": writer.history["obs"][-2:]})
-        >>> server.info()["replay"].size
-        2
+        ...     key = writer.create_item("queue", 1.0, {"ends": writer.history["obs"][[-3, -1]]})
+        >>> server.sample("queue", 1).data["ends"].tolist()
+        [[0.0, 2.0]]
 
     Attributes:
         history: The steps that can be named: `history["obs"][-2:]`.

@@ -153,6 +153,7 @@ class TrajectoryWriter:
             RuntimeError: If an item before it timed out, or its call was interrupted: call `flush` first.
             TimeoutError: If the table did not let it in. It is kept; `flush` waits on.
             TypeError: If a part is not of a history.
+            UnknownWriter: If the server has been loaded meanwhile. The writer begins an episode, without steps.
             ValueError: If a part is of another writer's history, or the priority does not fit.
         """
         return self.create_items([NewItem(table, priority, trajectory)], timeout)[0]

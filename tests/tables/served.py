@@ -18,9 +18,7 @@ COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}
 
 def small_server(capacity: int = 200) -> Server:
     """A prioritized table of 20 items, and a queue of 4."""
-    replay = Table(
-        "replay", sampler=Prioritized(0.7), remover=Fifo(), max_size=20, rate_limiter=MinSize(1)
-    )
+    replay = Table("replay", sampler=Prioritized(0.7), remover=Fifo(), max_size=20, rate_limiter=MinSize(1))
     return Server([replay, Table.queue("queue", 4)], COLUMNS, capacity, seed=1)
 
 

@@ -31,7 +31,7 @@ def framed(words: Any, body: bytes = b"") -> bytes:
 
 
 FORM = ["insert", ["obs"], [["replay", [["obs", "obs", 1, True]], True]]]
-ARRAYS = [["<i8", [4]], ["<f4", [1, 3]], ["<i8", [1, 1]], ["<f8", [1]]]
+ARRAYS = [["q", [4]], ["f", [1, 3]], ["q", [1, 1]], ["d", [1]]]
 BODY = np.array([8, 0, 1, 0], np.int64).tobytes() + np.zeros(4, np.float32).tobytes() + bytes(16)
 
 
@@ -56,25 +56,25 @@ BAD = {
     "a form of a number": framed([[7], []]),
     "an unknown call": framed([["shutdown"], []]),
     "a call of another name": framed([["__init__", "replay"], []]),
-    "Python objects": framed([["info"], [["|O", [1]]]], bytes(8)),
-    "texts": framed([["info"], [["<U2", [1]]]], bytes(8)),
-    "records": framed([["info"], [["<i4,<i4", [1]]]], bytes(8)),
-    "a dtype that isn't there": framed([["info"], [["<f3", [1]]]], bytes(8)),
-    "a negative length": framed([["info"], [["<i8", [-1]]]], bytes(8)),
-    "a length of a half": framed([["info"], [["<i8", [0.5]]]], bytes(8)),
-    "a huge array": framed([["info"], [["<i8", [1 << 40, 1 << 40]]]], bytes(8)),
-    "a huge array of nothing": framed([["info"], [["<i8", [0, 1 << 62, 1 << 62]]]]),
-    "too many axes": framed([["info"], [["<i8", [1] * 99]]], bytes(8)),
+    "Python objects": framed([["info"], [["O", [1]]]], bytes(8)),
+    "texts": framed([["info"], [["U", [1]]]], bytes(8)),
+    "records": framed([["info"], [["i,i", [1]]]], bytes(8)),
+    "a dtype that isn't there": framed([["info"], [["m", [1]]]], bytes(8)),
+    "a negative length": framed([["info"], [["q", [-1]]]], bytes(8)),
+    "a length of a half": framed([["info"], [["q", [0.5]]]], bytes(8)),
+    "a huge array": framed([["info"], [["q", [1 << 40, 1 << 40]]]], bytes(8)),
+    "a huge array of nothing": framed([["info"], [["q", [0, 1 << 62, 1 << 62]]]]),
+    "too many axes": framed([["info"], [["q", [1] * 99]]], bytes(8)),
     "more bytes than arrays": framed([["info"], []], bytes(8)),
-    "fewer bytes than arrays": framed([["info"], [["<i8", [2]]]], bytes(8)),
+    "fewer bytes than arrays": framed([["info"], [["q", [2]]]], bytes(8)),
     "a text longer than the frame": HEAD.pack(1, 0.0, 1 << 30, 8) + bytes(8),
     "a frame of exabytes": HEAD.pack(1, 0.0, 8, 1 << 60),
     "a message without arrays": framed([FORM, []]),
     "a message without values": framed([FORM, ARRAYS[:1]], BODY[:32]),
     "a message without priorities": framed([FORM, ARRAYS[:3]], BODY[:56]),
-    "a message with more": framed([FORM, [*ARRAYS, ["<f8", [1]]]], BODY + bytes(8)),
-    "numbers of another kind": framed([FORM, [["<f8", [4]], *ARRAYS[1:]]], BODY),
-    "values without steps": framed([FORM, [ARRAYS[0], ["<f4", []], *ARRAYS[2:]]], BODY[:40] + BODY[48:]),
+    "a message with more": framed([FORM, [*ARRAYS, ["d", [1]]]], BODY + bytes(8)),
+    "numbers of another kind": framed([FORM, [["d", [4]], *ARRAYS[1:]]], BODY),
+    "values without steps": framed([FORM, [ARRAYS[0], ["f", []], *ARRAYS[2:]]], BODY[:40] + BODY[48:]),
     "a column that is no word": altered([1, 0], 7),
     "columns that are no list": altered([1], "obs"),
     "a table that is no word": altered([2, 0, 0], ["replay"]),
@@ -84,7 +84,7 @@ BAD = {
     "priorities that are perhaps there": altered([2, 0, 2], None),
     "no item": altered([2, 0], 5),
     "a sample of nothing": framed([["sample", "replay"], []]),
-    "a sample of a word": framed([["sample", ["replay"]], [["<i8", [1]]]], bytes(8)),
+    "a sample of a word": framed([["sample", ["replay"]], [["q", [1]]]], bytes(8)),
     "a mutation of nothing": framed([["mutate_priorities", "replay"], []]),
     "an unknown limiter": framed([["replace_limiter", "replay", ["object", 1, 1, 1, 1]], []]),
     "a limiter of words": framed([["replace_limiter", "replay", ["MinSize", "1", 1, 1, 1]], []]),
@@ -149,9 +149,7 @@ def test_who_does_not_know_the_key_is_not_listened_to(key: bytes, tmp_path: Path
         silent.close()
 
 
-def test_a_silent_stranger_is_sent_away(
-    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_stranger_is_sent_away(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay_tutorial.tables.local_socket.HANDSHAKE", 0.1)
     with serving(small_server(), tmp_path) as endpoint, dial(endpoint.address) as stranger:
         stranger.settimeout(10)
@@ -179,13 +177,18 @@ def test_a_frame_is_read_as_it_was_packed() -> None:
         np.array(7.0),
         np.arange(12, dtype=np.complex128).reshape(3, 4)[:, ::2],
         np.array([True, False, True]),
+        np.arange(3, dtype=">i4"),
     ]
     packed = pack(3, ("what", 1, None, ("ever", 0.1, -np.inf)), arrays, 1.5)
     head = HEAD.unpack(packed[: HEAD.size])
     frame = unpack(head, bytearray(packed[HEAD.size :]))
     assert frame[:3] == (3, 1.5, ("what", 1, None, ("ever", 0.1, -np.inf)))
     for array, read in zip(arrays, frame.arrays, strict=True):
-        assert (read.dtype, read.shape, read.tolist()) == (array.dtype, array.shape, array.tolist())
+        assert (read.dtype, read.shape, read.tolist()) == (
+            array.dtype.newbyteorder("="),
+            array.shape,
+            array.tolist(),
+        )
         assert read.ctypes.data % 8 == 0
         assert read.flags.writeable
     with pytest.raises(BadFrame):
@@ -194,7 +197,9 @@ def test_a_frame_is_read_as_it_was_packed() -> None:
         HEAD.unpack(b"")
 
 
-@pytest.mark.parametrize("address", ["", ":5000", "example.com:5000", "10.0.0.1:80", "0.0.0.0:80", "localhost:"])
+@pytest.mark.parametrize(
+    "address", ["", ":5000", "example.com:5000", "10.0.0.1:80", "0.0.0.0:80", "localhost:"]
+)
 def test_an_address_of_another_machine_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="not of this machine"):
         place_of(address)

@@ -38,10 +38,7 @@ def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -
     """Three steps, and items of two of them; step 3 · sequence - 1 is kept for the next message."""
     first = 3 * sequence
     values = np.arange(first, first + 3)
-    runs = [
-        Run("obs", first, np.repeat(values[:, None], 3, 1).astype(np.float32)),
-        Run("act", first, values),
-    ]
+    runs = [Run("obs", first, np.repeat(values[:, None], 3, 1).astype(np.float32)), Run("act", first, values)]
     steps = np.tile([[max(first - 1, 0), first + 1, first]], (items, 1))
     return Message(writer, sequence, runs, [NewItems(table, np.full(items, 2.0), PAIR, steps)], first + 2)
 

@@ -136,7 +136,7 @@ def test_an_error_in_the_file_names_the_key(tmp_path: Path, old: str, new: str, 
 
 def test_empty_parts_of_the_file_are_refused(tmp_path: Path) -> None:
     start = 'address = "127.0.0.1:0"\ncapacity = 1\n'
-    for text, message in [
+    for text, fault in [
         (start, "columns is missing"),
         (start + "columns = 3", "columns must be of kind dict"),
         (start + "[columns]", "columns is empty"),
@@ -144,7 +144,7 @@ def test_empty_parts_of_the_file_are_refused(tmp_path: Path) -> None:
         (start + "[columns]\nobs = {}\n[tables]", "tables is empty"),
         (start + "[columns]\nobs = {}\n[tables]\nreplay = 3", "tables.replay must have keys"),
     ]:
-        with pytest.raises(ConfigError, match=message):
+        with pytest.raises(ConfigError, match=fault):
             read_config(written(tmp_path, text))
 
 

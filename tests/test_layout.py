@@ -38,7 +38,7 @@ DEPENDENCIES = {  # storey → extras that its imports may come from, beside the
     "shared": [],
     "__init__": [],
     "agents": ["train", "atari", "box2d"],
-    "tables": [],
+    "tables": ["train"],  # torch, for whoever asks for its tensors
     "apex": ["train"],
     "local": ["train"],
     "cluster": ["cluster", "train"],

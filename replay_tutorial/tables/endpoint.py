@@ -189,6 +189,10 @@ class Endpoint:
                 server.replace_limiter(table, hear_limiter(limiter))
             case ("items", str(table)):
                 return say_sample(server.items(table))
+            case ("save", str(path)):
+                server.save(path)
+            case ("load", str(path)):
+                server.load(path)
             case ("info",):
                 return say_infos(server.info())
             case _:

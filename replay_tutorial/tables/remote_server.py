@@ -9,6 +9,7 @@ Left out: starting one (`python -m replay_tutorial tables serve`).
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, Self
 
 from replay_tutorial.buffers.rows import check_batch_size
@@ -152,6 +153,14 @@ class RemoteServer:
     def info(self) -> dict[str, TableInfo]:
         """Describe all tables at one moment."""
         return hear_infos(self._call(("info",)).form)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Let the server write all tables to one file; a relative path is of this process's folder."""
+        self._call(("save", os.path.abspath(path)))
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Let the server replace everything by what was saved."""
+        self._call(("load", os.path.abspath(path)))
 
     def close(self) -> None:
         """Close the handle, and what its writers hold; the server goes on."""

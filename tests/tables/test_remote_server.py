@@ -66,7 +66,7 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
 def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
     """Call whatever can be called, in any order, also wrongly; return all answers."""
     client, rng = Client(server), np.random.default_rng(seed)
-    sequences, answers, given = [0, 0], list[Any](), 4
+    sequences, answers = [0, 0], list[Any]()
     for _ in range(steps):
         table = ["replay", "queue", "replay", "nowhere"][rng.integers(3 + (rng.random() < 0.1))]
         kind = rng.integers(10)
@@ -79,7 +79,6 @@ def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
             writer = int(rng.integers(2))
             sent = message(writer, sequences[writer], table, int(rng.integers(1, 3)))
             answer = outcome(server.insert, sent, 0)
-            given += 2
             sequences[writer] += answer[0] == "list" and rng.random() < 0.9
             if answer[0] == "UnknownWriter" or rng.random() < 0.1:
                 server.close_writer(writer)
@@ -87,7 +86,7 @@ def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
         elif kind <= 5:
             answer = outcome(server.sample, table, int(rng.integers(0, 5)), 0)
         elif kind == 6:
-            keys = rng.integers(max(0, given - 30), given, 3).tolist()
+            keys = rng.choice([5, *server.items("replay").info.keys.tolist()], 3).tolist()
             priorities = rng.choice([0.5, 1.0, np.nan, -1.0], 3, p=[0.49, 0.49, 0.01, 0.01])
             as_dict = dict(zip(keys, priorities.tolist(), strict=True))
             updates = as_dict if rng.random() < 0.5 else (keys, priorities)

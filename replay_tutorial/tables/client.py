@@ -1,10 +1,10 @@
 """The client: what a program calls that has whole trajectories, or wants some.
 
-Left out: trajectories that grow step by step (the writers).
+Left out: trajectories that grow step by step. For those it makes writers.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -13,10 +13,13 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.patterns import Pattern
 from replay_tutorial.tables.rate_limiters import RateLimiter
 from replay_tutorial.tables.remote_server import RemoteServer
 from replay_tutorial.tables.sampled import Sample, TableInfo
 from replay_tutorial.tables.server import Server
+from replay_tutorial.tables.structured_writer import StructuredWriter
+from replay_tutorial.tables.writer import TrajectoryWriter
 
 
 class Client:
@@ -108,6 +111,14 @@ class Client:
                 f"All columns must hold equally many values, at least one, not {sorted(lengths)}."
             )
         return runs
+
+    def writer(self, num_keep_alive_refs: int) -> TrajectoryWriter:
+        """Make a writer for the steps of one environment; see `TrajectoryWriter`."""
+        return TrajectoryWriter(self.server, num_keep_alive_refs)
+
+    def structured_writer(self, patterns: Sequence[Pattern]) -> StructuredWriter:
+        """Make a writer that makes its items by patterns; see `StructuredWriter`."""
+        return StructuredWriter(self.server, patterns)
 
     def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
         """Draw items; see `Server.sample`."""

@@ -93,7 +93,7 @@ class Intake:
             # A writer that has sent nothing for long: what neither this message nor a later one names may go.
             named = [int(steps.min()) for _, _, steps, _ in groups if steps.size]
             window.forget(min([message.keep_from, *(first_step for _, first_step, _ in runs), *named]))
-        slots = window.store(runs) if runs else np.zeros(0, np.int64)
+        slots = window.store(runs, message.keep_from) if runs else np.zeros(0, np.int64)
         try:
             for table, plan, steps, priorities in groups:
                 for row, priority in zip(window.look_up(plan.columns, steps), priorities, strict=True):

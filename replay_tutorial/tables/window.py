@@ -114,7 +114,6 @@ class Window:
         next_sequence: The number of the writer's next message.
         pending: Of the last message, the items that are not in yet, each with its table's name.
         keys: Of the last message, the keys of the items that are in.
-        keep_from: Of the last message: steps before it are forgotten when all items are in.
     """
 
     def __init__(self, cells: Cells) -> None:
@@ -122,7 +121,6 @@ class Window:
         self.next_sequence = 0
         self.pending: deque[tuple[str, Item]] = deque()
         self.keys: list[int] = []
-        self.keep_from = 0
         self._cells = cells
         self._first = self._end = 0  # steps before the first are forgotten, from the end on not sent
         self._before = (0, 0)  # both, before the last `store`
@@ -132,11 +130,12 @@ class Window:
         """Return whether the window can hold the steps kept, and those before `end`."""
         return self._first == self._end or end - self._first <= self._cells.capacity
 
-    def store(self, runs: Runs) -> Integers:
+    def store(self, runs: Runs, keep_from: int) -> Integers:
         """Take cells for runs of values.
 
         Args:
             runs: The column, first step and length of each; at least one.
+            keep_from: Steps from here on may come in later messages, also those before the first one here.
 
         Returns:
             The slots, int64[values], run after run.
@@ -150,7 +149,7 @@ class Window:
             end = max(end, first_step + length)
             count += length
         if first == self._end:  # it holds nothing, and may begin anywhere
-            first = max(first, min(first_step for _, first_step, _ in runs))
+            first = max(first, min([keep_from, *(first_step for _, first_step, _ in runs)]))
         self._lengthen(first, end)
         status, run, slots = store_runs(np.array(runs), count, self._ring, first, self._cells.plain)
         if status == STORED:

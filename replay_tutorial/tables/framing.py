@@ -27,7 +27,7 @@ Form = tuple[Any, ...]  # of strings, numbers and forms
 HEAD = struct.Struct("=QdQQ")
 MOST_BYTES = 1 << 28  # of a call
 HELLO: Form = ("hello", 1)  # with the version of what is said
-MOST_TEXT = 1 << 20
+MOST_TEXT = 1 << 18  # the text alone
 LARGEST = 1 << 62  # bytes of an array, if an axis of length 0 had length 1
 REMEMBERED = 1 << 12  # bytes; longer texts are not kept
 DTYPES = "?bBhHiIlLqQefdgFDG"  # NumPy's letters of bools and numbers
@@ -68,7 +68,11 @@ class Frame(NamedTuple):
 
 
 def pack(number: int, form: Form, arrays: Sequence[Array], timeout: float | None = None) -> bytes:
-    """Lay a call or an answer out as bytes."""
+    """Lay a call or an answer out as bytes.
+
+    Raises:
+        ValueError: If it says too much at once.
+    """
     text, padding, length = text_of((form, tuple([(array.dtype.char, array.shape) for array in arrays])))
     pieces: list[Any] = [HEAD.pack(number, math.nan if timeout is None else timeout, len(text), length), text]
     for array, pad in zip(arrays, padding, strict=True):
@@ -103,6 +107,8 @@ def unpack(head: tuple[int, float, int, int], body: bytearray) -> Frame:
 def text_of(words: Form) -> tuple[bytes, tuple[bytes, ...], int]:
     """Write a text; return also what each array is filled up with, and the length of all behind the head."""
     text = json.dumps(words, separators=(",", ":")).encode()
+    if len(text) > MOST_TEXT - 8:
+        raise ValueError(f"A text of {len(text):,} bytes is too long: make fewer kinds of items in one call.")
     text += b" " * (-len(text) % 8)
     sizes = [math.prod(shape) * np.dtype(char).itemsize for char, shape in words[1]]
     padding = [bytes(-size % 8) for size in sizes]

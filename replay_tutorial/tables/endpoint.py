@@ -48,8 +48,11 @@ class Endpoint:
     """Lets other processes call a server.
 
     Example:
-        >>> with Endpoint(server, "/tmp/replay.sock", make_key()) as endpoint:
-        ...     time.sleep(3600)
+        >>> from replay_tutorial.tables import Endpoint, Server, Table
+        >>> server = Server([Table.queue("rollouts", 9)], {"obs": {"shape": 3}}, capacity=100)
+        >>> with Endpoint(server, "127.0.0.1:0", key=b"known to clients") as endpoint:
+        ...     print(endpoint.address.partition(":")[0])
+        127.0.0.1
 
     Attributes:
         address: Where it listens.

@@ -38,9 +38,7 @@ class RemoteServer:
     Any number of threads may share one. It can be handed to another process, which gets one of its own. Its
     calls raise what the server raises, and `ServerLost` if the server has ended.
 
-    Example:
-        >>> client = Client(RemoteServer("/tmp/replay.sock"))
-        >>> client.sample("replay", 32).info.keys
+    Writers and datasets take it as they take a server: `Client(RemoteServer("/tmp/replay.sock"))`.
 
     Attributes:
         address: Where the server listens.

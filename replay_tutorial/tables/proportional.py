@@ -14,7 +14,7 @@ import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers, kernel
 from replay_tutorial.buffers.priorities import power
-from replay_tutorial.buffers.sum_tree import ROOT, SumTree
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree, set_leaves
 from replay_tutorial.tables.dense import Dense
 from replay_tutorial.tables.selection import Selected, Selection
 
@@ -28,6 +28,12 @@ def powers_of(priorities: Floats, exponent: float) -> Floats:
             small = exponent <= 1.0  # all that `power` can
             masses[i] = power(priorities[i], exponent) if small else priorities[i] ** exponent
     return masses
+
+
+@kernel
+def put_mass(sums: Floats, minima: Floats, slot: int, priority: float, exponent: float) -> None:
+    """Set the mass of one slot; one call, where two with arrays of one would cost twice as much."""
+    set_leaves(sums, minima, np.full(1, slot), powers_of(np.full(1, priority), exponent))
 
 
 class Proportional(Selection):
@@ -51,14 +57,14 @@ class Proportional(Selection):
 
     def insert(self, slot: int, priority: float) -> None:
         self._members.insert(slot, priority)
-        self.update(np.array([slot]), np.array([priority]))
+        put_mass(self._tree.sums, self._tree.minima, slot, priority, self._exponent)
 
     def update(self, slots: Integers, priorities: Floats) -> None:
         self._tree.set(slots, powers_of(priorities, self._exponent))
 
     def delete(self, slot: int) -> None:
         self._members.delete(slot)
-        self._tree.set(np.array([slot]), np.zeros(1))
+        put_mass(self._tree.sums, self._tree.minima, slot, 0.0, self._exponent)
 
     def select(self, count: int, rng: np.random.Generator) -> Selected:
         total = self._tree.total

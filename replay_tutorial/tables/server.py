@@ -63,18 +63,18 @@ class Server(Desk):
         with self._lock:
             self._check_open()
             window = self._intake.accept(message)
-            try:
-                while window.pending:
-                    name, item = window.pending[0]
-                    self._wait(self._inserters[name], "insert", name, deadline)
+            while window.pending:
+                name, item = window.pending[0]
+                self._wait(self._inserters[name], "insert", name, deadline)
+                try:
+                    self._check_open()
                     self._intake.check_known(message.writer, window)
                     # the same message may have been sent twice, and the other call been faster
                     if window.pending and window.pending[0][1] is item:
                         window.pending.popleft()
                         window.keys.append(self._tables[name].insert(item, self._tables))
-                    self._wake()  # also if it was: the next one in line waits for its turn
-            finally:
-                self._wake()
+                finally:
+                    self._wake()  # also if nothing has changed: the next one in line waits for its turn
             window.forget(message.keep_from)
             return list(window.keys)
 
@@ -102,8 +102,9 @@ class Server(Desk):
         with self._lock:
             table_of(self._tables, table)
             self._check_open()
+            self._wait(self._samplers[table], "sample", table, deadline)
             try:
-                self._wait(self._samplers[table], "sample", table, deadline)
+                self._check_open()
                 return self._tables[table].sample(batch_size, self._tables)
             finally:
                 self._wake()
@@ -147,4 +148,3 @@ class Server(Desk):
 
         if not line.wait(deadline, lambda: log.warning("%s", story())):
             raise TimeoutError(f"The time is up: {story()}")
-        self._check_open()

@@ -103,7 +103,7 @@ def test_what_a_loaded_server_saves_is_the_same_file(tmp_path: Path) -> None:
 def test_any_program_goes_on_after_loading(seed: int, tmp_path: Path) -> None:
     """Also with items of different lengths, and with writers whose cells are given up."""
     rng = np.random.default_rng(seed)
-    for _ in range(25):
+    for _ in range(8):
         life = Program(rng.integers(0, 100, 15).tolist())
         for _ in range(3):
             life.run([tuple(row) for row in rng.integers(0, 100, (20, 4)).tolist()])

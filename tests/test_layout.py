@@ -32,7 +32,7 @@ SEEN_BY = {"bench": {"__main__", "teaching"}, "steps": {"teaching"}, "teaching":
 # The one name that points up: it is looked up when a run begins and no other engine was handed in.
 LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.local_engine")}
 
-MAY_PRINT = {"apex", "bench", "cluster", "steps", "teaching", "__main__"}
+MAY_PRINT = {"apex", "bench", "cluster", "steps", "tables", "teaching", "__main__"}
 DEPENDENCIES = {  # storey → extras that its imports may come from, beside the package's own dependencies
     "buffers": [],
     "shared": [],

@@ -38,6 +38,7 @@ DEPENDENCIES = {  # storey → extras that its imports may come from, beside the
     "shared": [],
     "__init__": [],
     "agents": ["train", "atari", "box2d"],
+    "tables": [],
     "apex": ["train"],
     "local": ["train"],
     "cluster": ["cluster", "train"],
@@ -47,8 +48,8 @@ DEPENDENCIES = {  # storey → extras that its imports may come from, beside the
     "steps": ["train"],
 }
 # Imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has
-# gymnasium.
-WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}}
+# gymnasium, and who asks for a dataset of PyTorch has that.
+WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}, "tables/dataset.py": {"torch"}}
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 

@@ -36,10 +36,11 @@ class TrajectoryDataset:
     """Batches of a table's trajectories; each `iter` of it begins anew.
 
     Example:
-        >>> for sample in TrajectoryDataset(server, "replay", batch_size=32, timeout=0.0, max_samples=64):
-        ...     print(sample.data["obs"].shape)
-        (32, 2, 15)
-        (32, 2, 15)
+        >>> from replay_tutorial.tables import Client, Server, Table
+        >>> client = Client(Server([Table.queue("queue", max_size=5)], {"obs": {"shape": ()}}, capacity=9))
+        >>> _ = client.insert_batch({"obs": [10, 11, 12, 13, 14]}, {"queue": None})
+        >>> [sample.data["obs"].tolist() for sample in TrajectoryDataset(client, "queue", 2, timeout=0.0)]
+        [[10.0, 11.0], [12.0, 13.0], [14.0]]
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The steps that a writer still holds: `history["obs"][-4:]` names cells.
 
-A writer copies each step into a small ring of its own. A trajectory is put together by naming steps of each
+A writer copies each step. A trajectory is put together by naming steps of each
 column: one (`[-1]`), a slice with any stride (`[-5:-1]`, `[::2]`), or a list (`[[-4, -1]]`). What is named is
 a list of step numbers, one a cell, and never only the first and the last: steps that are not neighbours can't
 come back as if they were.
@@ -62,16 +62,18 @@ class ColumnHistory:
     Attributes:
         name: The column's.
         history: All columns, and which steps they hold.
-        unsent: For each step that is held and has a value, by its number: whether the server lacks the value.
+        values: Of each step that is held and has a value, by its number: the value, of shape (1, *shape).
+        unsent: Of these, those that the server lacks.
     """
 
     def __init__(self, field: Field, history: "History") -> None:
         """Begin without a step."""
         self.name = field.name
-        self.unsent: dict[int, bool] = {}
         self.history = history
-        self._keep = history.keep
-        self._ring = np.empty((history.keep, *field.shape), field.dtype)  # a step's slot: its number % keep
+        self.values: dict[int, npt.NDArray[Any]] = {}
+        self.unsent: dict[int, npt.NDArray[Any]] = {}
+        self._shape = (1, *field.shape)
+        self._dtype = field.dtype
 
     def __getitem__(self, index: "Index") -> NamedCells:
         """Name steps.
@@ -88,53 +90,48 @@ class ColumnHistory:
         """
         steps = steps_named(index, self.history.first, self.history.end)
         self.check(steps)
-        return NamedCells(self, steps, squeezed=not isinstance(index, SEVERAL))
+        return NamedCells(self, steps, not isinstance(index, SEVERAL))
 
     def put(self, step: int, value: Any) -> None:
-        """Hold a step's value, which has been checked, in the place of the step `keep` before it."""
-        self._ring[step % self._keep] = value
-        self.unsent[step] = True
+        """Hold a copy of a step's value, which has been checked."""
+        values = np.empty(self._shape, self._dtype)
+        values[0] = value
+        self.values[step] = self.unsent[step] = values
 
     def values_of(self, steps: Sequence[int]) -> npt.NDArray[Any]:
         """Return a copy of the values of steps that are held."""
-        return self._ring[[step % self._keep for step in steps]]
+        return np.concatenate([self.values[step] for step in steps])
 
     def check(self, steps: Sequence[int]) -> None:
         """Refuse an empty list, and one with a step that is not there or has no value."""
-        if not (steps and all(map(self.unsent.__contains__, steps))):
+        if not (steps and all(map(self.values.__contains__, steps))):
             raise self._refusal(steps)
 
-    def take_unsent(self, steps: Sequence[int]) -> list[Run]:
-        """Copy those values of steps that the server lacks: it is to have them now.
+    def take_unsent(self, steps: Sequence[int], runs: list[Run]) -> None:
+        """Take those values of steps that the server lacks: it is to have them now.
 
         Args:
             steps: Numbers of steps that are held and have values, in any order.
-
-        Returns:
-            As few runs as there are gaps.
+            runs: Gets as few more as there are gaps.
         """
-        unsent, taken = self.unsent, list[int]()
-        for step in steps:
-            if unsent[step]:
-                unsent[step] = False  # so that one that is named twice is sent once
-                taken.append(step)
+        unsent = self.unsent
+        taken = {step: unsent.pop(step) for step in steps if step in unsent}
         if len(taken) == 1:  # nearly always
-            return [self._run(taken[0], 1)]
-        taken.sort()
-        gaps = [i for i in range(1, len(taken)) if taken[i] != taken[i - 1] + 1]
-        ends = zip([0, *gaps], [*gaps, len(taken)], strict=True)
-        return [self._run(taken[begin], end - begin) for begin, end in ends if end]
+            runs.append(Run(self.name, *taken.popitem()))
+            return
+        begin = 0
+        ordered = sorted(taken)
+        for i in range(1, len(ordered) + 1):
+            if i == len(ordered) or ordered[i] != ordered[i - 1] + 1:
+                run = [taken[step] for step in ordered[begin:i]]
+                runs.append(Run(self.name, ordered[begin], np.concatenate(run)))
+                begin = i
 
     def give_back(self, run: Run) -> None:
         """Take it back that the server has these values: it refused them."""
-        steps = range(run.first_step, run.first_step + len(run.values))
-        self.unsent.update((step, True) for step in steps if step in self.unsent)
-
-    def _run(self, first: int, count: int) -> Run:
-        slot = first % self._keep
-        if slot + count > self._keep:  # around the end of the ring
-            return Run(self.name, first, self.values_of(range(first, first + count)))
-        return Run(self.name, first, self._ring[slot : slot + count].copy())
+        for step in range(run.first_step, run.first_step + len(run.values)):
+            if step in self.values:
+                self.unsent[step] = self.values[step]
 
     def _refusal(self, steps: Sequence[int]) -> IndexError:
         first, oldest, end = self.history.first, self.history.oldest, self.history.end
@@ -142,7 +139,7 @@ class ColumnHistory:
             return IndexError(
                 f"This names no step of {self.name!r}; every part of a trajectory needs at least 1."
             )
-        wrong = next(step for step in steps if step not in self.unsent)
+        wrong = next(step for step in steps if step not in self.values)
         if not first <= wrong < end:
             where = f"{first - wrong} before the first" if wrong < first else f"number {wrong - first}"
             return IndexError(
@@ -152,7 +149,7 @@ class ColumnHistory:
         if wrong < oldest:
             return IndexError(
                 f"{self.name!r} does not hold step {wrong - first} of {end - first} any more: the writer "
-                f"keeps the newest {self._keep}. Build it with a larger num_keep_alive_refs."
+                f"keeps the newest {self.history.keep}. Build it with a larger num_keep_alive_refs."
             )
         return IndexError(f"{self.name!r} has no value in step {wrong - first}: it was left out of `append`.")
 
@@ -214,6 +211,7 @@ class History(dict[str, ColumnHistory]):
         self.end += 1
         if self.end - self.oldest > self.keep:
             for column in self.values():
+                column.values.pop(self.oldest, None)
                 column.unsent.pop(self.oldest, None)
             self.oldest += 1
 
@@ -221,4 +219,5 @@ class History(dict[str, ColumnHistory]):
         """Forget all steps, and no column; the next one is step 0."""
         self.first = self.oldest = self.end
         for column in self.values():
+            column.values.clear()
             column.unsent.clear()

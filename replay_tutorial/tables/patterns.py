@@ -79,7 +79,7 @@ def reference(env_dict: EnvDict) -> Reference:
         env_dict: The server's.
 
     Example:
-        >>> step = reference({"obs": {"shape": 4}, "rew": {}})
+        >>> step = reference({"obs": {"shape": 4}, "act": {}})
         >>> step["obs"][-3:]
         PastCells(column='obs', offsets=range(-3, 0), squeezed=False)
     """

@@ -133,7 +133,7 @@ class Server:
                     if window.pending and window.pending[0][1] is item:
                         window.pending.popleft()
                         window.keys.append(self._tables[name].insert(item, self._tables))
-                        self._wake()
+                    self._wake()  # also if it was: the next one in line waits for its turn
             finally:
                 self._wake()
             window.forget(message.keep_from)

@@ -52,7 +52,7 @@ class StepValues:
             raise ValueError(f"`append` takes one step, and this is a batch of {count}. Append one by one.")
         if open_step is not None:
             for column in columns:
-                if open_step in column.unsent:
+                if open_step in column.values:
                     raise ValueError(
                         f"The open step has a value in {column.name!r} already. Close it first: the last "
                         "part of a step comes without partial_step=True."

@@ -3,7 +3,7 @@
 Left out: when a pattern makes an item is said in `patterns`; here is how it is found out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,7 +12,7 @@ import numpy as np
 from replay_tutorial.tables.history import History, NamedCells
 from replay_tutorial.tables.message import NewItems, Part
 from replay_tutorial.tables.patterns import Pattern, StepState
-from replay_tutorial.tables.writer import Receiver, TrajectoryWriter, as_priorities
+from replay_tutorial.tables.writer import Cells, Receiver, TrajectoryWriter, as_priorities
 
 
 class Newest(Mapping[str, Any]):
@@ -25,12 +25,12 @@ class Newest(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         column = self._history[name]
         step = self._history.end - 1
-        if step not in column.unsent:
+        if step not in column.values:
             raise KeyError(f"The newest step has no value in {name!r}.")
         return column.values_of((step,))[0]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._history if self._history.end - 1 in self._history[name].unsent)
+        return (name for name in self._history if self._history.end - 1 in self._history[name].values)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -67,7 +67,7 @@ class Applied:
         self._steps_since_applied = 0
         self._looked_at = self._applied = -1  # numbers of steps
 
-    def item(self, step_index: int, is_end_episode: bool) -> tuple[NewItems, Iterable[NamedCells]] | None:
+    def item(self, step_index: int, is_end_episode: bool) -> tuple[NewItems, list[Cells]] | None:
         """Return the item to make now and what it names, if there is one."""
         history, pattern = self.history, self.pattern
         end = history.end
@@ -83,29 +83,32 @@ class Applied:
                 return None
         if end - history.oldest < self.steps:
             return None
-        trajectory: dict[str, NamedCells] = {}
-        for name, column, offsets, squeezed in self._parts:
+        cells: list[Cells] = []
+        for _, column, offsets, _ in self._parts:
             steps = [end + offset for offset in offsets]
-            if not all(map(column.unsent.__contains__, steps)):
+            if not all(map(column.values.__contains__, steps)):
                 return None
-            trajectory[name] = NamedCells(column, steps, squeezed)
-        priority = pattern.priority(trajectory) if callable(pattern.priority) else pattern.priority
+            cells.append((column, steps))
+        priority = pattern.priority
+        if callable(priority):
+            named = zip(self._parts, cells, strict=True)
+            priority = priority({name: NamedCells(*at, squeezed) for (name, _, _, squeezed), at in named})
         self._applied, self._steps_since_applied = newest, 0
         new = NewItems(pattern.table, as_priorities(priority), self._layout, self._offsets + end)
-        return new, trajectory.values()
+        return new, cells
 
 
 class StructuredWriter:
     """A writer that makes items by patterns.
 
     Example:
-        >>> step = reference(env_dict)
-        >>> pairs = Pattern("replay", {"obs": step["obs"][-2], "next_obs": step["obs"][-1]})
-        >>> with StructuredWriter(server, [pairs]) as writer:
-        ...     for obs in range(3):
+        >>> from replay_tutorial.tables import Server, Table, reference
+        >>> server, step = Server([Table.stack("t", 9)], {"obs": {"shape": ()}}, 9), reference({"obs": {}})
+        >>> with StructuredWriter(server, [Pattern("t", {"pair": step["obs"][-2:]})]) as writer:
+        ...     for obs in range(4):
         ...         writer.append({"obs": obs})
-        >>> server.info()["replay"].size
-        2
+        >>> server.sample("t", batch_size=3).data["pair"].tolist()
+        [[2.0, 3.0], [1.0, 2.0], [0.0, 1.0]]
     """
 
     def __init__(self, server: Receiver, patterns: Sequence[Pattern]) -> None:

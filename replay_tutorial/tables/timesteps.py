@@ -44,7 +44,7 @@ class TimestepDataset:
             source: A server, or a handle with the same methods.
             table: The table's name.
             batch_size: Steps in a batch.
-            options: `timeout`, `max_samples`, `in_flight` and `drop_last` of `TrajectoryDataset`;
+            **options: `timeout`, `max_samples`, `in_flight` and `drop_last` of `TrajectoryDataset`;
                 `max_samples` and `in_flight` count trajectories.
 
         Raises:

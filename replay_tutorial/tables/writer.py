@@ -13,7 +13,7 @@ one thread.
 
 import operator
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -21,12 +21,15 @@ import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Floats
-from replay_tutorial.tables.history import History, NamedCells
+from replay_tutorial.tables.history import ColumnHistory, History, NamedCells
 from replay_tutorial.tables.message import Message, NewItems, Part, Run, UnknownWriter
 from replay_tutorial.tables.step_values import StepValues
 
 # What the server refuses a message with, before it has changed anything.
 REFUSED = (LookupError, TypeError, ValueError, MemoryError)
+
+
+Cells = tuple[ColumnHistory, Sequence[int]]  # the values of some steps in one column
 
 
 class Receiver(Protocol):
@@ -64,13 +67,14 @@ class TrajectoryWriter:
     """Writes the steps of one environment, and items that name them.
 
     Example:
-        >>> with TrajectoryWriter(server, num_keep_alive_refs=2) as writer:
+        >>> from replay_tutorial.tables import Server, Table
+        >>> server = Server([Table.queue("queue", 9)], {"obs": {"shape": ()}}, capacity=9)
+        >>> with TrajectoryWriter(server, num_keep_alive_refs=3) as writer:
         ...     for obs in range(3):
         ...         writer.append({"obs": obs})
-        ...         if obs > 0:
-        ...             key = writer.create_item("replay", 1.0, {"pair": writer.history["obs"][-2:]})
-        >>> server.info()["replay"].size
-        2
+        ...     key = writer.create_item("queue", 1.0, {"ends": writer.history["obs"][[-3, -1]]})
+        >>> server.sample("queue", 1).data["ends"].tolist()
+        [[0.0, 2.0]]
 
     Attributes:
         history: The steps that can be named: `history["obs"][-2:]`.
@@ -152,9 +156,11 @@ class TrajectoryWriter:
             RuntimeError: If an item before it timed out, or its call was interrupted: call `flush` first.
             TimeoutError: If the table did not let it in. It is kept; `flush` waits on.
             TypeError: If a part is not of a history.
+            UnknownWriter: If the server has been loaded meanwhile. The writer has begun a new episode.
             ValueError: If a part is of another writer's history, or the priority does not fit.
         """
-        return self.create_items([NewItem(table, priority, trajectory)], timeout)[0]
+        item = self._checked(table, priority, trajectory)
+        return self.send_items([item], cells_of(trajectory), timeout)[0]
 
     def create_items(self, items: Sequence[NewItem], timeout: float | None = None) -> list[int]:
         """Make items, with one message for all of them.
@@ -169,28 +175,21 @@ class TrajectoryWriter:
         Raises:
             Exception: What `create_item` raises.
         """
-        new = [self._checked(item) for item in items]
-        return self.send_items(new, [cells for item in items for cells in item.trajectory.values()], timeout)
+        new = [self._checked(*item) for item in items]
+        return self.send_items(new, [cells for item in items for cells in cells_of(item.trajectory)], timeout)
 
-    def send_items(
-        self, new: Sequence[NewItems], cells: Sequence[NamedCells], timeout: float | None
-    ) -> list[int]:
+    def send_items(self, new: Sequence[NewItems], cells: Iterable[Cells], timeout: float | None) -> list[int]:
         """Send items that have been checked, and those of their cells that the server lacks."""
         self.check_ready()
         if not new:
             return []
         runs: list[Run] = []
-        for part in cells:
-            runs += part.column.take_unsent(part.steps)
+        for column, steps in cells:
+            column.take_unsent(steps, runs)
         return self._send(Message(self._number, self._sequence, runs, new, self.history.oldest), timeout)
 
     def check_ready(self) -> None:
-        """Refuse to make items if the writer is closed, or keeps some that `flush` has to send first.
-
-        Raises:
-            RuntimeError: If it keeps some.
-            ValueError: If it is closed.
-        """
+        """Refuse to make items if the writer is closed, or keeps some that `flush` has to send first."""
         self._check_open()
         if self._unfinished is not None:
             raise RuntimeError("Items of the last call are not in yet. Call flush() until it returns.")
@@ -246,9 +245,8 @@ class TrajectoryWriter:
         finally:
             self.close()
 
-    def _checked(self, item: NewItem) -> NewItems:
+    def _checked(self, table: str, priority: float | None, trajectory: Mapping[str, NamedCells]) -> NewItems:
         """Return an item as the server takes it; refuse one that can't be made."""
-        table, priority, trajectory = item
         layout: list[Part] = []
         steps: list[int] = []
         history = self.history
@@ -288,6 +286,11 @@ class TrajectoryWriter:
         self._number, self._sequence = secrets.randbits(63), 0
         self.history.forget_all()
         self.episode_steps, self.step_is_open = 0, False
+
+
+def cells_of(trajectory: Mapping[str, NamedCells]) -> list[Cells]:
+    """Return what a trajectory names."""
+    return [(cells.column, cells.steps) for cells in trajectory.values()]
 
 
 def as_priorities(priority: float | None) -> Floats | None:

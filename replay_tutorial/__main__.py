@@ -35,6 +35,7 @@ commands:
   plot RUN...         draw the learning curves of some runs into one figure
   bench               measure the buffers beside their peers
   cluster             look at a cluster of machines, or print the file that starts one
+  tables              serve tables of trajectories to other processes, or look at a server of them
 
 See python -m replay_tutorial COMMAND --help for the options of each; --version says which release this is.
 """
@@ -209,6 +210,14 @@ def cluster(arguments: Sequence[str]) -> int:
     return cluster_command(arguments)
 
 
+def tables(arguments: Sequence[str]) -> int:
+    """Serve tables, or look at a server of them."""
+    from replay_tutorial.tables.tables_command import tables as tables_command
+
+    hear_interrupts()
+    return tables_command(arguments)
+
+
 def refuse(command: str, reason: object) -> NoReturn:
     """End the program with one line: what it was asked to read or write can't be."""
     print(f"{command}: {reason}", file=sys.stderr)
@@ -261,7 +270,10 @@ def target(text: str) -> float:
     return number
 
 
-COMMANDS = {command.__name__: command for command in (train, resume, evaluate, play, plot, bench, cluster)}
+COMMANDS = {
+    command.__name__: command
+    for command in (train, resume, evaluate, play, plot, bench, cluster, tables)
+}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -6,13 +6,16 @@ sampled next, who is evicted next) and a limiter of how often its items are samp
 tables and the cells; whoever writes hands it a `Message`.
 """
 
+from replay_tutorial.tables.caller import ServerLost
 from replay_tutorial.tables.cells import CapacityError
 from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch
+from replay_tutorial.tables.endpoint import Endpoint
 from replay_tutorial.tables.hooks import Hook, InsertOnSample
 from replay_tutorial.tables.message import UnknownWriter
 from replay_tutorial.tables.patterns import Pattern, StepState, reference, td_error
 from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.remote_server import RemoteServer
 from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo, importance_weights
 from replay_tutorial.tables.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.server import Server
@@ -26,6 +29,7 @@ __all__ = [
     "CapacityError",
     "Client",
     "Closed",
+    "Endpoint",
     "Fifo",
     "Hook",
     "InsertOnSample",
@@ -38,10 +42,12 @@ __all__ = [
     "Prioritized",
     "Queue",
     "RateLimiter",
+    "RemoteServer",
     "Sample",
     "SampleInfo",
     "SampleToInsertRatio",
     "Server",
+    "ServerLost",
     "Stack",
     "StepState",
     "StructuredWriter",

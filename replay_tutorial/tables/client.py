@@ -14,6 +14,7 @@ from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
 from replay_tutorial.tables.patterns import Pattern
 from replay_tutorial.tables.rate_limiters import RateLimiter
+from replay_tutorial.tables.remote_server import RemoteServer
 from replay_tutorial.tables.sampled import Sample, TableInfo
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.structured_writer import StructuredWriter
@@ -27,7 +28,7 @@ class Client:
         server: The server.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server | RemoteServer) -> None:
         """Call this server."""
         self.server = server
 

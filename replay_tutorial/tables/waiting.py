@@ -10,11 +10,20 @@ Left out: when one may go (`rate_limiters`).
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from threading import Condition, RLock
+
+LOOK = 0.25  # seconds after which a caller is looked for
+# Asked while a thread waits that calls for another process, and once more when its turn has come.
+caller_is_there: ContextVar[Callable[[], bool] | None] = ContextVar("caller_is_there", default=None)
 
 
 class Closed(RuntimeError):
     """The server was closed; what had not been acknowledged has not happened."""
+
+
+class Forsaken(Exception):
+    """Whoever made a call from another process has gone; the call was not carried out."""
 
 
 def deadline_of(timeout: float | None) -> float | None:
@@ -62,18 +71,23 @@ class Line:
 
         Raises:
             Closed: As `may_go` raises it.
+            Forsaken: If `caller_is_there` says so.
         """
         if not self._turns and self._may_go():
             return True
         if deadline is not None and time.monotonic() >= deadline:
             return False
+        still_there = caller_is_there.get()
         turn, gone = Condition(self._lock), False
         self._turns.append(turn)
         warn_at: float | None = time.monotonic() + self._patience
         try:
             while not gone:
-                ends = [end for end in (deadline, warn_at) if end is not None]
+                look_at = None if still_there is None else time.monotonic() + LOOK
+                ends = [end for end in (deadline, warn_at, look_at) if end is not None]
                 turn.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
+                if still_there is not None and not still_there():
+                    raise Forsaken
                 now = time.monotonic()
                 gone = self._turns[0] is turn and self._may_go()
                 if not gone and deadline is not None and now >= deadline:

@@ -13,18 +13,21 @@ import numpy as np
 
 from replay_tutorial.tables import (
     Client,
+    Endpoint,
     Fifo,
     MinSize,
     Prioritized,
+    RemoteServer,
     SampleToInsertRatio,
     Server,
     Table,
+    TrajectoryWriter,
     Uniform,
 )
+from replay_tutorial.tables.key_file import read_key
 from replay_tutorial.tables.waiting import Line
-from replay_tutorial.tables.writer import TrajectoryWriter
 
-KEPT = 16  # steps that writers and items that leave may hold beside those of the table
+KEPT = 64  # steps that writers and items that leave may hold beside those of the table
 
 
 def version() -> str:
@@ -87,18 +90,21 @@ class OurTable:
     queued = False
 
     def __init__(
-        self, server: TimedServer, table: str, steps: list[dict[str, Any]], address: str = ""
+        self,
+        server: Server | RemoteServer,
+        table: str,
+        steps: list[dict[str, Any]],
+        endpoint: Endpoint | None = None,
     ) -> None:
-        """Call a server."""
-        self.address = address
-        self.server = server
+        """Call a server, here or in another process."""
+        self.address = "" if endpoint is None else endpoint.address
         self.table = table
         self.steps = steps
         self.client = Client(server)
 
     def writer(self) -> Writer:
         """Return a writer of its own episode."""
-        return Writer(TrajectoryWriter(self.server, num_keep_alive_refs=2), self.table, self.steps)
+        return Writer(self.client.writer(num_keep_alive_refs=2), self.table, self.steps)
 
     def sampler(self, size: int, timeout: float | None = None) -> Callable[[], object]:
         """Return what draws a batch; None when none has come for so many seconds."""
@@ -124,21 +130,19 @@ class OurTable:
 
     def waited(self) -> tuple[float, float]:
         """Return the seconds that inserts and samples have waited for each other."""
-        return self.server.waited["insert"], self.server.waited["sample"]
+        server = self.client.server
+        assert isinstance(server, TimedServer)
+        return server.waited["insert"], server.waited["sample"]
 
     def close(self) -> None:
-        """End the server."""
-        self.server.close()
+        """End the server, or the connection to it."""
+        self.client.server.close()
 
 
 def make(
-    table: str,
-    max_size: int,
-    limit: tuple[float, int, float] | None,
-    steps: list[dict[str, Any]],
-    serve: bool,
+    table: str, max_size: int, limit: tuple[float, int, float] | None, steps: list[dict[str, Any]], serve: str
 ) -> OurTable:
-    """Make a server with one table."""
+    """Make a server with one table; let others call it if there is an address to listen at."""
     described = Table(
         table,
         sampler={"uniform": Uniform(), "prioritized": Prioritized(0.6)}[table],
@@ -147,4 +151,11 @@ def make(
         rate_limiter=MinSize(1) if limit is None else SampleToInsertRatio(*limit),
     )
     env_dict = {name: {"shape": value.shape} for name, value in steps[0].items()}
-    return OurTable(TimedServer([described], env_dict, max_size + KEPT), table, steps)
+    server = TimedServer([described], env_dict, max_size + KEPT)
+    endpoint = Endpoint(server, serve, read_key()) if serve else None
+    return OurTable(server, table, steps, endpoint)
+
+
+def connect(address: str, table: str, steps: list[dict[str, Any]]) -> OurTable:
+    """Call the server of another process."""
+    return OurTable(RemoteServer(address), table, steps)

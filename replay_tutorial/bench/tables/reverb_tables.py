@@ -106,13 +106,9 @@ class ReverbTable:
 
 
 def make(
-    table: str,
-    max_size: int,
-    limit: tuple[float, int, float] | None,
-    steps: list[dict[str, Any]],
-    serve: bool,
+    table: str, max_size: int, limit: tuple[float, int, float] | None, steps: list[dict[str, Any]], serve: str
 ) -> ReverbTable:
-    """Make a server with one table; every server of Reverb has an address."""
+    """Make a server with one table; it chooses where it listens, whether others will call it or not."""
     samplers = {"uniform": reverb.selectors.Uniform, "prioritized": lambda: reverb.selectors.Prioritized(0.6)}
     limiters = reverb.rate_limiters
     server = reverb.Server(

@@ -7,6 +7,8 @@ Left out: other machines.
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -31,7 +33,8 @@ def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
     """Measure processes that call a server of each side, the sides in turns."""
     rows: list[Row] = []
     with ExitStack() as stack:
-        servers = stack.enter_context(both_sides(names, "uniform", serve=True))
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        servers = stack.enter_context(both_sides(names, "uniform", serve=str(folder / "socket")))
         clients = {
             server.name: [
                 stack.enter_context(closing(Side(server.name, "uniform", address=server.address)))

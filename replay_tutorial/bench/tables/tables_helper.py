@@ -109,9 +109,9 @@ class Program:
             self.table = self.filled(start["table"], start["serve"])
         self.known: dict[tuple[str, int], Calls] = {}
 
-    def filled(self, kind: str, serve: bool) -> Any:
+    def filled(self, kind: str, serve: str) -> Any:
         """Return a table that is full; note what an item takes beside its step."""
-        small = self.calls_of.make(kind, MAX_SIZE // 100, None, self.steps, False)
+        small = self.calls_of.make(kind, MAX_SIZE // 100, None, self.steps, "")
         write_items(small.writer(), MAX_SIZE // 50)  # so that all code is loaded by now
         small.close()
         before = resident_bytes()
@@ -144,7 +144,7 @@ class Program:
 
     def limited(self, writers: int, seconds: float) -> dict[str, Any]:
         """Let threads write, and one sample, against a limiter; return what they reached in a second."""
-        table = self.calls_of.make("uniform", MAX_SIZE, LIMIT, self.steps, False)
+        table = self.calls_of.make("uniform", MAX_SIZE, LIMIT, self.steps, "")
         stop = threading.Event()
         written, ran = [0] * writers, [0.0] * (writers + 1)  # items; seconds, the sampler's last
 

@@ -7,6 +7,7 @@ Left out: what they are asked for.
 """
 
 import json
+import secrets
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -18,9 +19,11 @@ from replay_tutorial.bench.method.timing import RemoteWorkload
 from replay_tutorial.bench.peers.helper import QUIET, HelperProcess
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.peers.reverb import reverb_python
+from replay_tutorial.tables.key_file import VARIABLE
 
 REVERB = "Reverb"
 NAMES = (OURS, REVERB)
+ENVIRONMENT = {**QUIET, "PYTHONPATH": python_path(), VARIABLE: secrets.token_hex(32)}
 PROGRAM = Path(__file__).with_name("tables_helper.py")
 
 
@@ -34,13 +37,13 @@ class Side(HelperProcess):
         bytes_per_item: What an item of its table takes beside the values of a step; 0 where nobody knows.
     """
 
-    def __init__(self, name: str, table: str, *, serve: bool = False, address: str = "") -> None:
+    def __init__(self, name: str, table: str, *, serve: str = "", address: str = "") -> None:
         """Start it, and wait until its table is full.
 
         Args:
             name: OURS or REVERB.
             table: "uniform" or "prioritized".
-            serve: Whether other processes shall call it.
+            serve: Where ours shall listen for other processes; Reverb chooses that for itself.
             address: Of the server that it is to call; it has none of its own then.
 
         Raises:
@@ -51,7 +54,7 @@ class Side(HelperProcess):
             command: list[str | Path] = [reverb_python(), "-E", "-s", PROGRAM, "reverb_tables", start]
         else:
             command = [sys.executable, PROGRAM, "our_tables", start]
-        super().__init__(command, {**QUIET, "PYTHONPATH": python_path()})
+        super().__init__(command, ENVIRONMENT)
         self.name = name
         try:
             made = self.answer()
@@ -88,7 +91,7 @@ def reverb_is_missing() -> str:
 
 
 @contextmanager
-def both_sides(names: Sequence[str], table: str, *, serve: bool = False) -> Generator[list[Side]]:
+def both_sides(names: Sequence[str], table: str, *, serve: str = "") -> Generator[list[Side]]:
     """Start a process for each side; end them afterwards."""
     with ExitStack() as stack:
         yield [stack.enter_context(closing(Side(name, table, serve=serve))) for name in names]

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.tables import tables_limits, tables_rows
+from replay_tutorial.bench.tables.tables_clients import client_rows
 from replay_tutorial.bench.tables.tables_helper import COLUMNS, ITEM_STEPS, LIMITED_BATCH, MAX_SIZE
 from replay_tutorial.bench.tables.tables_limits import Limited, limited_by
 from replay_tutorial.bench.tables.tables_rows import OPERATIONS, Row, memory_rows, rows_of
@@ -59,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
             if kind == "uniform":
                 limited = limited_by(sides, arguments.slots, arguments.seconds)
             versions |= {side.name: side.version for side in sides}
-    # rows += client_rows(names, arguments.slots, arguments.seconds)
+    rows += client_rows(names, arguments.slots, arguments.seconds)
     provenance = Provenance.of("tables", argv)
     if not missing:
         provenance.versions["dm-reverb"] = versions[REVERB]

@@ -271,7 +271,8 @@ def target(text: str) -> float:
 
 
 COMMANDS = {
-    command.__name__: command for command in (train, resume, evaluate, play, plot, bench, cluster, tables)
+    command.__name__: command
+    for command in (train, resume, evaluate, play, plot, bench, cluster, tables)
 }
 
 

@@ -37,11 +37,7 @@ class Newest(Mapping[str, Any]):
 
 
 class Applied:
-    """A pattern at work on one history.
-
-    Attributes:
-        steps: How many steps it reaches back.
-    """
+    """A pattern at work on one history."""
 
     def __init__(self, pattern: Pattern, history: History) -> None:
         """Begin before the first step.
@@ -58,7 +54,6 @@ class Applied:
             (name, history[column], offsets, squeezed)
             for name, (column, offsets, squeezed) in pattern.trajectory.items()
         ]
-        self.steps = max(-min(offsets) for _, _, offsets, _ in parts)
         self._parts = parts
         self._layout = tuple(
             Part(name, column.name, len(offsets), is_one) for name, column, offsets, is_one in parts
@@ -81,13 +76,11 @@ class Applied:
             state = StepState(step_index, self._steps_since_applied, is_end_episode, Newest(history))
             if not all(holds(state) for holds in pattern.when):
                 return None
-        if end - history.oldest < self.steps:
-            return None
         cells: list[Cells] = []
         for _, column, offsets, _ in self._parts:
             steps = [end + offset for offset in offsets]
             if not all(map(column.values.__contains__, steps)):
-                return None
+                return None  # there are too few steps, or a value was left out
             cells.append((column, steps))
         priority = pattern.priority
         if callable(priority):

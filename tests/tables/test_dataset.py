@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from replay_tutorial.tables import Closed, Fifo, MinSize, Server, Table, Uniform
+from replay_tutorial.tables import Client, Closed, Fifo, MinSize, Server, Table, Uniform
 from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch, join
 from replay_tutorial.tables.timesteps import TimestepDataset
 from replay_tutorial.tables.writer import TrajectoryWriter
@@ -149,6 +149,33 @@ def test_what_the_draw_fails_with_reaches_the_reader(in_flight):
         next(batches)
 
 
+class Script:
+    """A source that answers as it was told to: None is a timeout, a number the seconds that an item takes."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        server = server_of()
+        write(server, [1])
+        self.item = server.sample("queue", 1)
+
+    def sample(self, table, batch_size, timeout=None):
+        seconds = self.answers.pop(0) if self.answers else None
+        if seconds is None:
+            raise TimeoutError
+        time.sleep(seconds)
+        return self.item
+
+
+def test_what_was_drawn_in_the_last_moment_is_handed_over():
+    """The timeout is over while the draw is under way; the table has counted it."""
+    assert len(list(TrajectoryDataset(Script(None, 0.3), "t", 1, timeout=0.0, in_flight=1))) == 1
+
+
+def test_a_draw_that_takes_long_is_not_taken_for_an_empty_table():
+    script = Script(None, 0.0, 0.3, 0.0)
+    assert len(list(TrajectoryDataset(script, "t", 1, timeout=0.0, in_flight=1))) == 3
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 3])
 def test_trajectories_of_different_lengths_are_padded_on_request(batch_size, in_flight):
     server = server_of()
@@ -241,6 +268,13 @@ def test_steps_are_not_told_apart_where_a_part_has_no_axis_of_time():
     write(server, [2], squeeze_obs=True)
     with pytest.raises(ValueError, match=r"'obs'.* have none"):
         list(TimestepDataset(server, "queue", 1, timeout=0.0))
+
+
+def test_single_steps_without_an_axis_of_time_are_not_told_apart():
+    client = Client(server_of())
+    client.insert({"obs": [1, 2], "act": 3}, {"queue": 1.0})
+    with pytest.raises(ValueError, match=r"'act', 'obs'.* have none"):
+        list(TimestepDataset(client, "queue", 1, timeout=0.0))
 
 
 def test_steps_are_not_told_apart_where_parts_are_of_different_lengths():

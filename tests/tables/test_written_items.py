@@ -1,5 +1,7 @@
 """Writers on a real server: what is sampled is what was named, and cells nobody names are free again."""
 
+import threading
+
 import numpy as np
 import pytest
 from histories import repeatable
@@ -13,6 +15,7 @@ from replay_tutorial.tables import (
     Fifo,
     MinSize,
     Pattern,
+    Prioritized,
     Server,
     StructuredWriter,
     Table,
@@ -302,3 +305,46 @@ def test_a_td_pattern_on_a_uniform_table_is_drawn():
     drawn = server.sample("u", 100).data["act"]
     assert set(drawn[:, 0]) == set(range(18, 28))
     assert (np.diff(drawn) == 1).all()
+
+
+def test_a_priority_that_a_selector_refuses_stops_nobody():
+    """In Reverb one item of priority -1 ends the table's worker: all later calls hang."""
+    prioritized = Table("p", sampler=Prioritized(0.6), remover=Fifo(), max_size=10, rate_limiter=MinSize(1))
+    server = Server([prioritized], COLUMNS, capacity=10, seed=0)
+    writer = TrajectoryWriter(server, 1)
+    for priority in (1.0, -1.0, 2.0):
+        writer.append({"act": int(priority)})
+        if priority < 0:
+            with pytest.raises(ValueError, match="-1"):
+                writer.create_item("p", priority, {"act": writer.history["act"][-1]})
+        else:
+            writer.create_item("p", priority, {"act": writer.history["act"][-1]}, timeout=0)
+    assert set(server.sample("p", 100, timeout=0).data["act"].tolist()) == {1, 2}
+
+
+def test_writers_in_threads_of_their_own_do_not_mix_their_steps():
+    server = Server([Table.queue("q", 5)], COLUMNS, capacity=100)
+
+    def write(who):
+        with TrajectoryWriter(server, 3) as writer:
+            for step in range(100):
+                writer.append({"obs": [who, step], "act": who * 1000 + step})
+                if step >= 2:
+                    history = writer.history
+                    writer.create_item(
+                        "q", 1.0, {"obs": history["obs"][-3:], "act": history["act"][[-1, -3]]}
+                    )
+
+    threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    seen = {who: [] for who in range(4)}
+    for _ in range(4 * 98):
+        sample = server.sample("q", 1, timeout=20)
+        (who, step), act = sample.data["obs"][0, 0].astype(int), sample.data["act"][0]
+        assert sample.data["obs"][0].tolist() == [[who, step], [who, step + 1], [who, step + 2]]
+        assert act.tolist() == [who * 1000 + step + 2, who * 1000 + step]
+        seen[who].append(int(step))
+    for thread in threads:
+        thread.join()
+    assert seen == {who: list(range(98)) for who in range(4)}  # each writer's items in their order

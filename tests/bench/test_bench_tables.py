@@ -93,5 +93,6 @@ def test_tables_are_measured_without_reverb_and_written(tmp_path, monkeypatch):
     operations = [row["operation"] for row in written["rows"]]
     for kind, asked in tables_rows.OPERATIONS.items():
         assert {f"{operation}, {kind}" for operation, *_ in asked} <= set(operations)
+    assert {"write from 4 processes, uniform", "sample 32 from 4 processes, uniform"} <= set(operations)
     assert [each["writers"] for each in written["limited"]] == list(tables_limits.WRITERS)
     assert all(f"| {operation} |" in page.read_text() for operation in operations)

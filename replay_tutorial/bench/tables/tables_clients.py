@@ -18,7 +18,7 @@ from replay_tutorial.bench.tables.tables_sides import Side, both_sides
 PROCESSES = 4
 BATCH = 32
 # the operation, how it is asked for, and how many items a call moves
-OPERATIONS = ((f"write from {PROCESSES} processes", "write", 1), (f"sample {BATCH}", "sample", BATCH))
+OPERATIONS = (("write", "write", 1), (f"sample {BATCH}", "sample", BATCH))
 GOAL = Goal(times=3.0)
 
 
@@ -47,6 +47,8 @@ def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
             for slot in range(slots):
                 for name, callers in clients.items():
                     rates[name][slot] = items_a_second(callers, do, size, seconds)
-            rows.append(Row.of(f"{operation}, uniform", "items a second", rates, GOAL))
+            rows.append(
+                Row.of(f"{operation} from {PROCESSES} processes, uniform", "items a second", rates, GOAL)
+            )
             print(" · ".join(rows[-1].cells()), flush=True)
     return rows

@@ -146,49 +146,56 @@ class Program:
         """Let threads write, and one sample, against a limiter; return what they reached in a second."""
         table = self.calls_of.make("uniform", MAX_SIZE, LIMIT, self.steps, "")
         stop = threading.Event()
-        written, ran = [0] * writers, [0.0] * (writers + 1)  # items; seconds, the sampler's last
+        written = [0] * writers
+        longest = [0.0] * (writers + 1)  # seconds of a call, the sampler's last
 
         def write(number: int) -> None:
-            writer = table.writer()
+            writer, start = table.writer(), time.perf_counter()
             while not stop.is_set():
                 writer.step()
                 written[number] += 1
-                ran[number] = time.thread_time()
+                start = note(number, start)
             writer.flush()
 
         def sample() -> None:
-            draw = table.sampler(LIMITED_BATCH, 1.0)
+            draw, start = table.sampler(LIMITED_BATCH, 1.0), time.perf_counter()
             while any(thread.is_alive() for thread in threads):
                 draw()
-                ran[writers] = time.thread_time()
+                start = note(writers, start)
+
+        def note(number: int, start: float) -> float:
+            now = time.perf_counter()
+            longest[number] = max(longest[number], now - start)
+            return now
 
         def look() -> FloatArray:
-            figures = (time.perf_counter(), *table.counts(), *table.waited(), *ran, *written)
-            return np.array(figures, np.float64)
+            return np.array((time.perf_counter(), *table.counts(), *table.waited(), *written), np.float64)
 
         threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
         everybody = [*threads, threading.Thread(target=sample)]
         for thread in everybody:
             thread.start()
+        while not table.counts()[1]:  # it takes a while until there are enough items to sample
+            time.sleep(0.01)
         time.sleep(WARM_UP)
         before = look()
+        longest[:] = [0.0] * (writers + 1)
         time.sleep(seconds)
-        after = look()
+        after, calls = look(), list(longest)
         stop.set()
         for thread in everybody:
             thread.join()
         table.close()
-        span, inserts, samples, waited, sampler_waited, *each = (after - before).tolist()
-        items = each[writers + 1 :]
+        span, inserts, samples, waited, sampler_waited, *items = (after - before).tolist()
         figures = {
             "items": inserts / span,
             "samples": samples / span,
             "ratio": samples / inserts / LIMIT[0],
             "least": min(items) / max(items),
             "writers_waited": waited / writers / span,
-            "writers_ran": sum(each[:writers]) / writers / span,
             "sampler_waited": sampler_waited / span,
-            "sampler_ran": each[writers] / span,
+            "writers_longest": 1000.0 * max(calls[:writers]),
+            "sampler_longest": 1000.0 * calls[writers],
         }
         return {name: None if math.isnan(figure) else figure for name, figure in figures.items()}
 

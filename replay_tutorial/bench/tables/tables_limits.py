@@ -2,7 +2,7 @@
 
 A limiter ties both sides together, so what is asked is whether it holds the ratio, whether both go on, and
 how much of their time threads spend in waiting for the other side. In what is left of its seconds, a thread
-waits for the lock, for the interpreter, or for a core.
+works, or waits for the lock, for the interpreter, or for a core.
 
 Left out: threads without a limiter.
 """
@@ -26,10 +26,10 @@ SHOWN = {
     "samples": "samples/s",
     "ratio": "samples / (8 · items)",
     "least": "slowest / fastest writer",
-    "writers_waited": "a writer waits",
-    "writers_ran": "and runs",
-    "sampler_waited": "the sampler waits",
-    "sampler_ran": "and runs",
+    "writers_waited": "of its seconds a writer waits",
+    "sampler_waited": "and the sampler",
+    "writers_longest": "longest call of a writer, ms",
+    "sampler_longest": "and of the sampler",
 }
 
 

@@ -88,9 +88,8 @@ def how_measured(arguments: argparse.Namespace) -> str:
         f"Medians, quartiles in brackets; ratios are taken inside each round. Calls: {arguments.rounds} "
         f"interleaved rounds; all else: {arguments.slots}, of {arguments.seconds:g} s where nothing else is "
         f"said. Tables of {MAX_SIZE:,} items, full; an item is {ITEM_STEPS} steps of {widths} float32, and "
-        "shares each with the next item. Memory: what the process has grown by while its table was "
-        "filled twice, without the values of a step and 4 bytes for each of its columns that count who names "
-        "them. Threads: one samples batches of "
-        f'{LIMITED_BATCH}; "waits" is the share of a thread\'s seconds in which it waits for the other side, '
-        '"runs" in which it has a core.'
+        "shares each with the next item. Memory: what the process has grown by while its table was filled "
+        "twice, without a step's values and the 4 bytes for each that count who names it. Threads: one "
+        f"samples batches of {LIMITED_BATCH}; the ratio is that of samples to items, 1 where it is the "
+        "limiter's; a thread waits while the limiter lets the other side go first."
     )

@@ -5,6 +5,7 @@ Left out: trajectories that grow step by step. For those it makes writers.
 
 import secrets
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,14 @@ class Client:
     def items(self, table: str) -> Sample:
         """Copy all items of a table; see `Server.items`."""
         return self.server.items(table)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all tables to a file; see `Server.save`."""
+        self.server.save(path)
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Replace everything by what is in a file; see `Server.load`."""
+        self.server.load(path)
 
     def info(self) -> dict[str, TableInfo]:
         """Describe all tables at one moment."""

@@ -84,15 +84,19 @@ class Items:
 
     def insert(self, plan: Plan, cells: CellList, priority: float) -> int:
         """Put an item into a free slot, and return the slot."""
-        self.size += 1
-        slot = int(self.free_slots[self.slots - self.size])
+        slot = int(self.free_slots[self.slots - self.size - 1])
         self.keys[slot] = ~self.keys[slot]
+        self.put_back(slot, plan, cells, priority, 0)
+        return slot
+
+    def put_back(self, slot: int, plan: Plan, cells: CellList, priority: float, times_sampled: int) -> None:
+        """Put an item into a slot whose key is set, as `insert` did once."""
+        self.size += 1
         self.priorities[slot] = priority
-        self.times_sampled[slot] = 0
+        self.times_sampled[slot] = times_sampled
         self.plans[slot] = plan.number
         self._plans_met.add(plan.number)
         self.rows[slot] = self._matrix(plan).put(cells)
-        return slot
 
     def delete(self, slot: int) -> None:
         """Take an item out."""

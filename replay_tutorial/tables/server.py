@@ -9,34 +9,24 @@ table's line, without the lock, until another call has changed the counts:
 
 Deleting, resetting, another limiter and `close` wake them, too.
 
-Left out: everything that one table does by itself (`contents`).
+Left out: everything that one table does by itself (`contents`), and what never waits (`desk`).
 """
 
 import logging
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from threading import RLock
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables.cells import Cells
-from replay_tutorial.tables.contents import Contents
-from replay_tutorial.tables.intake import Intake, as_floats, as_keys, table_of
+from replay_tutorial.tables.desk import Desk
+from replay_tutorial.tables.intake import as_floats, as_keys, table_of
 from replay_tutorial.tables.message import Message
-from replay_tutorial.tables.rate_limiters import RateLimiter
-from replay_tutorial.tables.sampled import Sample, TableInfo
-from replay_tutorial.tables.table import Table, check_reachable
-from replay_tutorial.tables.trajectories import Plans
-from replay_tutorial.tables.waiting import Closed, Line, deadline_of
+from replay_tutorial.tables.sampled import Sample
+from replay_tutorial.tables.waiting import Line, deadline_of
 
 log = logging.getLogger("replay_tutorial")
 
 
-class Server:
+class Server(Desk):
     """Named tables in this process, for threads.
 
     Example:
@@ -46,58 +36,7 @@ class Server:
         >>> _ = client.insert({"obs": [1.0, 2.0], "rew": 0.5}, {"replay": 1.0})
         >>> client.sample("replay", 2).data["obs"].tolist()
         [[1.0, 2.0], [1.0, 2.0]]
-
-    Attributes:
-        fields: The columns, by name.
     """
-
-    def __init__(
-        self,
-        tables: Sequence[Table],
-        env_dict: EnvDict,
-        capacity: int,
-        *,
-        default_dtype: npt.DTypeLike = np.float32,
-        seed: int | None = None,
-        patience: float = 60.0,
-    ) -> None:
-        """Make empty tables.
-
-        Args:
-            tables: Their descriptions; no name twice.
-            env_dict: The columns, as of a buffer; a step may leave some out.
-            capacity: How many cells each column has: how many steps can be stored at once. Memory is
-                reserved for all, and used when they are first written.
-            default_dtype: The dtype of columns that name none.
-            seed: Of the generator that draws.
-            patience: Seconds that a call waits before it logs a warning that says for what.
-
-        Raises:
-            TypeError: If an argument is of a wrong type.
-            ValueError: If a table's name comes twice, or an argument is out of range.
-        """
-        self.fields = Fields(env_dict, default_dtype)
-        self._cells = Cells(self.fields, operator.index(capacity))
-        self._plans = Plans(self._cells)
-        self._rng = np.random.default_rng(seed)
-        self._lock = RLock()
-        self._closed = False
-        self._patience = float(patience)
-        names = [table.name for table in tables]
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"A server has at least one table, and each name once, not {names}.")
-        self._tables = {table.name: Contents(table, self._cells, self._plans, self._rng) for table in tables}
-        self._intake = Intake(self._cells, self._plans, self._tables)
-        for table in tables:
-            for hook in table.hooks:
-                hook.check(table.name, self._tables)
-        self._inserters = {name: self._line(name, Contents.may_insert) for name in names}
-        self._samplers = {name: self._line(name, Contents.may_sample) for name in names}
-        self._lines = [*self._inserters.values(), *self._samplers.values()]
-
-    def _line(self, name: str, may: Callable[[Contents], bool]) -> Line:
-        # who waits for a closed server may go, and is told
-        return Line(self._lock, lambda: self._closed or may(self._tables[name]), self._patience)
 
     def insert(self, message: Message, timeout: float | None = None) -> list[int]:
         """Store the values of a message, then insert its items, each when its table lets it in.
@@ -138,15 +77,6 @@ class Server:
                 self._wake()
             window.forget(message.keep_from)
             return list(window.keys)
-
-    def close_writer(self, writer: int) -> None:
-        """Forget a writer and what it has sent, but for what items name; one that is unknown is ignored.
-
-        Items of its last message that still wait are not inserted; that call raises UnknownWriter.
-        """
-        with self._lock:
-            self._intake.close(writer)
-            self._wake()
 
     def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
         """Draw items, with replacement, each as if it were drawn alone.
@@ -208,81 +138,6 @@ class Server:
                 return contents.mutate(keys, priorities, deleted, self._tables)
             finally:
                 self._wake()
-
-    def reset(self, table: str) -> None:
-        """Delete all items of a table, and count from 0 again; keys are not used again.
-
-        Items that wait to be inserted go in afterwards.
-
-        Raises:
-            Closed: If the server is closed.
-            KeyError: If there is no such table.
-        """
-        with self._lock:
-            contents = table_of(self._tables, table)
-            self._check_open()
-            contents.reset(self._tables)
-            self._wake()
-
-    def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
-        """Let another limiter decide from now on, also over those who wait; the counts go on.
-
-        Raises:
-            Closed: If the server is closed.
-            KeyError: If there is no such table.
-            ValueError: If the limiter waits for more items than the table can hold.
-        """
-        with self._lock:
-            contents = table_of(self._tables, table)
-            self._check_open()
-            check_reachable(limiter, contents.description.max_size)
-            contents.limiter = limiter
-            self._wake()
-
-    def items(self, table: str) -> Sample:
-        """Copy all items of a table; nothing is counted as sampled.
-
-        Returns:
-            Every item once, with the probability that it would be drawn with next.
-
-        Raises:
-            KeyError: If there is no such table.
-        """
-        with self._lock:
-            return table_of(self._tables, table).look()
-
-    def info(self) -> dict[str, TableInfo]:
-        """Describe all tables at one moment."""
-        with self._lock:
-            return {
-                name: contents.info()._replace(
-                    waiting_inserts=len(self._inserters[name]), waiting_samples=len(self._samplers[name])
-                )
-                for name, contents in self._tables.items()
-            }
-
-    def close(self) -> None:
-        """End: whoever waits, or calls later, gets the error `Closed`; `info`, `items` and `save` still work.
-
-        An insert that is still waiting has not happened.
-        """
-        with self._lock:
-            self._closed = True
-            self._wake()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise Closed("The server was closed. Build another one.")
-
-    def _wake(self) -> None:
-        for line in self._lines:
-            line.wake()
 
     def _wait(self, line: Line, side: str, table: str, deadline: float | None) -> None:
         """Wait for one's turn in a line; the lock is let go meanwhile."""

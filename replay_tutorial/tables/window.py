@@ -114,7 +114,6 @@ class Window:
         next_sequence: The number of the writer's next message.
         pending: Of the last message, the items that are not in yet, each with its table's name.
         keys: Of the last message, the keys of the items that are in.
-        keep_from: Of the last message: steps before it are forgotten when all items are in.
     """
 
     def __init__(self, cells: Cells) -> None:
@@ -122,7 +121,6 @@ class Window:
         self.next_sequence = 0
         self.pending: deque[tuple[str, Item]] = deque()
         self.keys: list[int] = []
-        self.keep_from = 0
         self._cells = cells
         self._first = self._end = 0  # steps before the first are forgotten, from the end on not sent
         self._before = (0, 0)  # both, before the last `store`

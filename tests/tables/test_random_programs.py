@@ -81,6 +81,7 @@ class Program:
         self.names = list(self.tables)
         self.sequence = [0, 0]
         self.next_step = [0, 0]
+        self.keep_from = [0, 0]
         self.held: list[dict[tuple[str, int], np.ndarray]] = [{}, {}]  # by column and step
         self.last: list[tuple[Message, list[Any], list[int]] | None] = [None, None]
         self.lives = [0, 0]
@@ -142,6 +143,13 @@ class Program:
                 array[...] = (made % 256).reshape(-1, *[1] * len(SHAPES[column]))
                 runs.append(Run(column, first + start, array))
                 values[column] = {first + start + i: array[i] for i in range(count)}
+        older = first - int(rng.integers(1, 6))
+        column = str(rng.choice(list(COLUMNS)))
+        if older >= self.keep_from[w] and (column, older) not in self.held[w]:  # a value that comes late
+            self.values_made += 1
+            array = np.full((1, *SHAPES[column]), self.values_made % 256, DTYPES[column])
+            runs.append(Run(column, older, array))
+            values.setdefault(column, {})[older] = array[0]
         known = {**self.held[w], **{(c, s): v for c, by in values.items() for s, v in by.items()}}
         items, plans = [], []
         for _ in range(int(rng.integers(3))):
@@ -210,6 +218,7 @@ class Program:
         assert (keys is None) == bool(plans), "it waited, or did not wait, against the limiter"
         if keys is not None:
             assert keys == done
+            self.keep_from[w] = max(self.keep_from[w], message.keep_from)
             self.held[w] = {cell: v for cell, v in self.held[w].items() if cell[1] >= message.keep_from}
 
     def left(self, table: NaiveTable, there: list[int], pending: int) -> set[int]:
@@ -223,7 +232,7 @@ class Program:
     def close_writer(self, w: int) -> None:
         self.server.close_writer(self.writer(w))
         self.lives[w] += 1
-        self.sequence[w] = self.next_step[w] = 0
+        self.sequence[w] = self.next_step[w] = self.keep_from[w] = 0
         self.held[w], self.last[w] = {}, None
 
     # Reading and changing

@@ -332,3 +332,28 @@ def test_batches_equal_single_samples() -> None:
         expected = [np.concatenate(parts) for parts in zip(*infos, strict=True)]
         for ours, theirs in zip(many.sample("t", 20).info, expected, strict=True):
             assert ours.tolist() == theirs.tolist()
+
+
+def nbytes(thing: Any) -> int:
+    """Bytes of all arrays of an object, and of the objects that it has for itself."""
+    if isinstance(thing, np.ndarray):
+        return thing.nbytes
+    if isinstance(thing, tuple | list):
+        return sum(map(nbytes, thing))
+    if isinstance(thing, dict):
+        return sum(map(nbytes, thing.values()))
+    own = vars(thing) if hasattr(thing, "__dict__") else {}
+    shared = ("_all_plans", "_first", "_plain", "leaves")  # views, or of the whole server
+    return sum(nbytes(value) for name, value in own.items() if name not in shared)
+
+
+@pytest.mark.parametrize("sampler", [Uniform(), Prioritized(0.6), MaxHeap()])
+def test_an_item_takes_at_most_100_bytes_beside_its_steps(sampler: Any) -> None:
+    count = 8**4 - 1  # with the newcomer's slot, a sum tree without padding
+    server = Server([table(sampler=sampler, max_size=count)], COLUMNS, 2)
+    layout = (Part("obs", "obs", 2), Part("rew", "rew", 2))
+    runs = [Run("obs", 0, np.zeros((2, 2), np.float32)), Run("rew", 0, np.zeros(2, np.float32))]
+    steps = np.array([[0, 1, 0, 1]] * count)
+    server.insert(Message(1, 0, runs, [NewItems("t", None, layout, steps)], 2))
+    contents = server._tables["t"]
+    assert nbytes([contents.items, contents.sampler, contents.remover]) / count <= 100

@@ -348,3 +348,21 @@ def test_writers_in_threads_of_their_own_do_not_mix_their_steps():
     for thread in threads:
         thread.join()
     assert seen == {who: list(range(98)) for who in range(4)}  # each writer's items in their order
+
+
+def test_a_writer_begins_a_new_episode_after_a_load(tmp_path):
+    server = Server([table()], COLUMNS, capacity=10)
+    writers = [TrajectoryWriter(server, 2) for _ in range(2)]
+    for writer in writers:
+        writer.append({"act": 1})
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    server.save(tmp_path / "server.zip")
+    server.load(tmp_path / "server.zip")
+    with pytest.raises(UnknownWriter):
+        writers[0].create_item("t", 1.0, {"act": writers[0].history["act"][-1]})
+    writers[1].end_episode()  # it is at an end anyway, and hears nothing of it
+    for writer in writers:
+        assert writer.episode_steps == 0
+        writer.append({"act": 2})
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    assert sorted(server.items("t").data["act"].tolist()) == [1, 1, 2, 2]

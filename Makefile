@@ -29,10 +29,6 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
 export NO_MKDOCS_2_WARNING := 1
 
-# Their tests hold on a busy machine, too, so two workers may do them. (5: ARGS selects none of them.)
-SIDE_BY_SIDE := tests/agents tests/apex tests/buffers tests/chapters tests/cluster tests/recipes tests/site tests/steps \
-	tests/test_explorables.py tests/test_layout.py
-
 .PHONY: train test docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
 
 train: .venv/train.stamp
@@ -44,8 +40,8 @@ test: .venv/test.stamp
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(SIDE_BY_SIDE) $(ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(SIDE_BY_SIDE)) $(ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" $(ARGS) || [ $$? = 5 ]  # 5: ARGS selects none
+	$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? = 5 ]
 
 docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py

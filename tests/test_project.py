@@ -146,6 +146,7 @@ def test_import_loads_neither_torch_nor_gymnasium() -> None:
     assert not heavy & set(loaded)
 
 
+@pytest.mark.alone
 def test_first_prioritized_sample_of_a_fresh_process_comes_soon(tmp_path: Path) -> None:
     # The promise is 1.5 s with a warm cache and 15 s with a cold one on two cores; a busy machine gets twice
     # the first.

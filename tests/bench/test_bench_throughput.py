@@ -48,6 +48,7 @@ def test_parts_make_up_the_whole():
         assert each["rest"] < 0.5 * sum(each.values())
 
 
+@pytest.mark.alone
 def test_actor_and_learner_alone_wait_for_nobody():
     actor, learner = SoloActor(SMALL), SoloLearner(SMALL)
     steps, seconds = actor.play(0.3)

@@ -49,7 +49,7 @@ class World:
             is_lost,
             np.random.SeedSequence(seed),
             batches,
-            self.clock,
+            clock=self.clock,
         )
 
     def sample(self, timeout=0.0):

@@ -7,6 +7,7 @@
 #   make bench    measure the buffers beside cpprb
 #   make cluster-demo  train on three hosts, made of this machine; ARGS="--kill-after 20" kills one (Linux)
 #   make bench-peers  measure them beside every library there is, and draw the charts
+#   make bench-tables  measure the tables beside Reverb
 #   make report   re-run all benchmarks of the site and the README; ARGS=--full for what trains, too
 #   make ladders  measure the ladders of the chapters for the site
 #   make format   put the code into the one format
@@ -28,7 +29,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test docs docs-serve notebooks bench cluster-demo bench-peers report ladders format clean
+.PHONY: train test docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -63,6 +64,10 @@ cluster-demo: .venv/cluster.stamp
 bench-peers: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench article --output docs/measurements \
 		--markdown docs/measurements/buffers.md $(ARGS)
+
+bench-tables: .venv/bench.stamp .venv/reverb.stamp
+	$(BIN)/python -m replay_tutorial bench tables --json docs/measurements/tables.json \
+		--markdown docs/measurements/beside_reverb.md $(ARGS)
 
 report: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench report $(ARGS)

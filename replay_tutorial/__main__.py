@@ -14,8 +14,10 @@ except KeyboardInterrupt:
     sys.exit(130)  # INTERRUPTED, which is not there yet
 
 import argparse
+import importlib
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -35,6 +37,7 @@ commands:
   plot RUN...         draw the learning curves of some runs into one figure
   bench               measure the buffers beside their peers
   cluster             look at a cluster of machines, or print the file that starts one
+  tables              serve tables of trajectories to other processes, or look at a server of them
 
 See python -m replay_tutorial COMMAND --help for the options of each; --version says which release this is.
 """
@@ -42,6 +45,12 @@ See python -m replay_tutorial COMMAND --help for the options of each; --version 
 # Module → the extra that brings it. Any other missing module is an error of its own.
 TRAIN_MODULES = ("torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL")
 EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
+# Commands that have commands of their own: where they are.
+ELSEWHERE = {
+    "bench": ("replay_tutorial.bench.command", "main"),
+    "cluster": ("replay_tutorial.cluster.cluster_command", "cluster"),
+    "tables": ("replay_tutorial.tables.tables_command", "tables"),
+}
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 DEFAULT = "(default: %(default)s)"
 
@@ -111,10 +120,8 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     print(f"learning curve  {result.folder / 'learning_curve.png'}")
     if not result.interrupted:
         return 0
-    if result.end == "interrupted":
-        print(f"to go on        python -m replay_tutorial resume {result.folder}")
-    else:
-        print(f"to evaluate     python -m replay_tutorial evaluate {result.folder}")
+    goal, command = ("to go on", "resume") if result.end == "interrupted" else ("to evaluate", "evaluate")
+    print(f"{goal:15} python -m replay_tutorial {command} {result.folder}")
     return INTERRUPTED
 
 
@@ -193,20 +200,12 @@ def plot(arguments: Sequence[str]) -> int:
     return 0
 
 
-def bench(arguments: Sequence[str]) -> int:
-    """Measure the buffers."""
-    from replay_tutorial.bench.command import main as bench_main
-
+def elsewhere(name: str, arguments: Sequence[str]) -> int:
+    """Run a command that has commands of its own."""
+    place, command_name = ELSEWHERE[name]
+    command = getattr(importlib.import_module(place), command_name)
     hear_interrupts()
-    return bench_main(list(arguments))
-
-
-def cluster(arguments: Sequence[str]) -> int:
-    """Look at a cluster, or print what starts one."""
-    from replay_tutorial.cluster.cluster_command import cluster as cluster_command
-
-    hear_interrupts()
-    return cluster_command(arguments)
+    return command(list(arguments))
 
 
 def refuse(command: str, reason: object) -> NoReturn:
@@ -261,7 +260,10 @@ def target(text: str) -> float:
     return number
 
 
-COMMANDS = {command.__name__: command for command in (train, resume, evaluate, play, plot, bench, cluster)}
+COMMANDS = {
+    **{command.__name__: command for command in (train, resume, evaluate, play, plot)},
+    **{name: partial(elsewhere, name) for name in ELSEWHERE},
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -280,8 +282,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         return COMMANDS[name](rest)
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
+        if (extra := EXTRAS.get((error.name or "").partition(".")[0])) is None:
             raise
         print(
             f"{name} needs {error.name}, which isn't installed. The extra `{extra}` brings it:\n"

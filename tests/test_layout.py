@@ -32,12 +32,13 @@ SEEN_BY = {"bench": {"__main__", "teaching"}, "steps": {"teaching"}, "teaching":
 # The one name that points up: it is looked up when a run begins and no other engine was handed in.
 LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.local_engine")}
 
-MAY_PRINT = {"apex", "bench", "cluster", "steps", "teaching", "__main__"}
+MAY_PRINT = {"apex", "bench", "cluster", "steps", "tables", "teaching", "__main__"}
 DEPENDENCIES = {  # storey → extras that its imports may come from, beside the package's own dependencies
     "buffers": [],
     "shared": [],
     "__init__": [],
     "agents": ["train", "atari", "box2d"],
+    "tables": [],
     "apex": ["train"],
     "local": ["train"],
     "cluster": ["cluster", "train"],
@@ -47,8 +48,8 @@ DEPENDENCIES = {  # storey → extras that its imports may come from, beside the
     "steps": ["train"],
 }
 # Imported inside a function, for callers that have it anyway: whoever asks for fields from spaces has
-# gymnasium.
-WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}}
+# gymnasium, and who asks for a dataset of PyTorch has that.
+WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}, "tables/dataset.py": {"torch"}}
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 

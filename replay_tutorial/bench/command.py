@@ -27,6 +27,7 @@ BENCHMARKS = {
     "faults": "training.faults",
     "learning": "training.learning",
     "throughput": "training.throughput",
+    "tables": "tables.tables_speed",
     "cluster": "cluster.cluster_speed",
     "cluster-demo": "cluster.demo",
     "cluster-faults": "cluster.cluster_faults",

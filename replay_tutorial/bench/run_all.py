@@ -48,6 +48,7 @@ def steps_of(full: bool) -> list[Step]:
         Step("startup", ("startup",)),
         Step("shared", ("shared",)),
         Step("shared-rate", ("shared", "--rate", "100000")),
+        Step("tables", ("tables",)),
         Step("crash", ("crash", "--kills", "10000", *peer), long=True),
         Step(
             "throughput",

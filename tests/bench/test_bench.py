@@ -191,7 +191,8 @@ def test_no_record_may_hold_nan_which_is_no_json():
     # Records have one writer; the others speak with processes of their own.
     speakers = {
         *("cluster/hosts.py", "one_process/memory_layouts.py"),
-        *("peers/reverb.py", "peers/reverb_helper.py"),
+        *("peers/helper.py", "peers/reverb_helper.py"),
+        *("tables/tables_helper.py", "tables/tables_sides.py"),
     }
     assert set(calls) == {"method/output.py", *speakers}
     assert not [call for call in calls.values() if "allow_nan=False" not in call]

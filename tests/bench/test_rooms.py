@@ -16,6 +16,7 @@ BELOW = {
     "one_process": {"method", "peers"},
     "many_processes": {"method", "peers"},
     "training": {"method", "peers"},
+    "tables": {"method", "peers"},
     "cluster": {"method", "training"},
 }
 

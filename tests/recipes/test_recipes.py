@@ -33,6 +33,8 @@ NEEDS = {
     "vector_environments": ["gymnasium"],
     "images": ["torch"],
     "to_a_gpu": ["torch"],
+    "tables_with_pytorch": ["torch"],
+    "tables_with_jax": ["jax"],
 }
 
 

@@ -8,19 +8,15 @@ Left out: systems other than Linux, for which there is no Reverb; `update`, as i
 to pair it.
 """
 
-import json
 import os
-import select
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from replay_tutorial.bench.method.timing import RemoteWorkload, Workload
+from replay_tutorial.bench.peers.helper import HelperProcess
 from replay_tutorial.bench.peers.peer import Peer, Priorities, Rows
 
 PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
-ANSWER_SECONDS = 300.0  # after which a helper without an answer is lost
 MAX_ROWS = 2**16
 # of its server's memory: from 0.8 to 2.0 GB between 2^16 and 2^18 rows of 140 bytes
 KILOBYTES_PER_ROW = 6
@@ -28,8 +24,17 @@ WAYS = {"Reverb client": ("insert", "sample"), "Reverb dataset": ("writer", "dat
 
 
 def reverb_python() -> Path:
-    """Return where the Python with Reverb should be."""
-    return Path(os.environ.get(PYTHON_VARIABLE, Path(".venv") / "reverb" / "bin" / "python"))
+    """Return the Python with Reverb.
+
+    Raises:
+        ImportError: If there is none.
+    """
+    python = Path(os.environ.get(PYTHON_VARIABLE, Path(".venv") / "reverb" / "bin" / "python"))
+    if not python.is_file():
+        raise ImportError(
+            f"there is no {python}; `make bench-peers` makes it, or name one in {PYTHON_VARIABLE}"
+        )
+    return python
 
 
 class HelperLost(RuntimeError):
@@ -41,7 +46,7 @@ class HelperLost(RuntimeError):
         self.peer = peer
 
 
-class Helper:
+class Helper(HelperProcess):
     """The process with the server."""
 
     def __init__(self, capacity: int, alpha: float) -> None:
@@ -57,46 +62,13 @@ class Helper:
                 f"a row, here {memory:.0f} GB, and minutes to fill"
             )
         python = reverb_python()
-        if not python.is_file():
-            raise ImportError(
-                f"there is no {python}; `make bench-peers` makes it, or name one in {PYTHON_VARIABLE}"
-            )
         program = Path(__file__).with_name("reverb_helper.py")
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
-        self.process = subprocess.Popen(
-            [python, "-I", program, str(capacity), str(alpha)],
-            bufsize=0,  # a line that waits in a buffer here would not wake `select`
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )
+        super().__init__([python, "-I", program, str(capacity), str(alpha)])
         try:
             self.version = str(self.answer()["version"])
         except RuntimeError as error:
             self.close()
             raise ImportError(f"{python} could not start Reverb: {error}") from error
-
-    def answer(self) -> dict[str, Any]:
-        """Wait for the next line that it writes.
-
-        Raises:
-            RuntimeError: If it ended, or kept silent for too long.
-        """
-        assert self.process.stdout is not None
-        while select.select([self.process.stdout], [], [], ANSWER_SECONDS)[0]:
-            line = self.process.stdout.readline()
-            if not line.endswith(b"\n"):
-                raise RuntimeError(f"its helper process has ended{self.last_error()}")
-            if line.startswith(b"{"):
-                return json.loads(line)
-        raise RuntimeError(f"its helper process was silent for {ANSWER_SECONDS:g} s{self.last_error()}")
-
-    def last_error(self) -> str:
-        """Quote the last line that it wrote to its standard error."""
-        self.errors.seek(0)
-        lines = self.errors.read().decode(errors="replace").split("\n")
-        return next((f", last saying '{line.strip()}'" for line in reversed(lines) if line.strip()), "")
 
     def seconds(self, kind: str, table: str, size: int, calls: int) -> float:
         """Let it do something this many times, and return the seconds that it took there.
@@ -104,21 +76,8 @@ class Helper:
         Raises:
             RuntimeError: As `answer`.
         """
-        assert self.process.stdin is not None
-        order = {"kind": kind, "table": table, "size": size, "calls": calls}
-        try:
-            self.process.stdin.write(json.dumps(order, allow_nan=False).encode() + b"\n")
-        except BrokenPipeError as error:
-            raise RuntimeError(f"its helper process has ended{self.last_error()}") from error
+        self.order({"kind": kind, "table": table, "size": size, "calls": calls})
         return float(self.answer()["seconds"])
-
-    def close(self) -> None:
-        """End it."""
-        self.process.kill()
-        self.process.wait()
-        for file in (self.process.stdin, self.process.stdout, self.errors):
-            if file is not None:
-                file.close()
 
 
 class Reverb(Peer):

@@ -1,0 +1,155 @@
+"""The client: what a program calls that has whole trajectories, or wants some.
+
+Left out: trajectories that grow step by step. For those it makes writers.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.spaces import flatten
+from replay_tutorial.tables.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.patterns import Pattern
+from replay_tutorial.tables.rate_limiters import RateLimiter
+from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.sampled import Sample, TableInfo
+from replay_tutorial.tables.server import Server
+from replay_tutorial.tables.structured_writer import StructuredWriter
+from replay_tutorial.tables.writer import TrajectoryWriter
+
+
+class Client:
+    """Calls a server; any number of threads may share one.
+
+    Attributes:
+        server: The server.
+    """
+
+    def __init__(self, server: Server | RemoteServer) -> None:
+        """Call this server."""
+        self.server = server
+
+    def insert(
+        self, data: Mapping[str, Any], priorities: Mapping[str, float | None], timeout: float | None = None
+    ) -> dict[str, int]:
+        """Insert one step as an item of one or more tables, which share its values.
+
+        In a sample each column given is a part of the same name, without an axis of time, as in a buffer.
+
+        Args:
+            data: Of each column one step's value; nested names are joined by "/". Columns may be left out.
+            priorities: Of each table that is to hold it the priority; None stands for the highest seen.
+            timeout: Seconds to wait at most; None waits, 0 looks once.
+
+        Returns:
+            The item's key in each table.
+
+        Raises:
+            TimeoutError: If a table did not let it in in time. It is in those named before that table.
+            Exception: As `Server.insert` and `insert_batch` do.
+        """
+        values = {name: np.asarray(value)[None] for name, value in flatten(data)}
+        given = {table: None if p is None else [p] for table, p in priorities.items()}
+        return {table: keys[0] for table, keys in self.insert_batch(values, given, timeout).items()}
+
+    def insert_batch(
+        self,
+        data: Mapping[str, Any],
+        priorities: Mapping[str, npt.ArrayLike | None],
+        timeout: float | None = None,
+    ) -> dict[str, list[int]]:
+        """Insert n steps as n items of one or more tables, in one message.
+
+        Args:
+            data: Of each column n values along axis 0; nested names are joined by "/".
+            priorities: Of each table n priorities; None stands for the highest seen.
+            timeout: Seconds to wait at most, for all together; None waits, 0 looks once.
+
+        Returns:
+            The items' keys in each table.
+
+        Raises:
+            KeyError: If there is no such column or table.
+            TimeoutError: If the tables did not let them in in time. Those that are in stay in.
+            TypeError: If a value or a priority is not numeric.
+            ValueError: If data or priorities are empty, or a value does not fit. Nothing has changed then.
+        """
+        runs = self._runs(data)
+        count = len(runs[0].values)
+        layout = tuple(Part(run.column, run.column, 1, squeezed=True) for run in runs)
+        steps = np.repeat(np.arange(count)[:, None], len(runs), axis=1)
+        items = [
+            NewItems(table, None if given is None else np.asarray(given), layout, steps)
+            for table, given in priorities.items()
+        ]
+        if not items:
+            raise ValueError("priorities names no table; name one, such as {'replay': 1.0}.")
+        writer = secrets.randbits(63)
+        try:
+            keys = self.server.insert(Message(writer, 0, runs, items, count), timeout)
+        finally:
+            self.server.close_writer(writer)
+        return {new.table: keys[i * count : (i + 1) * count] for i, new in enumerate(items)}
+
+    def _runs(self, data: Mapping[str, Any]) -> list[Run]:
+        """Check n values of each column given."""
+        runs: list[Run] = []
+        fields = self.server.fields.fields
+        for name, value in flatten(data):
+            if name not in fields:
+                raise KeyError(f"There is no column {name!r}; there are {list(fields)}.")
+            runs.append(Run(name, 0, fields[name].to_array(value)))
+        if len({run.column for run in runs}) < len(runs):
+            raise KeyError("A column is given twice, nested and by its name.")
+        lengths = {len(run.values) for run in runs}
+        if len(lengths) != 1 or 0 in lengths:
+            raise ValueError(
+                f"All columns must hold equally many values, at least one, not {sorted(lengths)}."
+            )
+        return runs
+
+    def writer(self, num_keep_alive_refs: int) -> TrajectoryWriter:
+        """Make a writer for the steps of one environment; see `TrajectoryWriter`."""
+        return TrajectoryWriter(self.server, num_keep_alive_refs)
+
+    def structured_writer(self, patterns: Sequence[Pattern]) -> StructuredWriter:
+        """Make a writer that makes its items by patterns; see `StructuredWriter`."""
+        return StructuredWriter(self.server, patterns)
+
+    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
+        """Draw items; see `Server.sample`."""
+        return self.server.sample(table, batch_size, timeout)
+
+    def mutate_priorities(
+        self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
+    ) -> int:
+        """Delete items and give others new priorities; see `Server.mutate_priorities`."""
+        return self.server.mutate_priorities(table, updates, deletes)
+
+    def reset(self, table: str) -> None:
+        """Delete all items of a table; see `Server.reset`."""
+        self.server.reset(table)
+
+    def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
+        """Let another limiter decide; see `Server.replace_limiter`."""
+        self.server.replace_limiter(table, limiter)
+
+    def items(self, table: str) -> Sample:
+        """Copy all items of a table; see `Server.items`."""
+        return self.server.items(table)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all tables to a file; see `Server.save`."""
+        self.server.save(path)
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Replace everything by what is in a file; see `Server.load`."""
+        self.server.load(path)
+
+    def info(self) -> dict[str, TableInfo]:
+        """Describe all tables at one moment."""
+        return self.server.info()

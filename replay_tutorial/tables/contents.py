@@ -1,0 +1,300 @@
+"""What a table holds, and the rules by which it changes.
+
+    insert      in, then evict one if there are too many (perhaps the newcomer), then count the insert
+    sample      count it, draw, then delete the item if it has been sampled often enough
+    mutate      deletes first, then updates; keys of items that are gone are dropped and counted
+    reset       nothing in it, all counts 0; keys are not used again, and all that is known of parts stays
+
+Everything here happens at once: nobody waits, and whoever calls holds the server's lock. What is not allowed
+must have been refused before, so that no rule stops halfway.
+
+Source: Reverb (Cassirer et al. 2021, section 3), whose order of steps this is.
+"""
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.priorities import FIRST_PRIORITY
+from replay_tutorial.tables.cells import Cells
+from replay_tutorial.tables.hooks import HookedTable, Tables
+from replay_tutorial.tables.items import Items
+from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.selection import Slots
+from replay_tutorial.tables.table import Table
+from replay_tutorial.tables.trajectories import Item, Plan, Plans, Structure, copy_out, copy_out_mixed
+
+
+@kernel
+def first_outside(values: Floats, low: float, high: float) -> int:
+    """Find the first value that does not lie between two; -1 if there is none."""
+    for i in range(len(values)):
+        if not low <= values[i] <= high:  # so written, NaN fails too
+            return i
+    return -1
+
+
+@kernel
+def count_samples(slots: Integers, times_sampled: Slots, counts: Integers) -> int:
+    """Count slots as sampled, one after the other; write how often each was by then.
+
+    Returns:
+        How many were sampled for the first time.
+    """
+    first_times = 0
+    for i in range(len(slots)):
+        times_sampled[slots[i]] += 1
+        counts[i] = times_sampled[slots[i]]
+        first_times += counts[i] == 1
+    return first_times
+
+
+class Contents(HookedTable):
+    """A table's items, selectors and counts.
+
+    Attributes:
+        description: The table as it was described.
+        limiter: The rate limiter in force.
+        items: The items.
+        structure: The parts that all items have; None before the first.
+        inserts: Items inserted since the table was made or reset; likewise
+        samples: items sampled,
+        deletes: and items deleted.
+    """
+
+    def __init__(self, table: Table, cells: Cells, plans: Plans, rng: np.random.Generator) -> None:
+        """Begin empty."""
+        self.description = table
+        self.limiter = table.rate_limiter
+        self.structure: Structure | None = None
+        self._cells = cells
+        self._rng = rng
+        slots = table.max_size + 1  # the newcomer is in before another one goes
+        self.items = Items(slots, plans)
+        self._make_selectors()
+
+    def _make_selectors(self) -> None:
+        self.sampler = self.description.sampler.over(self.items.slots)
+        self.remover = self.description.remover.over(self.items.slots)
+        self._low = max(self.sampler.low, self.remover.low)
+        self._high = min(self.sampler.high, self.remover.high)
+        self.inserts = self.samples = self.deletes = self.unique_samples = self.stale = 0
+        self.max_given = -math.inf
+
+    @property
+    def highest_priority(self) -> float:
+        """The highest priority that any item has had; FIRST_PRIORITY before the first."""
+        return FIRST_PRIORITY if self.max_given == -math.inf else self.max_given
+
+    def info(self) -> TableInfo:
+        """Describe the table at this moment."""
+        counts = (self.inserts, self.samples, self.deletes, self.unique_samples, self.stale)
+        limit = self.description.max_size
+        return TableInfo(self.items.size, limit, *counts, self.highest_priority, self.limiter)
+
+    # May it? Nothing changes.
+
+    def may_insert(self) -> bool:
+        """Return whether the limiter lets one more item in."""
+        return self.limiter.may_insert(self.inserts, self.samples, self.deletes)
+
+    def may_sample(self) -> bool:
+        """Return whether the limiter lets one more item be sampled."""
+        return self.limiter.may_sample(self.inserts, self.samples, self.deletes)
+
+    def refuse_structure(self, plan: Plan, structure: Structure | None) -> NoReturn:
+        """Refuse a trajectory whose parts are not those of the table's other items.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(
+            f"Items of the table {self.description.name!r} have the parts (name, column, squeezed) "
+            f"{structure}, not {plan.structure}. Only lengths may differ; use a table for each kind."
+        )
+
+    def check_priorities(self, priorities: Floats) -> None:
+        """Refuse priorities that a selector can't take.
+
+        Raises:
+            ValueError: If it is so.
+        """
+        wrong = first_outside(priorities, self._low, self._high)
+        if wrong >= 0:
+            raise ValueError(
+                f"A priority in the table {self.description.name!r} must lie between {self._low:.3g} and "
+                f"{self._high:.3g}, not {priorities[wrong]}."
+            )
+
+    def item(self, key: int) -> Item:
+        slot = key % self.items.slots
+        plan = self.items.plan_of(slot)
+        return Item(plan, self.items.cells_of(slot).copy(), float(self.items.priorities[slot]))
+
+    def times_sampled(self, key: int) -> int:
+        return int(self.items.times_sampled[key % self.items.slots])
+
+    # Changes; all that they are given has been checked.
+
+    def insert(self, item: Item, tables: Tables) -> int:
+        """Insert an item, and return its key."""
+        plan, cells, priority = item
+        if priority is None:
+            priority = self.highest_priority
+        self.max_given = max(self.max_given, priority)
+        self.structure = plan.structure
+        slot = self.items.insert(plan, cells, priority)
+        key = int(self.items.keys[slot])
+        self._cells.retain(cells)
+        self.sampler.insert(slot, priority)
+        self.remover.insert(slot, priority)
+        for hook in self.description.hooks:
+            hook.on_insert(tables, self.description.name, key)
+        if self.items.size > self.description.max_size:
+            self._delete(self.remover.pick(self._rng), tables)
+        self.inserts += 1
+        return key
+
+    def try_insert(self, item: Item, tables: Tables) -> int | None:
+        fits = self.structure in (None, item.plan.structure)
+        fits &= item.priority is None or self._low <= item.priority <= self._high
+        return self.insert(item, tables) if fits and self.may_insert() else None
+
+    def sample(self, most: int, tables: Tables) -> Sample:
+        """Sample as many items as the limiter lets through now, at most `most`; it must let one through."""
+        spent: list[int] = []  # sampled for the last time; freed when they have been copied
+        if self.description.max_times_sampled or self.description.hooks:
+            slots, info = self._draw_one_by_one(most, spent, tables)
+        else:
+            slots, info = self._draw(most)
+        sample = self._copy(info, slots)
+        for slot in spent:
+            self._free(slot)
+        return sample
+
+    def _draw(self, most: int) -> tuple[Integers, SampleInfo]:
+        """Draw all at once: no draw changes what the next one may be."""
+        count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, most)
+        self.samples += count
+        drawn = self.sampler.select(count, self._rng)
+        times_sampled = np.empty(count, np.int64)
+        self.unique_samples += count_samples(drawn.slots, self.items.times_sampled, times_sampled)
+        return drawn.slots, SampleInfo(
+            self.items.keys[drawn.slots],
+            drawn.probabilities,
+            np.full(count, drawn.least_probability),
+            np.full(count, self.items.size),
+            self.items.priorities[drawn.slots],
+            times_sampled,
+        )
+
+    def _draw_one_by_one(self, most: int, spent: list[int], tables: Tables) -> tuple[Integers, SampleInfo]:
+        """Draw one after the other: what is deleted can't be drawn again."""
+        items, slots = self.items, list[int]()
+        rows: list[tuple[float, ...]] = []
+        while len(slots) < most and self.may_sample():
+            self.samples += 1
+            drawn = self.sampler.select(1, self._rng)
+            slot = int(drawn.slots[0])
+            slots.append(slot)
+            items.times_sampled[slot] += 1
+            times = int(items.times_sampled[slot])
+            self.unique_samples += times == 1
+            rows.append((drawn.probabilities[0], drawn.least_probability, items.size - len(spent), times))
+            for hook in self.description.hooks:
+                hook.on_sample(tables, self.description.name, int(items.keys[slot]))
+            if 0 < self.description.max_times_sampled <= times:
+                self._take_out(slot, tables)
+                spent.append(slot)
+        chosen = np.array(slots)
+        probabilities, least, sizes, times_sampled = np.array(rows).T
+        return chosen, SampleInfo(
+            items.keys[chosen],
+            probabilities.copy(),
+            least.copy(),
+            sizes.astype(np.int64),
+            items.priorities[chosen],
+            times_sampled.astype(np.int64),
+        )
+
+    def _copy(self, info: SampleInfo, slots: Integers) -> Sample:
+        """Add to what is known of items their trajectories."""
+        groups = self.items.lists(slots)
+        if not groups:
+            return Sample(info, {}, None, frozenset())
+        squeezed = groups[0][1].plan.squeezed
+        if len(groups) == 1:
+            return Sample(info, copy_out(self._cells, groups[0][1]), None, squeezed)
+        return Sample(info, *copy_out_mixed(self._cells, groups, len(slots)), squeezed)
+
+    def look(self) -> Sample:
+        """Copy all items, in the order of their slots; nothing is counted."""
+        slots = self.items.used_slots()
+        probabilities = self.sampler.probabilities(slots)
+        positive = probabilities[probabilities > 0]
+        least = float(positive.min()) if len(positive) else 0.0
+        info = SampleInfo(
+            self.items.keys[slots],
+            probabilities,
+            np.full(len(slots), least),
+            np.full(len(slots), len(slots)),
+            self.items.priorities[slots],
+            self.items.times_sampled[slots].astype(np.int64),
+        )
+        return self._copy(info, slots)
+
+    def mutate(self, keys: Integers, priorities: Floats, deletes: Integers, tables: Tables) -> int:
+        """Delete items, then give others new priorities; of a repeated key the last one stays.
+
+        Returns:
+            How many keys were stale.
+        """
+        stale = 0
+        for key in deletes.tolist():
+            if self.items.keys[key % self.items.slots] == key >= 0:
+                self._delete(key % self.items.slots, tables)
+            else:
+                stale += 1
+        slots, live = self.items.find(keys)
+        if not live.all():
+            stale += int(len(live) - live.sum())
+            slots, priorities = slots[live], priorities[live]
+        if len(slots):
+            self.items.priorities[slots] = priorities
+            self.sampler.update(slots, priorities)
+            self.remover.update(slots, priorities)
+            self.max_given = max(self.max_given, float(priorities.max()))
+        if self.description.hooks:
+            for hook in self.description.hooks:
+                for slot in slots.tolist():
+                    hook.on_update(tables, self.description.name, int(self.items.keys[slot]))
+        self.stale += stale
+        return stale
+
+    def reset(self, tables: Tables) -> None:
+        """Delete everything, and count from 0 again."""
+        for _, lists in self.items.lists(self.items.used_slots()):
+            self._cells.release(lists.matrix[lists.rows, : len(lists.plan.columns)].reshape(-1))
+        self.items.clear()
+        self._make_selectors()
+        for hook in self.description.hooks:
+            hook.on_reset(tables, self.description.name)
+
+    def _delete(self, slot: int, tables: Tables) -> None:
+        self._take_out(slot, tables)
+        self._free(slot)
+
+    def _take_out(self, slot: int, tables: Tables) -> None:
+        """Let nobody find an item any more; its list of cells stays."""
+        for hook in self.description.hooks:
+            hook.on_delete(tables, self.description.name, int(self.items.keys[slot]))
+        self.sampler.delete(slot)
+        self.remover.delete(slot)
+        self.deletes += 1
+
+    def _free(self, slot: int) -> None:
+        """Give an item's cells, and its slot, back."""
+        self._cells.release(self.items.cells_of(slot))
+        self.items.delete(slot)

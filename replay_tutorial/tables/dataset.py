@@ -1,0 +1,205 @@
+"""Datasets: batches of trajectories, or of their steps, for a learner's loop.
+
+A table gives out what it may at the moment, which can be less than a batch; a dataset goes on asking until
+the batch is full. It ends when no item has come for `timeout` seconds while somebody waited for a batch, or
+when `max_samples` items have been drawn. A thread may draw a few batches ahead: they were drawn before the
+newest items and priorities came in, and the table's limiter has counted them.
+
+Left out: shuffling. A table draws as it was told to.
+"""
+
+import operator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.tables.ahead import Ahead
+from replay_tutorial.tables.sampled import Sample, SampleInfo
+
+if TYPE_CHECKING:
+    from torch.utils.data import IterableDataset
+
+
+class Source(Protocol):
+    """What a dataset needs of a server, here or far away: see `Server`."""
+
+    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
+        """Draw at least one item, and at most `batch_size`; a TimeoutError if there was none."""
+        ...
+
+
+class TrajectoryDataset:
+    """Batches of a table's trajectories; each `iter` of it begins anew.
+
+    Example:
+        >>> from replay_tutorial.tables import Client, Server, Table
+        >>> client = Client(Server([Table.queue("queue", max_size=5)], {"obs": {"shape": ()}}, capacity=9))
+        >>> _ = client.insert_batch({"obs": [10, 11, 12, 13, 14]}, {"queue": None})
+        >>> [sample.data["obs"].tolist() for sample in TrajectoryDataset(client, "queue", 2, timeout=0.0)]
+        [[10.0, 11.0], [12.0, 13.0], [14.0]]
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        table: str,
+        batch_size: int,
+        *,
+        timeout: float | None = None,
+        max_samples: int | None = None,
+        in_flight: int = 0,
+        drop_last: bool = False,
+        pad: bool = False,
+    ) -> None:
+        """Draw nothing yet.
+
+        Args:
+            source: A server, or a handle with the same methods.
+            table: The table's name.
+            batch_size: Items in a batch.
+            timeout: Seconds to wait for an item before the batches end; None never ends, 0 ends at once when
+                nothing may be drawn.
+            max_samples: Items to draw before they end.
+            in_flight: Batches that a thread draws ahead; 0 draws when a batch is asked for.
+            drop_last: Whether to drop a last batch that is not full. Its items have been drawn all the same.
+            pad: Whether trajectories may be of different lengths: the sample says how long each is.
+
+        Raises:
+            ValueError: If a number is out of range.
+        """
+        if operator.index(batch_size) < 1:
+            raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
+        if max_samples is not None and operator.index(max_samples) < 1:
+            raise ValueError(f"max_samples must be at least 1, or None, not {max_samples}.")
+        if operator.index(in_flight) < 0:
+            raise ValueError(f"in_flight must be at least 0, not {in_flight}.")
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout must be at least 0 seconds, or None, not {timeout}.")
+        self.source = source
+        self.table = table
+        self.batch_size = batch_size
+        self.timeout = timeout
+        self.max_samples = max_samples
+        self.in_flight = in_flight
+        self.drop_last = drop_last
+        self.pad = pad
+
+    def __iter__(self) -> Generator[Sample]:
+        """Draw batches; who stops before the end lets go of the generator, or closes it, to end the thread.
+
+        Yields:
+            `batch_size` items; in the last batch perhaps fewer.
+
+        Raises:
+            ValueError: If trajectories have different lengths, and `pad` is not set.
+        """
+        ahead = Ahead(self._draws, self.in_flight) if self.in_flight else None
+        with closing(ahead.pieces(self.timeout) if ahead else self._draws(self.timeout)) as pieces:
+            for size in self._sizes():
+                batch: list[Sample] = []
+                missing = size
+                while missing and (piece := next(pieces, None)) is not None:
+                    batch.append(piece)
+                    missing -= len(piece.info.keys)
+                if batch and not (missing and self.drop_last):
+                    yield self._joined(batch)
+                if missing:
+                    return
+
+    def _sizes(self) -> Iterator[int]:
+        """Return the size of each batch."""
+        left = self.max_samples
+        while left is None or left > 0:
+            size = self.batch_size if left is None else min(self.batch_size, left)
+            left = None if left is None else left - size
+            yield size
+
+    def _draws(self, timeout: float | None) -> Generator[Sample | None]:
+        """Draw what the batches consist of, piece by piece.
+
+        Args:
+            timeout: Seconds to wait for each piece.
+
+        Yields:
+            A piece of the batch that is not full yet; None if there was nothing in time.
+        """
+        for missing in self._sizes():
+            while missing:
+                try:
+                    piece = self.source.sample(self.table, missing, timeout)
+                except TimeoutError:
+                    yield None
+                    continue
+                missing -= len(piece.info.keys)
+                yield piece
+
+    def _joined(self, pieces: list[Sample]) -> Sample:
+        sample = pieces[0] if len(pieces) == 1 else join(pieces)
+        if sample.lengths is not None and not self.pad:
+            raise ValueError(
+                f"{self.table!r} has trajectories of different lengths. Build the dataset with pad=True, and "
+                "look at the lengths of each sample."
+            )
+        return sample
+
+
+def join(samples: Sequence[Sample]) -> Sample:
+    """Lay samples one behind the other; shorter trajectories are filled up with zeros.
+
+    Args:
+        samples: At least 1, all of one table.
+    """
+    info = SampleInfo._make(map(np.concatenate, zip(*(sample.info for sample in samples), strict=True)))
+    data: Batch = {}
+    lengths: dict[str, npt.NDArray[np.int64]] = {}
+    for name in samples[0].data:
+        counts = np.concatenate([lengths_in(sample, name) for sample in samples])
+        values = [sample.data[name] for sample in samples]
+        if name not in samples[0].squeezed:
+            values = [lengthened(array, int(counts.max())) for array in values]
+        data[name], lengths[name] = np.concatenate(values), counts
+    are_equal = all((counts == counts[0]).all() for counts in lengths.values())
+    return Sample(info, data, None if are_equal else lengths, samples[0].squeezed)
+
+
+def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
+    """Return how many values a part has in each item of a sample, int64[n]."""
+    if sample.lengths is not None:
+        return sample.lengths[name]
+    values = sample.data[name]
+    length: int = 1 if name in sample.squeezed else values.shape[1]
+    return np.full(len(values), length)
+
+
+def lengthened(values: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
+    """Return values of shape (n, at most length, ...) as (n, length, ...), filled up with zeros."""
+    missing = length - values.shape[1]
+    if not missing:
+        return values
+    return np.concatenate([values, np.zeros((len(values), missing, *values.shape[2:]), values.dtype)], axis=1)
+
+
+def as_torch(dataset: Iterable[Any]) -> "IterableDataset[Any]":
+    """Return a dataset for PyTorch; `DataLoader(as_torch(dataset), batch_size=None)` makes arrays tensors.
+
+    The server lives in this process, so the loader must not start others: `in_flight` draws ahead.
+
+    Raises:
+        ImportError: If there is no PyTorch.
+    """
+    from torch.utils.data import IterableDataset, get_worker_info
+
+    class Batches(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            if get_worker_info() is not None:
+                raise RuntimeError(
+                    "The server is in the process that made it: use DataLoader(..., num_workers=0), and the "
+                    "dataset's in_flight to draw ahead."
+                )
+            return iter(dataset)
+
+    return Batches()

@@ -1,0 +1,212 @@
+"""Intake: where what comes from outside is checked, and a message becomes cells and items.
+
+All that can be wrong is found before anything changes. The last thing to be looked at, whether the steps that
+items name are there, can only be known when the message's own values have been given cells; if it fails, they
+are taken back.
+
+Left out: waiting (`server`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.jit import Floats, Integers, writable
+from replay_tutorial.tables.cells import Cells
+from replay_tutorial.tables.contents import Contents
+from replay_tutorial.tables.message import Message, NewItems, Run, UnknownWriter
+from replay_tutorial.tables.trajectories import Item, Plan, Plans, Structure
+from replay_tutorial.tables.window import Matrix, Window
+
+MOST_STEPS = 1 << 62  # a step's number is below it
+
+
+class Intake:
+    """What all writers have sent, and how far their last messages have come."""
+
+    def __init__(self, cells: Cells, plans: Plans, tables: Mapping[str, Contents]) -> None:
+        """Begin with no writer."""
+        self._cells = cells
+        self._plans = plans
+        self._tables = tables
+        self._windows: dict[int, Window] = {}
+
+    def accept(self, message: Message) -> Window:
+        """Take a message in, unless it is the writer's last one again; return the writer's window.
+
+        Raises:
+            As `Server.insert` does. Nothing has changed then.
+        """
+        writer, sequence = message.writer, message.sequence
+        window = self._windows.get(writer)
+        if window is None:
+            if sequence:
+                raise UnknownWriter(
+                    f"Message {sequence} of the writer {writer} came, but no earlier one is known: the "
+                    "server was loaded, or the writer closed. Begin with a new writer."
+                )
+            window = Window(self._cells)
+        elif sequence == window.next_sequence - 1:
+            return window
+        elif sequence != window.next_sequence or window.pending:
+            raise ValueError(
+                f"Message {sequence} of the writer {writer} came after message {window.next_sequence - 1}, "
+                f"of which {len(window.pending)} items are not in yet. Send that again until it is "
+                "finished, then the next one."
+            )
+        self._take_in(message, window)
+        self._windows[writer] = window
+        return window
+
+    def check_known(self, writer: int, window: Window) -> None:
+        """Refuse to go on with a window that has been closed.
+
+        Raises:
+            UnknownWriter: If it is so.
+        """
+        if self._windows.get(writer) is not window:
+            raise UnknownWriter(
+                f"The writer {writer} was closed, or the server loaded, while its items waited; those are "
+                "not inserted. Begin with a new writer."
+            )
+
+    def close(self, writer: int) -> None:
+        """Forget a writer, if it is known."""
+        window = self._windows.pop(writer, None)
+        if window is not None:
+            window.close()
+
+    def _take_in(self, message: Message, window: Window) -> None:
+        """Store a message's values, and put its items where the window keeps those that are pending."""
+        cells = self._cells
+        runs = [checked_run(run, cells) for run in message.runs]
+        if not 0 <= message.keep_from <= MOST_STEPS:
+            raise ValueError(f"keep_from must be the number of a step, not {message.keep_from}.")
+        structures: dict[str, Structure | None] = {}
+        groups = [checked_items(new, self._plans, self._tables, structures) for new in message.items]
+        end = 0
+        for _, first_step, length in runs:
+            end = max(end, first_step + length)
+        if not window.reaches(end):
+            # A writer that has sent nothing for long: what neither this message nor a later one names may go.
+            named = [int(steps.min()) for _, _, steps, _ in groups if steps.size]
+            window.forget(min([message.keep_from, *(first_step for _, first_step, _ in runs), *named]))
+        slots = window.store(runs, message.keep_from) if runs else np.zeros(0, np.int64)
+        try:
+            for table, plan, steps, priorities in groups:
+                for row, priority in zip(window.look_up(plan.columns, steps), priorities, strict=True):
+                    window.pending.append((table, Item(plan, row, priority)))
+        except ValueError:
+            window.pending.clear()
+            if runs:
+                window.take_back(runs)
+            raise
+        done = 0
+        for name, _, values in message.runs:
+            target, count = cells.values[cells.numbers[name]], len(values)
+            if count == 1:
+                target[slots[done]] = values[0]  # an index costs a quarter of an array of one
+            else:
+                target[slots[done : done + count]] = values
+            done += count
+        for name, structure in structures.items():
+            self._tables[name].structure = structure
+        window.keys = []
+        window.next_sequence += 1
+
+
+def checked_run(run: Run, cells: Cells) -> tuple[int, int, int]:
+    """Check a run of values; return the column's number, the first step, and how many there are."""
+    name, first_step, values = run
+    number = cells.numbers.get(name)
+    if number is None:
+        raise KeyError(f"There is no column {name!r}; there are {list(cells.numbers)}.")
+    field = cells.fields[number]
+    fits = values.dtype is field.dtype or values.dtype == field.dtype  # `is` costs a third
+    if not fits or values.shape[1:] != field.shape or not values.shape[0]:
+        raise ValueError(
+            f"The values of {name!r} are {values.dtype} of shape {values.shape}; they must be {field.dtype} "
+            f"of shape (steps, {', '.join(map(str, field.shape))}), with at least one step."
+        )
+    if not 0 <= first_step <= MOST_STEPS - len(values):
+        raise ValueError(f"The first step of {name!r} is {first_step}; steps are counted from 0.")
+    return number, first_step, len(values)
+
+
+def checked_items(
+    new: NewItems, plans: Plans, tables: Mapping[str, Contents], structures: dict[str, Structure | None]
+) -> tuple[str, Plan, Matrix, Sequence[float | None]]:
+    """Check items, but for whether their steps are there.
+
+    Args:
+        new: The items.
+        plans: The layouts known so far.
+        tables: The tables.
+        structures: The parts that each table's items will have; this call adds those of the items' table.
+
+    Returns:
+        The table, the plan, the steps, int64[items, cells], and the priorities.
+    """
+    contents = table_of(tables, new.table)
+    plan = plans.of(new.layout)
+    if structures.setdefault(new.table, contents.structure or plan.structure) != plan.structure:
+        contents.refuse_structure(plan, structures[new.table])
+    steps = new.steps
+    if steps.dtype.kind not in "iu" or steps.ndim != 2 or steps.shape[1] != len(plan.columns):
+        raise ValueError(
+            f"Items of this layout name {len(plan.columns)} steps each, int64[items, {len(plan.columns)}]; "
+            f"not {steps.dtype} of shape {steps.shape}."
+        )
+    if not (steps.flags.carray and steps.dtype == np.int64):
+        steps = writable(np.ascontiguousarray(steps, np.int64))
+    priorities: Sequence[float | None] = [None] * len(steps)
+    if new.priorities is not None:
+        given = as_floats(new.priorities, len(steps))
+        contents.check_priorities(given)
+        priorities = given.tolist()
+    return new.table, plan, steps, priorities
+
+
+def table_of(tables: Mapping[str, Contents], name: str) -> Contents:
+    """Find a table.
+
+    Raises:
+        KeyError: If there is none of this name.
+    """
+    if name not in tables:
+        raise KeyError(f"There is no table {name!r}; there are {list(tables)}.")
+    return tables[name]
+
+
+def as_floats(priorities: Any, count: int) -> Floats:
+    """Convert priorities to float64[count]; whether each is in range is not looked at.
+
+    Raises:
+        TypeError: If they are not real numbers.
+        ValueError: If there are more or fewer.
+    """
+    array = np.asarray(priorities)
+    if array.shape == (count,) and array.dtype == np.float64 and array.flags.carray:
+        return array
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
+    if array.shape != (count,):
+        raise ValueError(f"There must be one priority for each of {count} items, not {array.shape}.")
+    return writable(np.ascontiguousarray(array, np.float64))
+
+
+def as_keys(keys: Any) -> Integers:
+    """Convert keys to int64[n].
+
+    Raises:
+        TypeError: If they are not integers.
+        ValueError: If they are not in one row.
+    """
+    array: npt.NDArray[Any] = np.asarray(keys if hasattr(keys, "__array__") else list(keys))
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"Keys are integers, as `sample` gave them, not {array.dtype}.")
+    if array.ndim != 1:
+        raise ValueError(f"Keys stand in one row, not in an array of shape {array.shape}.")
+    return writable(np.ascontiguousarray(array, np.int64))

@@ -1,0 +1,115 @@
+"""What sampling returns, and the weights of what was sampled.
+
+    w_i = (min_k P(k) / P(i))^β        the largest weight in the table, or in the batch, is 1
+
+It is the weight of the buffers: there P(i) = mass / total, and the total cancels out.
+
+Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.4.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.buffers.jit import Floats, Integers
+from replay_tutorial.buffers.priorities import Weights, check_weighing, weights_of
+from replay_tutorial.tables.rate_limiters import RateLimiter
+
+
+class SampleInfo(NamedTuple):
+    """What is known of each item of a sample, at the moment when it was drawn.
+
+    Attributes:
+        keys: int64[n]; for `mutate_priorities`.
+        probabilities: float64[n]; with which it was drawn.
+        least_probabilities: float64[n]; the smallest that any item had which could be drawn.
+        table_size: int64[n]; items in the table, before this one was deleted if it was drawn the last time.
+        priorities: float64[n].
+        times_sampled: int64[n]; with this time.
+    """
+
+    keys: Integers
+    probabilities: Floats
+    least_probabilities: Floats
+    table_size: Integers
+    priorities: Floats
+    times_sampled: Integers
+
+
+class Sample(NamedTuple):
+    """Trajectories, with an axis over items in front.
+
+    Attributes:
+        info: Of each item.
+        data: Of each part of the trajectories its values: shape (n, length, *shape of the column), or
+            (n, *shape) if it is squeezed.
+        lengths: None if all are of one length; else of each part, int64[n]. The values behind are 0.
+        squeezed: The names of the parts that have no axis of time.
+    """
+
+    info: SampleInfo
+    data: Batch
+    lengths: dict[str, npt.NDArray[np.int64]] | None
+    squeezed: frozenset[str]
+
+
+class TableInfo(NamedTuple):
+    """A table at one moment. Counts begin when it was made or reset.
+
+    Attributes:
+        size: Items in it.
+        max_size: Items that it can hold.
+        inserts: Items inserted.
+        samples: Items sampled, each time counted.
+        deletes: Items deleted: evicted, by hand, or sampled for the last time.
+        unique_samples: Items sampled at least once.
+        stale: Keys given to `mutate_priorities` whose items were gone.
+        highest_priority: That any item has had; 1 before the first.
+        rate_limiter: The limiter in force.
+        waiting_inserts: Calls that wait to insert.
+        waiting_samples: Calls that wait to sample.
+    """
+
+    size: int
+    max_size: int
+    inserts: int
+    samples: int
+    deletes: int
+    unique_samples: int
+    stale: int
+    highest_priority: float
+    rate_limiter: RateLimiter
+    waiting_inserts: int = 0
+    waiting_samples: int = 0
+
+    def missing(self, side: str) -> str:
+        """Say what those wait for who "insert", or "sample"."""
+        limiter = self.rate_limiter
+        cursor = self.inserts * limiter.samples_per_insert - self.samples
+        return (
+            f"more {'samples' if side == 'insert' else 'inserts'}: {self.size} items of at least "
+            f"{limiter.min_size}; {self.inserts} inserts · {limiter.samples_per_insert:g} - {self.samples} "
+            f"samples = {cursor:g}, of {limiter.min_diff:.4g} to {limiter.max_diff:.4g}. "
+            f"{self.deletes} items were deleted."
+        )
+
+
+def importance_weights(info: SampleInfo, beta: float, normalize: str = "buffer") -> Weights:
+    """Weigh a sample, so that drawing by priority changes no expected update.
+
+    Args:
+        info: Of the sample; not empty.
+        beta: How much to correct, in [0, 1].
+        normalize: "buffer" for a largest weight of 1 in the table, "batch" in this sample.
+
+    Returns:
+        float32[n].
+
+    Raises:
+        ValueError: If beta or normalize is out of range.
+    """
+    beta = check_weighing(beta, normalize)
+    least = info.least_probabilities if normalize == "buffer" else info.probabilities.min()
+    return weights_of(info.probabilities / least, beta, 1.0, True)

@@ -1,0 +1,111 @@
+"""The command line of tables: `tables serve CONFIG` starts a server, `tables info ADDRESS` looks at one.
+
+Left out: what stands in the file (`tables_config`).
+"""
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing import AuthenticationError
+from pathlib import Path
+
+from replay_tutorial.tables.caller import ServerLost
+from replay_tutorial.tables.endpoint import Endpoint
+from replay_tutorial.tables.key_file import make_key
+from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.sampled import TableInfo
+from replay_tutorial.tables.tables_config import ConfigError, read_config
+
+
+def tables(arguments: Sequence[str]) -> int:
+    """Serve tables to other processes of this machine, or look at a server of them.
+
+    Args:
+        arguments: What follows `tables` on the command line.
+
+    Returns:
+        The exit status: 0, or 2 if there is no server, or none can be started.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m replay_tutorial tables",
+        description="Serve tables to other processes of this machine, or look at a server of them.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    start = commands.add_parser("serve", help="start a server; Ctrl-C, or SIGTERM, ends it")
+    start.add_argument("config", type=Path, metavar="CONFIG", help="a TOML file: the tables and columns")
+    start.add_argument("--address", help="where to listen (default: as the file says)")
+    look = commands.add_parser("info", help="sizes, rates over a second, and who waits for what")
+    look.add_argument("address", metavar="ADDRESS", help="the path of a socket, or 127.0.0.1:PORT")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "serve":
+            serve(options.config, options.address)
+        else:
+            info(options.address)
+    except (ConfigError, OSError, ServerLost, AuthenticationError, ValueError) as error:
+        print(f"tables {options.command}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def serve(path: Path, address: str | None = None) -> None:
+    """Serve tables until a signal comes."""
+    config = read_config(path, address)
+    server, save = config.server, config.save
+    if save is not None and save.exists():
+        server.load(save)
+        print(f"loaded {save}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Endpoint(server, config.address, make_key(), lease=config.lease) as endpoint:
+            print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
+            try:
+                while True:
+                    time.sleep(3600.0)
+            finally:
+                server.close()  # whoever waits is told
+    except KeyboardInterrupt:
+        pass
+    if save is not None:
+        server.save(save)
+        print(f"saved {save}")
+    print("ended")
+
+
+def info(address: str) -> None:
+    """Print what the tables of a server are like, and what happens in a second."""
+    with RemoteServer(address, timeout=0.5) as server:
+        before, begin = server.info(), time.monotonic()
+        time.sleep(1.0)
+        after, seconds = server.info(), time.monotonic() - begin
+    for line in lines_of(before, after, seconds):
+        print(line)
+
+
+def lines_of(before: dict[str, TableInfo], after: dict[str, TableInfo], seconds: float) -> Iterator[str]:
+    """Yield a line for each table, and one for each side of a table that waits.
+
+    Args:
+        before: The tables at one moment.
+        after: The same tables later.
+        seconds: How much later.
+    """
+    width = max(5, *map(len, after))
+    yield (
+        f"{'table':{width}}  {'size / max':>23}  {'inserts':>11}  {'samples':>11}  {'deletes':>11}  "
+        f"{'inserts/s':>9}  {'samples/s':>9}  waiting to insert, to sample"
+    )
+    for name, now in after.items():
+        inserts, samples = now.inserts - before[name].inserts, now.samples - before[name].samples
+        size = f"{now.size:,} / {now.max_size:,}"
+        yield (
+            f"{name:{width}}  {size:>23}  {now.inserts:>11,}  {now.samples:>11,}  {now.deletes:>11,}  "
+            f"{inserts / seconds:>9,.0f}  {samples / seconds:>9,.0f}  "
+            f"{now.waiting_inserts}, {now.waiting_samples}"
+        )
+    for name, now in after.items():
+        for side, count in (("insert", now.waiting_inserts), ("sample", now.waiting_samples)):
+            if count:
+                yield f"{name}: {count} to {side}, for {now.missing(side)}"

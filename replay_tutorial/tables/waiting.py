@@ -1,0 +1,102 @@
+"""Waiting: a line of those who wait for one thing, first come first served.
+
+A table has two lines: those who want to insert, and those who want to sample. Nobody holds the lock while it
+waits. Whoever has changed something wakes the first of each line that may go now; the first one goes, and in
+doing so wakes the next. Who comes later stands behind, also if it could go at once.
+
+Left out: when one may go (`rate_limiters`).
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from threading import Condition, RLock
+
+LOOK = 0.25  # seconds after which a caller is looked for
+# Asked while a thread waits that calls for another process, and once more when its turn has come.
+caller_is_there: ContextVar[Callable[[], bool] | None] = ContextVar("caller_is_there", default=None)
+
+
+class Closed(RuntimeError):
+    """The server was closed; what had not been acknowledged has not happened."""
+
+
+class Forsaken(Exception):
+    """Whoever made a call from another process has gone; the call was not carried out."""
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    """Return when a timeout is over: None stands for never.
+
+    Raises:
+        ValueError: If it is negative or NaN.
+    """
+    if timeout is None:
+        return None
+    if not timeout >= 0.0:
+        raise ValueError(f"timeout must be at least 0, or None to wait as long as it takes, not {timeout}.")
+    return time.monotonic() + timeout
+
+
+class Line:
+    """A line; whoever calls holds the lock."""
+
+    def __init__(self, lock: RLock, may_go: Callable[[], bool], patience: float) -> None:
+        """Begin with nobody in it.
+
+        Args:
+            lock: The lock that whoever calls holds.
+            may_go: Whether the first one may go.
+            patience: Seconds after which waiting is worth a word.
+        """
+        self._lock = lock
+        self._may_go = may_go
+        self._patience = patience
+        self._turns: deque[Condition] = deque()
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def wake(self) -> None:
+        """Wake the first one, if it may go."""
+        if self._turns and self._may_go():
+            self._turns[0].notify()
+
+    def wait(self, deadline: float | None, on_patience_lost: Callable[[], None]) -> bool:
+        """Wait for one's turn; the lock is not held meanwhile, but again afterwards.
+
+        Returns:
+            Whether it came; if not, the time is up.
+
+        Raises:
+            Closed: As `may_go` raises it.
+            Forsaken: If `caller_is_there` says so.
+        """
+        if not self._turns and self._may_go():
+            return True
+        if deadline is not None and time.monotonic() >= deadline:
+            return False
+        still_there = caller_is_there.get()
+        turn, gone = Condition(self._lock), False
+        self._turns.append(turn)
+        warn_at: float | None = time.monotonic() + self._patience
+        try:
+            while not gone:
+                look_at = None if still_there is None else time.monotonic() + LOOK
+                ends = [end for end in (deadline, warn_at, look_at) if end is not None]
+                turn.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
+                if still_there is not None and not still_there():
+                    raise Forsaken
+                now = time.monotonic()
+                gone = self._turns[0] is turn and self._may_go()
+                if not gone and deadline is not None and now >= deadline:
+                    return False
+                if not gone and warn_at is not None and now >= warn_at:
+                    on_patience_lost()
+                    warn_at = None
+            return True
+        finally:
+            self._turns.remove(turn)
+            if not gone and self._turns:
+                self._turns[0].notify()  # it may have been woken for nothing: the next one looks

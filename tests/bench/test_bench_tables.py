@@ -1,0 +1,98 @@
+"""The benchmark of the tables: both sides do what they are asked for, and goals are judged by medians."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from replay_tutorial.bench import command
+from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.bench.peers import reverb
+from replay_tutorial.bench.tables import tables_helper, tables_limits, tables_rows
+from replay_tutorial.bench.tables.tables_limits import Limited
+from replay_tutorial.bench.tables.tables_rows import Goal, Row
+from replay_tutorial.bench.tables.tables_sides import NAMES, Side
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes can't be waited for")
+
+
+def started(name, kind):
+    try:
+        return Side(name, kind)
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_side_writes_samples_updates_and_keeps_its_ratio(name):
+    side = started(name, "prioritized")
+    try:
+        for do, size in (("write", 1), ("sample", 8), ("update", 8)):
+            assert side.workload(do, size)() > 0
+        answer = side.ask("limited", writers=2, seconds=0.5)
+        assert answer["ratio"] == pytest.approx(1.0, abs=0.5)
+        assert answer.keys() == tables_limits.SHOWN.keys()
+    finally:
+        side.close()
+    assert side.process.returncode is not None
+
+
+def test_a_queue_of_batches_is_emptied_before_the_clock_runs(monkeypatch):
+    clock = []
+    monkeypatch.setattr(tables_helper.time, "perf_counter", lambda: max(0, len(clock) - 10))
+    calls = tables_helper.Calls(lambda: clock.append(1), queued=True)
+    assert calls.seconds(5) == 5
+    assert len(clock) == 30
+
+
+def test_items_on_their_way_are_waited_for_while_the_clock_runs(monkeypatch):
+    clock = []
+    monkeypatch.setattr(tables_helper.time, "perf_counter", lambda: len(clock))
+    calls = tables_helper.Calls(lambda: clock.append(1), lambda: clock.extend([1] * 7))
+    assert calls.seconds(3) == 10
+
+
+@pytest.mark.parametrize(
+    ("unit", "ours", "theirs", "ratio", "met"),
+    [
+        ("µs", 20.0, 200.0, 10.0, "yes"),
+        ("µs", 40.0, 400.0, 10.0, "no"),
+        ("µs", 20.0, 60.0, 3.0, "no"),
+        ("items a second", 20.0, 2.0, 10.0, "yes"),
+        ("items a second", 20.0, 10.0, 2.0, "no"),
+    ],
+)
+def test_goal_is_met_by_the_figure_and_by_the_ratio(unit, ours, theirs, ratio, met):
+    figures = {"ours": np.array([ours] * 3), "Reverb": np.array([theirs] * 3)}
+    row = Row.of("an operation", unit, figures, Goal(30.0, 6.0))
+    assert row.ratio == Spread(ratio, ratio, ratio)
+    assert (row.met, f"{row.goal}") == (met, "≤ 30, ≥ 6 times")
+    alone = Row.of("an operation", unit, {"ours": figures["ours"]}, Goal(times=6.0))
+    assert (alone.ratio, alone.met) == (None, "")
+
+
+def test_verdict_names_the_writers_whose_ratio_is_off():
+    def limited(writers, side, ratio):
+        figures = dict.fromkeys(tables_limits.SHOWN, Spread(ratio, ratio, ratio))
+        return Limited(writers, side, figures)
+
+    good, bad = limited(1, "ours", 0.991), limited(4, "ours", 0.98)
+    assert "within 1% with 1 writers" in tables_limits.verdict([good, limited(2, "Reverb", 0.5)])
+    assert "off by more than 1% with 4 writers" in tables_limits.verdict([good, bad])
+
+
+def test_tables_are_measured_without_reverb_and_written(tmp_path, monkeypatch):
+    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(tmp_path / "python"))
+    page, record = tmp_path / "page.md", tmp_path / "tables.json"
+    page.write_text("<!-- tables:begin -->\n<!-- tables:end -->\n")
+    arguments = ["--rounds", "1", "--slots", "1", "--seconds", "0.2"]
+    assert command.main(["tables", *arguments, "--json", str(record), "--markdown", str(page)]) == 0
+    written = json.loads(record.read_text())
+    assert "make bench-peers" in written["skipped"]["Reverb"]
+    operations = [row["operation"] for row in written["rows"]]
+    for kind, asked in tables_rows.OPERATIONS.items():
+        assert {f"{operation}, {kind}" for operation, *_ in asked} <= set(operations)
+    assert {"write from 4 processes, uniform", "sample 32 from 4 processes, uniform"} <= set(operations)
+    assert [each["writers"] for each in written["limited"]] == list(tables_limits.WRITERS)
+    assert all(f"| {operation} |" in page.read_text() for operation in operations)

@@ -1,0 +1,58 @@
+"""N-step returns: a pattern names the steps, and the learner sums the rewards."""
+
+# --8<-- [start:pattern]
+import numpy as np
+
+from replay_tutorial.tables import Client, Fifo, MinSize, Pattern, Server, Table, Uniform, reference
+
+N, GAMMA = 3, 0.5
+number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+COLUMNS = {"obs": number, "rew": number, "terminated": flag}
+
+
+def patterns():
+    """One for n steps, and for each shorter row that an episode ends with."""
+    step = reference(COLUMNS)
+
+    def row(n):
+        return {
+            "obs": step["obs"][-n - 1],
+            "rew": step["rew"][-n - 1 : -1],
+            "terminated": step["terminated"][-2],
+            "next_obs": step["obs"][-1],
+        }
+
+    tails = [Pattern("replay", row(n), when=[lambda state: state.is_end_episode]) for n in range(1, N)]
+    return [Pattern("replay", row(N)), *tails]
+
+
+# --8<-- [end:pattern]
+
+
+# --8<-- [start:target]
+def target(sample, value):
+    """Rows of different lengths are filled up with rewards of 0, which add nothing."""
+    rewards = sample.data["rew"]
+    lengths = sample.lengths["rew"] if sample.lengths else rewards.shape[1]
+    bootstrap = GAMMA**lengths * ~sample.data["terminated"] * value(sample.data["next_obs"])
+    return rewards @ GAMMA ** np.arange(rewards.shape[1]) + bootstrap
+
+
+# --8<-- [end:target]
+
+
+# --8<-- [start:main]
+if __name__ == "__main__":
+    table = Table("replay", sampler=Uniform(), remover=Fifo(), max_size=100, rate_limiter=MinSize(1))
+    client = Client(Server([table], COLUMNS, capacity=200, seed=0))
+    with client.structured_writer(patterns()) as writer:
+        for step in range(5):  # a walk of five steps with a reward of 1 each, and then it is over
+            writer.append({"obs": step, "rew": 1.0, "terminated": step == 4})
+        writer.append({"obs": 5})
+        writer.end_episode()
+    rows = client.items("replay")
+    values = (1 - GAMMA ** (5 - rows.data["obs"])) / (1 - GAMMA)  # the rewards from there on, discounted
+    print("from", rows.data["obs"], "to", rows.data["next_obs"], "targets", target(rows, np.zeros_like))
+    assert sorted(rows.data["obs"]) == [0, 1, 2, 3, 4]
+    assert np.allclose(target(rows, lambda obs: (1 - GAMMA ** (5 - obs)) / (1 - GAMMA)), values)
+# --8<-- [end:main]

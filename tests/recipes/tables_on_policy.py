@@ -1,0 +1,57 @@
+"""PPO: rollouts go through a queue, and each is learned from once."""
+
+# --8<-- [start:server]
+import threading
+
+import numpy as np
+
+from replay_tutorial.tables import Pattern, Server, StructuredWriter, Table, TrajectoryDataset, reference
+
+LENGTH, ENVIRONMENTS = 16, 4
+number = {"shape": ()}
+COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": np.int64}, "rew": number, "log_prob": number}
+
+
+def new_server():
+    return Server([Table.queue("rollouts", max_size=ENVIRONMENTS)], COLUMNS, capacity=1_000)
+
+
+# --8<-- [end:server]
+
+
+# --8<-- [start:actor]
+def rollouts():
+    """LENGTH steps and the observation behind them, every LENGTH steps."""
+    step = reference(COLUMNS)
+    parts = {name: step[name][-LENGTH - 1 : -1] for name in COLUMNS} | {"last_obs": step["obs"][-1]}
+    return Pattern("rollouts", parts, when=[lambda state: state.steps_since_applied >= LENGTH])
+
+
+def actor(server, seed, steps):
+    rng = np.random.default_rng(seed)
+    with StructuredWriter(server, [rollouts()]) as writer:
+        for step in range(steps):
+            obs, act = [seed, step, rng.normal()], rng.integers(2)
+            writer.append({"obs": obs, "act": act, "rew": act, "log_prob": np.log(0.5)})
+
+
+# --8<-- [end:actor]
+
+
+# --8<-- [start:learner]
+if __name__ == "__main__":
+    server = new_server()
+    actors = [threading.Thread(target=actor, args=(server, seed, 200)) for seed in range(ENVIRONMENTS)]
+    for thread in actors:
+        thread.start()
+    # A queue that is full lets no rollout in: the actors wait for the learner.
+    batches = 0
+    for sample in TrajectoryDataset(server, "rollouts", ENVIRONMENTS, timeout=1.0, drop_last=True):
+        steps = sample.data["obs"][:, :, 1]
+        assert steps.shape == (ENVIRONMENTS, LENGTH) and (np.diff(steps) == 1).all()
+        assert (sample.data["last_obs"][:, 1] == steps[:, -1] + 1).all()
+        batches += 1
+    for thread in actors:
+        thread.join()
+    print(f"{batches} batches of {ENVIRONMENTS} rollouts, each sampled once")
+# --8<-- [end:learner]

@@ -1,0 +1,71 @@
+"""A server of dicts and lists: it holds writers to what a message says, and keeps items as plain values."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from replay_tutorial.buffers.fields import Fields
+from replay_tutorial.tables.message import UnknownWriter
+
+
+class RecordingServer:
+    def __init__(self, env_dict):
+        self.fields = Fields(env_dict)
+        self.items = []  # (table, priority, {part: values})
+        self.messages = []
+        self.writers = {}
+        self.room = None  # items that may still come in; None: any number
+
+    def insert(self, message, timeout=None):
+        """Take in a message as `Server.insert` does; items beyond `room` time out."""
+        self.messages.append(message)
+        if any(new.priorities is not None and not new.priorities >= 0 for new in message.items):
+            raise ValueError("a priority that no table takes")
+        if message.sequence and message.writer not in self.writers:
+            raise UnknownWriter
+        writer = self.writers.setdefault(message.writer, SimpleNamespace(sequence=-1, values={}, keep_from=0))
+        if message.sequence == writer.sequence + 1:
+            self.begin(writer, message)
+        assert message.sequence == writer.sequence, "neither the next message nor the last one"
+        assert same(message, writer.message), "another message with the same number"
+        while len(writer.keys) < len(message.items):
+            if self.room == 0:
+                raise TimeoutError
+            if self.room is not None:
+                self.room -= 1
+            self.items.append(self.item(writer, message.items[len(writer.keys)]))
+            writer.keys.append(len(self.items))
+        writer.keep_from = message.keep_from
+        for key in [key for key in writer.values if key[1] < message.keep_from]:
+            del writer.values[key]
+        return writer.keys
+
+    def begin(self, writer, message):
+        """Store the values."""
+        assert message.keep_from >= writer.keep_from
+        for column, first_step, values in message.runs:
+            field = self.fields.fields[column]
+            assert values.dtype == field.dtype and values.shape[1:] == field.shape and len(values)
+            for i, value in enumerate(values):
+                assert (column, first_step + i) not in writer.values, "a value that was sent before"
+                assert first_step + i >= writer.keep_from, "a step that was to be named no more"
+                writer.values[column, first_step + i] = value.copy()
+        writer.sequence, writer.message, writer.keys = message.sequence, message, []
+
+    def item(self, writer, new):
+        assert new.steps.dtype == np.int64 and len(new.steps) == 1
+        steps = new.steps[0].tolist()
+        parts = {}
+        for name, column, length, squeezed in new.layout:
+            values = [writer.values[column, step] for step in steps[:length]]
+            del steps[:length]
+            parts[name] = values[0] if squeezed else np.stack(values)
+        assert not steps
+        return new.table, None if new.priorities is None else new.priorities.item(), parts
+
+    def close_writer(self, writer):
+        self.writers.pop(writer, None)
+
+
+def same(one, other):
+    return one.keep_from == other.keep_from and str(one) == str(other)

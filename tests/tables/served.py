@@ -1,0 +1,102 @@
+"""What the tests of other processes have in common: small servers, and a relay that cuts connections."""
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, Server, Table
+from replay_tutorial.tables.local_socket import dial, listen
+
+KEY = "a key for the tests, of some length"
+COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}
+
+
+def small_server(capacity: int = 200) -> Server:
+    """A prioritized table of 20 items, and a queue of 4."""
+    replay = Table("replay", sampler=Prioritized(0.7), remover=Fifo(), max_size=20, rate_limiter=MinSize(1))
+    return Server([replay, Table.queue("queue", 4)], COLUMNS, capacity, seed=1)
+
+
+def free_address(folder: Path, name: str = "tables.sock") -> str:
+    """An address that nobody listens at."""
+    path = str(folder / name)
+    return path if os.name == "posix" and len(path) < 90 else "127.0.0.1:0"
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """The key, in the environment, which child processes inherit."""
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
+    return KEY.encode()
+
+
+@contextlib.contextmanager
+def serving(server: Server, folder: Path, lease: float = 10.0) -> Iterator[Endpoint]:
+    """An endpoint in this process."""
+    with Endpoint(server, free_address(folder), KEY.encode(), lease=lease) as endpoint:
+        yield endpoint
+
+
+class Relay:
+    """Stands between clients and a server, and cuts a connection when it has passed on so many bytes."""
+
+    def __init__(self, target: str, folder: Path) -> None:
+        self.target = target
+        self.passed = 0
+        self.cut_at: int | None = None
+        self._lock = threading.Lock()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._listening, self.address = listen(free_address(folder, "relay.sock"))
+        self._closed = False
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                if self._closed:
+                    near.close()
+                    return
+                far = dial(self.target)
+                self._pairs.append((near, far))
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                with self._lock:
+                    if self.cut_at is not None and self.passed + len(data) > self.cut_at:
+                        data = data[: self.cut_at - self.passed]
+                        self.passed, self.cut_at = 0, None
+                        sink.sendall(data)
+                        break
+                    self.passed += len(data)
+                    sink.sendall(data)
+        self.cut(source, sink)
+
+    @staticmethod
+    def cut(*ends: socket.socket) -> None:
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut_all(self) -> None:
+        """Cut all connections; new ones are let through."""
+        for pair in self._pairs:
+            self.cut(*pair)
+
+    def close(self) -> None:
+        self._closed = True
+        self.cut_all()
+        with contextlib.suppress(OSError):
+            dial(self.address).close()
+        self._listening.close()
+        for pair in self._pairs:
+            for end in pair:
+                end.close()

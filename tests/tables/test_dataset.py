@@ -1,0 +1,317 @@
+"""Datasets: which batches come, and when they end."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from replay_tutorial.tables import Client, Closed, Fifo, MinSize, Server, Table, Uniform
+from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch, join
+from replay_tutorial.tables.timesteps import TimestepDataset
+from replay_tutorial.tables.writer import TrajectoryWriter
+
+COLUMNS = {"obs": {"shape": 2}, "act": {"shape": (), "dtype": np.int64}}
+PATIENCE = 20.0  # seconds after which a test has hung
+
+
+def server_of(*tables):
+    return Server(tables or [Table.queue("queue", 100)], COLUMNS, capacity=1000, seed=0)
+
+
+def write(server, lengths, table="queue", squeeze_obs=False):
+    """Insert trajectories of consecutive numbers, of these lengths."""
+    number = 0
+    with TrajectoryWriter(server, num_keep_alive_refs=20) as writer:
+        for length in lengths:
+            for _ in range(length):
+                writer.append({"obs": [number, -number], "act": number})
+                number += 1
+            obs = writer.history["obs"][-1 if squeeze_obs else slice(-length, None)]
+            writer.create_item(table, 1.0, {"act": writer.history["act"][-length:], "obs": obs})
+            writer.end_episode()
+
+
+def acts(samples):
+    return [sample.data["act"].tolist() for sample in samples]
+
+
+def drawing_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "dataset"]
+
+
+@pytest.fixture(params=[0, 1, 3], ids=["at once", "1 ahead", "3 ahead"])
+def in_flight(request):
+    yield request.param
+    assert not drawing_threads()
+
+
+def test_batches_come_until_the_timeout_and_the_last_one_may_be_short(in_flight):
+    server = server_of()
+    write(server, [2] * 5)
+    samples = list(TrajectoryDataset(server, "queue", 2, timeout=0.0, in_flight=in_flight))
+    assert acts(samples) == [[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[8, 9]]]
+    assert [sample.info.times_sampled.tolist() for sample in samples] == [[1, 1], [1, 1], [1]]
+    assert [sample.info.table_size.tolist() for sample in samples] == [[5, 4], [3, 2], [1]]
+    assert samples[0].data["obs"].shape == (2, 2, 2)
+
+
+def test_a_short_last_batch_is_dropped_on_request(in_flight):
+    server = server_of()
+    write(server, [1] * 5)
+    dataset = TrajectoryDataset(server, "queue", 2, timeout=0.0, in_flight=in_flight, drop_last=True)
+    assert acts(dataset) == [[[0], [1]], [[2], [3]]]
+    assert server.info()["queue"].size == 0  # its item has been drawn all the same
+
+
+def test_exactly_max_samples_are_drawn(in_flight):
+    """As in Reverb: of a queue of 10, 6 are left after 4, and the next one is number 4."""
+    server = server_of()
+    write(server, [1] * 10)
+    assert acts(TrajectoryDataset(server, "queue", 3, max_samples=4, in_flight=in_flight)) == [
+        [[0], [1], [2]],
+        [[3]],
+    ]
+    assert server.info()["queue"].size == 6
+    assert acts(TrajectoryDataset(server, "queue", 3, max_samples=1, in_flight=in_flight)) == [[[4]]]
+
+
+def test_nothing_to_draw_ends_at_once_with_a_timeout_of_0(in_flight):
+    start = time.monotonic()
+    assert list(TrajectoryDataset(server_of(), "queue", 2, timeout=0.0, in_flight=in_flight)) == []
+    assert time.monotonic() - start < PATIENCE
+
+
+def test_the_clock_begins_anew_with_each_item_and_stands_still_while_nobody_waits(in_flight):
+    server = server_of()
+    batches = iter(TrajectoryDataset(server, "queue", 1, timeout=0.25, in_flight=in_flight))
+    for _ in range(2):
+        write(server, [1])
+        assert len(next(batches).info.keys) == 1
+        time.sleep(0.35)  # longer than the timeout, but nobody has asked
+    asked_at = time.monotonic()
+    assert next(batches, None) is None
+    assert 0.2 <= time.monotonic() - asked_at < PATIENCE
+
+
+def test_a_batch_is_filled_from_several_draws(in_flight):
+    """A table gives out what it may; here one item at a time."""
+    server = server_of()
+    writing = threading.Thread(target=lambda: [(time.sleep(0.02), write(server, [1])) for _ in range(6)])
+    writing.start()
+    samples = list(TrajectoryDataset(server, "queue", 3, max_samples=6, in_flight=in_flight))
+    writing.join()
+    assert [len(sample.info.keys) for sample in samples] == [3, 3]
+
+
+def test_who_waits_without_a_timeout_is_woken_by_an_item(in_flight):
+    server = server_of()
+    batches = iter(TrajectoryDataset(server, "queue", 1, in_flight=in_flight))
+    writing = threading.Timer(0.2, write, [server, [1]])
+    writing.start()
+    assert acts([next(batches)]) == [[[0]]]
+    writing.join()
+    batches.close()
+
+
+def test_a_thread_draws_only_so_many_batches_ahead():
+    server = server_of(Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(1)))
+    write(server, [1] * 3, table="t")
+    batches = iter(TrajectoryDataset(server, "t", 4, in_flight=2))
+    next(batches)
+    deadline = time.monotonic() + PATIENCE
+    while (samples := server.info()["t"].samples) < 16 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    assert samples == server.info()["t"].samples == 16  # one used, two that wait, one in the thread's hand
+    batches.close()
+    assert not drawing_threads()
+
+
+def test_letting_go_of_the_batches_ends_the_thread():
+    server = server_of(Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(1)))
+    write(server, [1], table="t")
+    for _ in TrajectoryDataset(server, "t", 1, in_flight=1):
+        assert drawing_threads()
+        break
+    assert not drawing_threads()
+
+
+def test_what_the_draw_fails_with_reaches_the_reader(in_flight):
+    server = server_of()
+    with pytest.raises(KeyError, match="no table 'other'"):
+        next(iter(TrajectoryDataset(server, "other", 1, in_flight=in_flight)))
+    write(server, [1])
+    batches = iter(TrajectoryDataset(server, "queue", 1, in_flight=in_flight))
+    next(batches)
+    server.close()
+    with pytest.raises(Closed):
+        next(batches)
+
+
+class Script:
+    """A source that answers as it was told to: None is a timeout, a number the seconds that an item takes."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        server = server_of()
+        write(server, [1])
+        self.item = server.sample("queue", 1)
+
+    def sample(self, table, batch_size, timeout=None):
+        seconds = self.answers.pop(0) if self.answers else None
+        if seconds is None:
+            raise TimeoutError
+        time.sleep(seconds)
+        return self.item
+
+
+def test_what_was_drawn_in_the_last_moment_is_handed_over():
+    """The timeout is over while the draw is under way; the table has counted it."""
+    assert len(list(TrajectoryDataset(Script(None, 0.3), "t", 1, timeout=0.0, in_flight=1))) == 1
+
+
+def test_a_draw_that_takes_long_is_not_taken_for_an_empty_table():
+    script = Script(None, 0.0, 0.3, 0.0)
+    assert len(list(TrajectoryDataset(script, "t", 1, timeout=0.0, in_flight=1))) == 3
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3])
+def test_trajectories_of_different_lengths_are_padded_on_request(batch_size, in_flight):
+    server = server_of()
+    write(server, [2, 1, 3])
+    samples = list(TrajectoryDataset(server, "queue", batch_size, timeout=0.0, in_flight=in_flight, pad=True))
+    whole = join(samples)
+    assert whole.data["act"].tolist() == [[0, 1, 0], [2, 0, 0], [3, 4, 5]]
+    assert whole.data["obs"][0].tolist() == [[0, 0], [1, -1], [0, 0]]
+    assert whole.lengths["act"].tolist() == whole.lengths["obs"].tolist() == [2, 1, 3]
+    assert sum(len(sample.info.keys) for sample in samples) == 3
+
+
+def test_a_squeezed_part_has_the_length_1_when_samples_are_joined():
+    server = server_of()
+    write(server, [2, 2, 3], squeeze_obs=True)
+    samples = list(TrajectoryDataset(server, "queue", 1, timeout=0.0))
+    assert [sample.lengths for sample in samples] == [None] * 3
+    whole = join(samples)
+    assert whole.squeezed == {"obs"}
+    assert whole.data["obs"].tolist() == [[1, -1], [3, -3], [6, -6]]
+    assert whole.lengths["obs"].tolist() == [1, 1, 1]
+    assert whole.lengths["act"].tolist() == [2, 2, 3]
+
+
+def test_trajectories_of_different_lengths_are_refused_without_pad(in_flight):
+    server = server_of()
+    write(server, [2, 1])
+    with pytest.raises(ValueError, match=r"different lengths.*pad=True"):
+        list(TrajectoryDataset(server, "queue", 2, timeout=0.0, in_flight=in_flight))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"max_samples": 0}, "max_samples must be at least 1"),
+        ({"in_flight": -1}, "in_flight must be at least 0"),
+        ({"timeout": -1.0}, "timeout must be at least 0"),
+        ({"timeout": float("nan")}, "timeout must be at least 0"),
+    ],
+)
+def test_what_can_not_be_is_refused_before_anything_is_drawn(options, match):
+    with pytest.raises(ValueError, match=match):
+        TrajectoryDataset(server_of(), "queue", **{"batch_size": 1, **options})
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 100])
+def test_steps_come_in_order_and_say_where_a_trajectory_begins(batch_size, in_flight):
+    server = server_of()
+    write(server, [3, 1, 5, 2])
+    batches = list(TimestepDataset(server, "queue", batch_size, timeout=0.0, in_flight=in_flight))
+    assert [len(batch.positions) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
+    assert np.concatenate([batch.data["act"] for batch in batches]).tolist() == list(range(11))
+    assert np.concatenate([batch.data["obs"] for batch in batches])[:, 1].tolist() == [-i for i in range(11)]
+    assert np.concatenate([batch.positions for batch in batches]).tolist() == [
+        0,
+        1,
+        2,
+        0,
+        0,
+        1,
+        2,
+        3,
+        4,
+        0,
+        1,
+    ]
+    keys = np.concatenate([batch.info.keys for batch in batches])
+    assert [np.count_nonzero(keys == key) for key in dict.fromkeys(keys.tolist())] == [3, 1, 5, 2]
+
+
+def test_steps_that_fill_no_batch_are_dropped_on_request():
+    server = server_of()
+    write(server, [3])
+    batches = TimestepDataset(server, "queue", 2, timeout=0.0, drop_last=True)
+    assert [batch.data["act"].tolist() for batch in batches] == [[0, 1]]
+
+
+def test_max_samples_of_a_dataset_of_steps_counts_trajectories():
+    server = server_of()
+    write(server, [3, 2, 2])
+    batches = TimestepDataset(server, "queue", 4, max_samples=2)
+    assert [batch.data["act"].tolist() for batch in batches] == [[0, 1, 2, 3], [4]]
+    assert server.info()["queue"].size == 1
+
+
+def test_steps_are_not_told_apart_where_a_part_has_no_axis_of_time():
+    """Also if it has as many numbers as the others have steps."""
+    server = server_of()
+    write(server, [2], squeeze_obs=True)
+    with pytest.raises(ValueError, match=r"'obs'.* have none"):
+        list(TimestepDataset(server, "queue", 1, timeout=0.0))
+
+
+def test_single_steps_without_an_axis_of_time_are_not_told_apart():
+    client = Client(server_of())
+    client.insert({"obs": [1, 2], "act": 3}, {"queue": 1.0})
+    with pytest.raises(ValueError, match=r"'act', 'obs'.* have none"):
+        list(TimestepDataset(client, "queue", 1, timeout=0.0))
+
+
+def test_steps_are_not_told_apart_where_parts_are_of_different_lengths():
+    server = server_of()
+    with TrajectoryWriter(server, 2) as writer:
+        for i in range(2):
+            writer.append({"obs": [i, i], "act": i})
+        writer.create_item("queue", 1.0, {"obs": writer.history["obs"][:], "act": writer.history["act"][-1:]})
+    with pytest.raises(ValueError, match="'obs': 2, 'act': 1"):
+        list(TimestepDataset(server, "queue", 1, timeout=0.0))
+
+
+def test_a_batch_of_0_steps_is_refused():
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        TimestepDataset(server_of(), "queue", 0)
+
+
+def test_a_loader_of_pytorch_makes_tensors():
+    torch = pytest.importorskip("torch")
+    server = server_of()
+    write(server, [2] * 3)
+    loader = torch.utils.data.DataLoader(
+        as_torch(TrajectoryDataset(server, "queue", 2, timeout=0.0)), batch_size=None
+    )
+    samples = list(loader)
+    assert samples[0].data["obs"].dtype == torch.float32
+    assert samples[0].data["act"].tolist() == [[0, 1], [2, 3]]
+    assert samples[1].info.keys.dtype == torch.int64
+    assert len(samples) == 2
+
+
+def test_a_loader_with_processes_of_its_own_is_refused():
+    """They would each draw from a copy of the server."""
+    torch = pytest.importorskip("torch")
+    server = server_of()
+    write(server, [2] * 3)
+    dataset = as_torch(TrajectoryDataset(server, "queue", 2, timeout=0.0))
+    loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)
+    with pytest.raises(Exception, match=r"num_workers=0|[Pp]ickle"):
+        next(iter(loader))

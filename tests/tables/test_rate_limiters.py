@@ -1,0 +1,169 @@
+"""Rate limiters: Reverb's arithmetic, walked beside an oracle and checked number by number."""
+
+import math
+import sys
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay_tutorial import SamplesPerInsert
+from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+
+
+class Counting:
+    """A limiter that counts, as `cc/rate_limiter.cc` reads: the oracle. Exact, in fractions."""
+
+    def __init__(self, samples_per_insert: float, min_size: int, min_diff: float, max_diff: float) -> None:
+        self.ratio, self.min_size = Fraction(samples_per_insert), min_size
+        self.min_diff, self.max_diff = Fraction(min_diff), Fraction(max_diff)
+        self.inserts = self.samples = self.deletes = 0
+
+    def can_insert(self, count: int) -> bool:
+        if self.inserts + count - self.deletes <= self.min_size:
+            return True
+        return (self.inserts + count) * self.ratio - self.samples <= self.max_diff
+
+    def can_sample(self, count: int) -> bool:
+        if self.inserts - self.deletes < self.min_size:
+            return False
+        return self.inserts * self.ratio - self.samples - count >= self.min_diff
+
+    def counts(self) -> tuple[int, int, int]:
+        return self.inserts, self.samples, self.deletes
+
+
+LIMITERS: dict[str, RateLimiter] = {
+    "min size": MinSize(7),
+    "ratio 2": SampleToInsertRatio(2, 10, 4),
+    "ratio 8": SampleToInsertRatio(8.0, 3, 16.0),
+    "ratio 1.5": SampleToInsertRatio(1.5, 2, (0.0, 5.0)),
+    "ratio 1/4": SampleToInsertRatio(0.25, 12, 1.0),
+    "queue": Queue(5),
+    "stack": Stack(1),
+}
+
+
+@pytest.mark.parametrize("name", LIMITERS)
+def test_a_walk_of_thousands_of_steps_goes_as_the_oracle_says(name: str) -> None:
+    limiter = LIMITERS[name]
+    numbers = (limiter.samples_per_insert, limiter.min_size, limiter.min_diff, limiter.max_diff)
+    oracle, rng = Counting(*numbers), np.random.default_rng(5)
+    answers = set()
+    for _ in range(10_000):
+        counts = oracle.counts()
+        most = int(rng.integers(1, 40))
+        sampleable = max((n for n in range(1, most + 1) if oracle.can_sample(n)), default=0)
+        assert limiter.sampleable(*counts, most) == sampleable
+        assert limiter.may_sample(*counts, most) == oracle.can_sample(most)
+        assert limiter.may_insert(*counts) == oracle.can_insert(1)
+        answers.add((oracle.can_insert(1), sampleable > 0))
+        kind = rng.random()
+        if kind < 0.48 and oracle.can_insert(1):
+            oracle.inserts += 1
+        elif kind < 0.96 and sampleable:
+            oracle.samples += int(rng.integers(1, sampleable + 1))
+        elif kind >= 0.96 and oracle.inserts > oracle.deletes:
+            oracle.deletes += 1
+    assert len(answers) >= 2, "the walk met no limit"
+
+
+def test_numbers_worked_by_hand() -> None:
+    walk, limiter = "", SampleToInsertRatio(2, 10, 4)
+    inserts = samples = 0
+    for _ in range(28):  # inserts as long as it may, then samples
+        if limiter.may_insert(inserts, samples, 0):
+            inserts, walk = inserts + 1, walk + "i"
+        else:
+            while limiter.may_sample(inserts, samples, 0):
+                samples, walk = samples + 1, walk + "s"
+    assert walk.startswith("i" * 12 + "s" * 8 + "i" * 4 + "s" * 8 + "i" * 4)
+
+    odd = SampleToInsertRatio(1.5, 2, (0.0, 5.0))
+    assert [odd.may_insert(n, 0, 0) for n in range(4)] == [True, True, True, False]
+    assert odd.may_insert(3, 2, 0) and not odd.may_insert(4, 2, 0)  # 4.0, and 5.5
+    assert RateLimiter(1, 1, -1, 1).sampleable(1, 0, 0, 10) == 2
+    deleting = SampleToInsertRatio(5, 2, (0.0, 10.0))
+    assert not deleting.may_insert(2, 0, 0) and not deleting.may_insert(2, 1, 0)
+    assert deleting.may_insert(2, 1, 1), "below min_size, inserts are free again"
+    assert not deleting.may_sample(2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "ratio, min_size, buffer, accepted",
+    [
+        (5, 10, 4, False),
+        (0.5, 10, 0.9, False),
+        (0.5, 10, 1.1, True),
+        (5, 10, (8.0, 12.0), False),
+        (0.1, 10, (9.5, 10.5), False),
+        (1, 10, (11.0, 15.0), False),
+        (1, 10, (7.0, 12.0), True),
+        (0, 10, 4, False),
+        (-1, 10, 4, False),
+        (math.nan, 10, 4, False),
+        (math.inf, 10, 4, False),
+        (1, 0, 4, False),
+        (1, 10, math.nan, False),
+        (1, 10, math.inf, True),
+        (1, 10, (-math.inf, math.inf), True),
+        (1, 10, (math.nan, 4.0), False),
+    ],
+)
+def test_a_band_in_which_both_would_wait_is_refused(
+    ratio: float, min_size: int, buffer: Any, accepted: bool
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if accepted:
+            assert SampleToInsertRatio(ratio, min_size, buffer).min_size == min_size
+        else:
+            with pytest.raises(ValueError):
+                SampleToInsertRatio(ratio, min_size, buffer)
+
+
+def test_a_band_that_ends_before_sampling_begins_warns() -> None:
+    with pytest.warns(UserWarning, match="may wait for itself"):
+        SampleToInsertRatio(1, 10, (5.0, 9.0))
+
+
+@pytest.mark.parametrize("make", [MinSize, Queue, Stack])
+@pytest.mark.parametrize("size", [0, -1])
+def test_sizes_below_1_are_refused(make: Any, size: int) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        make(size)
+
+
+def test_a_size_that_is_no_integer_is_refused() -> None:
+    with pytest.raises(TypeError):
+        MinSize(1.5)  # type: ignore[arg-type]
+
+
+def test_a_limit_of_infinity_can_be_counted_up_to() -> None:
+    assert SampleToInsertRatio(1, 1, math.inf).sampleable(1, 10**9, 0, 64) == 64
+    assert MinSize(1).sampleable(1, 10**15, 0, 64) == 64
+    assert MinSize(1).min_diff == -sys.float_info.max
+
+
+def test_limiters_of_the_same_numbers_are_equal() -> None:
+    assert MinSize(3) == MinSize(3) != MinSize(4)
+
+
+def test_the_limiter_between_processes_says_the_same_while_nothing_is_deleted() -> None:
+    ours, theirs = SampleToInsertRatio(4, 20, 24.0), SamplesPerInsert(4, 20, 24.0)
+    rng, inserts, samples = np.random.default_rng(0), 0, 0
+    for _ in range(2_000):
+        if rng.random() < 0.5:
+            allowed = ours.may_insert(inserts, samples, 0)
+            assert theirs.await_can_insert(1, timeout=0.0) == allowed
+            theirs.inserted(int(allowed))
+            inserts += allowed
+        else:
+            count = int(rng.integers(1, 6))
+            allowed = ours.may_sample(inserts, samples, 0, count)
+            assert theirs.await_can_sample(count, timeout=0.0) == allowed
+            theirs.sampled(count * allowed)
+            samples += count * allowed
+    assert inserts > 100 and samples > 300

@@ -1,0 +1,447 @@
+"""A server in another process answers as one in this process does, also if connections are cut."""
+
+import gc
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from served import KEY, Relay, free_address, key, serving, small_server
+
+from replay_tutorial.tables import (
+    CapacityError,
+    Client,
+    Closed,
+    MinSize,
+    Queue,
+    RemoteServer,
+    SampleToInsertRatio,
+    Server,
+    ServerLost,
+    TrajectoryDataset,
+    UnknownWriter,
+)
+from replay_tutorial.tables.message import Message, NewItems, Part, Run
+
+__all__ = ["key"]  # a fixture
+
+ERRORS = (LookupError, TypeError, ValueError, OSError, RuntimeError, MemoryError)  # that a call may raise
+PAIR = (Part("pair", "obs", 2), Part("act", "act", 1, True))
+
+
+def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -> Message:
+    """Three steps, and items of two of them; step 3 · sequence - 1 is kept for the next message."""
+    first = 3 * sequence
+    values = np.arange(first, first + 3)
+    runs = [Run("obs", first, np.repeat(values[:, None], 3, 1).astype(np.float32)), Run("act", first, values)]
+    steps = np.tile([[max(first - 1, 0), first + 1, first]], (items, 1))
+    return Message(writer, sequence, runs, [NewItems(table, np.full(items, 2.0), PAIR, steps)], first + 2)
+
+
+def plain(value: Any) -> Any:
+    """Anything that a call returns, so that == compares it bit for bit."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value).__name__, [plain(one) for one in value]
+    return type(value).__name__, repr(value)
+
+
+def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns, or raises."""
+    try:
+        return plain(call(*arguments))
+    except ERRORS as error:
+        return type(error).__name__, str(error)
+
+
+def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
+    """Call whatever can be called, in any order, also wrongly; return all answers."""
+    client, rng = Client(server), np.random.default_rng(seed)
+    sequences, answers = [0, 0], list[Any]()
+    for _ in range(steps):
+        table = ["replay", "queue", "replay", "nowhere"][rng.integers(3 + (rng.random() < 0.1))]
+        kind = rng.integers(10)
+        if kind == 0:
+            data = {"obs": rng.random((2, 3)), "act": rng.integers(9, size=2)}
+            if rng.random() < 0.3:
+                del data["act"]
+            answer = outcome(client.insert_batch, data, {table: None}, 0)
+        elif kind <= 3:
+            writer = int(rng.integers(2))
+            sent = message(writer, sequences[writer], table, int(rng.integers(1, 3)))
+            answer = outcome(server.insert, sent, 0)
+            sequences[writer] += answer[0] == "list" and rng.random() < 0.9
+            if answer[0] == "UnknownWriter" or rng.random() < 0.1:
+                server.close_writer(writer)
+                sequences[writer] = 0
+        elif kind <= 5:
+            answer = outcome(server.sample, table, int(rng.integers(0, 5)), 0)
+        elif kind == 6:
+            keys = rng.choice([5, *server.items("replay").info.keys.tolist()], 3).tolist()
+            priorities = rng.choice([0.5, 1.0, np.nan, -1.0], 3, p=[0.49, 0.49, 0.01, 0.01])
+            as_dict = dict(zip(keys, priorities.tolist(), strict=True))
+            updates = as_dict if rng.random() < 0.5 else (keys, priorities)
+            answer = outcome(server.mutate_priorities, table, updates, keys[:1])
+        elif kind == 7:
+            answer = outcome(server.items, table)
+        elif kind == 8:
+            limiters = (MinSize(2), Queue(4), SampleToInsertRatio(1.5, 1, 9.0), MinSize(99))
+            answer = outcome(server.replace_limiter, table, limiters[rng.integers(len(limiters))])
+        else:
+            rare = rng.random()
+            answer = outcome(*([server.reset, table] if rare < 0.1 else [server.save, file]))
+            if rare > 0.8:
+                answer = outcome(server.load, file)
+        answers += [answer, plain(server.info())]
+    return answers
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_program_has_the_same_answers_through_a_socket(
+    seed: int, key: bytes, tmp_path: Path
+) -> None:
+    here = random_program(small_server(), seed, 250, tmp_path / "saved")
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        there = random_program(server, seed, 250, tmp_path / "saved")
+    for step, (ours, theirs) in enumerate(zip(here, there, strict=True)):
+        assert ours == theirs, f"answer {step}"
+    kinds = {answer[0] for answer in here if isinstance(answer, tuple)}
+    assert {"list", "Sample", "TimeoutError", "KeyError", "ValueError"} <= kinds, "a program that does much"
+    assert ("int", "1") in here, "priorities of items that are there, too"
+
+
+def test_an_address_may_be_a_port(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("served.free_address", lambda folder: "127.0.0.1:0")
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        assert endpoint.address.startswith("127.0.0.1:")
+        file = tmp_path / "saved"
+        assert random_program(server, 0, 50, file) == random_program(small_server(), 0, 50, file)
+
+
+def short_program(server: Any) -> list[Any]:
+    """Messages of a writer, which the queue lets in one by one, and samples, which the queue deletes."""
+    answers: list[Any] = []
+    for sequence in range(3):
+        answers.append(server.insert(message(7, sequence, "queue", 2), timeout=5))
+        answers.append(plain(server.sample("queue", 1, timeout=5)))
+        answers.append(server.mutate_priorities("queue", {}, [sequence]))
+    server.close_writer(7)
+    answers.append(plain(server.info()))
+    return answers
+
+
+def test_a_call_whose_connection_is_cut_anywhere_happens_exactly_once(key: bytes, tmp_path: Path) -> None:
+    """A byte further each time, through challenges, hello, calls and answers; coarser where it is longer."""
+    expected = short_program(small_server())
+    with serving(small_server(), tmp_path) as endpoint:
+        relay = Relay(endpoint.address, tmp_path)
+        with RemoteServer(relay.address) as server:
+            assert short_program(server) == expected
+        whole = relay.passed
+        relay.close()
+    assert whole > 3000
+    for cut_at in range(3, whole, 13):
+        served = small_server()
+        with serving(served, tmp_path) as endpoint:
+            relay = Relay(endpoint.address, tmp_path)
+            relay.cut_at = cut_at
+            with RemoteServer(relay.address) as server:
+                assert short_program(server) == expected, f"cut after {cut_at} bytes"
+            assert relay.cut_at is None, "it was cut"
+            relay.close()
+        served.reset("queue")
+        assert served.insert(full_message(200), timeout=0) is not None, "nothing is held"
+
+
+def recorded(server: Any, relay: Relay | None = None) -> list[Any]:
+    """What a writer makes of steps, and a dataset of the items; connections are cut on the way."""
+    client, batches = Client(server), list[Any]()
+    with client.writer(num_keep_alive_refs=3) as writer:
+        for step in range(12):
+            writer.append({"obs": np.full(3, step), "act": step})
+            if relay is not None and step % 3 == 0:
+                relay.cut_all()
+            if step > 1:
+                history = writer.history
+                pair = {"pair": history["obs"][[-3, -1]], "act": history["act"][-1]}
+                writer.create_item("replay", step, pair)
+    dataset = TrajectoryDataset(client, "replay", 4, max_samples=20)
+    for batch in dataset:
+        batches.append(plain(batch))
+        if relay is not None:
+            relay.cut_all()
+    return batches
+
+
+def test_writers_and_datasets_work_as_in_this_process(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint:
+        relay = Relay(endpoint.address, tmp_path)
+        with RemoteServer(relay.address) as server:
+            assert recorded(server, relay) == recorded(small_server())
+        relay.close()
+
+
+def full_message(steps: int) -> Message:
+    """A message that needs every cell of the column obs."""
+    items = [NewItems("replay", None, (Part("obs", "obs", 1),), np.zeros((1, 1), np.int64))]
+    return Message(99, 0, [Run("obs", 0, np.zeros((steps, 3), np.float32))], items, steps)
+
+
+def test_a_client_that_comes_back_within_the_lease_goes_on(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint:
+        relay = Relay(endpoint.address, tmp_path)
+        with RemoteServer(relay.address) as server:
+            for sequence in range(5):
+                relay.cut_all()
+                assert server.insert(message(3, sequence)) == [sequence]
+        relay.close()
+
+
+def test_a_client_that_comes_back_after_the_lease_is_told(key: bytes, tmp_path: Path) -> None:
+    """Its writers are closed; also a first message, sent again, does not begin a new one."""
+    served = small_server()
+    with serving(served, tmp_path, lease=0.1) as endpoint:
+        relay = Relay(endpoint.address, tmp_path)
+        with RemoteServer(relay.address) as server:
+            server.insert(message(3, 0))
+            relay.cut_all()
+            time.sleep(0.5)
+            with pytest.raises(ServerLost, match=r"away for more than 0.1 s"):
+                server.insert(message(3, 1))
+            with pytest.raises(UnknownWriter, match="was closed"):
+                server.insert(message(3, 0))
+            assert server.insert(message(4, 0)) == [1], "a new writer may begin"
+            assert server.info()["replay"].inserts == 2
+        relay.close()
+
+
+def hold_and_wait(address: str, ready: Any) -> None:
+    """Hold all cells but one as a writer, say so, and wait for an item that never comes."""
+    server = RemoteServer(address)
+    items = [NewItems("replay", None, (Part("obs", "obs", 1),), np.zeros((1, 1), np.int64))]
+    values = np.zeros((49, 3), np.float32)
+    server.insert(Message(5, 0, [Run("obs", 0, values)], items, 0))
+    threading.Timer(0.2, ready.set).start()
+    server.sample("queue", 1)
+
+
+def test_a_killed_client_leaves_nothing_held(key: bytes, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    served, ready = small_server(capacity=50), context.Event()
+    with serving(served, tmp_path, lease=0.2) as endpoint:
+        client = context.Process(target=hold_and_wait, args=(endpoint.address, ready))
+        client.start()
+        assert ready.wait(60)
+        assert served.info()["queue"].waiting_samples == 1
+        client.kill()
+        client.join()
+        assert inserted(served), "one cell is free"
+        assert not inserted(served)
+        until(lambda: inserted(served))
+        assert served.info()["queue"].waiting_samples == 0
+        assert served.info()["queue"].size == 2, "the dead one has taken nothing"
+
+
+def inserted(server: Server) -> bool:
+    try:
+        Client(server).insert({"obs": np.zeros(3)}, {"queue": 1.0})
+    except CapacityError:
+        return False
+    return True
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+CONFIG = """
+address = "{}"
+capacity = 1000
+[columns]
+obs = {{ shape = 3 }}
+act = {{ shape = [], dtype = "int64" }}
+[tables.queue]
+kind = "queue"
+max_size = 4
+"""
+
+
+def test_a_killed_server_is_reported_within_a_second(key: bytes, tmp_path: Path) -> None:
+    """To those who wait, and to those who call later."""
+    config = tmp_path / "config.toml"
+    config.write_text(CONFIG.format(free_address(tmp_path)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "replay_tutorial", "tables", "serve", str(config)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        address = process.stdout.readline().split()[-1]
+        server, errors = RemoteServer(address), list[tuple[float, Exception]]()
+
+        def wait() -> None:
+            try:
+                server.sample("queue", 1)
+            except ERRORS as error:
+                errors.append((time.monotonic(), error))
+
+        waiting = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        until(lambda: server.info()["queue"].waiting_samples == 3)
+        process.kill()
+        killed = time.monotonic()
+        for thread in waiting:
+            thread.join()
+        assert [type(error) for _, error in errors] == [ServerLost] * 3
+        assert max(when for when, _ in errors) - killed < 1.0
+        called = time.monotonic()
+        with pytest.raises(ServerLost, match="There is no server at"):
+            Client(server).insert({"obs": np.zeros(3), "act": 1}, {"queue": 1.0})
+        assert time.monotonic() - called < 1.0
+
+
+def test_another_server_at_the_same_address_is_not_taken_for_the_old_one(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint:
+        server = RemoteServer(endpoint.address)
+        server.insert(message(3, 0))
+        place = endpoint.address
+    with serving(small_server(), tmp_path) as endpoint:
+        if endpoint.address == place:
+            with pytest.raises(ServerLost, match="started again"):
+                server.insert(message(3, 0))
+            assert endpoint._server.info()["replay"].inserts == 0
+
+
+def test_a_call_that_waits_holds_nobody_else_up(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        answers: list[Any] = []
+        thread = threading.Thread(target=lambda: answers.append(server.sample("queue", 2)))
+        thread.start()
+        until(lambda: server.info()["queue"].waiting_samples == 1)
+        for sequence in range(5):
+            server.insert(message(1, sequence))
+        assert not answers
+        Client(server).insert({"obs": np.ones(3)}, {"queue": 1.0})
+        thread.join(10)
+        assert answers[0].info.keys.tolist() == [0]
+
+
+def test_a_timeout_is_over_when_it_is_in_this_process(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        for timeout in (0.0, 0.4):
+            begin = time.monotonic()
+            with pytest.raises(TimeoutError, match="waits for more inserts"):
+                server.sample("queue", 1, timeout=timeout)
+            assert timeout <= time.monotonic() - begin < timeout + 0.5
+        with pytest.raises(ValueError, match="at least 0"):
+            server.sample("queue", 1, timeout=-1)
+        filled = message(1, 0, "queue", 4)
+        server.insert(filled)
+        late = message(2, 0, "queue", 2)
+        with pytest.raises(TimeoutError, match="waits for more samples"):
+            server.insert(late, timeout=0.1)
+        server.sample("queue", 2)
+        assert len(server.insert(late, timeout=0.1)) == 2
+        assert server.info()["queue"].inserts == 6
+
+
+def test_closing_the_server_tells_those_who_wait(key: bytes, tmp_path: Path) -> None:
+    served, errors = small_server(), list[Exception]()
+    with serving(served, tmp_path) as endpoint:
+        server = RemoteServer(endpoint.address)
+
+        def wait() -> None:
+            try:
+                server.sample("queue", 1)
+            except ERRORS as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: served.info()["queue"].waiting_samples == 1)
+        served.close()
+    thread.join(10)
+    assert [type(error) for error in errors] == [Closed]
+
+
+def test_a_closed_handle_gives_back_what_its_writers_held(key: bytes, tmp_path: Path) -> None:
+    served = small_server(capacity=50)
+    with serving(served, tmp_path) as endpoint:
+        with RemoteServer(endpoint.address) as server:
+            server.insert(full_message(50)._replace(keep_from=0))
+            assert not inserted(served)
+        until(lambda: inserted(served), 2.0)
+        with pytest.raises(Closed, match="handle was closed"):
+            server.info()
+        server.close_writer(99)  # is no error
+
+
+def insert_some(server: RemoteServer, writer: int) -> None:
+    for sequence in range(20):
+        server.insert(message(writer, sequence))
+    server.close_writer(writer)
+
+
+def test_a_handle_may_be_handed_to_other_processes(key: bytes, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork" if os.name == "posix" else "spawn")  # fork keeps its sockets
+    served = small_server()
+    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        children = [context.Process(target=insert_some, args=(server, writer)) for writer in range(1)]
+        for child in children:
+            child.start()
+        insert_some(server, 1)
+        for child in children:
+            child.join()
+            assert child.exitcode == 0
+        assert server.info()["replay"].inserts == 40
+        with pickle.loads(pickle.dumps(server)) as other:  # what spawn does
+            insert_some(other, 1)
+        assert server.info()["replay"].inserts == 60
+
+
+def test_the_arrays_of_a_sample_are_the_callers_own(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        server.insert(message(1, 0))
+        sample = server.sample("replay", 3)
+        for array in [*sample.info, *sample.data.values()]:
+            array += 1
+        server.sample("replay", 1)
+        gc.collect()
+        assert sample.data["act"].tolist() == [1, 1, 1]
+
+
+def test_more_than_a_call_may_hold_is_refused_before_it_is_sent(
+    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replay_tutorial.tables.caller.MOST_BYTES", (1 << 21) + 100)
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        with pytest.raises(ValueError, match="too long"):
+            server.insert(full_message(50))
+        assert server.info()["replay"].size == 0
+
+
+def test_the_key_decides_who_may_call(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(small_server(), tmp_path) as endpoint:
+        monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY + "!")
+        with pytest.raises(multiprocessing.AuthenticationError, match="another key"):
+            RemoteServer(endpoint.address)
+        monkeypatch.setenv("REPLAY_TUTORIAL_KEY", "short")
+        with pytest.raises(ValueError, match="at least 16"):
+            RemoteServer(endpoint.address)
+        monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
+        assert RemoteServer(endpoint.address).info()["queue"].size == 0

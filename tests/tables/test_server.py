@@ -1,0 +1,359 @@
+"""The server with one caller: what is refused, and small things worked by hand."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay_tutorial import PrioritizedReplayBuffer
+from replay_tutorial.tables import (
+    CapacityError,
+    Client,
+    Fifo,
+    Hook,
+    InsertOnSample,
+    MaxHeap,
+    MinHeap,
+    MinSize,
+    Prioritized,
+    Queue,
+    Server,
+    Table,
+    Uniform,
+    importance_weights,
+)
+from replay_tutorial.tables.message import Message, NewItems, Part, Run
+
+COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}}
+STEP = {"obs": [1.0, 2.0], "rew": 0.5}
+
+
+def table(name: str = "t", **options: Any) -> Table:
+    given = {"sampler": Uniform(), "remover": Fifo(), "max_size": 5, "rate_limiter": MinSize(1), **options}
+    return Table(name, **given)
+
+
+def client_of(*tables: Table, capacity: int = 50) -> Client:
+    return Client(Server(tables, COLUMNS, capacity, seed=0))
+
+
+def state(server: Server) -> Any:
+    """All that a refused call must leave as it is."""
+    looks = {name: server.items(name) for name in server.info()}
+    return (
+        {name: (look.info.keys.tolist(), look.info.priorities.tolist()) for name, look in looks.items()},
+        server.info(),
+        server._rng.bit_generator.state,
+        server._cells.store.references.tolist(),
+        [server._cells.free_count(c) for c in range(2)],
+    )
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"name": ""}, ValueError),
+        ({"name": 3}, TypeError),
+        ({"max_size": 0}, ValueError),
+        ({"max_size": 2.5}, TypeError),
+        ({"max_times_sampled": -1}, ValueError),
+        ({"rate_limiter": MinSize(6)}, ValueError),
+        ({"rate_limiter": 3}, TypeError),
+        ({"sampler": "uniform"}, TypeError),
+        ({"remover": None}, TypeError),
+    ],
+)
+def test_a_table_that_can_not_work_is_refused(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        table(**options)
+
+
+def test_a_server_that_can_not_work_is_refused() -> None:
+    for tables, capacity in [([], 5), ([table(), table()], 5), ([table()], 0), ([table()], 2**31)]:
+        with pytest.raises(ValueError):
+            Server(tables, COLUMNS, capacity)
+    for target in ("t", "?"):
+        with pytest.raises(ValueError, match="target"):
+            Server([table(hooks=[InsertOnSample(target)])], COLUMNS, 5)
+
+
+def test_one_description_serves_many_tables() -> None:
+    """Reverb: one limiter given to two tables ends the process, one selector twice kills the table."""
+    same, limiter = Prioritized(0.5), Queue(3)
+    one, two = (
+        table(name, sampler=same, remover=same, max_size=3, rate_limiter=limiter) for name in ("a", "b")
+    )
+    for client in (client_of(one, two), client_of(one, two)):
+        client.insert(STEP, {"a": 1.0, "b": 2.0})
+        client.insert(STEP, {"a": 1.0})
+        assert [info.size for info in client.info().values()] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "priority", [math.nan, math.inf, -math.inf, -1.0, 1e300, "high", None.__class__, [1.0], True]
+)
+@pytest.mark.parametrize("sampler", [Prioritized(1.1), MinHeap()])
+def test_a_priority_that_a_selector_can_not_take_changes_nothing(priority: Any, sampler: Any) -> None:
+    """Reverb: -1 kills the table's worker, NaN is refused and stored, infinity is stored."""
+    client = client_of(table(sampler=sampler), table("u"))
+    key = client.insert(STEP, {"t": 1.0, "u": 1.0})["t"]
+    before = state(client.server)
+    if priority is True or (isinstance(sampler, MinHeap) and priority in (-1.0, 1e300)):
+        client.insert(STEP, {"t": priority})
+        return
+    with pytest.raises((ValueError, TypeError)):
+        client.insert(STEP, {"u": 1.0, "t": priority})
+    with pytest.raises((ValueError, TypeError)):
+        client.mutate_priorities("t", {key: priority}, [key])
+    assert repr(state(client.server)) == repr(before)
+    client.sample("t", 1, timeout=0)
+
+
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        (lambda c: c.insert({}, {"t": 1.0}), ValueError),
+        (lambda c: c.insert(STEP, {}), ValueError),
+        (lambda c: c.insert(STEP, {"?": 1.0}), KeyError),
+        (lambda c: c.insert({"?": 1.0}, {"t": 1.0}), KeyError),
+        (lambda c: c.insert({"obs": [1.0, 2.0], "rew": "x"}, {"t": 1.0}), TypeError),
+        (lambda c: c.insert({"obs": [1.0, 2.0, 3.0]}, {"t": 1.0}), ValueError),
+        (lambda c: c.insert({"obs": [[1.0, 2.0]] * 2, "rew": [1.0, 2.0]}, {"t": 1.0}), ValueError),
+        (lambda c: c.insert_batch({"obs": [[1.0, 2.0]], "rew": [1.0, 2.0]}, {"t": None}), ValueError),
+        (lambda c: c.insert_batch({"rew": []}, {"t": None}), ValueError),
+        (lambda c: c.insert_batch({"rew": [1.0, 2.0]}, {"t": [1.0]}), ValueError),
+        (lambda c: c.insert({"rew": 1.0}, {"t": 1.0}), ValueError),  # other parts than the items there
+        (lambda c: c.sample("t", 0), ValueError),
+        (lambda c: c.sample("t", 1.5), TypeError),
+        (lambda c: c.sample("?", 1), KeyError),
+        (lambda c: c.mutate_priorities("?", {0: 1.0}), KeyError),
+        (lambda c: c.mutate_priorities("t", {0.5: 1.0}), TypeError),
+        (lambda c: c.mutate_priorities("t", ([0, 1], [1.0])), ValueError),
+        (lambda c: c.mutate_priorities("t", deletes=["a"]), TypeError),
+        (lambda c: c.mutate_priorities("t", deletes=[[1]]), ValueError),
+        (lambda c: c.reset("?"), KeyError),
+        (lambda c: c.items("?"), KeyError),
+        (lambda c: c.replace_limiter("?", MinSize(1)), KeyError),
+        (lambda c: c.replace_limiter("t", 5), TypeError),
+    ],
+)
+def test_bad_input_is_refused_and_changes_nothing(call: Any, error: type[Exception]) -> None:
+    client = client_of(table())
+    client.insert(STEP, {"t": 1.0})
+    before = state(client.server)
+    with pytest.raises(error):
+        call(client)
+    assert repr(state(client.server)) == repr(before)
+
+
+def test_a_full_column_is_refused_and_changes_nothing() -> None:
+    client = client_of(table(max_size=9), capacity=4)
+    for _ in range(4):
+        client.insert(STEP, {"t": 1.0})
+    before = state(client.server)
+    with pytest.raises(CapacityError, match="'obs' is full: 4 cells"):
+        client.insert(STEP, {"t": 1.0})
+    assert repr(state(client.server)) == repr(before)
+    client.mutate_priorities("t", deletes=[0])
+    client.insert(STEP, {"t": 1.0})
+
+
+def test_steps_that_are_not_neighbours_come_back_as_they_were_named() -> None:
+    """Reverb gives 306 of 797 such items back wrong."""
+    server = Server([table(max_size=900)], {"x": {"shape": (), "dtype": np.int64}}, 1000)
+    patterns = [[-4, -1], [-1, -4], [-2, -2], [-5, -3, -1], [-1, -2, -3, -4, -5]]
+    expected: dict[int, list[int]] = {}
+    for step in range(200):
+        chosen = [[step + i for i in pattern] for pattern in patterns] if step >= 5 else []
+        items = [
+            NewItems("t", None, (Part("x", "x", len(steps)),), np.array([steps]) + 1) for steps in chosen
+        ]
+        run = Run("x", step, np.array([10 * step]))
+        keys = server.insert(Message(1, step, [run], items, step - 6 if step > 6 else 0))
+        expected |= {key: [10 * (i + 1) for i in steps] for key, steps in zip(keys, chosen, strict=True)}
+    everything = server.items("t")
+    for i, key in enumerate(everything.info.keys.tolist()):
+        length = int(everything.lengths["x"][i])
+        assert everything.data["x"][i][:length].tolist() == expected[key]
+
+
+def test_frames_that_items_share_are_stored_once() -> None:
+    server = Server([table(max_size=100), table("u", max_size=100)], COLUMNS, 30)
+    layout = (Part("stack", "obs", 4), Part("next", "obs", 4))
+    for step in range(25):
+        run = Run("obs", step, np.full((1, 2), step, np.float32))
+        steps = np.array([[*range(step - 4, step), *range(step - 3, step + 1)]])
+        items = [NewItems(name, None, layout, steps) for name in "tu"] if step >= 4 else []
+        server.insert(Message(1, step, [run], items, max(0, step - 4)))
+    server.close_writer(1)
+    assert server._cells.free_count(0) == 30 - 25
+    server.reset("t")
+    assert server._cells.free_count(0) == 30 - 25, "the other table still names them"
+    server.reset("u")
+    assert server._cells.free_count(0) == 30
+
+
+def test_a_newcomer_may_be_the_one_that_is_evicted() -> None:
+    """Reverb's own walk: remover MinHeap, three places, priorities 5, 1, 3, 0.5, 4."""
+    client = client_of(table(remover=MinHeap(), max_size=3))
+    for priority in (5.0, 1.0, 3.0, 0.5, 4.0):
+        client.insert(STEP, {"t": priority})
+    assert sorted(client.items("t").info.priorities.tolist()) == [3.0, 4.0, 5.0]
+    assert client.info()["t"][2:5] == (5, 0, 2)
+
+
+def test_a_queue_gives_each_item_once_and_says_how_many_there_were() -> None:
+    client = client_of(Table.queue("q", 3), Table.stack("s", 3))
+    for reward in range(3):
+        client.insert({"rew": reward}, {"q": None, "s": None})
+    queue, stack = client.sample("q", 3), client.sample("s", 9)
+    assert queue.data["rew"].tolist() == [0, 1, 2] and stack.data["rew"].tolist() == [2, 1, 0]
+    assert queue.info.table_size.tolist() == [3, 2, 1] and queue.info.times_sampled.tolist() == [1, 1, 1]
+    assert client.info()["q"].size == 0 and client.server._cells.free_count(1) == 50
+
+
+def test_no_priority_stands_for_the_highest_seen() -> None:
+    client = client_of(table(remover=MaxHeap()))
+    first = client.insert(STEP, {"t": None})["t"]
+    client.mutate_priorities("t", {first: -7.0})
+    client.insert(STEP, {"t": None})
+    client.insert(STEP, {"t": 3.0})
+    client.insert(STEP, {"t": None})
+    assert client.items("t").info.priorities.tolist() == [-7.0, 1.0, 3.0, 3.0]
+    client.reset("t")
+    client.insert(STEP, {"t": -2.0})
+    client.insert(STEP, {"t": None})
+    assert client.items("t").info.priorities.tolist() == [-2.0, -2.0]
+
+
+def test_a_batch_goes_in_with_one_message() -> None:
+    client = client_of(table(), table("u"))
+    keys = client.insert_batch({"rew": [0.0, 1.0, 2.0]}, {"t": [1.0, 2.0, 3.0], "u": None})
+    assert {name: len(some) for name, some in keys.items()} == {"t": 3, "u": 3}
+    assert client.items("t").data["rew"].tolist() == [0.0, 1.0, 2.0]
+    assert client.items("t").info.priorities.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_key_is_never_used_again() -> None:
+    client, keys = client_of(table(max_size=2)), []
+    for i in range(40):
+        keys.append(client.insert(STEP, {"t": 1.0})["t"])
+        if i % 7 == 0:
+            client.mutate_priorities("t", deletes=keys[-1:])
+        if i == 20:
+            client.reset("t")
+    assert len(set(keys)) == 40
+    assert client.mutate_priorities("t", dict.fromkeys(keys, 9.0)) == 38
+
+
+def test_weights_are_those_of_the_prioritized_buffer() -> None:
+    priorities = np.random.default_rng(0).random(200) + 0.01
+    client = Client(
+        Server([table(sampler=Prioritized(0.6), max_size=200)], {"x": {"shape": (), "dtype": int}}, 200)
+    )
+    client.insert_batch({"x": np.arange(200)}, {"t": priorities})
+    buffer = PrioritizedReplayBuffer(200, {"x": {"shape": (), "dtype": int}}, alpha=0.6, eps=0.0, seed=0)
+    buffer.add(x=np.arange(200), priorities=priorities)
+    batch = buffer.sample(2_000, beta=0.4)
+    theirs = dict(zip(batch["x"].tolist(), batch["weights"].tolist(), strict=True))
+    sample = client.sample("t", 500)
+    weights = importance_weights(sample.info, 0.4)
+    assert weights.dtype == np.float32
+    ours = dict(zip(sample.data["x"].tolist(), weights.tolist(), strict=True))
+    both = sorted(ours.keys() & theirs.keys())
+    assert len(both) > 100
+    assert [ours[x] for x in both] == pytest.approx([theirs[x] for x in both], rel=3e-7)
+    assert importance_weights(sample.info, 0.4, "batch").max() == 1.0
+    with pytest.raises(ValueError):
+        importance_weights(sample.info, 1.5)
+    with pytest.raises(ValueError):
+        importance_weights(sample.info, 0.5, "table")
+
+
+def test_hooks_hear_of_everything_in_order() -> None:
+    heard: list[tuple[Any, ...]] = []
+
+    class Recorder(Hook):
+        def on_insert(self, tables: Any, table: str, key: int) -> None:
+            heard.append(("insert", key, tables[table].item(key).priority))
+
+        def on_sample(self, tables: Any, table: str, key: int) -> None:
+            heard.append(("sample", key, tables[table].times_sampled(key)))
+
+        def on_update(self, tables: Any, table: str, key: int) -> None:
+            heard.append(("update", key, tables[table].item(key).priority))
+
+        def on_delete(self, tables: Any, table: str, key: int) -> None:
+            heard.append(("delete", key, tables[table].item(key).priority))
+
+        def on_reset(self, tables: Any, table: str) -> None:
+            heard.append(("reset", table))
+
+    client = client_of(table(max_size=1, max_times_sampled=2, hooks=[Recorder()]))
+    a, b = (client.insert(STEP, {"t": p})["t"] for p in (1.0, 2.0))
+    client.mutate_priorities("t", {a: 5.0, b: 6.0})
+    client.sample("t", 5)
+    client.reset("t")
+    assert heard == [
+        ("insert", a, 1.0),
+        ("insert", b, 2.0),
+        ("delete", a, 1.0),
+        ("update", b, 6.0),
+        ("sample", b, 1),
+        ("sample", b, 2),
+        ("delete", b, 6.0),
+        ("reset", "t"),
+    ]
+
+
+def test_an_item_is_copied_when_it_is_sampled_for_the_first_time() -> None:
+    hook = InsertOnSample("seen")
+    client = client_of(
+        table(hooks=[hook]), Table("seen", sampler=Fifo(), remover=Fifo(), max_size=2, rate_limiter=Queue(2))
+    )
+    for reward in range(3):
+        client.insert({"rew": reward}, {"t": 1.0 + reward})
+    drawn = client.sample("t", 20)
+    assert hook.copied == 2 and hook.dropped == 1
+    copies = client.items("seen")
+    order = list(dict.fromkeys(drawn.data["rew"].tolist()))
+    assert copies.data["rew"].tolist() == order[:2]
+    assert copies.info.priorities.tolist() == [1.0 + reward for reward in order[:2]]
+    assert client.server._cells.free_count(1) == 47, "a copy shares the steps"
+
+
+def test_batches_equal_single_samples() -> None:
+    for sampler in (Uniform(), Prioritized(0.5), MinHeap(), Fifo()):
+        one, many = (client_of(table(sampler=sampler)) for _ in range(2))
+        for client in (one, many):
+            client.insert_batch({"rew": range(5)}, {"t": [1.0, 2.0, 3.0, 4.0, 0.0]})
+        infos = [one.sample("t", 1).info for _ in range(20)]
+        expected = [np.concatenate(parts) for parts in zip(*infos, strict=True)]
+        for ours, theirs in zip(many.sample("t", 20).info, expected, strict=True):
+            assert ours.tolist() == theirs.tolist()
+
+
+def nbytes(thing: Any) -> int:
+    """Bytes of all arrays of an object, and of the objects that it has for itself."""
+    if isinstance(thing, np.ndarray):
+        return thing.nbytes
+    if isinstance(thing, tuple | list):
+        return sum(map(nbytes, thing))
+    if isinstance(thing, dict):
+        return sum(map(nbytes, thing.values()))
+    own = vars(thing) if hasattr(thing, "__dict__") else {}
+    shared = ("_all_plans", "_first", "_plain", "leaves")  # views, or of the whole server
+    return sum(nbytes(value) for name, value in own.items() if name not in shared)
+
+
+@pytest.mark.parametrize("sampler", [Uniform(), Prioritized(0.6), MaxHeap()])
+def test_an_item_takes_at_most_100_bytes_beside_its_steps(sampler: Any) -> None:
+    count = 8**4 - 1  # with the newcomer's slot, a sum tree without padding
+    server = Server([table(sampler=sampler, max_size=count)], COLUMNS, 2)
+    layout = (Part("obs", "obs", 2), Part("rew", "rew", 2))
+    runs = [Run("obs", 0, np.zeros((2, 2), np.float32)), Run("rew", 0, np.zeros(2, np.float32))]
+    steps = np.array([[0, 1, 0, 1]] * count)
+    server.insert(Message(1, 0, runs, [NewItems("t", None, layout, steps)], 2))
+    contents = server._tables["t"]
+    assert nbytes([contents.items, contents.sampler, contents.remover]) / count <= 100

@@ -1,0 +1,234 @@
+"""Saving and loading: the loaded server answers the next thousand calls as the saved one does."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_random_programs import COLUMNS, Program
+
+from replay_tutorial.tables import (
+    Client,
+    Fifo,
+    InsertOnSample,
+    MaxHeap,
+    MinHeap,
+    MinSize,
+    Prioritized,
+    Server,
+    Table,
+    Uniform,
+    UnknownWriter,
+)
+from replay_tutorial.tables.message import Message, NewItems, Part, Run
+
+
+def tables() -> list[Table]:
+    return [
+        Table("p", sampler=Prioritized(0.7), remover=Fifo(), max_size=40, rate_limiter=MinSize(1)),
+        Table(
+            "h",
+            sampler=MaxHeap(),
+            remover=MinHeap(),
+            max_size=30,
+            rate_limiter=MinSize(1),
+            max_times_sampled=3,
+            hooks=[InsertOnSample("u")],
+        ),
+        Table("u", sampler=Uniform(), remover=Uniform(), max_size=25, rate_limiter=MinSize(1)),
+        Table.queue("q", 200),
+        Table.stack("s", 200),
+    ]
+
+
+def built(capacity: int = 600, seed: int = 3) -> Client:
+    return Client(Server(tables(), COLUMNS, capacity, seed=seed))
+
+
+def one_call(client: Client, rng: np.random.Generator) -> Any:
+    """Any call; what it returns, as text."""
+    name = str(rng.choice(["p", "h", "u", "q", "s"]))
+    kind, number = rng.random(), int(rng.integers(1000))
+    priority = float(rng.choice([0.0, 1.0, 1.0, 2.0]))
+    keys = client.items(name).info.keys
+    try:
+        if kind < 0.45:
+            step = {"a": [number, number], "b": number, "c": number % 256}
+            return client.insert(step, {name: priority}, timeout=0)
+        if kind < 0.75:
+            return repr(client.sample(name, 1 + number % 5, timeout=0))
+        if kind < 0.95 and len(keys):
+            return client.mutate_priorities(name, {int(rng.choice(keys)): priority}, keys[: number % 2])
+    except TimeoutError as error:
+        return str(error)
+    return repr((client.items(name), client.info()))
+
+
+def same_life(one: Client, other: Client, calls: int, seed: int) -> None:
+    ours, theirs = np.random.default_rng(seed), np.random.default_rng(seed)
+    for _ in range(calls):
+        assert one_call(one, ours) == one_call(other, theirs)
+
+
+def test_the_loaded_server_answers_the_next_thousand_calls_as_the_saved_one(tmp_path: Path) -> None:
+    saved, loaded = built(), built(capacity=650, seed=8)
+    rng = np.random.default_rng(0)
+    for _ in range(700):
+        one_call(saved, rng)
+    for _ in range(300):
+        one_call(loaded, rng)
+    saved.save(tmp_path / "file")
+    loaded.load(tmp_path / "file")
+    assert loaded.server._cells.store.references.sum() == saved.server._cells.store.references.sum()
+    same_life(saved, loaded, 1_000, 5)
+
+
+def test_what_a_loaded_server_saves_is_the_same_file(tmp_path: Path) -> None:
+    saved, loaded = built(), built()
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        one_call(saved, rng)
+    saved.save(tmp_path / "one")
+    loaded.load(tmp_path / "one")
+    loaded.save(tmp_path / "two")
+    with zipfile.ZipFile(tmp_path / "one") as one, zipfile.ZipFile(tmp_path / "two") as two:
+        assert one.namelist() == two.namelist()
+        for name in one.namelist():
+            assert one.read(name) == two.read(name), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_program_goes_on_after_loading(seed: int, tmp_path: Path) -> None:
+    """Also with items of different lengths, and with writers whose cells are given up."""
+    rng = np.random.default_rng(seed)
+    for _ in range(8):
+        life = Program(rng.integers(0, 100, 15).tolist())
+        for _ in range(3):
+            life.run([tuple(row) for row in rng.integers(0, 100, (20, 4)).tolist()])
+            life.server.save(tmp_path / "file")
+            life.server.load(tmp_path / "file")
+            for w in (0, 1):
+                with pytest.raises(UnknownWriter):
+                    life.server.insert(Message(life.writer(w), 1, [], [], 0))
+                life.close_writer(w)
+            life.compare()
+        life.finish()
+
+
+def test_the_program_s_limits_win_over_the_file_s(tmp_path: Path) -> None:
+    """Reverb: the file's limiter wins, and whoever loads hangs."""
+
+    def of(limiter: MinSize, times: int, capacity: int) -> Client:
+        table = Table(
+            "t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=limiter, max_times_sampled=times
+        )
+        return Client(Server([table], COLUMNS, capacity))
+
+    strict, free = of(MinSize(9), 0, 20), of(MinSize(1), 1, 10)
+    for number in range(5):
+        strict.insert({"b": number}, {"t": 1.0})
+    strict.save(tmp_path / "file")
+    free.load(tmp_path / "file")
+    assert free.info()["t"].rate_limiter == MinSize(1) and free.info()["t"].inserts == 5
+    assert len(free.sample("t", 9, timeout=0).info.keys) == 5, "each once"
+    free.replace_limiter("t", MinSize(2))
+    free.load(tmp_path / "file")
+    assert free.info()["t"].rate_limiter == MinSize(2), "also one that replaced the first"
+    small = of(MinSize(1), 0, 4)
+    with pytest.raises(ValueError, match="capacity of 4"):
+        small.load(tmp_path / "file")
+
+
+def test_keys_stay_valid_and_waiting_writers_are_told(tmp_path: Path) -> None:
+    client = built()
+    key = client.insert({"b": 1}, {"p": 1.0})["p"]
+    run = Run("b", 0, np.array([2]))
+    items = [NewItems("p", None, (Part("b", "b", 1, True),), np.array([[0]]))]
+    client.server.insert(Message(5, 0, [run], items, 0))
+    client.save(tmp_path / "file")
+    client.insert({"b": 3}, {"p": 1.0})
+    client.load(tmp_path / "file")
+    assert client.mutate_priorities("p", {key: 4.0}) == 0
+    with pytest.raises(UnknownWriter):
+        client.server.insert(Message(5, 1, [], [], 0))
+    assert client.server._cells.free_count(1) == 598, "what only the writer named is free"
+
+
+def test_a_file_of_another_server_is_refused(tmp_path: Path) -> None:
+    client = built()
+    client.save(tmp_path / "file")
+    others = [
+        Server(tables()[:4], COLUMNS, 600),
+        Server(tables(), {**COLUMNS, "d": {}}, 600),
+        Server(tables(), dict(reversed(COLUMNS.items())), 600),
+        Server([*tables()[:4], Table.stack("s", 100)], COLUMNS, 600),
+        Server([*tables()[:4], Table.queue("s", 200)], COLUMNS, 600),
+    ]
+    for other in others:
+        with pytest.raises(ValueError, match="another layout"):
+            other.load(tmp_path / "file")
+
+
+def forge(path: Path, name: str, change: Any) -> Path:
+    """Copy a file with one array, or the text, changed."""
+    forged = path.with_suffix(".forged")
+    with zipfile.ZipFile(path) as one, zipfile.ZipFile(forged, "w") as two:
+        for member in one.namelist():
+            data = one.read(member)
+            if member == "state.json" and name == member:
+                state = json.loads(data)
+                change(state["counters"])
+                data = json.dumps(state, indent=1).encode()
+            elif member == name:
+                with one.open(member) as opened:
+                    array = np.lib.format.read_array(opened)
+                change(array)
+                head = data[: len(data) - array.nbytes]
+                data = head + array.tobytes()
+            two.writestr(member, data)
+    return forged
+
+
+FORGERIES: list[tuple[str, Any]] = [
+    ("table_0_cells.npy", lambda a: a.__setitem__(0, 2**31 - 1)),
+    ("table_0_cells.npy", lambda a: a.__setitem__(0, -1)),
+    ("table_0_cells.npy", lambda a: a.__setitem__(0, a[0] + 1)),
+    ("table_0_keys.npy", lambda a: a.__setitem__(0, a[0] + 1)),
+    ("table_0_keys.npy", lambda a: a.__setitem__(0, ~a[0])),
+    ("table_0_sampler.npy", lambda a: a.__setitem__(0, a[1])),
+    ("table_0_remover.npy", lambda a: a.__setitem__(0, 10**9)),
+    ("table_0_free_slots.npy", lambda a: a.__setitem__(0, -1)),
+    ("table_0_priorities.npy", lambda a: a.__setitem__(0, np.nan)),
+    ("table_0_priorities.npy", lambda a: a.__setitem__(0, -1.0)),
+    ("table_0_times_sampled.npy", lambda a: a.__setitem__(0, -1)),
+    ("table_0_lengths.npy", lambda a: a.__setitem__((0, 0), 0)),
+    ("table_0_lengths.npy", lambda a: a.__setitem__((0, 0), 2)),
+    ("state.json", lambda c: c["tables"][0].update(inserts=1000)),
+    ("state.json", lambda c: c["tables"][0].update(inserts=-1)),
+    ("state.json", lambda c: c["tables"][0].update(cells=10**12)),
+    ("state.json", lambda c: c["tables"][0].update(structure=[["a", "?", True]])),
+    ("state.json", lambda c: c["tables"][0].update(structure="abc")),
+    ("table_0_highest.npy", lambda a: a.__setitem__(0, np.nan)),
+    ("touched.npy", lambda a: a.__setitem__(0, -1)),
+    ("touched.npy", lambda a: a.__setitem__(0, a[0] + 1)),
+    ("state.json", lambda c: c["tables"][0].pop("stale")),
+    ("state.json", lambda c: c["tables"][0].update(structure=3)),
+    ("state.json", lambda c: c["tables"][0].update(structure=[[["a"], "a", True]])),
+    ("state.json", lambda c: c.update(tables=[])),
+    ("state.json", lambda c: c.update(random_state={})),
+]
+
+
+@pytest.mark.parametrize("number", range(len(FORGERIES)))
+def test_a_forged_file_is_refused_and_changes_nothing(number: int, tmp_path: Path) -> None:
+    client, rng = built(), np.random.default_rng(2)
+    for _ in range(200):
+        one_call(client, rng)
+    assert client.info()["p"].size > 3
+    client.save(tmp_path / "file")
+    before = repr([client.items(name) for name in client.info()])
+    with pytest.raises(ValueError, match="damaged"):
+        client.load(forge(tmp_path / "file", *FORGERIES[number]))
+    assert repr([client.items(name) for name in client.info()]) == before

@@ -1,0 +1,217 @@
+"""`tables serve` and `tables info`: a file that says what there is, signals, and what is printed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+from served import free_address, key, serving
+from test_remote_server import message, until
+
+from replay_tutorial.__main__ import main
+from replay_tutorial.tables import Client, RemoteServer, Server, Table
+from replay_tutorial.tables.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
+from replay_tutorial.tables.selectors import Fifo, MaxHeap, Prioritized, Uniform
+from replay_tutorial.tables.tables_config import ConfigError, read_config
+
+__all__ = ["key"]  # a fixture
+
+GOOD = """\
+address = "127.0.0.1:0"
+capacity = 1000
+seed = 3
+lease = 2.5
+save = "tables.npz"
+default_dtype = "float64"
+
+[columns]
+obs = { shape = [2, 3] }
+act = { shape = [], dtype = "int64" }
+
+[tables.replay]
+sampler = { kind = "Prioritized", exponent = 0.6 }
+remover = "Fifo"
+max_size = 100
+rate_limiter = { kind = "SampleToInsertRatio", samples_per_insert = 2, min_size = 3, error_buffer = [0, 12] }
+max_times_sampled = 7
+insert_on_sample = ["best"]
+
+[tables.best]
+sampler = "Uniform"
+remover = "MaxHeap"
+max_size = 5
+rate_limiter = { kind = "MinSize", min_size = 1 }
+
+[tables.rollouts]
+kind = "queue"
+max_size = 4
+
+[tables.last]
+kind = "stack"
+max_size = 3
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "config.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
+    server, address, lease, save = read_config(written(tmp_path, GOOD))
+    assert (address, lease, save) == ("127.0.0.1:0", 2.5, tmp_path / "tables.npz")
+    assert {name: (field.shape, str(field.dtype)) for name, field in server.fields.fields.items()} == {
+        "obs": ((2, 3), "float64"),
+        "act": ((), "int64"),
+    }
+    infos = server.info()
+    assert {name: info.max_size for name, info in infos.items()} == {
+        "replay": 100,
+        "best": 5,
+        "rollouts": 4,
+        "last": 3,
+    }
+    assert [info.rate_limiter for info in infos.values()] == [
+        SampleToInsertRatio(2.0, 3, (0, 12)),
+        MinSize(1),
+        Queue(4),
+        Stack(3),
+    ]
+    described = [contents.description for contents in server._tables.values()]
+    assert [table.sampler for table in described][:2] == [Prioritized(0.6), Uniform()]
+    assert [table.remover for table in described][:2] == [Fifo(), MaxHeap()]
+    assert [table.max_times_sampled for table in described] == [7, 0, 1, 1]
+    assert described[0].hooks[0].target == "best"
+    assert read_config(written(tmp_path, GOOD), "127.0.0.1:5").address == "127.0.0.1:5"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("capacity = 1000", "", "capacity is missing"),
+        ("capacity = 1000", 'capacity = "1000"', "capacity must be of kind int"),
+        ("capacity = 1000", "capacity = true", "capacity must be of kind int"),
+        ("capacity = 1000", "capacity = 0", "capacity must be between"),
+        ("capacity = 1000", "capacity = 1000\ncapacities = 1", "capacities is not known"),
+        ("seed = 3", "seed = 0.5", "seed must be of kind int"),
+        ("lease = 2.5", "lease = -1", "lease must be"),
+        ('address = "127.0.0.1:0"', 'address = "example.com:80"', "address: .*not of this machine"),
+        ('"float64"', '"float65"', "default_dtype: "),
+        ('"float64"', '"O"', "columns.obs: .*must be a number"),
+        ("shape = []", "shape = [-1]", "columns.act: "),
+        ("shape = []", "shapes = []", "columns.act: .*shapes"),
+        ("obs = { shape = [2, 3] }", "obs = 3", "columns.obs: "),
+        ('"Fifo"', '"FIFO"', "tables.replay.remover is one of Uniform, Fifo"),
+        ('"Fifo"', "3", "tables.replay.remover must have keys"),
+        ("exponent = 0.6", "exponents = 0.6", "tables.replay.sampler.exponent is missing"),
+        ("exponent = 0.6", "exponent = 0.6, beta = 1", "tables.replay.sampler.beta is not known"),
+        ("exponent = 0.6", "exponent = -1", "tables.replay.sampler: exponent"),
+        ("exponent = 0.6", 'exponent = "1"', "tables.replay.sampler.exponent must be of kind float"),
+        ("[0, 12]", "[0, 1]", "tables.replay.rate_limiter: The band"),
+        ("[0, 12]", '"wide"', "tables.replay.rate_limiter: "),
+        ("[0, 12]", "[1, 2, 3]", "tables.replay.rate_limiter: "),
+        ("max_size = 5", "max_size = 0", "tables.best: max_size"),
+        ("max_size = 5", "max_size = 5\nmax = 1", "tables.best.max is not known"),
+        ("min_size = 1 ", "min_size = 6 ", "tables.best: The limiter waits for 6"),
+        ("min_size = 1 ", "min_size = 0.5 ", "tables.best.rate_limiter.min_size must be of kind int"),
+        ('"queue"', '"heap"', "tables.rollouts.kind is table, queue or stack"),
+        ("max_size = 4", 'max_size = 4\nsampler = "Fifo"', "tables.rollouts.sampler is not known"),
+        ('["best"]', '["worst"]', r"InsertOnSample\('worst'\)"),
+        ('["best"]', "[1]", "tables.replay.insert_on_sample"),
+        ("[columns]", "[columns", "is no TOML"),
+    ],
+)
+def test_an_error_in_the_file_names_the_key(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ConfigError, match=message):
+        read_config(written(tmp_path, GOOD.replace(old, new, 1)))
+
+
+def test_empty_parts_of_the_file_are_refused(tmp_path: Path) -> None:
+    start = 'address = "127.0.0.1:0"\ncapacity = 1\n'
+    for text, fault in [
+        (start, "columns is missing"),
+        (start + "columns = 3", "columns must be of kind dict"),
+        (start + "[columns]", "columns is empty"),
+        (start + "[columns]\nobs = {}", "tables is missing"),
+        (start + "[columns]\nobs = {}\n[tables]", "tables is empty"),
+        (start + "[columns]\nobs = {}\n[tables]\nreplay = 3", "tables.replay must have keys"),
+    ]:
+        with pytest.raises(ConfigError, match=fault):
+            read_config(written(tmp_path, text))
+
+
+@contextmanager
+def started(config: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server of its own process, and its address."""
+    command = [sys.executable, "-m", "replay_tutorial", "tables", "serve", str(config), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            while line and not line.startswith("serving"):
+                line = process.stdout.readline()
+            yield process, line.split()[-1]
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of a terminal can't be sent there")
+def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
+    key: bytes, tmp_path: Path
+) -> None:
+    config = written(tmp_path, GOOD)
+    address = free_address(tmp_path)
+    with started(config, "--address", address) as (process, address):
+        client = Client(RemoteServer(address))
+        batch = {"obs": np.random.default_rng(1).random((4, 2, 3)), "act": np.arange(4)}
+        client.insert_batch(batch, {"best": np.arange(4.0), "rollouts": None})
+        before = client.items("best")
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert said.splitlines() == [f"saved {tmp_path / 'tables.npz'}", "ended"]
+    with started(config, "--address", address) as (process, address):
+        client = Client(RemoteServer(address))
+        after = client.items("best")
+        assert after.info.keys.tolist() == before.info.keys.tolist()
+        assert after.data["obs"].tobytes() == before.data["obs"].tobytes()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert not Path(address).exists()
+
+
+def test_info_prints_a_line_for_each_table_and_who_waits(
+    key: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = Table.queue("rollouts", 4)
+    server = Server([queue], {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}, 100)
+    with serving(server, tmp_path) as endpoint:
+        handle = RemoteServer(endpoint.address)
+        handle.insert(message(1, 0, "rollouts", 4))
+        late = Thread(target=lambda: handle.insert(message(2, 0, "rollouts", 1)))
+        late.start()
+        until(lambda: server.info()["rollouts"].waiting_inserts == 1)
+        assert main(["tables", "info", endpoint.address]) == 0
+        handle.sample("rollouts", 1)
+        late.join()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].split() == ["rollouts", "4", "/", "4", "4", *"0000", "1,", "0"]
+    assert lines[2].startswith("rollouts: 1 to insert, for more samples: 4 items of at least 1; 4 inserts")
+    assert main(["tables", "info", endpoint.address]) == 2
+    assert "tables info: There is no server at" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_an_error_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tables", "serve", str(tmp_path / "none.toml")]) == 2
+    assert "none.toml" in capsys.readouterr().err

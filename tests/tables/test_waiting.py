@@ -1,0 +1,312 @@
+"""Who waits for whom, with threads: timeouts, lines, closing, resetting, another limiter, warnings."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay_tutorial.tables import (
+    Client,
+    Closed,
+    Fifo,
+    MinSize,
+    Queue,
+    SampleToInsertRatio,
+    Server,
+    Table,
+    Uniform,
+    UnknownWriter,
+)
+from replay_tutorial.tables.message import Message, NewItems, Part, Run
+
+PATIENCE = 20.0  # seconds until a test gives up on a thread
+
+
+SERVERS: list[Server] = []
+
+
+def server_of(*tables: Table, patience: float = 60.0) -> Server:
+    columns = {"x": {"shape": (), "dtype": np.int64}}
+    SERVERS.append(Server(tables, columns, 10_000, seed=0, patience=patience))
+    return SERVERS[-1]
+
+
+def message(writer: int, sequence: int, table: str, values: list[int]) -> Message:
+    """Each value as an item."""
+    first = 100 * sequence
+    run = Run("x", first, np.array(values))
+    steps = np.arange(first, first + len(values))[:, None]
+    items = [NewItems(table, None, (Part("x", "x", 1, True),), steps)]
+    return Message(writer, sequence, [run], items, first + len(values))
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., "Future[Any]"]]:
+    with ThreadPoolExecutor(16) as pool:
+        yield pool.submit
+        while SERVERS:
+            SERVERS.pop().close()  # so that no thread waits when a test has failed
+
+
+def waiting(server: Server, table: str) -> tuple[int, int]:
+    info = server.info()[table]
+    return info.waiting_inserts, info.waiting_samples
+
+
+@pytest.mark.parametrize("timeout", [0, 0.0, 0.05])
+def test_a_timeout_means_the_same_everywhere(timeout: float) -> None:
+    server = server_of(Table.queue("q", 1))
+    client = Client(server)
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"sample\('q'\) waits for more inserts"):
+        client.sample("q", 1, timeout=timeout)
+    client.insert({"x": 1}, {"q": 1.0}, timeout=timeout)
+    with pytest.raises(TimeoutError, match=r"insert\('q'\) waits for more samples"):
+        client.insert({"x": 2}, {"q": 1.0}, timeout=timeout)
+    assert 2 * timeout <= time.monotonic() - begin < 2 * timeout + 5
+    assert client.sample("q", 5, timeout=timeout).data["x"].tolist() == [1]
+    assert server._cells.free_count(0) == 10_000, "what did not get in leaves nothing behind"
+
+
+@pytest.mark.parametrize("timeout", [-1.0, float("nan")])
+def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
+    server = server_of(Table.queue("q", 1))
+    with pytest.raises(ValueError, match="timeout"):
+        server.sample("q", 1, timeout)
+    with pytest.raises(ValueError, match="timeout"):
+        server.insert(message(1, 0, "q", [1]), timeout)
+
+
+def test_a_sample_waits_for_an_insert(start: Any) -> None:
+    server = server_of(Table.queue("q", 1))
+    sample = start(server.sample, "q", 1)
+    until(lambda: waiting(server, "q") == (0, 1))
+    server.insert(message(1, 0, "q", [7]))
+    assert sample.result(PATIENCE).data["x"].tolist() == [7]
+    assert waiting(server, "q") == (0, 0)
+
+
+def test_inserts_wait_in_line_for_samples(start: Any) -> None:
+    server = server_of(Table.queue("q", 1))
+    server.insert(message(9, 0, "q", [0]))
+    inserts = []
+    for writer in range(5):
+        inserts.append(start(server.insert, message(writer, 0, "q", [writer + 1])))
+        until(lambda: waiting(server, "q")[0] == len(inserts))
+    drawn = [server.sample("q", 1).data["x"].item() for _ in range(6)]
+    assert drawn == [0, 1, 2, 3, 4, 5], "first come, first served"
+    assert [len(insert.result(PATIENCE)) for insert in inserts] == [1] * 5
+
+
+def test_one_message_may_wait_many_times(start: Any) -> None:
+    server = server_of(Table.queue("q", 2))
+    insert = start(server.insert, message(1, 0, "q", list(range(20))))
+    drawn: list[int] = []
+    while len(drawn) < 20:
+        drawn += server.sample("q", 3, PATIENCE).data["x"].tolist()
+    assert drawn == list(range(20)) and len(insert.result(PATIENCE)) == 20
+
+
+def test_after_a_timeout_the_message_goes_on_where_it_stopped() -> None:
+    server = server_of(Table.queue("q", 2))
+    sent = message(1, 0, "q", [1, 2, 3])
+    with pytest.raises(TimeoutError):
+        server.insert(sent, timeout=0)
+    with pytest.raises(ValueError, match="not in yet"):
+        server.insert(message(1, 1, "q", [4]), timeout=0)
+    assert server.sample("q", 9).data["x"].tolist() == [1, 2]
+    keys = server.insert(sent, timeout=0)
+    assert len(keys) == 3 and server.insert(sent, timeout=0) == keys, "answered as before"
+    assert server.sample("q", 9).data["x"].tolist() == [3]
+    assert server.insert(sent, timeout=0) == keys
+    assert server.info()["q"].inserts == 3
+
+
+def test_a_message_sent_by_two_calls_at_once_goes_in_once(start: Any) -> None:
+    server = server_of(Table.queue("q", 1))
+    sent = message(1, 0, "q", list(range(10)))
+    calls = [start(server.insert, sent) for _ in range(4)]
+    drawn = [server.sample("q", 1, PATIENCE).data["x"].item() for _ in range(10)]
+    answers = [call.result(PATIENCE) for call in calls]
+    assert drawn == list(range(10)) and all(answer == answers[0] for answer in answers)
+    assert server.info()["q"].inserts == 10
+
+
+def test_close_wakes_everybody_and_acknowledges_nothing(start: Any) -> None:
+    server = server_of(Table.queue("q", 1), Table.queue("r", 1))
+    server.insert(message(9, 0, "q", [0]))
+    calls = [start(server.insert, message(writer, 0, "q", [1])) for writer in range(3)]
+    calls += [start(server.sample, "r", 1) for _ in range(3)]
+    until(lambda: waiting(server, "q")[0] == 3 and waiting(server, "r")[1] == 3)
+    server.close()
+    for call in calls:
+        with pytest.raises(Closed):
+            call.result(PATIENCE)
+    assert server.info()["q"].inserts == 1 and server.items("q").data["x"].tolist() == [0]
+    for refused in (
+        lambda: server.insert(message(9, 1, "q", [1])),
+        lambda: server.sample("q", 1),
+        lambda: server.mutate_priorities("q", {0: 1.0}),
+        lambda: server.reset("q"),
+        lambda: server.replace_limiter("q", MinSize(1)),
+    ):
+        with pytest.raises(Closed):
+            refused()
+
+
+def test_reset_lets_waiting_inserts_in(start: Any) -> None:
+    server = server_of(Table.queue("q", 1))
+    server.insert(message(9, 0, "q", [0]))
+    insert = start(server.insert, message(1, 0, "q", [1]))
+    until(lambda: waiting(server, "q") == (1, 0))
+    server.reset("q")
+    insert.result(PATIENCE)
+    assert server.items("q").data["x"].tolist() == [1]
+    assert server.info()["q"].inserts == 1
+
+
+def test_a_deletion_lets_a_waiting_insert_in(start: Any) -> None:
+    server = server_of(
+        Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=SampleToInsertRatio(1, 2, 1))
+    )
+    keys = server.insert(message(9, 0, "t", [0, 1, 2]))
+    insert = start(server.insert, message(1, 0, "t", [3]))
+    until(lambda: waiting(server, "t") == (1, 0))
+    server.mutate_priorities("t", deletes=keys[:2])  # below min_size, inserts are free
+    insert.result(PATIENCE)
+
+
+def test_another_limiter_wakes_both_sides(start: Any) -> None:
+    server = server_of(
+        Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(5)),
+        Table.queue("q", 1),
+    )
+    server.insert(message(8, 0, "t", [0]))
+    server.insert(message(9, 0, "q", [0]))
+    sample, insert = start(server.sample, "t", 1), start(server.insert, message(1, 0, "q", [1]))
+    until(lambda: waiting(server, "t") == (0, 1) and waiting(server, "q") == (1, 0))
+    server.replace_limiter("t", MinSize(1))
+    server.replace_limiter("q", Queue(2))
+    sample.result(PATIENCE)
+    insert.result(PATIENCE)
+    with pytest.raises(ValueError, match="could ever be sampled"):
+        server.replace_limiter("t", MinSize(10))
+
+
+def test_closing_a_writer_ends_its_call(start: Any) -> None:
+    server = server_of(Table.queue("q", 1))
+    insert = start(server.insert, message(1, 0, "q", [0, 1]))
+    other = start(server.insert, message(2, 0, "q", [5]))
+    until(lambda: waiting(server, "q") == (2, 0))
+    server.close_writer(1)
+    assert server.sample("q", 1).data["x"].tolist() == [0]
+    with pytest.raises(UnknownWriter):
+        insert.result(PATIENCE)
+    other.result(PATIENCE)  # the one behind it is not forgotten
+
+
+def test_who_loses_patience_says_which_side_waits(start: Any, caplog: pytest.LogCaptureFixture) -> None:
+    server = server_of(Table.queue("q", 1), patience=0.01)
+    with caplog.at_level("WARNING", "replay_tutorial"):
+        sample = start(server.sample, "q", 1)
+        until(lambda: bool(caplog.records))
+        server.insert(message(1, 0, "q", [1]))
+        sample.result(PATIENCE)
+        time.sleep(0.05)
+    assert len(caplog.records) == 1
+    text = caplog.records[0].getMessage()
+    assert "sample('q') waits for more inserts" in text and "0 items of at least 1" in text
+
+
+def test_whoever_gives_up_does_not_stop_the_line(start: Any) -> None:
+    server = server_of(Table.queue("q", 1))
+    calls = []
+    for _ in range(20):
+        calls.append(start(server.sample, "q", 1, 0.05 if len(calls) % 2 else PATIENCE))
+        if len(calls) == 10:
+            break
+    until(lambda: waiting(server, "q")[1] <= 5)
+    for value in range(5):
+        server.insert(message(value, 0, "q", [value]), PATIENCE)
+    drawn = [call.result(PATIENCE).data["x"].item() for call in calls[::2]]
+    assert sorted(drawn) == list(range(5))
+
+
+@pytest.mark.parametrize("writers", [1, 2, 4])
+def test_with_any_number_of_writers_the_ratio_is_kept(writers: int, start: Any) -> None:
+    ratio, batch = 8, 32
+    limiter = SampleToInsertRatio(ratio, 100, 64.0)
+    server = server_of(Table("t", sampler=Uniform(), remover=Fifo(), max_size=2_000, rate_limiter=limiter))
+    stop = threading.Event()
+
+    def write(writer: int) -> int:
+        sequence = 0
+        while not stop.is_set():
+            try:
+                server.insert(message(writer, sequence, "t", [writer]), timeout=0.2)
+            except TimeoutError:
+                continue
+            sequence += 1
+        return sequence
+
+    calls = [start(write, writer) for writer in range(writers)]
+    sampled = 0
+    while sampled < 16_000:
+        sampled += len(server.sample("t", batch, PATIENCE).info.keys)
+    info = server.info()["t"]
+    stop.set()
+    by_writer = [call.result(PATIENCE) for call in calls]
+    assert info.samples == sampled
+    assert abs(info.samples / (info.inserts - 100) / ratio - 1) < 0.01
+    assert min(by_writer) > max(by_writer) / 3, "one writer starves"
+
+
+def test_many_threads_do_all_things_at_once(start: Any) -> None:
+    """Inserting, sampling, mutating, deleting, looking: in the end the counts fit and no cell leaks."""
+    server = server_of(
+        Table(
+            "t", sampler=Uniform(), remover=Fifo(), max_size=50, rate_limiter=MinSize(1), max_times_sampled=3
+        ),
+        Table.queue("q", 10),
+    )
+
+    def write(writer: int) -> None:
+        client = Client(server)
+        for value in range(150):
+            client.insert({"x": value}, {"t": 1.0, "q": 1.0}, PATIENCE)
+
+    def mutate() -> None:
+        for _ in range(150):
+            keys = server.items("t").info.keys
+            server.mutate_priorities("t", (keys, np.ones(len(keys))), keys[:1])
+
+    def sample() -> None:
+        for _ in range(100):
+            sample = server.sample("t", 4, PATIENCE)
+            assert (sample.data["x"] >= 0).all()
+
+    calls = [start(write, writer) for writer in range(4)] + [start(mutate), start(sample)]
+    drained = 0
+    while drained < 600:
+        drained += len(server.sample("q", 7, PATIENCE).info.keys)
+    for _ in range(400):
+        if all(call.done() for call in calls):
+            break
+        Client(server).insert({"x": 1}, {"t": 1.0}, PATIENCE)  # for the sampler, which deletes
+        time.sleep(0.002)
+    for call in calls:
+        call.result(PATIENCE)
+    info = server.info()["t"]
+    assert info.size == info.inserts - info.deletes
+    assert server._cells.free_count(0) == 10_000 - info.size

@@ -1,0 +1,507 @@
+"""Writers: what was named comes back, whatever was appended in between."""
+
+import numpy as np
+import pytest
+from histories import repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+from recording_server import RecordingServer
+
+from replay_tutorial.tables.history import History
+from replay_tutorial.tables.message import UnknownWriter
+from replay_tutorial.tables.writer import NewItem, TrajectoryWriter
+
+COLUMNS = {
+    "obs": {"shape": (2,), "dtype": np.float32},
+    "act": {"shape": (), "dtype": np.int64},
+    "done": {"shape": 1, "dtype": bool},
+}
+
+
+@pytest.fixture
+def server():
+    return RecordingServer(COLUMNS)
+
+
+@pytest.fixture
+def writer(server):
+    return TrajectoryWriter(server, num_keep_alive_refs=4)
+
+
+def step(number):
+    return {"obs": np.array([number, number / 2], np.float32), "act": number, "done": number % 3 == 0}
+
+
+def append_steps(writer, *numbers):
+    for number in numbers:
+        writer.append(step(number))
+
+
+def newest(writer, *names):
+    return {name: writer.history[name][-1] for name in names or COLUMNS}
+
+
+# --- what was named comes back ---
+
+
+class Program:
+    """A writer beside the list of its steps, whose values are all different."""
+
+    def __init__(self, server, keep):
+        self.server, self.keep = server, keep
+        self.writer = TrajectoryWriter(server, keep)
+        self.steps = []  # of each step its values by column
+        self.is_open = False
+        self.count = 0
+        self.expected = []
+
+    def append(self, names, partial_step):
+        if self.is_open:
+            names = [name for name in names if name not in self.steps[-1]]
+        if not names and not self.is_open:
+            return
+        values = {}
+        for name in names:
+            self.count += 1
+            values[name] = {"obs": np.array([self.count, -self.count]), "act": self.count}.get(
+                name, self.count % 2
+            )
+        self.writer.append(values, partial_step=partial_step)
+        if not self.is_open:
+            self.steps.append({})
+        self.steps[-1].update(values)
+        self.is_open = partial_step
+
+    def failing_append(self, names):
+        with pytest.raises((TypeError, ValueError, KeyError)):
+            self.writer.append(dict.fromkeys(names, self.count) | {"done": "no number"}, partial_step=True)
+
+    def item(self, choices, room):
+        trajectory, expected = {}, {}
+        for number, (name, places) in enumerate(choices):
+            last = len(self.steps) - 1
+            there = [i for i in range(max(0, last + 1 - self.keep), last + 1) if name in self.steps[i]]
+            if there:
+                named = [there[int(place * len(there))] for place in places]
+                index = named[0] - last - 1 if len(named) == 1 else named
+                trajectory[f"{name}{number}"] = self.writer.history[name][index]
+                values = [
+                    np.asarray(self.steps[i][name], COLUMNS[name]["dtype"]).reshape(self.shape(name))
+                    for i in named
+                ]
+                expected[f"{name}{number}"] = values[0] if len(named) == 1 else np.stack(values)
+        if not trajectory:
+            return
+        self.server.room = room
+        try:
+            self.writer.create_item("table", self.count, trajectory, timeout=0)
+        except TimeoutError:
+            self.server.room = None
+            self.writer.flush()
+        self.server.room = None
+        self.expected.append(("table", float(self.count), expected))
+
+    @staticmethod
+    def shape(name):
+        shape = COLUMNS[name]["shape"]
+        return shape if isinstance(shape, tuple) else (shape,)
+
+    def end_episode(self, clear_buffers):
+        self.writer.end_episode(clear_buffers)
+        self.is_open = False
+        if clear_buffers:
+            self.steps = []
+
+
+names = st.lists(st.sampled_from(list(COLUMNS)), unique=True)
+places = st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=4)
+operations = st.lists(
+    st.tuples(st.just("append"), names, st.booleans())
+    | st.tuples(st.just("append"), st.just(list(COLUMNS)), st.just(False))
+    | st.tuples(st.just("failing_append"), names)
+    | st.tuples(
+        st.just("item"),
+        st.lists(st.tuples(st.sampled_from(list(COLUMNS)), places), max_size=3),
+        st.sampled_from([None, 0]),
+    )
+    | st.tuples(st.just("end_episode"), st.booleans()),
+    max_size=30,
+)
+
+
+@repeatable(400)
+@given(operations, st.integers(1, 6))
+def test_items_hold_exactly_the_values_that_were_named(program, keep):
+    server = RecordingServer(COLUMNS)
+    run = Program(server, keep)
+    for operation, *arguments in program:
+        getattr(run, operation)(*arguments)
+    assert len(server.items) == len(run.expected)
+    for (table, priority, parts), (expected_table, expected_priority, expected_parts) in zip(
+        server.items, run.expected, strict=True
+    ):
+        assert (table, priority) == (expected_table, expected_priority)
+        assert parts.keys() == expected_parts.keys()
+        for name, values in expected_parts.items():
+            assert parts[name].dtype == values.dtype
+            np.testing.assert_array_equal(parts[name], values)
+    run.writer.close()
+    assert not server.writers
+
+
+# --- append ---
+
+
+def test_a_value_is_copied_when_it_is_appended(writer, server):
+    obs = np.ones(2, np.float32)
+    writer.append({"obs": obs})
+    obs[:] = 7
+    writer.create_item("table", 1, newest(writer, "obs"))
+    assert server.items[0][2]["obs"].tolist() == [1, 1]
+
+
+def test_columns_are_always_those_of_the_same_step(writer):
+    append_steps(writer, 0)
+    writer.append({"obs": [1, 1]})
+    append_steps(writer, 2)
+    assert writer.history["act"][-1].numpy() == 2
+    assert writer.history["obs"][-1].numpy()[0] == 2
+    assert writer.history["act"][0].numpy() == writer.history["obs"][0].numpy()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "match"),
+    [
+        ({"obs": [1, 2], "act": 1.5}, ValueError, "'act' is int64, which can't hold 1.5"),
+        ({"act": 3, "obs": [1, 2, 3]}, ValueError, "'obs' has shape"),
+        ({"act": 3, "obs": [[1, 2], [3, 4]]}, ValueError, "one step.*batch of 2|equally many"),
+        ({"obs": [[1, 2], [3, 4]]}, ValueError, "one step, and this is a batch of 2"),
+        ({"obs": [1, 2], "act": "three"}, TypeError, "'act' takes numbers"),
+        ({"obs": [1, 2], "act": None}, TypeError, "'act' takes numbers"),
+        ({"obs": [1, 2], "rew": 1}, KeyError, "no column 'rew'"),
+        ({"obs": [1, 2], "act": {"x": 1}}, TypeError, "'act' takes numbers"),
+        ({}, ValueError, "at least one column"),
+    ],
+)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_an_append_that_fails_changes_nothing(writer, server, data, error, match, is_open):
+    append_steps(writer, 0)
+    if is_open:
+        writer.append({"done": True}, partial_step=True)
+        if not data:
+            return
+    before = (writer.history.end, writer.episode_steps, writer.step_is_open)
+    with pytest.raises(error, match=match):
+        writer.append(data)
+    assert (writer.history.end, writer.episode_steps, writer.step_is_open) == before
+    writer.append({"obs": [1, 1], "act": 1})
+    writer.create_item("table", 1, {"obs": writer.history["obs"][:], "act": writer.history["act"][:]})
+    assert server.items[0][2]["act"].tolist() == [0, 1]
+    assert server.items[0][2]["obs"][1].tolist() == [1, 1]
+
+
+def test_nested_values_go_to_columns_with_joined_names():
+    server = RecordingServer({"obs/image": {"shape": 2}, "obs/goal/0": {"shape": ()}, "act": {"shape": 2}})
+    writer = TrajectoryWriter(server, 1)
+    for number in range(2):
+        writer.append({"obs": {"image": [1, 2], "goal": (number,)}, "act": [3, 4]})
+    writer.create_item("table", 1, newest(writer, "obs/goal/0", "act"))
+    assert server.items[0][2]["obs/goal/0"] == 1
+    assert server.items[0][2]["act"].tolist() == [3, 4]
+    with pytest.raises(KeyError, match="given twice"):
+        writer.append({"obs": {"image": [1, 2]}, "obs/image": [1, 2]})
+
+
+def test_a_partial_step_is_filled_by_the_next_append(writer, server):
+    append_steps(writer, 0)
+    writer.append({"obs": [1, 1]}, partial_step=True)
+    assert writer.step_is_open
+    assert writer.episode_steps == 1
+    writer.create_item("table", 1, newest(writer, "obs"))
+    with pytest.raises(IndexError, match="'act' has no value in step 1"):
+        writer.history["act"][-1]
+    writer.append({"act": 1}, partial_step=True)
+    writer.append({"done": True})
+    assert not writer.step_is_open
+    assert writer.episode_steps == 2
+    writer.create_item("table", 1, newest(writer))
+    assert server.items[0][2]["obs"].tolist() == server.items[1][2]["obs"].tolist() == [1, 1]
+    assert server.items[1][2]["act"] == 1
+
+
+def test_a_column_given_twice_in_a_step_is_named_and_changes_nothing(writer):
+    writer.append({"obs": [1, 1]}, partial_step=True)
+    with pytest.raises(ValueError, match="open step has a value in 'obs' already"):
+        writer.append({"act": 5, "obs": [2, 2]})
+    writer.append({"act": 1})
+    assert writer.history["obs"][-1].numpy().tolist() == [1, 1]
+    assert writer.history["act"][-1].numpy() == 1
+
+
+def test_an_empty_append_closes_an_open_step(writer):
+    writer.append({"obs": [1, 1]}, partial_step=True)
+    writer.append({})
+    assert writer.episode_steps == 1
+    assert not writer.step_is_open
+
+
+def test_the_end_of_an_episode_closes_an_open_step(writer):
+    """In Reverb every later append fails."""
+    writer.append({"obs": [1, 1]}, partial_step=True)
+    writer.end_episode()
+    append_steps(writer, 5, 6)
+    assert writer.history["act"][:].numpy().tolist() == [5, 6]
+
+
+# --- items ---
+
+
+def test_items_that_share_steps_send_each_value_once(writer, server):
+    append_steps(writer, 0, 1, 2)
+    writer.create_item("table", 1, {"a": writer.history["obs"][-2:], "b": writer.history["obs"][[1, 1]]})
+    writer.create_item("table", 1, {"c": writer.history["obs"][:]})
+    assert [[run.first_step for run in message.runs] for message in server.messages] == [[1], [0]]
+    assert server.items[0][2]["b"].tolist() == [[1, 0.5], [1, 0.5]]
+    assert server.items[1][2]["c"].tolist() == [[0, 0], [1, 0.5], [2, 1]]
+
+
+def test_steps_that_nobody_names_are_not_sent(writer, server):
+    append_steps(writer, 0, 1, 2, 3)
+    writer.create_item("table", 1, {"ends": writer.history["act"][[0, -1]]})
+    assert [(run.column, run.first_step, len(run.values)) for run in server.messages[0].runs] == [
+        ("act", 0, 1),
+        ("act", 3, 1),
+    ]
+
+
+def test_steps_that_follow_each_other_are_sent_as_one_run_also_around_the_ring(writer, server):
+    append_steps(writer, *range(6))
+    writer.create_item("table", 1, {"obs": writer.history["obs"][[-1, -3, -2, -4]]})
+    (run,) = server.messages[0].runs
+    assert run.first_step == 2
+    assert run.values[:, 0].tolist() == [2, 3, 4, 5]
+    assert server.items[0][2]["obs"][:, 0].tolist() == [5, 3, 4, 2]
+
+
+def test_the_server_may_forget_what_the_writer_can_not_name_any_more(writer, server):
+    for number in range(10):
+        append_steps(writer, number)
+        writer.create_item("table", 1, newest(writer))
+        assert server.messages[-1].keep_from == max(0, number - 3)
+    (state,) = server.writers.values()
+    assert {step for _, step in state.values} == {6, 7, 8, 9}
+    writer.end_episode()
+    assert not server.writers
+    append_steps(writer, 10)
+    writer.create_item("table", 1, newest(writer))
+    writer.end_episode(clear_buffers=False)
+    assert len(server.writers) == 1
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "error", "match"),
+    [({}, ValueError, "at least 1 part"), ({"obs": np.zeros(2)}, TypeError, "'obs' must be cells")],
+)
+def test_what_is_no_trajectory_is_refused(writer, trajectory, error, match):
+    append_steps(writer, 0)
+    with pytest.raises(error, match=match):
+        writer.create_item("table", 1, trajectory)
+
+
+def test_cells_that_have_expired_are_refused(writer):
+    append_steps(writer, 0)
+    old = newest(writer)
+    append_steps(writer, *range(1, 5))
+    with pytest.raises(IndexError, match="does not hold step 0"):
+        writer.create_item("table", 1, old)
+
+
+def test_cells_of_an_earlier_episode_are_refused(writer):
+    append_steps(writer, 0)
+    old = newest(writer)
+    writer.end_episode()
+    append_steps(writer, 1)
+    with pytest.raises(IndexError):
+        writer.create_item("table", 1, old)
+
+
+def test_cells_of_another_writer_are_refused(writer, server):
+    other = TrajectoryWriter(server, 1)
+    append_steps(other, 0)
+    append_steps(writer, 1)
+    with pytest.raises(ValueError, match="another writer"):
+        writer.create_item("table", 1, newest(other))
+
+
+def test_a_refused_item_leaves_everything_as_it_was(writer, server):
+    append_steps(writer, 0, 1)
+    with pytest.raises(ValueError, match="priority"):
+        writer.create_item("table", float("nan"), newest(writer))
+    assert not server.items
+    writer.create_item("table", 2.0, {"act": writer.history["act"][:]})
+    assert server.items[0][2]["act"].tolist() == [0, 1]
+    assert [message.sequence for message in server.messages] == [0, 0]  # the first one has never been
+
+
+def test_several_items_travel_in_one_message(writer, server):
+    append_steps(writer, 0, 1)
+    items = [NewItem("one", 1, newest(writer)), NewItem("two", None, newest(writer, "act"))]
+    assert writer.create_items(items) == [1, 2]
+    assert len(server.messages) == 1
+    assert [(table, priority) for table, priority, _ in server.items] == [("one", 1.0), ("two", None)]
+
+
+# --- timeouts and interruptions ---
+
+
+def test_an_item_that_timed_out_is_kept_and_inserted_once(writer, server):
+    append_steps(writer, 0)
+    server.room = 0
+    for wait in (
+        lambda: writer.create_item("table", 1, newest(writer), timeout=0),
+        lambda: writer.flush(timeout=0),
+    ):
+        with pytest.raises(TimeoutError):
+            wait()
+    with pytest.raises(TimeoutError):
+        writer.end_episode(timeout=0)
+    assert writer.episode_steps == 1  # nothing has been reset
+    append_steps(writer, *range(1, 9))  # the message holds copies
+    server.room = None
+    writer.flush()
+    writer.flush()
+    assert [parts["act"].item() for _, _, parts in server.items] == [0]
+
+
+def test_the_next_item_waits_for_a_flush_of_the_one_that_timed_out(writer, server):
+    append_steps(writer, 0)
+    server.room = 0
+    with pytest.raises(TimeoutError):
+        writer.create_item("table", 1, newest(writer), timeout=0)
+    append_steps(writer, 1)
+    server.room = None
+    with pytest.raises(RuntimeError, match="Call flush"):
+        writer.create_item("table", 1, newest(writer))
+    writer.flush()
+    assert writer.create_item("table", 1, newest(writer)) == 2
+    assert [parts["act"].item() for _, _, parts in server.items] == [0, 1]
+
+
+def test_a_message_that_was_half_done_goes_on_where_it_stopped(writer, server):
+    append_steps(writer, 0)
+    server.room = 1
+    with pytest.raises(TimeoutError):
+        writer.create_items([NewItem("one", 1, newest(writer)), NewItem("two", 1, newest(writer))], timeout=0)
+    server.room = None
+    writer.end_episode()
+    assert [table for table, _, _ in server.items] == ["one", "two"]
+
+
+def test_a_call_that_was_interrupted_is_made_again_and_its_item_inserted_once(writer, server, monkeypatch):
+    append_steps(writer, 0)
+    insert = server.insert
+
+    def insert_and_be_interrupted(message, timeout):
+        insert(message, timeout)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server, "insert", insert_and_be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.create_item("table", 1, newest(writer))
+    append_steps(writer, 1)
+    writer.flush()
+    writer.create_item("table", 1, {"act": writer.history["act"][:]})
+    assert [parts["act"].tolist() for _, _, parts in server.items] == [0, [0, 1]]
+
+
+def test_a_message_that_is_refused_when_it_is_sent_again_is_dropped(writer, server, monkeypatch):
+    append_steps(writer, 0)
+
+    def interrupted(message, timeout):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server, "insert", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.create_item("table", -1, newest(writer))
+    with pytest.raises(ValueError, match="priority"):
+        writer.flush()
+    writer.create_item("table", 1, newest(writer))  # with its values, which the server has never had
+    assert len(server.items) == 1
+
+
+def test_a_writer_that_the_server_does_not_know_begins_anew(writer, server):
+    append_steps(writer, 0)
+    writer.create_item("table", 1, newest(writer))
+    server.writers.clear()
+    append_steps(writer, 1)
+    with pytest.raises(UnknownWriter):
+        writer.create_item("table", 1, newest(writer))
+    assert writer.episode_steps == 0
+    append_steps(writer, 2)
+    writer.create_item("table", 1, {"act": writer.history["act"][:]})
+    assert server.items[-1][2]["act"].tolist() == [2]
+
+
+# --- episodes, and the end ---
+
+
+def test_an_item_may_reach_back_over_an_episode_s_end_if_the_buffers_are_not_cleared(writer, server):
+    append_steps(writer, 0, 1)
+    writer.end_episode(clear_buffers=False)
+    assert writer.episode_steps == 0
+    append_steps(writer, 10)
+    assert writer.episode_steps == 1
+    writer.create_item("table", 1, {"act": writer.history["act"][-2:]})
+    assert server.items[0][2]["act"].tolist() == [1, 10]
+
+
+def test_step_numbers_are_never_used_again(writer, server):
+    for _ in range(3):
+        append_steps(writer, 0, 1)
+        writer.create_item("table", 1, newest(writer, "act"))
+        writer.end_episode()
+    assert [message.items[0].steps.item() for message in server.messages if message.items] == [1, 3, 5]
+
+
+def test_with_waits_for_what_timed_out_and_closes(server):
+    with TrajectoryWriter(server, 1) as writer:
+        append_steps(writer, 0)
+        server.room = 0
+        with pytest.raises(TimeoutError):
+            writer.create_item("table", 1, newest(writer), timeout=0)
+        server.room = None
+    assert len(server.items) == 1
+    assert not server.writers
+    with pytest.raises(ValueError, match="closed"):
+        append_steps(writer, 1)
+    with pytest.raises(ValueError, match="closed"):
+        writer.create_item("table", 1, {"x": writer.history["act"][-1]})
+    writer.close()
+
+
+def test_with_does_not_wait_after_an_error_and_keeps_the_items_before_it(server):
+    def fail():
+        with TrajectoryWriter(server, 1) as writer:
+            append_steps(writer, 0)
+            writer.create_item("table", 1, newest(writer))
+            server.room = 0
+            writer.create_item("table", 1, newest(writer), timeout=0)
+
+    with pytest.raises(TimeoutError):
+        fail()
+    assert len(server.items) == 1
+    assert not server.writers
+
+
+@pytest.mark.parametrize("keep", [0, -1])
+def test_a_writer_holds_at_least_one_step(server, keep):
+    with pytest.raises(ValueError, match="at least 1"):
+        TrajectoryWriter(server, keep)
+
+
+def test_a_history_is_a_mapping_of_columns(server):
+    history = History(server.fields.fields, 1)
+    assert list(history) == list(COLUMNS)
+    assert len(history) == 3

@@ -1,0 +1,368 @@
+"""Writers on a real server: what is sampled is what was named, and cells nobody names are free again."""
+
+import threading
+
+import numpy as np
+import pytest
+from histories import repeatable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replay_tutorial.tables import (
+    CapacityError,
+    Client,
+    Closed,
+    Fifo,
+    MinSize,
+    Pattern,
+    Prioritized,
+    Server,
+    StructuredWriter,
+    Table,
+    TrajectoryWriter,
+    Uniform,
+    UnknownWriter,
+    reference,
+)
+
+COLUMNS = {
+    "obs": {"shape": (2,), "dtype": np.float32},
+    "act": {"shape": (), "dtype": np.int64},
+    "done": {"shape": 1, "dtype": bool},
+}
+SHAPES = {"obs": (2,), "act": (), "done": (1,)}
+
+
+def table(name="t", max_size=1000):
+    return Table(name, sampler=Fifo(), remover=Fifo(), max_size=max_size, rate_limiter=MinSize(1))
+
+
+def free_cells(server, capacity):
+    """How many values of each column a new writer can still bring."""
+    counts = {}
+    for name in COLUMNS:
+        with TrajectoryWriter(server, capacity + 1) as writer:
+            counts[name] = 0
+            for _ in range(capacity + 1):
+                writer.append({name: np.zeros(SHAPES[name])})
+                try:
+                    writer.create_item(f"probe {name}", 1.0, {name: writer.history[name][-1]})
+                except CapacityError:
+                    break
+                counts[name] += 1
+        server.reset(f"probe {name}")
+    return counts
+
+
+class Program:
+    """Writers beside lists of their steps; the queue holds 3 items, and is emptied when it is full."""
+
+    def __init__(self, structure, keep, capacity):
+        self.structure, self.keep = structure, keep
+        probes = [table(f"probe {name}", capacity + 2) for name in COLUMNS]
+        self.server = Server([Table.queue("queue", 3), *probes], COLUMNS, capacity)
+        self.writers = [TrajectoryWriter(self.server, keep) for _ in range(2)]
+        self.steps = [[], []]
+        self.count = 0
+        self.expected = []
+        self.sampled = 0
+
+    def append(self, who, names):
+        values = {}
+        for name in names:
+            self.count += 1
+            values[name] = {"obs": [self.count, -self.count], "act": self.count}.get(
+                name, self.count % 2 == 0
+            )
+        self.writers[who].append(values)
+        self.steps[who].append(values)
+
+    def item(self, who, places):
+        writer, steps = self.writers[who], self.steps[who]
+        trajectory, expected = {}, {}
+        for number, (name, squeezed) in enumerate(self.structure):
+            there = [i for i in range(max(0, len(steps) - self.keep), len(steps)) if name in steps[i]]
+            if not there:
+                return
+            named = [there[int(place * len(there))] for place in places[number]]
+            index = named[0] - len(steps) if squeezed else named
+            trajectory[f"{name} {number}"] = writer.history[name][index]
+            values = [np.array(steps[i][name], COLUMNS[name]["dtype"]).reshape(SHAPES[name]) for i in named]
+            expected[f"{name} {number}"] = values[0] if squeezed else np.stack(values)
+        self.expected.append(expected)
+        try:
+            writer.create_item("queue", 1.0, trajectory, timeout=0)
+        except TimeoutError:
+            self.sample_all()
+            writer.flush(timeout=0)
+
+    def end_episode(self, who, clear_buffers):
+        self.writers[who].end_episode(clear_buffers)
+        if clear_buffers:
+            self.steps[who] = []
+
+    def sample_all(self):
+        while self.server.info()["queue"].size:
+            sample = self.server.sample("queue", 3)
+            for i in range(len(sample.info.keys)):
+                expected = self.expected[self.sampled]
+                assert sample.data.keys() == expected.keys()
+                for name, values in expected.items():
+                    lengths = sample.lengths[name] if sample.lengths else None
+                    got = sample.data[name][i]
+                    if lengths is not None and name not in sample.squeezed:
+                        assert not got[lengths[i] :].any()
+                        got = got[: lengths[i]]
+                    assert got.dtype == values.dtype
+                    np.testing.assert_array_equal(got, values)
+                self.sampled += 1
+
+
+@repeatable(60)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 120), st.integers(1, 6))
+def test_sampled_items_hold_exactly_the_values_that_were_named(seed, operations, keep):
+    """The check that Reverb fails: 306 of 797 items of steps that are not neighbours."""
+    rng, capacity = np.random.default_rng(seed), 40
+    structure = [(rng.choice(list(COLUMNS)), rng.random() < 0.5) for _ in range(rng.integers(1, 4))]
+    run = Program(structure, keep, capacity)
+    for _ in range(operations):
+        who = int(rng.integers(2))
+        match rng.choice(["append", "part", "item", "end"], p=[0.45, 0.1, 0.4, 0.05]):
+            case "append":
+                run.append(who, list(COLUMNS))
+            case "part":
+                run.append(who, rng.permutation(list(COLUMNS))[: rng.integers(1, 3)].tolist())
+            case "item":
+                run.item(who, [rng.random(rng.integers(1, 5)).tolist() for _ in structure])
+            case "end":
+                run.end_episode(who, clear_buffers=rng.random() < 0.5)
+    run.sample_all()
+    assert run.sampled == len(run.expected)
+    for writer in run.writers:
+        writer.close()
+    assert set(free_cells(run.server, capacity).values()) == {capacity}
+
+
+@pytest.mark.parametrize(
+    "index", [[-4, -1], slice(-5, None, 2), [1, 0, 2], [0, 0], slice(None, None, -1), slice(None, None, 2)]
+)
+def test_800_items_of_steps_that_are_not_neighbours_are_all_right(index):
+    """In Reverb 380 of 797 are wrong, with [-4, -1]."""
+    server = Server([table(max_size=1000)], COLUMNS, 2000)
+    expected = []
+    with TrajectoryWriter(server, num_keep_alive_refs=800) as writer:
+        for act in range(800):
+            writer.append({"act": act})
+            if act in (0, 1, 2, 3) or (isinstance(index, slice) and index.start is None and act % 100):
+                continue
+            writer.create_item("t", 1.0, {"act": writer.history["act"][index]})
+            expected.append(np.arange(act + 1)[index])
+    sample = server.items("t")
+    assert len(sample.info.keys) == len(expected)
+    lengths = sample.lengths["act"] if sample.lengths else [len(expected[0])] * len(expected)
+    for values, length, right in zip(sample.data["act"], lengths, expected, strict=True):
+        assert values[:length].tolist() == right.tolist()
+
+
+def test_a_step_that_many_items_share_takes_one_cell():
+    server = Server([table("one"), table("two")], COLUMNS, capacity=3)
+    with TrajectoryWriter(server, 3) as writer:
+        for act in range(3):
+            writer.append({"act": act})
+        for _ in range(50):
+            for name in ("one", "two"):
+                writer.create_item(
+                    name, 1.0, {"act": writer.history["act"][:], "last": writer.history["act"][-1]}
+                )
+    assert server.sample("two", 4).data["act"].tolist() == [[0, 1, 2]] * 4
+
+
+def test_a_full_store_refuses_a_step_and_takes_it_later():
+    server = Server([table()], COLUMNS, capacity=2)
+    writer = TrajectoryWriter(server, 1)
+    for act in range(2):
+        writer.append({"act": act})
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    writer.append({"act": 2})
+    with pytest.raises(CapacityError, match="act"):
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    server.mutate_priorities("t", deletes=server.items("t").info.keys[:1])
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    assert sorted(server.items("t").data["act"].tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "priority", "error"),
+    [
+        ("t", float("nan"), ValueError),
+        ("t", float("inf"), ValueError),
+        ("other", 1.0, KeyError),
+        ("t", "high", ValueError),
+    ],
+)
+def test_a_refused_item_changes_nothing_on_the_server(name, priority, error):
+    server = Server([table()], COLUMNS, capacity=1)
+    writer = TrajectoryWriter(server, 1)
+    writer.append({"act": 5})
+    with pytest.raises(error):
+        writer.create_item(name, priority, {"act": writer.history["act"][-1]})
+    assert server.info()["t"].inserts == 0
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    assert server.items("t").data["act"].tolist() == [5]
+
+
+def test_an_item_for_a_full_queue_times_out_and_goes_in_after_a_sample():
+    server = Server([Table.queue("q", 1)], COLUMNS, capacity=10)
+    writer = TrajectoryWriter(server, 1)
+    for act in range(2):
+        writer.append({"act": act})
+        if act == 0:
+            writer.create_item("q", 1.0, {"act": writer.history["act"][-1]})
+    with pytest.raises(TimeoutError, match="insert"):
+        writer.create_item("q", 1.0, {"act": writer.history["act"][-1]}, timeout=0)
+    with pytest.raises(TimeoutError):
+        writer.flush(timeout=0.01)
+    assert server.sample("q", 1).data["act"].tolist() == [0]
+    writer.flush(timeout=0)
+    assert server.sample("q", 1).data["act"].tolist() == [1]
+
+
+def test_a_stopped_server_acknowledges_nothing_that_did_not_happen():
+    server = Server([Table.queue("q", 1)], COLUMNS, capacity=10)
+    with TrajectoryWriter(server, 1) as writer:
+        writer.append({"act": 1})
+        writer.create_item("q", 1.0, {"act": writer.history["act"][-1]})
+        server.close()
+        with pytest.raises(Closed):
+            writer.create_item("q", 1.0, {"act": writer.history["act"][-1]})
+        with pytest.raises(Closed):
+            writer.flush()
+        writer.close()
+    assert server.info()["q"].inserts == 1
+
+
+def test_a_writer_that_was_closed_elsewhere_begins_anew():
+    server = Server([table()], COLUMNS, capacity=10)
+    writer = TrajectoryWriter(server, 2)
+    writer.append({"act": 1})
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    server.close_writer(writer._number)
+    with pytest.raises(UnknownWriter):
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    writer.append({"act": 2})
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    server.close_writer(writer._number)
+    writer.append({"act": 3})
+    writer.end_episode()  # nothing is lost by it: there was nothing to send
+    writer.append({"act": 4})
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    assert sorted(server.items("t").data["act"].tolist()) == [1, 2, 4]
+
+
+def test_priority_none_stands_for_the_highest_that_the_table_has_seen():
+    server = Server([table()], COLUMNS, capacity=10)
+    writer = TrajectoryWriter(server, 1)
+    for priority in (3.0, None, 2.0, None):
+        writer.append({"act": 0})
+        writer.create_item("t", priority, {"act": writer.history["act"][-1]})
+    assert server.items("t").info.priorities.tolist() == [3, 3, 2, 3]
+
+
+def test_a_client_makes_writers():
+    client = Client(Server([table()], COLUMNS, capacity=10))
+    with client.writer(num_keep_alive_refs=1) as writer:
+        writer.append({"act": 7})
+        key = writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    with client.structured_writer([Pattern("t", {"act": reference(COLUMNS)["act"][-1]})]) as writer:
+        assert isinstance(writer, StructuredWriter)
+        writer.append({"act": 8})
+    assert client.items("t").data["act"].tolist() == [7, 8]
+    assert client.items("t").info.keys[0] == key
+
+
+def test_frames_are_stored_once_each_however_many_stacks_name_them():
+    """Reverb's users store stacks; here a stack is four cells, and the next one shares three of them."""
+    server = Server([table()], {"frame": {"shape": (8, 8), "dtype": np.uint8}}, capacity=100)
+    with TrajectoryWriter(server, 5) as writer:
+        for i in range(100):
+            writer.append({"frame": np.full((8, 8), i)})
+            if i >= 4:
+                frames = writer.history["frame"]
+                writer.create_item("t", 1.0, {"obs": frames[-5:-1], "next_obs": frames[-4:]})
+    sample = server.items("t")
+    assert len(sample.info.keys) == 96
+    np.testing.assert_array_equal(sample.data["obs"][:, 1:], sample.data["next_obs"][:, :-1])
+    np.testing.assert_array_equal(sample.data["obs"][:, 0, 0, 0], np.arange(96))
+
+
+def test_a_td_pattern_on_a_uniform_table_is_drawn():
+    step = reference(COLUMNS)
+    uniform = Table("u", sampler=Uniform(), remover=Fifo(), max_size=10, rate_limiter=MinSize(1))
+    server = Server([uniform], COLUMNS, capacity=30, seed=0)
+    with StructuredWriter(server, [Pattern("u", {"act": step["act"][-3:]})]) as writer:
+        for act in range(30):
+            writer.append({"act": act})
+    drawn = server.sample("u", 100).data["act"]
+    assert set(drawn[:, 0]) == set(range(18, 28))
+    assert (np.diff(drawn) == 1).all()
+
+
+def test_a_priority_that_a_selector_refuses_stops_nobody():
+    """In Reverb one item of priority -1 ends the table's worker: all later calls hang."""
+    prioritized = Table("p", sampler=Prioritized(0.6), remover=Fifo(), max_size=10, rate_limiter=MinSize(1))
+    server = Server([prioritized], COLUMNS, capacity=10, seed=0)
+    writer = TrajectoryWriter(server, 1)
+    for priority in (1.0, -1.0, 2.0):
+        writer.append({"act": int(priority)})
+        if priority < 0:
+            with pytest.raises(ValueError, match="-1"):
+                writer.create_item("p", priority, {"act": writer.history["act"][-1]})
+        else:
+            writer.create_item("p", priority, {"act": writer.history["act"][-1]}, timeout=0)
+    assert set(server.sample("p", 100, timeout=0).data["act"].tolist()) == {1, 2}
+
+
+def test_writers_in_threads_of_their_own_do_not_mix_their_steps():
+    server = Server([Table.queue("q", 5)], COLUMNS, capacity=100)
+
+    def write(who):
+        with TrajectoryWriter(server, 3) as writer:
+            for step in range(100):
+                writer.append({"obs": [who, step], "act": who * 1000 + step})
+                if step >= 2:
+                    history = writer.history
+                    writer.create_item(
+                        "q", 1.0, {"obs": history["obs"][-3:], "act": history["act"][[-1, -3]]}
+                    )
+
+    threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    seen = {who: [] for who in range(4)}
+    for _ in range(4 * 98):
+        sample = server.sample("q", 1, timeout=20)
+        (who, step), act = sample.data["obs"][0, 0].astype(int), sample.data["act"][0]
+        assert sample.data["obs"][0].tolist() == [[who, step], [who, step + 1], [who, step + 2]]
+        assert act.tolist() == [who * 1000 + step + 2, who * 1000 + step]
+        seen[who].append(int(step))
+    for thread in threads:
+        thread.join()
+    assert seen == {who: list(range(98)) for who in range(4)}  # each writer's items in their order
+
+
+def test_a_writer_begins_a_new_episode_after_a_load(tmp_path):
+    server = Server([table()], COLUMNS, capacity=10)
+    writers = [TrajectoryWriter(server, 2) for _ in range(2)]
+    for writer in writers:
+        writer.append({"act": 1})
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    server.save(tmp_path / "server.zip")
+    server.load(tmp_path / "server.zip")
+    with pytest.raises(UnknownWriter):
+        writers[0].create_item("t", 1.0, {"act": writers[0].history["act"][-1]})
+    writers[1].end_episode()  # it is at an end anyway, and hears nothing of it
+    for writer in writers:
+        assert writer.episode_steps == 0
+        writer.append({"act": 2})
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    assert sorted(server.items("t").data["act"].tolist()) == [1, 1, 2, 2]

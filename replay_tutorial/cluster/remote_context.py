@@ -54,8 +54,9 @@ class RemoteReplay:
         return True
 
     def _send(self, now: float) -> None:
-        parts, self._kept, self._sent = self._kept, [], now
+        parts, self._kept = self._kept, []
         if parts:
+            self._sent = now
             rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             self.link.send(self.format.pack(rows, rows.pop(PRIORITIES)))
 

@@ -320,6 +320,10 @@ def test_rows_that_come_seldom_do_not_wait_for_others(monkeypatch):
     assert sends_of(monkeypatch, 100, [2] * 3, 2 * SEND_SECONDS) == [[0, 1], [2, 3], [4, 5]]
 
 
+def test_rows_of_a_call_that_is_large_by_itself_are_sent_at_once(monkeypatch):
+    assert [len(rows) for rows in sends_of(monkeypatch, 10, [30, 40], 2 * SEND_SECONDS)] == [30, 40]
+
+
 def test_chunk_is_no_greater_than_the_limiter_lets_in(monkeypatch):
     counts = [4, 4, 4, 4, 12, 2, 30, 1, 1]
     sent = sends_of(monkeypatch, 10, counts, 0.0)

@@ -21,6 +21,7 @@ from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.ray_session import is_lost
+from replay_tutorial.cluster.shards import remote_shard
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard
 from replay_tutorial.cluster.shards.shard import Shard
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
@@ -58,7 +59,13 @@ assert sorted(file.name for file in path.parent.iterdir()) == ["replay_0_of_2.np
 ray.kill(shards[0])
 assert shards_in_batches(40) == {1}
 replay.save(path)
-assert [file.name for file in path.parent.iterdir()] == ["replay_1_of_2.npz"]
+left = [file.name for file in path.parent.iterdir()]
+assert left == ["replay_1_of_2.npz"], left
+waiting = remote.options(name="one", resources={"elsewhere": 1}).remote(config, spaces, 0, 2, 1)  # has no place
+remote_shard.ANSWER_SECONDS = 2.0
+replay.save(path)
+left = [file.name for file in path.parent.iterdir()]
+assert left == ["replay_1_of_2.npz"], left
 print("done", replay.stale_updates)
 """
 

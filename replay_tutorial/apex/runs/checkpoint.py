@@ -255,6 +255,8 @@ def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Pub
         agent.load_state_dict(checkpoint.agent)
         if checkpoint.has_replay:
             replay.load(checkpoint.path / "replay.npz")
+    except ConnectionError:  # of rows that lie elsewhere: the checkpoint is whole
+        raise
     except DAMAGE as error:
         raise DamagedCheckpoint(
             f"{checkpoint.path} can't be used: {error} Remove that folder, and resume the run: it "

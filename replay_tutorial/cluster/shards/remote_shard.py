@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.cluster.remote_actor import check_sources
 from replay_tutorial.cluster.shards.shard import Shard
-from replay_tutorial.cluster.shards.shard_files import ShardCalls
+from replay_tutorial.cluster.shards.shard_files import ANSWER_SECONDS, ShardCalls
 
 # Ray's options: in one life only, and no call is made twice.
 OPTIONS: dict[str, Any] = {
@@ -90,14 +90,18 @@ class NamedShard:
         return answer
 
     def _save(self) -> Iterator[Future[bytes]]:
-        # The next piece is waited for here; if its host is gone, until Ray has noticed.
         try:
             save = self._find().save.options(num_returns="streaming", concurrency_group="files")
         except RayError as error:
             yield failed(error)
             return
-        for piece in save.remote():
-            yield piece.future()
+        pieces = save.remote()
+        while ray.wait([pieces], timeout=ANSWER_SECONDS)[0]:  # a shard that waits for a place never answers
+            try:
+                yield next(pieces).future()
+            except StopIteration:
+                return
+        yield failed(GetTimeoutError(f"{self.name} has not answered for {ANSWER_SECONDS:.0f} s"))
 
     def _find(self) -> Any:
         """Return Ray's handle.
@@ -105,12 +109,13 @@ class NamedShard:
         Raises:
             RayActorError: If no shard has the name.
         """
-        if self._handle is None:
+        handle = self._handle  # another thread may forget it meanwhile
+        if handle is None:
             try:
-                self._handle = ray.get_actor(self.name)
+                handle = self._handle = ray.get_actor(self.name)
             except ValueError as error:
                 raise RayActorError(error_msg=f"there is no {self.name} now") from error
-        return self._handle
+        return handle
 
     def _look_again(self, answer: Future[Any]) -> None:
         """Forget a life that doesn't answer."""

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 def bytes_of_shard(config: Config, spaces: Spaces, shards: int) -> int:
     """Return the bytes that the rows of a shard may come to need, by those of a small one."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "rows")
-        make_replay(replace(config, capacity=MEASURED_ROWS), spaces, np.random.SeedSequence(0), path).close()
+        path, small = Path(folder, "rows"), replace(config, capacity=MEASURED_ROWS, replay_start=1)
+        make_replay(small, spaces, np.random.SeedSequence(0), path).close()
         return path.stat().st_size * -(-config.capacity // shards) // MEASURED_ROWS
 
 
@@ -50,7 +50,7 @@ def await_memory(config: Config, spaces: Spaces, shards: int) -> None:
     """Wait until the hosts of the cluster have memory for the shards.
 
     Raises:
-        ClusterUnavailable: If they have not within a minute.
+        ClusterUnavailable: If they have not within ten minutes.
     """
     size, deadline = bytes_of_shard(config, spaces, shards), time.monotonic() + placement.ROOM_SECONDS
     if (room := room_for_shards(size)) < shards:

@@ -158,7 +158,7 @@ class Endpoint:
                 wire.send(pack(0, *say_error(error)))
                 return False
             with channel.lock:
-                if frame.number != channel.number:
+                if frame.number > channel.number:
                     channel.answer = self._answer(frame, visit)
                     channel.number = frame.number
                 wire.send(channel.answer)

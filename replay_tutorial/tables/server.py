@@ -98,6 +98,7 @@ class Server(Desk):
             ValueError: If batch_size or timeout is out of range.
         """
         check_batch_size(batch_size)
+        batch_size = int(batch_size)  # of NumPy's kind, the counts would become so, too
         deadline = deadline_of(timeout)
         with self._lock:
             table_of(self._tables, table)

@@ -7,6 +7,7 @@ doing so wakes the next. Who comes later stands behind, also if it could go at o
 Left out: when one may go (`rate_limiters`).
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -27,12 +28,12 @@ class Forsaken(Exception):
 
 
 def deadline_of(timeout: float | None) -> float | None:
-    """Return when a timeout is over: None stands for never.
+    """Return when a timeout is over: None, or infinity, stands for never.
 
     Raises:
         ValueError: If it is negative or NaN.
     """
-    if timeout is None:
+    if timeout is None or timeout == math.inf:
         return None
     if not timeout >= 0.0:
         raise ValueError(f"timeout must be at least 0, or None to wait as long as it takes, not {timeout}.")
@@ -80,7 +81,7 @@ class Line:
         still_there = caller_is_there.get()
         turn, gone = Condition(self._lock), False
         self._turns.append(turn)
-        warn_at: float | None = time.monotonic() + self._patience
+        warn_at = deadline_of(self._patience)
         try:
             while not gone:
                 look_at = None if still_there is None else time.monotonic() + LOOK

@@ -24,6 +24,7 @@ from replay_tutorial.buffers.jit import Floats
 from replay_tutorial.tables.history import ColumnHistory, History, NamedCells
 from replay_tutorial.tables.message import Message, NewItems, Part, Run, UnknownWriter
 from replay_tutorial.tables.step_values import StepValues
+from replay_tutorial.tables.waiting import deadline_of
 
 # What the server refuses a message with, before it has changed anything.
 REFUSED = (LookupError, TypeError, ValueError, MemoryError)
@@ -209,6 +210,7 @@ class TrajectoryWriter:
             UnknownWriter: If the server has been loaded meanwhile; the items are lost.
         """
         if self._unfinished is not None:
+            deadline_of(timeout)  # refused by the server, the message would be given up
             self._send(self._unfinished, timeout)
 
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:

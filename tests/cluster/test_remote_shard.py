@@ -61,7 +61,8 @@ assert shards_in_batches(40) == {1}
 replay.save(path)
 left = [file.name for file in path.parent.iterdir()]
 assert left == ["replay_1_of_2.npz"], left
-waiting = remote.options(name="one", resources={"elsewhere": 1}).remote(config, spaces, 0, 2, 1)  # has no place
+nowhere = {"name": "one", "resources": {"elsewhere": 1}}
+waiting = remote.options(**nowhere).remote(config, spaces, 0, 2, 1)
 remote_shard.ANSWER_SECONDS = 2.0
 replay.save(path)
 left = [file.name for file in path.parent.iterdir()]

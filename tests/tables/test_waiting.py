@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,16 @@ def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
         server.sample("q", 1, timeout)
     with pytest.raises(ValueError, match="timeout"):
         server.insert(message(1, 0, "q", [1]), timeout)
+
+
+def test_infinity_is_never_and_a_count_of_numpys_is_a_count(start: Any, tmp_path: Path) -> None:
+    server = server_of(Table.queue("q", 9), patience=float("inf"))
+    sampled = start(server.sample, "q", np.int64(2), float("inf"))
+    until(lambda: waiting(server, "q") == (0, 1))
+    server.insert(message(1, 0, "q", [1]))
+    assert sampled.result(5).data["x"].tolist() == [1]
+    assert type(server.info()["q"].samples) is int
+    server.save(tmp_path / "tables.npz")
 
 
 def test_a_sample_waits_for_an_insert(start: Any) -> None:

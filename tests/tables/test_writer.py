@@ -373,6 +373,21 @@ def test_an_item_that_timed_out_is_kept_and_inserted_once(writer, server):
     assert [parts["act"].item() for _, _, parts in server.items] == [0]
 
 
+def test_a_bad_timeout_of_a_flush_does_not_give_the_item_up(writer, server):
+    append_steps(writer, 0)
+    server.room = 0
+    with pytest.raises(TimeoutError):
+        writer.create_item("table", 1, newest(writer), timeout=0)
+    for call in (writer.flush, writer.end_episode):
+        with pytest.raises(ValueError, match="timeout must be at least 0"):
+            call(timeout=-0.01)
+    server.room = None
+    writer.flush()
+    append_steps(writer, 1)
+    writer.create_item("table", 1, newest(writer))
+    assert [parts["act"].item() for _, _, parts in server.items] == [0, 1]
+
+
 def test_the_next_item_waits_for_a_flush_of_the_one_that_timed_out(writer, server):
     append_steps(writer, 0)
     server.room = 0

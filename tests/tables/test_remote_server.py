@@ -151,14 +151,15 @@ def test_a_call_whose_connection_is_cut_anywhere_happens_exactly_once(key: bytes
         whole = relay.passed
         relay.close()
     assert whole > 3000
-    for cut_at in range(3, whole - 60, 13):  # a writer's number has some digits more or less each time
+    for cut_at in range(3, whole, 13):
         served = small_server()
         with serving(served, tmp_path) as endpoint:
             relay = Relay(endpoint.address, tmp_path)
             relay.cut_at = cut_at
             with RemoteServer(relay.address) as server:
                 assert short_program(server) == expected, f"cut after {cut_at} bytes"
-            assert relay.cut_at is None, "it was cut"
+            # random numbers have some digits more or less each time, and so the last cut may come too late
+            assert relay.cut_at is None or relay.passed <= cut_at, "it was cut"
             relay.close()
         served.reset("queue")
         assert served.insert(full_message(200), timeout=0) is not None, "nothing is held"

@@ -264,7 +264,7 @@ class PrioritizedSampler:
                 if np.isin(known + 1, self._lost).any():
                     raise frames_lost()
                 self.tree.check_total()
-            time.sleep(0.0)  # every row is being added, or replaced, at this moment
+            time.sleep(0.0001)  # every row is being added, or replaced, at this moment
         raise self._ring.none_to_draw(batch_size)
 
     def _draw(self, count: int, rng: np.random.Generator) -> tuple[Words, Integers, Floats, Integers]:

@@ -173,9 +173,10 @@ class SharedRing:
                 return self.as_rows(copies)
             self.count(REJECTED, len(missing))
             slots = self._draw_slots(len(missing), rng)
-            # Many may be reserved and few published, forever.
-            if attempt % 10 == 9 and len(published := self.published_slots()):
-                slots = rng.choice(published, len(missing))
+            if attempt % 10 == 9:
+                time.sleep(0.001)  # the system may have stopped a writer for a moment
+                if len(published := self.published_slots()):  # many may be reserved and few published, forever
+                    slots = rng.choice(published, len(missing))
             part = self.empty_words(len(missing))
             failed = self.read(slots, part)
             copies[missing] = part

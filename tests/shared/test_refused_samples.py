@@ -1,6 +1,7 @@
 """A sample that is refused leaves the random state as it was, and says what is true."""
 
 import multiprocessing
+import threading
 
 import numpy as np
 import pytest
@@ -95,6 +96,21 @@ def test_rows_that_find_no_slot_do_not_count_as_inserts():
     ring.stamps[1] = 0
     assert replay.insert({name: rows[name][:1] for name in rows}, np.ones(1, np.float32), 1.0)
     assert limiter.inserts == 1
+
+
+@every_buffer
+def test_a_sample_outlasts_a_writer_that_the_system_stops_for_a_moment(buffer_class):
+    buffer = buffer_class(2, row_fields())
+    buffer.add(**rows_of(1, 0, 2))
+    buffer.sample(2)
+    ring = buffer._view.ring
+    published = ring.stamps.copy()
+    for slot in range(2):
+        ring.stamps[slot] = held_stamp(slot, ring.owners.mine())
+    release = threading.Timer(0.05, lambda: ring.stamps.__setitem__(slice(None), published))
+    release.start()
+    assert len(buffer.sample(2)["obs"]) == 2
+    release.join()
 
 
 def test_rows_dropped_are_those_of_the_handle():

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from os import kill
 from pathlib import Path
 
@@ -34,7 +35,8 @@ CUT_SECONDS = (0.5, 15.0)  # that a cable is cut: shorter and longer than it tak
 REST_SECONDS = 3.0  # between two faults
 RATIO, ENOUGH_STEPS = 0.01, 100_000  # by how much the ratio may be off, in a run that is not short
 ENDS_RUN = ("learner", "driver", "ctrl-c")
-FAULTS = ("actor", "gateway", "host", "cable", "pause", *ENDS_RUN)
+OF_HOST = ("host", "cable", "pause")
+FAULTS = ("actor", "gateway", *OF_HOST, *ENDS_RUN)
 SHARD = "shard"  # a fault of runs that have some
 HEADS = (
     *("fault", "times", "noticed after, s", "all actors play again after, s"),
@@ -47,6 +49,7 @@ class Outcome:
     """What came of one fault; times are in seconds since it happened."""
 
     fault: str
+    actors: int = 0  # that were on the host it happened to; with all of them there, the learner has to wait
     noticed: float | None = None  # the driver says that something is gone
     whole: float | None = None  # all actors are heard, and the learner learns
     stall: float | None = None  # the longest time without an update, until then
@@ -89,6 +92,8 @@ class Storm:
         if fault in ENDS_RUN:
             self._end_run(fault, outcome)
         else:
+            if fault in OF_HOST:
+                outcome.actors = len(self.hosts.processes(other, "ray::play"))
             self._hit(fault, other)
         run = self.run
         there = run.wait_for(lambda: self._is_whole(fault, begin), PATIENCE_SECONDS)
@@ -209,14 +214,15 @@ def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
         return f"{np.median(figures):.1f}, at most {max(figures):.1f}" if figures else ""
 
     rows: list[list[str]] = []
-    for fault in (*FAULTS, SHARD):
-        group = [outcome for outcome in outcomes if outcome.fault == fault]
+    for fault, all_actors in product((*FAULTS, SHARD), (False, True)):
+        group = [each for each in outcomes if (each.fault, each.actors == ACTORS) == (fault, all_actors)]
         if group:
             times = [
                 worst([t for each in group if (t := getattr(each, name)) is not None])
                 for name in ("noticed", "whole", "stall")
             ]
-            rows.append([fault, str(len(group)), *times, str(sum(bool(each.wrong) for each in group))])
+            name = f"{fault}, with all actors on that host" if all_actors else fault
+            rows.append([name, str(len(group)), *times, str(sum(bool(each.wrong) for each in group))])
     return table(HEADS, rows)
 
 

@@ -17,7 +17,7 @@ from replay_tutorial.tables import (
 )
 
 table = Table("replay", sampler=Prioritized(0.6), remover=Fifo(), max_size=1_000, rate_limiter=MinSize(10))
-client = Client(Server([table], {"obs": {"shape": 4}, "rew": {"shape": ()}}, capacity=1_000, seed=0))
+client = Client(Server([table], {"obs": {"shape": 4}, "rew": {"shape": ()}}, capacity=1_100, seed=0))
 
 
 @jax.jit

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader
 from replay_tutorial.tables import Client, Fifo, MinSize, Server, Table, TrajectoryDataset, Uniform, as_torch
 
 table = Table("replay", sampler=Uniform(), remover=Fifo(), max_size=1_000, rate_limiter=MinSize(10))
-client = Client(Server([table], {"obs": {"shape": 4}, "rew": {"shape": ()}}, capacity=1_000, seed=0))
+client = Client(Server([table], {"obs": {"shape": 4}, "rew": {"shape": ()}}, capacity=1_100, seed=0))
 
 
 def train(updates):

@@ -96,7 +96,7 @@ class Storm:
                 outcome.actors = len(self.hosts.processes(other, "ray::play"))
             self._hit(fault, other)
         run = self.run
-        there = run.wait_for(lambda: self._is_whole(fault, begin), PATIENCE_SECONDS)
+        there = run.wait_for(lambda: self._is_whole(outcome, begin), PATIENCE_SECONDS)
         if not there:
             last = [line for _, line in run.lines[-5:]]
             outcome.wrong.append(f"not at work again after {PATIENCE_SECONDS:g} s: {last}")
@@ -155,12 +155,13 @@ class Storm:
         names = ("ray::play", "ray::RemoteGateway", "ray::RemoteShard", "forkserver")
         return [p for host in range(3) for name in names for p in self.hosts.processes(host, name)]
 
-    def _is_whole(self, fault: str, begin: float) -> bool:
+    def _is_whole(self, outcome: Outcome, begin: float) -> bool:
         """Return whether the run is as before the fault, or as whole as it can be without a dead host."""
         self._look()
-        if fault in ("actor", "host") and self.run.printed("has been replaced", begin) is None:
+        lost = outcome.fault == "actor" or (outcome.fault == "host" and outcome.actors > 0)
+        if lost and self.run.printed("has been replaced", begin) is None:
             return False
-        if fault == SHARD and self.run.printed("begins again", begin) is None:
+        if outcome.fault == SHARD and self.run.printed("begins again", begin) is None:
             return False
         return self.run.is_at_work()
 

@@ -21,7 +21,7 @@ from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.tables.cells import Cells
 from replay_tutorial.tables.contents import Contents
 from replay_tutorial.tables.message import Part
-from replay_tutorial.tables.selection import Selection
+from replay_tutorial.tables.selection import Selector
 from replay_tutorial.tables.trajectories import Plan, Plans
 
 COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
@@ -188,7 +188,7 @@ def fill(
     return cells
 
 
-def put_in_order(selection: Selection, slots: Integers, priorities: dict[int, float]) -> None:
+def put_in_order(selection: Selector, slots: Integers, priorities: dict[int, float]) -> None:
     """Insert slots in the order in which they lead to the saved selector."""
     for slot in slots.tolist():
         selection.insert(slot, priorities[slot])

@@ -9,7 +9,8 @@ from typing import Self
 
 from replay_tutorial.tables.hooks import Hook
 from replay_tutorial.tables.rate_limiters import Queue, RateLimiter, Stack
-from replay_tutorial.tables.selectors import Fifo, Lifo, Selector
+from replay_tutorial.tables.selection import Selector
+from replay_tutorial.tables.selectors import Fifo, Lifo
 
 
 class Table:
@@ -57,7 +58,7 @@ class Table:
         if operator.index(max_times_sampled) < 0:
             raise ValueError(f"max_times_sampled must be at least 0 (no limit), not {max_times_sampled}.")
         for selector in (sampler, remover):
-            if not callable(getattr(selector, "over", None)):
+            if Selector not in type(selector).mro():
                 raise TypeError(f"A selector is such as Uniform() or Prioritized(0.6), not {selector!r}.")
         check_reachable(rate_limiter, max_size)
         self.name = name

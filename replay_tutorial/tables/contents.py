@@ -88,11 +88,21 @@ class Contents(HookedTable):
         """The highest priority that any item has had; FIRST_PRIORITY before the first."""
         return FIRST_PRIORITY if self.max_given == -math.inf else self.max_given
 
-    def info(self) -> TableInfo:
+    def info(self, waiting_inserts: int = 0, waiting_samples: int = 0) -> TableInfo:
         """Describe the table at this moment."""
-        counts = (self.inserts, self.samples, self.deletes, self.unique_samples, self.stale)
-        limit = self.description.max_size
-        return TableInfo(self.items.size, limit, *counts, self.highest_priority, self.limiter)
+        return TableInfo(
+            self.items.size,
+            self.description.max_size,
+            self.inserts,
+            self.samples,
+            self.deletes,
+            self.unique_samples,
+            self.stale,
+            self.highest_priority,
+            self.limiter,
+            waiting_inserts,
+            waiting_samples,
+        )
 
     # May it? Nothing changes.
 

@@ -8,9 +8,10 @@ newest items and priorities came in, and the table's limiter has counted them.
 Left out: shuffling. A table draws as it was told to.
 """
 
+import math
 import operator
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -82,7 +83,7 @@ class TrajectoryDataset:
         self.source = source
         self.table = table
         self.batch_size = batch_size
-        self.timeout = timeout
+        self.timeout = None if timeout == math.inf else timeout
         self.max_samples = max_samples
         self.in_flight = in_flight
         self.drop_last = drop_last
@@ -97,45 +98,26 @@ class TrajectoryDataset:
         Raises:
             ValueError: If trajectories have different lengths, and `pad` is not set.
         """
-        ahead = Ahead(self._draws, self.in_flight) if self.in_flight else None
-        with closing(ahead.pieces(self.timeout) if ahead else self._draws(self.timeout)) as pieces:
-            for size in self._sizes():
-                batch: list[Sample] = []
-                missing = size
-                while missing and (piece := next(pieces, None)) is not None:
-                    batch.append(piece)
-                    missing -= len(piece.info.keys)
-                if batch and not (missing and self.drop_last):
-                    yield self._joined(batch)
-                if missing:
-                    return
+        if self.in_flight:
+            return Ahead(self._draw, self._batches, self.in_flight).batches(self.timeout)
+        return self._batches(lambda count: self._draw(count, self.timeout))
 
-    def _sizes(self) -> Iterator[int]:
-        """Return the size of each batch."""
-        left = self.max_samples
-        while left is None or left > 0:
-            size = self.batch_size if left is None else min(self.batch_size, left)
-            left = None if left is None else left - size
-            yield size
+    def _draw(self, count: int, timeout: float | None) -> Sample:
+        return self.source.sample(self.table, count, timeout)
 
-    def _draws(self, timeout: float | None) -> Generator[Sample | None]:
-        """Draw what the batches consist of, piece by piece.
-
-        Args:
-            timeout: Seconds to wait for each piece.
-
-        Yields:
-            A piece of the batch that is not full yet; None if there was nothing in time.
-        """
-        for missing in self._sizes():
-            while missing:
-                try:
-                    piece = self.source.sample(self.table, missing, timeout)
-                except TimeoutError:
-                    yield None
-                    continue
-                missing -= len(piece.info.keys)
-                yield piece
+    def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
+        """Make batches of what is drawn, until there is no more."""
+        missing, left = 0, self.max_samples
+        while not missing and left != 0:
+            missing = self.batch_size if left is None else min(self.batch_size, left)
+            left = None if left is None else left - missing
+            pieces: list[Sample] = []
+            with suppress(TimeoutError):
+                while missing:
+                    pieces.append(draw(missing))
+                    missing -= len(pieces[-1].info.keys)
+            if pieces and not (missing and self.drop_last):
+                yield self._joined(pieces)
 
     def _joined(self, pieces: list[Sample]) -> Sample:
         sample = pieces[0] if len(pieces) == 1 else join(pieces)

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from threading import Condition, RLock
 
 LOOK = 0.25  # seconds after which a caller is looked for
-# Asked while a thread waits that calls for another process, and once more when its turn has come.
+# Asked while a thread waits that calls for somebody else, and once more when its turn has come.
 caller_is_there: ContextVar[Callable[[], bool] | None] = ContextVar("caller_is_there", default=None)
 
 
@@ -24,7 +24,7 @@ class Closed(RuntimeError):
 
 
 class Forsaken(Exception):
-    """Whoever made a call from another process has gone; the call was not carried out."""
+    """Whoever a call was made for has gone; it was not carried out."""
 
 
 def deadline_of(timeout: float | None) -> float | None:

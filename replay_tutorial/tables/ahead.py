@@ -1,91 +1,103 @@
-"""Drawing ahead: a thread that has pieces of batches ready before they are asked for.
+"""Drawing ahead: a thread that has batches ready before they are asked for.
 
-The learner computes while the thread draws. The thread never waits long without a look at whether it is still
-wanted; what it has drawn in the last moment is handed over, because the table has counted it.
+The learner computes while the thread draws. When there is nothing, the thread stands in the table's line, as
+any other caller; when it is no longer wanted, it leaves the line (`caller_is_there`). What it has drawn by
+then is handed over, because the table has counted it.
 
 Left out: more than one thread.
 """
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 
 from replay_tutorial.tables.sampled import Sample
+from replay_tutorial.tables.waiting import Forsaken, caller_is_there
 
-POLL_SECONDS = 0.05  # between two looks of the thread at whether it is still wanted
-Draws = Callable[[float], Generator[Sample | None]]  # seconds to wait for each → None where nothing came
+Draw = Callable[[int, float | None], Sample]  # at most so many items; seconds to wait
 
 
 class Ahead:
-    """A thread that draws pieces of batches before they are asked for."""
+    """Batches, and the thread that draws them."""
 
-    def __init__(self, draws: Draws, most: int) -> None:
+    def __init__(
+        self, draw: Draw, batches: Callable[[Callable[[int], Sample]], Iterator[Sample]], most: int
+    ) -> None:
         """Draw nothing yet.
 
         Args:
-            draws: Draws what the batches consist of, piece by piece.
-            most: Pieces that wait at most; the thread has one more in its hand.
+            draw: Draws items.
+            batches: Makes batches of what is drawn, until a draw raises a TimeoutError.
+            most: Batches that are ready at most; the thread has one more in its hand.
         """
-        self._draws = draws
-        self._ready: queue.Queue[Sample | BaseException] = queue.Queue(most)  # an error comes last
+        self._draw = draw
+        self._make = batches
+        self._most = most
+        self._changed = threading.Condition()
+        self._ready: deque[Sample] = deque()
+        self._error: BaseException | None = None
         self._empty_since: float | None = None  # since when the table gives out nothing
-        self._closing = False
+        self._closing = self._ended = False
 
-    def pieces(self, timeout: float | None) -> Generator[Sample]:
-        """Start the thread; return what it draws, until nothing has come for `timeout` seconds."""
-        thread = threading.Thread(target=self._draw, name="dataset", daemon=True)
+    def batches(self, timeout: float | None) -> Generator[Sample]:
+        """Start the thread; return its batches, until nothing was drawn for `timeout` seconds of waiting."""
+        thread = threading.Thread(target=self._run, name="dataset", daemon=True)
         thread.start()
         try:
-            while not self._closing:
-                piece = self._next(timeout)
-                if piece is not None:
-                    yield piece
-            thread.join()
-            while not self._ready.empty():  # what was drawn in the last moment
-                yield checked(self._ready.get())
+            while (batch := self._next(timeout)) is not None:
+                yield batch
         finally:
-            self._closing = True
+            with self._changed:
+                self._closing = True
+                self._changed.notify_all()
             thread.join()
+        if self._error is not None:
+            raise self._error
 
     def _next(self, timeout: float | None) -> Sample | None:
-        """Wait for a piece; if none comes in time, end the thread and return None."""
+        """Wait for a batch; None if there will be no other."""
         asked_at = time.monotonic()  # while nobody asks, the time does not count
-        while True:
-            try:
-                return checked(self._ready.get(timeout=POLL_SECONDS))
-            except queue.Empty:
-                empty_since = self._empty_since
-                if timeout is None or empty_since is None:
-                    continue
-                if time.monotonic() - max(asked_at, empty_since) >= timeout:
-                    self._closing = True
-                    return None
+        with self._changed:
+            while not (self._ready or self._ended):
+                left = None
+                if timeout is not None and self._empty_since is not None and not self._closing:
+                    left = max(asked_at, self._empty_since) + timeout - time.monotonic()
+                    self._closing = left <= 0
+                self._changed.wait(None if self._closing else left)
+            self._changed.notify_all()
+            return self._ready.popleft() if self._ready else None
 
-    def _draw(self) -> None:
+    def _run(self) -> None:
+        caller_is_there.set(lambda: not self._closing)
         try:
-            for piece in self._draws(POLL_SECONDS):
-                if piece is not None:
-                    self._empty_since = None
-                    self._hand_over(piece)
-                elif self._empty_since is None:
-                    self._empty_since = time.monotonic() - POLL_SECONDS
-                if self._closing:
-                    return
+            for batch in self._make(self._patient_draw):
+                with self._changed:
+                    self._changed.wait_for(lambda: len(self._ready) < self._most or self._closing)
+                    self._ready.append(batch)
+                    self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - the reader shall fail with it, not wait forever
-            self._hand_over(error)
+            self._error = error
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
 
-    def _hand_over(self, piece: Sample | BaseException) -> None:
-        while True:
+    def _patient_draw(self, count: int) -> Sample:
+        """Draw items as soon as there are some; a TimeoutError when nobody wants them any more."""
+        timeout = 0.0  # look once, so that the reader knows whether there is nothing; then wait
+        while not self._closing:
             try:
-                return self._ready.put(piece, timeout=POLL_SECONDS)
-            except queue.Full:
-                if self._closing:
-                    return
+                sample = self._draw(count, timeout)
+            except (TimeoutError, Forsaken):
+                timeout = None
+                self._note_emptiness(self._empty_since or time.monotonic())
+            else:
+                self._note_emptiness(None)
+                return sample
+        raise TimeoutError
 
-
-def checked(piece: Sample | BaseException) -> Sample:
-    """Return a piece; raise what the thread failed with."""
-    if isinstance(piece, BaseException):
-        raise piece
-    return piece
+    def _note_emptiness(self, since: float | None) -> None:
+        with self._changed:
+            self._empty_since = since
+            self._changed.notify_all()

@@ -14,6 +14,7 @@ from multiprocessing import AuthenticationError
 from replay_tutorial.tables.call_forms import hear_error, integers
 from replay_tutorial.tables.framing import HELLO, MOST_BYTES, Array, Form, Frame, pack
 from replay_tutorial.tables.local_socket import Wire, dial
+from replay_tutorial.tables.waiting import LOOK, Forsaken, caller_is_there
 
 SEARCH = 0.5  # seconds for which a server that was there is looked for
 PAUSE = 0.02
@@ -101,6 +102,7 @@ class Caller:
         """Make a call, and wait for its answer, also an error.
 
         Raises:
+            Forsaken: If `caller_is_there` says so.
             ServerLost: If there is no server any more, or another one.
             ValueError: If the call is too long.
         """
@@ -110,11 +112,15 @@ class Caller:
                 f"A call of {size:,} bytes is too long; there may be {MOST_BYTES:,}. Send less at once."
             )
         self._calls += 1
+        is_wanted = caller_is_there.get()
         for _ in range(MOST_CUTS):
             wire = self._wire or self.connect(SEARCH)[0]
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 wire.send(pack(self._calls, form, arrays, left))
+                while is_wanted is not None and not wire.has_word(LOOK):
+                    if not is_wanted():
+                        raise Forsaken
                 frame = wire.receive()
             except (OSError, EOFError):
                 self.drop()

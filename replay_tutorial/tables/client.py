@@ -5,7 +5,6 @@ Left out: trajectories that grow step by step. For those it makes writers.
 
 import secrets
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
 from replay_tutorial.tables.patterns import Pattern
-from replay_tutorial.tables.rate_limiters import RateLimiter
 from replay_tutorial.tables.remote_server import RemoteServer
-from replay_tutorial.tables.sampled import Sample, TableInfo
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.structured_writer import StructuredWriter
 from replay_tutorial.tables.writer import TrajectoryWriter
@@ -25,6 +22,9 @@ from replay_tutorial.tables.writer import TrajectoryWriter
 class Client:
     """Calls a server; any number of threads may share one.
 
+    Beside the methods below, a client has those of its server: `sample`, `mutate_priorities`, `reset`,
+    `replace_limiter`, `items`, `info`, `save` and `load`. They are explained at `Server`.
+
     Attributes:
         server: The server.
     """
@@ -32,6 +32,10 @@ class Client:
     def __init__(self, server: Server | RemoteServer) -> None:
         """Call this server."""
         self.server = server
+        self.sample, self.mutate_priorities = server.sample, server.mutate_priorities
+        self.reset, self.replace_limiter = server.reset, server.replace_limiter
+        self.items, self.info = server.items, server.info
+        self.save, self.load = server.save, server.load
 
     def insert(
         self, data: Mapping[str, Any], priorities: Mapping[str, float | None], timeout: float | None = None
@@ -119,37 +123,3 @@ class Client:
     def structured_writer(self, patterns: Sequence[Pattern]) -> StructuredWriter:
         """Make a writer that makes its items by patterns; see `StructuredWriter`."""
         return StructuredWriter(self.server, patterns)
-
-    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
-        """Draw items; see `Server.sample`."""
-        return self.server.sample(table, batch_size, timeout)
-
-    def mutate_priorities(
-        self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
-    ) -> int:
-        """Delete items and give others new priorities; see `Server.mutate_priorities`."""
-        return self.server.mutate_priorities(table, updates, deletes)
-
-    def reset(self, table: str) -> None:
-        """Delete all items of a table; see `Server.reset`."""
-        self.server.reset(table)
-
-    def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
-        """Let another limiter decide; see `Server.replace_limiter`."""
-        self.server.replace_limiter(table, limiter)
-
-    def items(self, table: str) -> Sample:
-        """Copy all items of a table; see `Server.items`."""
-        return self.server.items(table)
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write all tables to a file; see `Server.save`."""
-        self.server.save(path)
-
-    def load(self, path: str | PathLike[str]) -> None:
-        """Replace everything by what is in a file; see `Server.load`."""
-        self.server.load(path)
-
-    def info(self) -> dict[str, TableInfo]:
-        """Describe all tables at one moment."""
-        return self.server.info()

@@ -11,6 +11,7 @@ must have been refused before, so that no rule stops halfway.
 Source: Reverb (Cassirer et al. 2021, section 3), whose order of steps this is.
 """
 
+import logging
 import math
 from typing import NoReturn
 
@@ -25,6 +26,8 @@ from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.selection import Slots
 from replay_tutorial.tables.table import Table
 from replay_tutorial.tables.trajectories import Item, Plan, Plans, Structure, copy_out, copy_out_mixed
+
+log = logging.getLogger("replay_tutorial")
 
 
 @kernel
@@ -88,11 +91,11 @@ class Contents(HookedTable):
         """The highest priority that any item has had; FIRST_PRIORITY before the first."""
         return FIRST_PRIORITY if self.max_given == -math.inf else self.max_given
 
-    def info(self) -> TableInfo:
+    def info(self, waiting_inserts: int = 0, waiting_samples: int = 0) -> TableInfo:
         """Describe the table at this moment."""
         counts = (self.inserts, self.samples, self.deletes, self.unique_samples, self.stale)
-        limit = self.description.max_size
-        return TableInfo(self.items.size, limit, *counts, self.highest_priority, self.limiter)
+        rest = (self.highest_priority, self.limiter, waiting_inserts, waiting_samples)
+        return TableInfo(self.items.size, self.description.max_size, *counts, *rest)
 
     # May it? Nothing changes.
 
@@ -150,8 +153,7 @@ class Contents(HookedTable):
         self._cells.retain(cells)
         self.sampler.insert(slot, priority)
         self.remover.insert(slot, priority)
-        for hook in self.description.hooks:
-            hook.on_insert(tables, self.description.name, key)
+        self._call_hooks("on_insert", tables, key)
         if self.items.size > self.description.max_size:
             self._delete(self.remover.pick(self._rng), tables)
         self.inserts += 1
@@ -165,30 +167,26 @@ class Contents(HookedTable):
     def sample(self, most: int, tables: Tables) -> Sample:
         """Sample as many items as the limiter lets through now, at most `most`; it must let one through."""
         spent: list[int] = []  # sampled for the last time; freed when they have been copied
-        if self.description.max_times_sampled or self.description.hooks:
-            slots, info = self._draw_one_by_one(most, spent, tables)
-        else:
-            slots, info = self._draw(most)
-        sample = self._copy(info, slots)
-        for slot in spent:
-            self._free(slot)
-        return sample
+        try:
+            if self.description.max_times_sampled or self.description.hooks:
+                slots, info = self._draw_one_by_one(most, spent, tables)
+            else:
+                slots, info = self._draw(most)
+            return self._copy(info, slots)
+        finally:
+            for slot in spent:
+                self._free(slot)
 
     def _draw(self, most: int) -> tuple[Integers, SampleInfo]:
         """Draw all at once: no draw changes what the next one may be."""
+        items = self.items
         count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, most)
         self.samples += count
-        drawn = self.sampler.select(count, self._rng)
-        times_sampled = np.empty(count, np.int64)
-        self.unique_samples += count_samples(drawn.slots, self.items.times_sampled, times_sampled)
-        return drawn.slots, SampleInfo(
-            self.items.keys[drawn.slots],
-            drawn.probabilities,
-            np.full(count, drawn.least_probability),
-            np.full(count, self.items.size),
-            self.items.priorities[drawn.slots],
-            times_sampled,
-        )
+        slots, probabilities, least = self.sampler.select(count, self._rng)
+        times = np.empty(count, np.int64)
+        self.unique_samples += count_samples(slots, items.times_sampled, times)
+        sizes = np.full(count, items.size)
+        return slots, self._info(slots, probabilities, np.full(count, least), sizes, times)
 
     def _draw_one_by_one(self, most: int, spent: list[int], tables: Tables) -> tuple[Integers, SampleInfo]:
         """Draw one after the other: what is deleted can't be drawn again."""
@@ -203,21 +201,19 @@ class Contents(HookedTable):
             times = int(items.times_sampled[slot])
             self.unique_samples += times == 1
             rows.append((drawn.probabilities[0], drawn.least_probability, items.size - len(spent), times))
-            for hook in self.description.hooks:
-                hook.on_sample(tables, self.description.name, int(items.keys[slot]))
+            self._call_hooks("on_sample", tables, int(items.keys[slot]))
             if 0 < self.description.max_times_sampled <= times:
                 self._take_out(slot, tables)
                 spent.append(slot)
         chosen = np.array(slots)
-        probabilities, least, sizes, times_sampled = np.array(rows).T
-        return chosen, SampleInfo(
-            items.keys[chosen],
-            probabilities.copy(),
-            least.copy(),
-            sizes.astype(np.int64),
-            items.priorities[chosen],
-            times_sampled.astype(np.int64),
-        )
+        probabilities, least, sizes, times = map(np.array, zip(*rows, strict=True))
+        return chosen, self._info(chosen, probabilities, least, sizes, times)
+
+    def _info(
+        self, slots: Integers, probabilities: Floats, least: Floats, sizes: Integers, times: Integers
+    ) -> SampleInfo:
+        keys, priorities = self.items.keys[slots], self.items.priorities[slots]
+        return SampleInfo(keys, probabilities, least, sizes, priorities, times)
 
     def _copy(self, info: SampleInfo, slots: Integers) -> Sample:
         """Add to what is known of items their trajectories."""
@@ -234,16 +230,9 @@ class Contents(HookedTable):
         slots = self.items.used_slots()
         probabilities = self.sampler.probabilities(slots)
         positive = probabilities[probabilities > 0]
-        least = float(positive.min()) if len(positive) else 0.0
-        info = SampleInfo(
-            self.items.keys[slots],
-            probabilities,
-            np.full(len(slots), least),
-            np.full(len(slots), len(slots)),
-            self.items.priorities[slots],
-            self.items.times_sampled[slots].astype(np.int64),
-        )
-        return self._copy(info, slots)
+        least = np.full(len(slots), positive.min() if len(positive) else 0.0)
+        sizes, times = np.full(len(slots), len(slots)), self.items.times_sampled[slots].astype(np.int64)
+        return self._copy(self._info(slots, probabilities, least, sizes, times), slots)
 
     def mutate(self, keys: Integers, priorities: Floats, deletes: Integers, tables: Tables) -> int:
         """Delete items, then give others new priorities; of a repeated key the last one stays.
@@ -266,10 +255,8 @@ class Contents(HookedTable):
             self.sampler.update(slots, priorities)
             self.remover.update(slots, priorities)
             self.max_given = max(self.max_given, float(priorities.max()))
-        if self.description.hooks:
-            for hook in self.description.hooks:
-                for slot in slots.tolist():
-                    hook.on_update(tables, self.description.name, int(self.items.keys[slot]))
+        for key in self.items.keys[slots].tolist() if self.description.hooks else ():
+            self._call_hooks("on_update", tables, key)
         self.stale += stale
         return stale
 
@@ -279,8 +266,15 @@ class Contents(HookedTable):
             self._cells.release(lists.matrix[lists.rows, : len(lists.plan.columns)].reshape(-1))
         self.items.clear()
         self._make_selectors()
+        self._call_hooks("on_reset", tables)
+
+    def _call_hooks(self, event: str, tables: Tables, *keys: int) -> None:
+        """Call all hooks, in the middle of a change: what one raises must not leave it half done."""
         for hook in self.description.hooks:
-            hook.on_reset(tables, self.description.name)
+            try:
+                getattr(hook, event)(tables, self.description.name, *keys)
+            except Exception:
+                log.exception("%r of the table %r failed in %s", hook, self.description.name, event)
 
     def _delete(self, slot: int, tables: Tables) -> None:
         self._take_out(slot, tables)
@@ -288,8 +282,7 @@ class Contents(HookedTable):
 
     def _take_out(self, slot: int, tables: Tables) -> None:
         """Let nobody find an item any more; its list of cells stays."""
-        for hook in self.description.hooks:
-            hook.on_delete(tables, self.description.name, int(self.items.keys[slot]))
+        self._call_hooks("on_delete", tables, int(self.items.keys[slot]))
         self.sampler.delete(slot)
         self.remover.delete(slot)
         self.deletes += 1

@@ -8,9 +8,11 @@ newest items and priorities came in, and the table's limiter has counted them.
 Left out: shuffling. A table draws as it was told to.
 """
 
+import math
 import operator
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -32,6 +34,13 @@ class Source(Protocol):
         ...
 
 
+def check_at_least(least: int, name: str, number: int) -> None:
+    """Refuse a number that is too small, or no integer."""
+    if operator.index(number) < least:
+        raise ValueError(f"{name} must be at least {least}, not {number}.")
+
+
+@dataclass
 class TrajectoryDataset:
     """Batches of a table's trajectories; each `iter` of it begins anew.
 
@@ -41,52 +50,38 @@ class TrajectoryDataset:
         >>> _ = client.insert_batch({"obs": [10, 11, 12, 13, 14]}, {"queue": None})
         >>> [sample.data["obs"].tolist() for sample in TrajectoryDataset(client, "queue", 2, timeout=0.0)]
         [[10.0, 11.0], [12.0, 13.0], [14.0]]
+
+    Attributes:
+        source: A server, or a handle with the same methods.
+        table: The table's name.
+        batch_size: Items in a batch.
+        timeout: Seconds to wait for an item before the batches end; None never ends, 0 ends at once when
+            nothing may be drawn.
+        max_samples: Items to draw before they end.
+        in_flight: Batches that a thread draws ahead; 0 draws when a batch is asked for.
+        drop_last: Whether to drop a last batch that is not full. Its items have been drawn all the same.
+        pad: Whether trajectories may be of different lengths: the sample says how long each is.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        table: str,
-        batch_size: int,
-        *,
-        timeout: float | None = None,
-        max_samples: int | None = None,
-        in_flight: int = 0,
-        drop_last: bool = False,
-        pad: bool = False,
-    ) -> None:
-        """Draw nothing yet.
+    source: Source
+    table: str
+    batch_size: int
+    _: KW_ONLY
+    timeout: float | None = None
+    max_samples: int | None = None
+    in_flight: int = 0
+    drop_last: bool = False
+    pad: bool = False
 
-        Args:
-            source: A server, or a handle with the same methods.
-            table: The table's name.
-            batch_size: Items in a batch.
-            timeout: Seconds to wait for an item before the batches end; None never ends, 0 ends at once when
-                nothing may be drawn.
-            max_samples: Items to draw before they end.
-            in_flight: Batches that a thread draws ahead; 0 draws when a batch is asked for.
-            drop_last: Whether to drop a last batch that is not full. Its items have been drawn all the same.
-            pad: Whether trajectories may be of different lengths: the sample says how long each is.
-
-        Raises:
-            ValueError: If a number is out of range.
-        """
-        if operator.index(batch_size) < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
-        if max_samples is not None and operator.index(max_samples) < 1:
-            raise ValueError(f"max_samples must be at least 1, or None, not {max_samples}.")
-        if operator.index(in_flight) < 0:
-            raise ValueError(f"in_flight must be at least 0, not {in_flight}.")
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout must be at least 0 seconds, or None, not {timeout}.")
-        self.source = source
-        self.table = table
-        self.batch_size = batch_size
-        self.timeout = timeout
-        self.max_samples = max_samples
-        self.in_flight = in_flight
-        self.drop_last = drop_last
-        self.pad = pad
+    def __post_init__(self) -> None:
+        check_at_least(1, "batch_size", self.batch_size)
+        check_at_least(0, "in_flight", self.in_flight)
+        if self.max_samples is not None:
+            check_at_least(1, "max_samples", self.max_samples)
+        if self.timeout is not None and not self.timeout >= 0:
+            raise ValueError(f"timeout must be at least 0 seconds, or None, not {self.timeout}.")
+        if self.timeout == math.inf:
+            self.timeout = None
 
     def __iter__(self) -> Generator[Sample]:
         """Draw batches; who stops before the end lets go of the generator, or closes it, to end the thread.
@@ -97,45 +92,26 @@ class TrajectoryDataset:
         Raises:
             ValueError: If trajectories have different lengths, and `pad` is not set.
         """
-        ahead = Ahead(self._draws, self.in_flight) if self.in_flight else None
-        with closing(ahead.pieces(self.timeout) if ahead else self._draws(self.timeout)) as pieces:
-            for size in self._sizes():
-                batch: list[Sample] = []
-                missing = size
-                while missing and (piece := next(pieces, None)) is not None:
-                    batch.append(piece)
-                    missing -= len(piece.info.keys)
-                if batch and not (missing and self.drop_last):
-                    yield self._joined(batch)
-                if missing:
-                    return
+        if self.in_flight:
+            return Ahead(self._draw, self._batches, self.in_flight).batches(self.timeout)
+        return self._batches(lambda count: self._draw(count, self.timeout))
 
-    def _sizes(self) -> Iterator[int]:
-        """Return the size of each batch."""
-        left = self.max_samples
-        while left is None or left > 0:
-            size = self.batch_size if left is None else min(self.batch_size, left)
-            left = None if left is None else left - size
-            yield size
+    def _draw(self, count: int, timeout: float | None) -> Sample:
+        return self.source.sample(self.table, count, timeout)
 
-    def _draws(self, timeout: float | None) -> Generator[Sample | None]:
-        """Draw what the batches consist of, piece by piece.
-
-        Args:
-            timeout: Seconds to wait for each piece.
-
-        Yields:
-            A piece of the batch that is not full yet; None if there was nothing in time.
-        """
-        for missing in self._sizes():
-            while missing:
-                try:
-                    piece = self.source.sample(self.table, missing, timeout)
-                except TimeoutError:
-                    yield None
-                    continue
-                missing -= len(piece.info.keys)
-                yield piece
+    def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
+        """Make batches of what is drawn, until there is no more."""
+        missing, left = 0, self.max_samples
+        while not missing and left != 0:
+            missing = self.batch_size if left is None else min(self.batch_size, left)
+            left = None if left is None else left - missing
+            pieces: list[Sample] = []
+            with suppress(TimeoutError):
+                while missing:
+                    pieces.append(draw(missing))
+                    missing -= len(pieces[-1].info.keys)
+            if pieces and not (missing and self.drop_last):
+                yield self._joined(pieces)
 
     def _joined(self, pieces: list[Sample]) -> Sample:
         sample = pieces[0] if len(pieces) == 1 else join(pieces)
@@ -177,10 +153,8 @@ def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
 
 def lengthened(values: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
     """Return values of shape (n, at most length, ...) as (n, length, ...), filled up with zeros."""
-    missing = length - values.shape[1]
-    if not missing:
-        return values
-    return np.concatenate([values, np.zeros((len(values), missing, *values.shape[2:]), values.dtype)], axis=1)
+    behind = [(0, 0), (0, length - values.shape[1])] + [(0, 0)] * (values.ndim - 2)
+    return np.pad(values, behind)
 
 
 def as_torch(dataset: Iterable[Any]) -> "IterableDataset[Any]":

@@ -4,13 +4,12 @@ Node i has the children 2 i + 1 and 2 i + 2, and comes before both. Of equal pri
 whose last insertion or update is longest ago, so the order of a heap never depends on how it was built.
 """
 
-import sys
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers, kernel
-from replay_tutorial.tables.selection import Selected, Selection, Slots
+from replay_tutorial.tables.selection import Selector, Slots
 
 
 class Nodes(NamedTuple):
@@ -91,41 +90,33 @@ def delete_node(plain: Plain, slot: int, size: int) -> None:
         sift(nodes, last, place, size - 1)
 
 
-class Heap(Selection):
+class Heap(Selector):
     """The slot of the least priority is next, or that of the greatest."""
 
-    low, high = -sys.float_info.max, sys.float_info.max
+    sign = 1.0  # of a priority in its rank
 
-    def __init__(self, slots: int, greatest_first: bool) -> None:
-        """Begin empty."""
+    def begin(self, slots: int) -> None:
         self.size = 0
-        self._sign = -1.0 if greatest_first else 1.0
         self._next_stamp = 0
         places = np.zeros(slots, np.int32)
         self._nodes = Nodes(np.zeros(slots, np.int32), places, np.zeros(slots), np.zeros(slots, np.int64))
         self._plain = tuple(self._nodes)
 
     def insert(self, slot: int, priority: float) -> None:
-        insert_node(self._plain, slot, self._sign * priority, self._next_stamp, self.size)
+        insert_node(self._plain, slot, self.sign * priority, self._next_stamp, self.size)
         self._next_stamp += 1
         self.size += 1
 
     def update(self, slots: Integers, priorities: Floats) -> None:
-        update_nodes(self._plain, slots, priorities, self._sign, self._next_stamp, self.size)
+        update_nodes(self._plain, slots, priorities, self.sign, self._next_stamp, self.size)
         self._next_stamp += len(slots)
 
     def delete(self, slot: int) -> None:
         delete_node(self._plain, slot, self.size)
         self.size -= 1
 
-    def select(self, count: int, rng: np.random.Generator) -> Selected:
-        return Selected(np.full(count, self._nodes.heap[0], np.int64), np.ones(count), 1.0)
-
-    def pick(self, rng: np.random.Generator) -> int:
+    def first(self) -> int:
         return int(self._nodes.heap[0])
-
-    def probabilities(self, slots: Integers) -> Floats:
-        return (slots == self._nodes.heap[0]).astype(np.float64)
 
     def in_order(self) -> Integers:
         slots = self._nodes.heap[: self.size].astype(np.int64)

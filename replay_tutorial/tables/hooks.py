@@ -1,7 +1,8 @@
 """Hooks: what is called when an item comes, goes, is sampled, or changes.
 
 They are called in the middle of the operation, while nobody else can change anything. So a hook sees a table
-as it is at that moment, and may insert into other tables, but must neither wait nor raise.
+as it is at that moment, and may insert into other tables, but must not wait. What it raises is logged, and
+the operation goes on.
 
 Left out: a thread of their own.
 """

@@ -188,6 +188,10 @@ class Wire:
             done += more
         return data
 
+    def has_word(self, seconds: float) -> bool:
+        """Wait so long for the other end to say something, or to end."""
+        return bool(wait([self._socket], seconds))
+
     def is_there(self) -> bool:
         """Return whether the other end is still there; only while it has nothing to send."""
         if LOOK_WITHOUT_WAITING is None:

@@ -7,27 +7,43 @@ table's line, without the lock, until another call has changed the counts:
     insert  ─▶ line of inserts  ─▶ in    wakes the first in the line of samples, if it may go now
     sample  ─▶ line of samples  ─▶ out   wakes the first in the line of inserts, if it may go now
 
-Deleting, resetting, another limiter and `close` wake them, too.
-
-Left out: everything that one table does by itself (`contents`), and what never waits (`desk`).
+Whatever else changes something wakes them, too. Who waits in vain, as the server or the writer was closed,
+hears of it at once. Left out: everything that one table does by itself (`contents`).
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+import operator
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from os import PathLike
+from threading import RLock
+from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables.desk import Desk
-from replay_tutorial.tables.intake import as_floats, as_keys, table_of
+from replay_tutorial.tables import server_file
+from replay_tutorial.tables.cells import Cells
+from replay_tutorial.tables.contents import Contents
+from replay_tutorial.tables.intake import Intake, as_floats, as_keys, table_of
 from replay_tutorial.tables.message import Message
-from replay_tutorial.tables.sampled import Sample
-from replay_tutorial.tables.waiting import Line, deadline_of
+from replay_tutorial.tables.rate_limiters import RateLimiter
+from replay_tutorial.tables.sampled import Sample, TableInfo
+from replay_tutorial.tables.table import Table, check_reachable
+from replay_tutorial.tables.trajectories import Plans
+from replay_tutorial.tables.waiting import Closed, Line, deadline_of
 
 log = logging.getLogger("replay_tutorial")
 
 
-class Server(Desk):
+class Server:
     """Named tables in this process, for threads.
+
+    A table or column that is not there is a KeyError. What changes something raises `Closed` if the server is
+    closed, before or meanwhile. Everything is checked before anything changes.
 
     Example:
         >>> from replay_tutorial.tables import Client, Fifo, MinSize, Server, Table, Uniform
@@ -36,13 +52,64 @@ class Server(Desk):
         >>> _ = client.insert({"obs": [1.0, 2.0], "rew": 0.5}, {"replay": 1.0})
         >>> client.sample("replay", 2).data["obs"].tolist()
         [[1.0, 2.0], [1.0, 2.0]]
+
+    Attributes:
+        fields: The columns, by name.
     """
+
+    def __init__(
+        self,
+        tables: Sequence[Table],
+        env_dict: EnvDict,
+        capacity: int,
+        *,
+        default_dtype: npt.DTypeLike = np.float32,
+        seed: int | None = None,
+        patience: float = 60.0,
+    ) -> None:
+        """Make empty tables.
+
+        Args:
+            tables: Their descriptions; no name twice.
+            env_dict: The columns, as of a buffer; a step may leave some out.
+            capacity: How many cells each column has: how many steps can be stored at once. Memory is
+                reserved for all, and used when they are first written.
+            default_dtype: The dtype of columns that name none.
+            seed: Of the generator that draws.
+            patience: Seconds that a call waits before it logs a warning that says for what.
+
+        Raises:
+            ValueError: If a table's name comes twice, or an argument is out of range.
+        """
+        self.fields = Fields(env_dict, default_dtype)
+        self._cells = Cells(self.fields, operator.index(capacity))
+        self._rng = np.random.default_rng(seed)
+        self._lock = RLock()
+        self._closed = False
+        names = [table.name for table in tables]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"A server has at least one table, and each name once, not {names}.")
+        plans = Plans(self._cells)
+        self._tables = {table.name: Contents(table, self._cells, plans, self._rng) for table in tables}
+        self._intake = Intake(self._cells, plans, self._tables)
+        for table in tables:
+            for hook in table.hooks:
+                hook.check(table.name, self._tables)
+        self._lines = {
+            (side, name): Line(self._lock, partial(self._may, side, name), patience)
+            for name in names
+            for side in ("insert", "sample")
+        }
+
+    def _may(self, side: str, table: str) -> bool:
+        contents = self._tables[table]
+        return contents.may_insert() if side == "insert" else contents.may_sample()
 
     def insert(self, message: Message, timeout: float | None = None) -> list[int]:
         """Store the values of a message, then insert its items, each when its table lets it in.
 
-        Everything is checked before anything changes. After a TimeoutError the items that are in stay in; the
-        same message, sent again, goes on where it stopped. A message that is finished is answered as before.
+        After a TimeoutError the items that are in stay in; the same message, sent again, goes on where it
+        stopped. A message that is finished is answered as before.
 
         Args:
             message: The writer's next message, or its last one again.
@@ -53,22 +120,24 @@ class Server(Desk):
 
         Raises:
             CapacityError: If there are no free cells for its values.
-            Closed: If the server is closed, before or meanwhile.
-            KeyError: If there is no such table or column.
             TimeoutError: If not all items are in when the time is up.
-            UnknownWriter: If it is not the writer's first message, and the server does not know the writer.
+            UnknownWriter: If it is not the writer's first message, and the server does not know the writer;
+                or if the writer is closed, or the server loaded, meanwhile.
             ValueError: If anything in it does not fit, or the writer's last message is not finished.
         """
         deadline = deadline_of(timeout)
         with self._lock:
             self._check_open()
             window = self._intake.accept(message)
+
+            def check() -> None:
+                self._check_open()
+                self._intake.check_known(message.writer, window)
+
             while window.pending:
                 name, item = window.pending[0]
-                self._wait(self._inserters[name], "insert", name, deadline)
                 try:
-                    self._check_open()
-                    self._intake.check_known(message.writer, window)
+                    self._wait("insert", name, deadline, check, message.writer)
                     # the same message may have been sent twice, and the other call been faster
                     if window.pending and window.pending[0][1] is item:
                         window.pending.popleft()
@@ -78,10 +147,14 @@ class Server(Desk):
             window.forget(message.keep_from)
             return list(window.keys)
 
-    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
-        """Draw items, with replacement, each as if it were drawn alone.
+    def close_writer(self, writer: int) -> None:
+        """Forget a writer, if it is known, and its steps, but for those in items; what waits stays out."""
+        with self._lock:
+            self._intake.close(writer)
+            self._look_up(writer)
 
-        Waits until one may be drawn, and then draws as many as may be at that moment.
+    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
+        """Wait until an item may be drawn, and draw as many as may be then, each as if it were alone.
 
         Args:
             table: The table's name.
@@ -92,23 +165,15 @@ class Server(Desk):
             1 to batch_size items; the arrays are the caller's own.
 
         Raises:
-            Closed: If the server is closed, before or meanwhile.
-            KeyError: If there is no such table.
             TimeoutError: If none may be drawn when the time is up.
             ValueError: If batch_size or timeout is out of range.
         """
         check_batch_size(batch_size)
         batch_size = int(batch_size)  # of NumPy's kind, the counts would become so, too
         deadline = deadline_of(timeout)
-        with self._lock:
-            table_of(self._tables, table)
-            self._check_open()
-            self._wait(self._samplers[table], "sample", table, deadline)
-            try:
-                self._check_open()
-                return self._tables[table].sample(batch_size, self._tables)
-            finally:
-                self._wake()
+        with self._changing(table):
+            self._wait("sample", table, deadline, self._check_open)
+            return self._tables[table].sample(batch_size, self._tables)  # perhaps another one was loaded
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
@@ -124,28 +189,110 @@ class Server(Desk):
             How many keys were stale: their items are gone. These are dropped.
 
         Raises:
-            Closed: If the server is closed.
-            KeyError: If there is no such table.
-            TypeError: If keys are no integers, or priorities no real numbers.
-            ValueError: If a priority is out of range. Nothing has changed then.
+            ValueError: If a priority is out of range; a TypeError if it is no number, or a key no integer.
         """
         pairs = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
         keys, deleted = as_keys(pairs[0]), as_keys(deletes)
         priorities = as_floats(pairs[1], len(keys))
+        with self._changing(table) as contents:
+            contents.check_priorities(priorities)
+            return contents.mutate(keys, priorities, deleted, self._tables)
+
+    def reset(self, table: str) -> None:
+        """Delete all items of a table, and count from 0; keys are not used again; who waits goes in."""
+        with self._changing(table) as contents:
+            contents.reset(self._tables)
+
+    def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
+        """Let another limiter decide from now on, also over those who wait; the counts go on.
+
+        Raises:
+            ValueError: If the limiter waits for more items than the table can hold.
+        """
+        with self._changing(table) as contents:
+            check_reachable(limiter, contents.description.max_size)
+            contents.limiter = limiter
+
+    def items(self, table: str) -> Sample:
+        """Copy all items of a table, each with the probability that it would be drawn with next."""
+        with self._lock:
+            return table_of(self._tables, table).look()
+
+    def info(self) -> dict[str, TableInfo]:
+        """Describe all tables at one moment."""
+        with self._lock:
+            waits = {place: len(line) for place, line in self._lines.items()}
+            every = self._tables.items()
+            return {name: t.info(waits["insert", name], waits["sample", name]) for name, t in every}
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write all tables, as they are at one moment, to one file of arrays and text, no pickle.
+
+        Writers are not in it, nor items that wait. An old file is replaced when the new one is complete.
+        """
+        with self._lock:
+            server_file.save(path, self.fields, self._cells, self._rng, self._tables)
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Replace everything by what `save` wrote, bit for bit: the next calls return what they would.
+
+        The file is of a server with the same columns, and tables of the same names, selectors and max_size.
+        Limiters, max_times_sampled, capacity and hooks stay those of this server. Writers must begin anew:
+        the next message of one from before raises UnknownWriter. Memory is needed twice meanwhile.
+
+        Raises:
+            OSError: If it can't be read.
+            ValueError: If it is damaged, of another server, or holds more steps than this one's capacity.
+        """
+        with self._lock:
+            self._check_open()
+            loaded = server_file.load(path, self.fields, self._cells.capacity, self._tables)
+            self._cells, plans, self._rng, self._tables = loaded
+            self._intake = Intake(self._cells, plans, self._tables)
+            self._look_up()
+
+    def close(self) -> None:
+        """End: whoever waits, or calls later, gets the error `Closed`; what has waited has not happened."""
+        with self._lock:
+            self._closed = True
+            self._look_up()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("The server was closed. Build another one.")
+
+    @contextmanager
+    def _changing(self, table: str) -> Generator[Contents]:
+        """Hold the lock while a table is changed, and wake who may go then."""
         with self._lock:
             contents = table_of(self._tables, table)
             self._check_open()
-            contents.check_priorities(priorities)
             try:
-                return contents.mutate(keys, priorities, deleted, self._tables)
+                yield contents
             finally:
                 self._wake()
 
-    def _wait(self, line: Line, side: str, table: str, deadline: float | None) -> None:
+    def _wait(
+        self, side: str, table: str, deadline: float | None, check: Callable[[], None], writer: int = 0
+    ) -> None:
         """Wait for one's turn in a line; the lock is let go meanwhile."""
 
         def story() -> str:
             return f"{side}({table!r}) waits for {self._tables[table].info().missing(side)}"
 
-        if not line.wait(deadline, lambda: log.warning("%s", story())):
+        if not self._lines[side, table].wait(deadline, lambda: log.warning("%s", story()), check, writer):
             raise TimeoutError(f"The time is up: {story()}")
+
+    def _wake(self) -> None:
+        for line in self._lines.values():
+            line.wake()
+
+    def _look_up(self, writer: int | None = None) -> None:
+        for line in self._lines.values():
+            line.look_up(writer)

@@ -8,9 +8,9 @@ max_times_sampled, capacity, hooks. Nor are writers: after loading, each begins 
 Left out: how a file is written, and read without trusting it (`archive`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,29 +18,12 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.tables.cells import Cells
+from replay_tutorial.tables.cells import CellList, Cells
 from replay_tutorial.tables.contents import Contents
 from replay_tutorial.tables.message import Part
-from replay_tutorial.tables.selection import Selection
-from replay_tutorial.tables.trajectories import Plan, Plans
+from replay_tutorial.tables.trajectories import Plan, Plans, Structure
 
 COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
-
-
-class State(NamedTuple):
-    """What a server goes on from.
-
-    Attributes:
-        cells: The cells.
-        plans: The layouts known.
-        rng: The generator.
-        tables: By name.
-    """
-
-    cells: Cells
-    plans: Plans
-    rng: np.random.Generator
-    tables: dict[str, Contents]
 
 
 def layout_of(fields: Fields, tables: Mapping[str, Contents]) -> dict[str, Any]:
@@ -53,29 +36,33 @@ def layout_of(fields: Fields, tables: Mapping[str, Contents]) -> dict[str, Any]:
     }
 
 
-def save(path: str | PathLike[str], fields: Fields, state: State) -> None:
+def save(
+    path: str | PathLike[str],
+    fields: Fields,
+    cells: Cells,
+    rng: np.random.Generator,
+    tables: Mapping[str, Contents],
+) -> None:
     """Write a file."""
-    touched = state.cells.store.touched
+    touched = cells.store.touched
     arrays: Arrays = {"touched": [touched]}
-    arrays |= {f"column_{i}": [values[: touched[i]]] for i, values in enumerate(state.cells.values)}
+    arrays |= {f"column_{i}": [values[: touched[i]]] for i, values in enumerate(cells.values)}
     every: list[dict[str, Any]] = []
-    for number, contents in enumerate(state.tables.values()):
-        known, parts = table_state(contents)
-        every.append(known)
+    for number, contents in enumerate(tables.values()):
+        counters, parts = table_state(contents)
+        every.append(counters)
         arrays |= {f"table_{number}_{name}": [array] for name, array in parts.items()}
-    counters = {"random_state": state.rng.bit_generator.state, "tables": every}
-    archive.save(path, layout_of(fields, state.tables), counters, arrays)
+    counters = {"random_state": rng.bit_generator.state, "tables": every}
+    archive.save(path, layout_of(fields, tables), counters, arrays)
 
 
 def table_state(contents: Contents) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a table's counters and arrays."""
     items, slots = contents.items, contents.items.used_slots()
     lists = [items.cells_of(int(slot)) for slot in slots]
-    counters = {name: getattr(contents, name) for name in COUNTS}
-    counters["structure"] = contents.structure
-    counters["cells"] = sum(map(len, lists))
     lengths = [[part.length for part in items.plan_of(int(slot)).layout] for slot in slots]
-    return counters, {
+    counters = {name: getattr(contents, name) for name in COUNTS}
+    return {**counters, "structure": contents.structure, "cells": sum(map(len, lists))}, {
         "highest": np.array([contents.max_given]),
         "keys": items.keys,
         "free_slots": items.free_slots[: items.slots - items.size],
@@ -88,143 +75,122 @@ def table_state(contents: Contents) -> tuple[dict[str, Any], dict[str, Any]]:
     }
 
 
-def load(path: str | PathLike[str], fields: Fields, old: State) -> State:
+def load(
+    path: str | PathLike[str], fields: Fields, capacity: int, old: Mapping[str, Contents]
+) -> tuple[Cells, Plans, np.random.Generator, dict[str, Contents]]:
     """Read a file; what is there stays as it is.
 
     Raises:
         OSError: If it can't be read.
         ValueError: If it is damaged, or of a server with other columns or tables, or holds more than fits.
     """
-    with archive.reading(path, layout_of(fields, old.tables)) as (counters, reader):
-        cells = Cells(fields, old.cells.capacity)
-        counted = np.zeros(len(cells.fields), np.int64)
-        reader.read_into("touched", [counted])
-        touched: list[int] = counted.tolist()
-        if min(touched) < 0:
-            raise Damaged("touched is below 0")
-        if max(touched) > cells.capacity:
+    with archive.reading(path, layout_of(fields, old)) as (counters, reader):
+        cells = Cells(fields, capacity)
+        touched = np.zeros(len(cells.fields), np.int64)
+        reader.read_into("touched", [touched])
+        expect(touched.min() >= 0, "touched is below 0")
+        if touched.max() > capacity:
             raise ValueError(
-                f"{path} holds up to {max(touched):,} steps; this server has a capacity of "
-                f"{cells.capacity:,}. Build it with more."
+                f"{path} holds up to {touched.max():,} steps; this server has a capacity of {capacity:,}. "
+                "Build it with more."
             )
         for i, values in enumerate(cells.values):
             reader.read_into(f"column_{i}", [values[: touched[i]]])
-        new = State(cells, Plans(cells), archive.checked_generator(counters), {})
-        named: list[Any] = [np.zeros(0, np.int32)]
-        every = archive.checked_parts(counters, "tables", len(old.tables))
-        for number, (name, was) in enumerate(old.tables.items()):
-            contents = Contents(was.description, cells, new.plans, new.rng)
-            contents.limiter = was.limiter
-            named.append(fill(contents, every[number], TableReader(reader, number), new, touched))
-            new.tables[name] = contents
-        cells.recount(np.concatenate(named), counted)
-        return new
+        plans, rng = Plans(cells), archive.checked_generator(counters)
+        tables = {name: Contents(was.description, cells, plans, rng) for name, was in old.items()}
+        every = archive.checked_parts(counters, "tables", len(old))
+        named: list[CellList] = []
+        for number, (name, contents) in enumerate(tables.items()):
+            contents.limiter = old[name].limiter
+            named.append(fill(contents, every[number], array_reader(reader, number), plans, touched))
+        cells.recount(np.concatenate(named), touched)
+        return cells, plans, rng, tables
 
 
-class TableReader:
-    """Reads the arrays of one table."""
+def expect(is_so: Any, fault: str) -> None:
+    """Refuse a file in which something is not so."""
+    if not is_so:
+        raise Damaged(fault)
 
-    def __init__(self, reader: Reader, number: int) -> None:
-        """Read nothing yet."""
-        self._reader = reader
-        self._number = number
 
-    def read(self, name: str, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Read an array of this shape and dtype; there is no memory for it before the file has it."""
-        whole = f"table_{self._number}_{name}"
-        self._reader.check(whole, shape, dtype)
+def array_reader(reader: Reader, number: int) -> Callable[..., Any]:
+    """Return a function that reads an array of one table, of a given name, dtype and shape."""
+
+    def read(name: str, dtype: Any, *shape: int) -> Any:
+        whole = f"table_{number}_{name}"
+        reader.check(whole, shape, dtype)  # before there is memory for it
         array = np.zeros(shape, dtype)
-        self._reader.read_into(whole, [array])
+        reader.read_into(whole, [array])
         return array
+
+    return read
 
 
 def fill(
-    contents: Contents, counters: dict[str, Any], reader: TableReader, new: State, touched: list[int]
-) -> Any:
+    contents: Contents, counters: dict[str, Any], read: Callable[..., Any], plans: Plans, touched: Integers
+) -> CellList:
     """Fill an empty table with what a file says of it; return the cells that its items name."""
     items = contents.items
     for name in COUNTS:
         setattr(contents, name, checked_count(counters, name))
     size = contents.inserts - contents.deletes
-    if not 0 <= size <= contents.description.max_size:
-        raise Damaged(f"{contents.inserts} inserts and {contents.deletes} deletes can't be")
+    expect(0 <= size <= contents.description.max_size, f"a table of {size} items can't be")
     contents.structure = checked_structure(counters["structure"])
-    keys: Integers = reader.read("keys", (items.slots,), np.int64)
+    keys: Integers = read("keys", np.int64, items.slots)
     at_home = np.where(keys < 0, ~keys, keys) % items.slots == np.arange(items.slots)
     used, free = np.flatnonzero(keys >= 0), np.flatnonzero(keys < 0)
-    if not at_home.all() or len(used) != size or (keys > archive.MOST).any() or (keys < -archive.MOST).any():
-        raise Damaged("keys are none")
+    in_range = (keys >= -archive.MOST) & (keys <= archive.MOST)
+    expect(len(used) == size and (at_home & in_range).all(), "keys are none")
     items.keys[:] = keys
-    items.free_slots[: len(free)] = checked_order(reader.read("free_slots", (len(free),), np.int32), free)
-    priorities, highest = (
-        reader.read("priorities", (size,), np.float64),
-        reader.read("highest", (1,), np.float64),
-    )
+    items.free_slots[: len(free)] = in_some_order(read("free_slots", np.int32, len(free)), free)
+    priorities, highest = read("priorities", np.float64, size), read("highest", np.float64, 1)
     try:
         contents.check_priorities(priorities)
         contents.check_priorities(highest[highest != -np.inf])
     except ValueError as error:
         raise Damaged(str(error)) from error
     contents.max_given = float(highest[0])
-    times = reader.read("times_sampled", (size,), np.int32)
-    lengths = reader.read("lengths", (size, len(contents.structure or ())), np.int64)
-    cells = reader.read("cells", (checked_count(counters, "cells"),), np.int32)
-    if (times < 0).any() or lengths.sum() != len(cells) or (lengths < 1).any():
-        raise Damaged("times_sampled or lengths are none")
-    end, plans = 0, dict[tuple[int, ...], Plan]()
+    times = read("times_sampled", np.int32, size)
+    lengths: Integers = read("lengths", np.int64, size, len(contents.structure or ()))
+    cells: CellList = read("cells", np.int32, checked_count(counters, "cells"))
+    expect((times >= 0).all() and (lengths >= 1).all(), "times_sampled or lengths are none")
+    ends = np.cumsum(lengths.sum(axis=1))
+    expect((ends[-1] if size else 0) == len(cells), "lengths are none")
     for i, slot in enumerate(used.tolist()):
-        of_item = tuple(lengths[i].tolist())
-        if of_item not in plans:
-            plans[of_item] = plan_of(contents, of_item, new.plans)
-        plan, begin = plans[of_item], end
-        end += len(plan.columns)
-        part = cells[begin:end]
-        if len(part) < len(plan.columns) or not named_by(part, plan, touched):
-            raise Damaged("an item names cells that are not there")
-        items.put_back(slot, plan, part, priorities[i], times[i])
+        plan = plan_of(contents, lengths[i].tolist(), plans)
+        named = cells[ends[i] - len(plan.columns) : ends[i]]
+        there = (named % len(touched) == plan.columns) & (named // len(touched) < touched[plan.columns])
+        expect((there & (named >= 0)).all(), "an item names cells that are not there")
+        items.put_back(slot, plan, named, priorities[i], times[i])
     by_slot = dict(zip(used.tolist(), priorities.tolist(), strict=True))
-    put_in_order(contents.sampler, checked_order(reader.read("sampler", (size,), np.int64), used), by_slot)
-    put_in_order(contents.remover, checked_order(reader.read("remover", (size,), np.int64), used), by_slot)
+    for name, selector in ("sampler", contents.sampler), ("remover", contents.remover):
+        for slot in in_some_order(read(name, np.int64, size), used).tolist():
+            selector.insert(slot, by_slot[slot])
     return cells
 
 
-def put_in_order(selection: Selection, slots: Integers, priorities: dict[int, float]) -> None:
-    """Insert slots in the order in which they lead to the saved selector."""
-    for slot in slots.tolist():
-        selection.insert(slot, priorities[slot])
-
-
-def checked_order(slots: Integers, expected: Integers) -> Integers:
-    """Return slots in some order; refuse others than the ones expected."""
-    if np.sort(slots).tolist() != expected.tolist():
-        raise Damaged("an order of slots is none")
+def in_some_order(slots: Integers, expected: Integers) -> Integers:
+    """Return slots; refuse others than the ones expected."""
+    expect(np.sort(slots).tolist() == expected.tolist(), "an order of slots is none")
     return slots
 
 
-def checked_structure(structure: Any) -> Any:
-    """Return what all items of a table have in common: of each part its name, column, and squeezed."""
+def checked_structure(structure: Any) -> Structure | None:
+    """Return what all items of a table have in common."""
     if structure is None:
         return None
     try:
-        parts = tuple(tuple(part) for part in structure)
-    except TypeError:
-        parts = ((),)
-    if any(list(map(type, part)) != [str, str, bool] for part in parts):
-        raise Damaged(f"structure is {structure!r:.60}")
+        parts = tuple((str(name), str(column), bool(squeezed)) for name, column, squeezed in structure)
+    except (TypeError, ValueError):
+        parts = ()
+    expect(parts and [list(part) for part in parts] == structure, f"structure is {structure!r:.60}")
     return parts
 
 
-def plan_of(contents: Contents, lengths: tuple[int, ...], plans: Plans) -> Plan:
+def plan_of(contents: Contents, lengths: list[int], plans: Plans) -> Plan:
     """Find the layout of an item with these lengths."""
     parts = zip(contents.structure or (), lengths, strict=True)
     try:
         return plans.of(tuple(Part(name, column, n, squeezed) for (name, column, squeezed), n in parts))
     except ValueError as error:
         raise Damaged(str(error)) from error
-
-
-def named_by(cells: Any, plan: Plan, touched: list[int]) -> bool:
-    """Return whether a list of cells fits a layout, and all of them have been written."""
-    columns = len(touched)
-    limits = np.array(touched)[plan.columns]
-    return bool(((cells >= 0) & (cells % columns == plan.columns) & (cells // columns < limits)).all())

@@ -5,13 +5,16 @@ Left out: its items (`contents`). A description is a value: the server makes the
 
 import operator
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
 from replay_tutorial.tables.hooks import Hook
 from replay_tutorial.tables.rate_limiters import Queue, RateLimiter, Stack
-from replay_tutorial.tables.selectors import Fifo, Lifo, Selector
+from replay_tutorial.tables.selection import Selector
+from replay_tutorial.tables.selectors import Fifo, Lifo
 
 
+@dataclass
 class Table:
     """Which items are sampled, which make room for others, and when.
 
@@ -25,74 +28,59 @@ class Table:
         sampler: How items are drawn.
         remover: How items are evicted, one for each that is inserted into a full table.
         max_size: Items that it can hold.
-        rate_limiter: Who waits for whom.
+        rate_limiter: Who waits for whom. One that the table can never satisfy is refused.
         max_times_sampled: An item sampled so often is deleted; 0 for no limit.
         hooks: What is called when an item comes, goes, or changes.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        sampler: Selector,
-        remover: Selector,
-        max_size: int,
-        rate_limiter: RateLimiter,
-        max_times_sampled: int = 0,
-        hooks: Sequence[Hook] = (),
-    ) -> None:
-        """Describe a table.
+    name: str
+    _: KW_ONLY
+    sampler: Selector
+    remover: Selector
+    max_size: int
+    rate_limiter: RateLimiter
+    max_times_sampled: int = 0
+    hooks: Sequence[Hook] = ()
 
-        Raises:
-            TypeError: If an argument is of a wrong type.
-            ValueError: If one is out of range, or the table can never hold as many items as its limiter asks
-                for.
-        """
-        if not isinstance(name, str):
-            raise TypeError(f"A table's name is a string, not {name!r}.")
-        if not name:
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise TypeError(f"A table's name is a string, not {self.name!r}.")
+        if not self.name:
             raise ValueError("A table's name can't be empty.")
-        if operator.index(max_size) < 1:
-            raise ValueError(f"max_size must be at least 1, not {max_size}.")
-        if operator.index(max_times_sampled) < 0:
-            raise ValueError(f"max_times_sampled must be at least 0 (no limit), not {max_times_sampled}.")
-        for selector in (sampler, remover):
-            if not callable(getattr(selector, "over", None)):
+        self.max_size = operator.index(self.max_size)
+        if self.max_size < 1:
+            raise ValueError(f"max_size must be at least 1, not {self.max_size}.")
+        self.max_times_sampled = operator.index(self.max_times_sampled)
+        if self.max_times_sampled < 0:
+            raise ValueError(
+                f"max_times_sampled must be at least 0 (no limit), not {self.max_times_sampled}."
+            )
+        for selector in (self.sampler, self.remover):
+            if Selector not in type(selector).mro():
                 raise TypeError(f"A selector is such as Uniform() or Prioritized(0.6), not {selector!r}.")
-        check_reachable(rate_limiter, max_size)
-        self.name = name
-        self.sampler = sampler
-        self.remover = remover
-        self.max_size = int(max_size)
-        self.rate_limiter = rate_limiter
-        self.max_times_sampled = int(max_times_sampled)
-        self.hooks = tuple(hooks)
-
-    def __repr__(self) -> str:
-        return f"<Table {self.name!r}: {self.sampler}, {self.remover}, {self.rate_limiter}>"
+        check_reachable(self.rate_limiter, self.max_size)
+        self.hooks = tuple(self.hooks)
 
     @classmethod
     def queue(cls, name: str, max_size: int, hooks: Sequence[Hook] = ()) -> Self:
         """Describe a queue: each item is sampled once, the oldest first; a full one lets nothing in."""
-        return cls(
-            name,
-            sampler=Fifo(),
-            remover=Fifo(),
-            max_size=max_size,
-            rate_limiter=Queue(max_size),
-            max_times_sampled=1,
-            hooks=hooks,
-        )
+        return cls._once(name, Fifo(), max_size, Queue(max_size), hooks)
 
     @classmethod
     def stack(cls, name: str, max_size: int, hooks: Sequence[Hook] = ()) -> Self:
         """Describe a stack: each item is sampled once, the newest first; a full one lets nothing in."""
+        return cls._once(name, Lifo(), max_size, Stack(max_size), hooks)
+
+    @classmethod
+    def _once(
+        cls, name: str, both: Selector, max_size: int, limiter: RateLimiter, hooks: Sequence[Hook]
+    ) -> Self:
         return cls(
             name,
-            sampler=Lifo(),
-            remover=Lifo(),
+            sampler=both,
+            remover=both,
             max_size=max_size,
-            rate_limiter=Stack(max_size),
+            rate_limiter=limiter,
             max_times_sampled=1,
             hooks=hooks,
         )

@@ -3,7 +3,6 @@
 Left out: trajectories whose parts are of different lengths. Which step would belong to which?
 """
 
-import operator
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.tables.dataset import Source, TrajectoryDataset, lengths_in
+from replay_tutorial.tables.dataset import Source, TrajectoryDataset, check_at_least, lengths_in
 from replay_tutorial.tables.sampled import Sample, SampleInfo
 
 
@@ -50,8 +49,7 @@ class TimestepDataset:
         Raises:
             ValueError: If a number is out of range.
         """
-        if operator.index(batch_size) < 1:
-            raise ValueError(f"batch_size must be at least 1, not {batch_size}.")
+        check_at_least(1, "batch_size", batch_size)
         self.batch_size = batch_size
         self.trajectories = TrajectoryDataset(source, table, 1, **options)
 
@@ -71,11 +69,11 @@ class TimestepDataset:
                 waiting.append(steps_of(sample))
                 count += len(waiting[-1].positions)
                 while count >= self.batch_size:
-                    steps = join_steps(waiting)
-                    yield part_of(steps, 0, self.batch_size)
-                    waiting, count = [part_of(steps, self.batch_size, count)], count - self.batch_size
+                    steps = joined(waiting)
+                    yield part_of(steps, slice(self.batch_size))
+                    waiting, count = [part_of(steps, slice(self.batch_size, None))], count - self.batch_size
         if count and not self.trajectories.drop_last:
-            yield join_steps(waiting)
+            yield joined(waiting)
 
 
 def steps_of(sample: Sample) -> Timesteps:
@@ -91,17 +89,15 @@ def steps_of(sample: Sample) -> Timesteps:
     return Timesteps(info, {name: values[0] for name, values in sample.data.items()}, np.arange(length))
 
 
-def join_steps(pieces: Sequence[Timesteps]) -> Timesteps:
+def joined(pieces: Sequence[Timesteps]) -> Timesteps:
     """Lay steps one behind the other."""
-    if len(pieces) == 1:
-        return pieces[0]
     info = SampleInfo._make(map(np.concatenate, zip(*(piece.info for piece in pieces), strict=True)))
     data = {name: np.concatenate([piece.data[name] for piece in pieces]) for name in pieces[0].data}
     return Timesteps(info, data, np.concatenate([piece.positions for piece in pieces]))
 
 
-def part_of(steps: Timesteps, begin: int, end: int) -> Timesteps:
-    """Return the steps from `begin` to before `end`."""
-    info = SampleInfo._make(column[begin:end] for column in steps.info)
-    data = {name: values[begin:end] for name, values in steps.data.items()}
-    return Timesteps(info, data, steps.positions[begin:end])
+def part_of(steps: Timesteps, places: slice) -> Timesteps:
+    """Return some of the steps."""
+    info = SampleInfo._make(column[places] for column in steps.info)
+    data = {name: values[places] for name, values in steps.data.items()}
+    return Timesteps(info, data, steps.positions[places])

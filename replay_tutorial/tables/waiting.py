@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from threading import Condition, RLock
 
 LOOK = 0.25  # seconds after which a caller is looked for
-# Asked while a thread waits that calls for another process, and once more when its turn has come.
+# Asked while a thread waits that calls for somebody else, and once more when its turn has come.
 caller_is_there: ContextVar[Callable[[], bool] | None] = ContextVar("caller_is_there", default=None)
 
 
@@ -24,7 +24,7 @@ class Closed(RuntimeError):
 
 
 class Forsaken(Exception):
-    """Whoever made a call from another process has gone; the call was not carried out."""
+    """Whoever a call was made for has gone; it was not carried out."""
 
 
 def deadline_of(timeout: float | None) -> float | None:
@@ -54,7 +54,7 @@ class Line:
         self._lock = lock
         self._may_go = may_go
         self._patience = patience
-        self._turns: deque[Condition] = deque()
+        self._turns: deque[tuple[Condition, int]] = deque()  # each with the writer that it is about, or 0
 
     def __len__(self) -> int:
         return len(self._turns)
@@ -62,16 +62,33 @@ class Line:
     def wake(self) -> None:
         """Wake the first one, if it may go."""
         if self._turns and self._may_go():
-            self._turns[0].notify()
+            self._turns[0][0].notify()
 
-    def wait(self, deadline: float | None, on_patience_lost: Callable[[], None]) -> bool:
+    def look_up(self, writer: int | None = None) -> None:
+        """Let all, or those who wait for a writer's sake, look whether waiting still makes sense."""
+        for turn, whose in self._turns:
+            if writer in (None, whose):
+                turn.notify()
+
+    def wait(
+        self,
+        deadline: float | None,
+        on_patience_lost: Callable[[], None],
+        check: Callable[[], None],
+        writer: int = 0,
+    ) -> bool:
         """Wait for one's turn; the lock is not held meanwhile, but again afterwards.
+
+        Args:
+            deadline: When the time is up; None is never.
+            on_patience_lost: Called once if it takes long.
+            check: Raises an error if waiting makes no sense any more.
+            writer: For whose sake it waits.
 
         Returns:
             Whether it came; if not, the time is up.
 
         Raises:
-            Closed: As `may_go` raises it.
             Forsaken: If `caller_is_there` says so.
         """
         if not self._turns and self._may_go():
@@ -79,25 +96,26 @@ class Line:
         if deadline is not None and time.monotonic() >= deadline:
             return False
         still_there = caller_is_there.get()
-        turn, gone = Condition(self._lock), False
-        self._turns.append(turn)
         warn_at = deadline_of(self._patience)
+        turn, came = (Condition(self._lock), writer), False
+        self._turns.append(turn)
         try:
-            while not gone:
+            while not came:
                 look_at = None if still_there is None else time.monotonic() + LOOK
                 ends = [end for end in (deadline, warn_at, look_at) if end is not None]
-                turn.wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
+                turn[0].wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
+                check()
                 if still_there is not None and not still_there():
                     raise Forsaken
                 now = time.monotonic()
-                gone = self._turns[0] is turn and self._may_go()
-                if not gone and deadline is not None and now >= deadline:
+                came = self._turns[0] is turn and self._may_go()
+                if not came and deadline is not None and now >= deadline:
                     return False
-                if not gone and warn_at is not None and now >= warn_at:
+                if not came and warn_at is not None and now >= warn_at:
                     on_patience_lost()
                     warn_at = None
             return True
         finally:
             self._turns.remove(turn)
-            if not gone and self._turns:
-                self._turns[0].notify()  # it may have been woken for nothing: the next one looks
+            if not came and self._turns:
+                self._turns[0][0].notify()  # it may have been woken for nothing: the next one looks

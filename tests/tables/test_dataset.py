@@ -2,11 +2,14 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
+from served import KEY, serving
 
-from replay_tutorial.tables import Client, Closed, Fifo, MinSize, Server, Table, Uniform
+from replay_tutorial.tables import Client, Closed, Fifo, MinSize, RemoteServer, Server, Table, Uniform
 from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch, join
 from replay_tutorial.tables.timesteps import TimestepDataset
 from replay_tutorial.tables.writer import TrajectoryWriter
@@ -173,7 +176,37 @@ def test_what_was_drawn_in_the_last_moment_is_handed_over():
 
 def test_a_draw_that_takes_long_is_not_taken_for_an_empty_table():
     script = Script(None, 0.0, 0.3, 0.0)
-    assert len(list(TrajectoryDataset(script, "t", 1, timeout=0.0, in_flight=1))) == 3
+    assert len(list(TrajectoryDataset(script, "t", 1, timeout=0.2, in_flight=1))) == 3
+
+
+def test_a_thread_that_waits_keeps_its_place_in_the_line_and_says_what_for(caplog):
+    server = Server([Table.queue("queue", 100)], COLUMNS, capacity=1000, patience=0.3)
+    batches = iter(TrajectoryDataset(server, "queue", 1, in_flight=1))
+    with ThreadPoolExecutor() as pool, closing(batches):
+        first = pool.submit(next, batches)
+        deadline = time.monotonic() + PATIENCE
+        while server.info()["queue"].waiting_samples < 1 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        later = pool.submit(server.sample, "queue", 1, PATIENCE)
+        while len(caplog.records) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "sample('queue') waits for more inserts" in caplog.records[0].getMessage()
+        write(server, [1, 1])
+        assert first.result(PATIENCE).data["act"].tolist() == [[0]]
+        assert later.result(PATIENCE).data["act"].tolist() == [[1]]
+
+
+def test_a_thread_leaves_the_line_of_a_server_in_another_process(tmp_path, monkeypatch):
+    """What comes later is not taken by one whom nobody waits for."""
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
+    server = server_of()
+    with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
+        assert list(TrajectoryDataset(remote, "queue", 1, timeout=0.1, in_flight=1)) == []
+        assert not drawing_threads()
+        write(server, [1])
+        time.sleep(0.5)
+        assert server.info()["queue"].size == 1
+        assert acts(TrajectoryDataset(remote, "queue", 1, timeout=0.1, in_flight=1)) == [[[0]]]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3])

@@ -307,6 +307,45 @@ def test_hooks_hear_of_everything_in_order() -> None:
     ]
 
 
+@pytest.mark.parametrize("event", ["on_insert", "on_sample", "on_update", "on_delete", "on_reset"])
+def test_a_hook_that_raises_is_logged_and_leaves_whole_tables(
+    event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Hook):
+        def __getattribute__(self, name: str) -> Any:
+            if name == event:
+                raise RuntimeError("the hook's own fault")
+            return super().__getattribute__(name)
+
+    client = client_of(table(max_size=2, max_times_sampled=1, hooks=[Failing()]))
+    keys = [client.insert(STEP, {"t": 1.0})["t"] for _ in range(4)]
+    client.mutate_priorities("t", {keys[3]: 2.0}, [keys[2]])
+    assert client.items("t").info.keys.tolist() == keys[3:]
+    assert client.sample("t", 5).info.keys.tolist() == keys[3:]
+    info = client.info()["t"]
+    assert (info.size, info.inserts, info.deletes, info.samples) == (0, 4, 4, 1)
+    assert client.server._cells.free_count(0) == 50
+    client.reset("t")
+    assert "failed in " + event in caplog.text and "the hook's own fault" in caplog.text
+
+
+def test_a_copy_that_fails_leaves_no_item_half_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of(table(max_times_sampled=1))
+    client.insert_batch({"rew": [1.0, 2.0, 3.0]}, {"t": None})
+
+    def out_of_memory(*_: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("replay_tutorial.tables.contents.copy_out", out_of_memory)
+        with pytest.raises(MemoryError):
+            client.sample("t", 2)
+    assert client.info()["t"].size == len(client.items("t").info.keys) == 1
+    assert client.server._cells.free_count(1) == 49
+    client.insert_batch({"rew": [4.0] * 9}, {"t": None})
+    assert client.info()["t"].size == 5
+
+
 def test_an_item_is_copied_when_it_is_sampled_for_the_first_time() -> None:
     hook = InsertOnSample("seen")
     client = client_of(

@@ -171,6 +171,27 @@ def test_a_file_of_another_server_is_refused(tmp_path: Path) -> None:
             other.load(tmp_path / "file")
 
 
+class Second(Fifo):
+    """A selector of a user's own: the second oldest."""
+
+    def first(self) -> int:
+        return int(self.in_order()[:2][-1])
+
+
+def test_a_server_with_a_selector_of_one_s_own_can_be_loaded(tmp_path: Path) -> None:
+    def of(sampler: Fifo) -> Client:
+        table = Table("t", sampler=sampler, remover=Fifo(), max_size=9, rate_limiter=MinSize(1))
+        return Client(Server([table], COLUMNS, 20))
+
+    one, other = of(Second()), of(Second())
+    one.insert_batch({"b": [1, 2, 3]}, {"t": None})
+    one.save(tmp_path / "file")
+    other.load(tmp_path / "file")
+    assert other.sample("t", 1).data["b"].tolist() == [2]
+    with pytest.raises(ValueError, match="another layout"):
+        of(Fifo()).load(tmp_path / "file")
+
+
 def forge(path: Path, name: str, change: Any) -> Path:
     """Copy a file with one array, or the text, changed."""
     forged = path.with_suffix(".forged")

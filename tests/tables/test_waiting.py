@@ -1,5 +1,6 @@
 """Who waits for whom, with threads: timeouts, lines, closing, resetting, another limiter, warnings."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from replay_tutorial.tables import (
     UnknownWriter,
 )
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.waiting import Line
 
 PATIENCE = 20.0  # seconds until a test gives up on a thread
 
@@ -321,3 +323,65 @@ def test_many_threads_do_all_things_at_once(start: Any) -> None:
     info = server.info()["t"]
     assert info.size == info.inserts - info.deletes
     assert server._cells.free_count(0) == 10_000 - info.size
+
+
+def test_closing_a_writer_ends_its_call_at_once_wherever_it_stands(start: Any) -> None:
+    """Nobody may go, and the one that is closed is not the first."""
+    server = server_of(Table.queue("q", 1))
+    server.insert(message(9, 0, "q", [0]))
+    first = start(server.insert, message(1, 0, "q", [1]))
+    until(lambda: waiting(server, "q") == (1, 0))
+    second = start(server.insert, message(2, 0, "q", [2]))
+    until(lambda: waiting(server, "q") == (2, 0))
+    server.close_writer(2)
+    with pytest.raises(UnknownWriter):
+        second.result(PATIENCE)
+    assert waiting(server, "q") == (1, 0) and not first.done()
+    assert server.sample("q", 1).data["x"].tolist() == [0]
+    first.result(PATIENCE)
+
+
+def test_loading_ends_the_calls_of_writers_that_wait(start: Any, tmp_path: Path) -> None:
+    server = server_of(Table.queue("q", 1))
+    server.insert(message(9, 0, "q", [0]))
+    server.save(tmp_path / "file")
+    calls = [start(server.insert, message(writer, 0, "q", [1])) for writer in (1, 2)]
+    until(lambda: waiting(server, "q") == (2, 0))
+    server.load(tmp_path / "file")
+    for call in calls:
+        with pytest.raises(UnknownWriter):
+            call.result(PATIENCE)
+
+
+@pytest.mark.parametrize("side", ["insert", "sample"])
+def test_a_ctrl_c_when_the_turn_has_come_leaves_it_to_the_next_one(start: Any, side: str) -> None:
+    """The tracer raises where a Ctrl-C may: as the wait returns, before anything is done."""
+    server = server_of(Table.queue("q", 1))
+    is_insert = side == "insert"
+    if is_insert:
+        server.insert(message(9, 0, "q", [0]))
+
+    def go(writer: int) -> object:
+        return server.insert(message(writer, 0, "q", [writer])) if is_insert else server.sample("q", 1)
+
+    def interrupted() -> None:
+        def trace(frame: Any, event: str, argument: Any) -> Any:
+            if frame.f_code is Line.wait.__code__ and event == "return" and argument is True:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        with pytest.raises(KeyboardInterrupt):
+            go(1)
+
+    first = start(interrupted)
+    until(lambda: sum(waiting(server, "q")) == 1)
+    second = start(go, 2)
+    until(lambda: sum(waiting(server, "q")) == 2)
+    if is_insert:
+        server.sample("q", 1)
+    else:
+        server.insert(message(8, 0, "q", [0]))
+    first.result(PATIENCE)
+    second.result(PATIENCE)

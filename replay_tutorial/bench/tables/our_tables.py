@@ -25,7 +25,6 @@ from replay_tutorial.tables import (
     Uniform,
 )
 from replay_tutorial.tables.key_file import read_key
-from replay_tutorial.tables.waiting import Line
 
 KEPT = 64  # steps that writers and items that leave may hold beside those of the table
 
@@ -47,10 +46,10 @@ class TimedServer(Server):
         self.waited = {"insert": 0.0, "sample": 0.0}
         super().__init__(*arguments, **options)
 
-    def _wait(self, line: Line, side: str, table: str, deadline: float | None) -> None:
+    def _wait(self, side: str, *arguments: Any, **options: Any) -> None:
         start = time.perf_counter()
         try:
-            super()._wait(line, side, table, deadline)
+            super()._wait(side, *arguments, **options)
         finally:
             self.waited[side] += time.perf_counter() - start
 

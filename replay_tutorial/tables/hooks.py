@@ -102,8 +102,9 @@ class InsertOnSample(Hook):
         self.dropped += 1
         if self.dropped == 1:
             logging.getLogger("replay_tutorial").warning(
-                "The table %r took no copy of an item of %r: its limiter waits for samples, or its items "
-                "have other parts. Such copies are dropped; see InsertOnSample.dropped.",
+                "The table %r took no copy of an item of %r: its limiter waits for samples, its items "
+                "have other parts, or its selectors don't take the priority. Such copies are dropped; see "
+                "InsertOnSample.dropped.",
                 self.target,
                 table,
             )

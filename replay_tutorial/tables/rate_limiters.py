@@ -18,6 +18,7 @@ import math
 import operator
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -91,7 +92,7 @@ class SampleToInsertRatio(RateLimiter):
     """Each item is sampled so many times on average, within a band."""
 
     def __init__(
-        self, samples_per_insert: float, min_size: int, error_buffer: float | tuple[float, float]
+        self, samples_per_insert: float, min_size: int, error_buffer: float | Sequence[float]
     ) -> None:
         """Set the band.
 
@@ -106,7 +107,7 @@ class SampleToInsertRatio(RateLimiter):
                 would wait for good.
         """
         middle = samples_per_insert * min_size
-        if isinstance(error_buffer, tuple):
+        if isinstance(error_buffer, Sequence):
             min_diff, max_diff = error_buffer
         else:
             min_diff, max_diff = middle - error_buffer, middle + error_buffer

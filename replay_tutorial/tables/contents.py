@@ -72,7 +72,7 @@ class Contents(HookedTable):
         self._cells = cells
         self._rng = rng
         slots = table.max_size + 1  # the newcomer is in before another one goes
-        self.items = Items(slots, plans)
+        self.items = Items(slots)
         self._make_selectors()
 
     def _make_selectors(self) -> None:

@@ -63,15 +63,15 @@ class Server(Desk):
         with self._lock:
             self._check_open()
             window = self._intake.accept(message)
-            while window.pending:
-                name, item = window.pending[0]
+            while (first := window.next_item()) is not None:
+                name, item = first
                 self._wait(self._inserters[name], "insert", name, deadline)
                 try:
                     self._check_open()
                     self._intake.check_known(message.writer, window)
                     # the same message may have been sent twice, and the other call been faster
-                    if window.pending and window.pending[0][1] is item:
-                        window.pending.popleft()
+                    if window.next_item() is first:
+                        # one step: an item that is in has its key, also after Ctrl-C
                         window.keys.append(self._tables[name].insert(item, self._tables))
                 finally:
                     self._wake()  # also if nothing has changed: the next one in line waits for its turn

@@ -9,7 +9,7 @@ from recording_server import RecordingServer
 
 from replay_tutorial.tables.history import History
 from replay_tutorial.tables.message import UnknownWriter
-from replay_tutorial.tables.writer import NewItem, TrajectoryWriter
+from replay_tutorial.tables.writer import TrajectoryWriter
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},
@@ -47,9 +47,9 @@ def newest(writer, *names):
 class Program:
     """A writer beside the list of its steps, whose values are all different."""
 
-    def __init__(self, server, keep):
+    def __init__(self, server, keep, in_flight):
         self.server, self.keep = server, keep
-        self.writer = TrajectoryWriter(server, keep)
+        self.writer = TrajectoryWriter(server, keep, in_flight)
         self.steps = []  # of each step its values by column
         self.is_open = False
         self.count = 0
@@ -130,12 +130,14 @@ operations = st.lists(
 
 
 @repeatable(400)
-@given(operations, st.integers(1, 6))
-def test_items_hold_exactly_the_values_that_were_named(program, keep):
+@given(operations, st.integers(1, 6), st.sampled_from([0, 1, 3, 100]))
+def test_items_hold_exactly_the_values_that_were_named(program, keep, in_flight):
     server = RecordingServer(COLUMNS)
-    run = Program(server, keep)
+    run = Program(server, keep, in_flight)
     for operation, *arguments in program:
         getattr(run, operation)(*arguments)
+        assert len(run.expected) - len(server.items) < max(1, in_flight)
+    run.writer.flush()
     assert len(server.items) == len(run.expected)
     for (table, priority, parts), (expected_table, expected_priority, expected_parts) in zip(
         server.items, run.expected, strict=True
@@ -343,14 +345,6 @@ def test_a_refused_item_leaves_everything_as_it_was(writer, server):
     assert [message.sequence for message in server.messages] == [0, 0]  # the first one has never been
 
 
-def test_several_items_travel_in_one_message(writer, server):
-    append_steps(writer, 0, 1)
-    items = [NewItem("one", 1, newest(writer)), NewItem("two", None, newest(writer, "act"))]
-    assert writer.create_items(items) == [1, 2]
-    assert len(server.messages) == 1
-    assert [(table, priority) for table, priority, _ in server.items] == [("one", 1.0), ("two", None)]
-
-
 # --- timeouts and interruptions ---
 
 
@@ -402,11 +396,13 @@ def test_the_next_item_waits_for_a_flush_of_the_one_that_timed_out(writer, serve
     assert [parts["act"].item() for _, _, parts in server.items] == [0, 1]
 
 
-def test_a_message_that_was_half_done_goes_on_where_it_stopped(writer, server):
+def test_a_message_that_was_half_done_goes_on_where_it_stopped(server):
+    writer = TrajectoryWriter(server, 1, max_in_flight_items=2)
     append_steps(writer, 0)
+    writer.create_item("one", 1, newest(writer))
     server.room = 1
     with pytest.raises(TimeoutError):
-        writer.create_items([NewItem("one", 1, newest(writer)), NewItem("two", 1, newest(writer))], timeout=0)
+        writer.create_item("two", 1, newest(writer), timeout=0)
     server.room = None
     writer.end_episode()
     assert [table for table, _, _ in server.items] == ["one", "two"]
@@ -517,6 +513,6 @@ def test_a_writer_holds_at_least_one_step(server, keep):
 
 
 def test_a_history_is_a_mapping_of_columns(server):
-    history = History(server.fields.fields, 1)
+    history = History(server.fields, 1)
     assert list(history) == list(COLUMNS)
     assert len(history) == 3

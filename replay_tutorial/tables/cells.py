@@ -49,27 +49,33 @@ Plain = Annotated[tuple[Any, ...], Store]
 
 
 @kernel
-def take(columns: Integers, cells: CellList, plain: Plain) -> int:
-    """Take a free cell of each of these columns, named once from now on.
+def take(cells: CellList, plain: Plain) -> int:
+    """Take free cells, named once from now on.
+
+    Args:
+        cells: ~column for each cell that is wanted; it becomes the cell's number.
+        plain: The store.
 
     Returns:
         -1; or a column that has too few. Nothing has changed then.
     """
     store = Store(*plain)
-    count, capacity = store.free.shape
-    wanted = np.zeros(count, np.int64)
-    for column in columns:
+    columns, capacity = store.free.shape
+    wanted = np.zeros(columns, np.int64)
+    for i in range(len(cells)):
+        column = ~cells[i]
         wanted[column] += 1
         if wanted[column] > store.free_counts[column] + capacity - store.touched[column]:
             return column
-    for i, column in enumerate(columns):
+    for i in range(len(cells)):
+        column = ~cells[i]
         if store.free_counts[column]:
             store.free_counts[column] -= 1
             slot = int64(store.free[column, store.free_counts[column]])
         else:  # none has come back: one that was never used
             slot = store.touched[column]
             store.touched[column] += 1
-        cells[i] = slot * count + column
+        cells[i] = slot * columns + column
         store.references[cells[i]] = 1
     return -1
 
@@ -136,13 +142,13 @@ class Cells:
         """Count the free cells of a column."""
         return int(self.capacity - self.store.touched[column] + self.store.free_counts[column])
 
-    def take(self, columns: Integers, cells: CellList) -> None:
-        """Write into `cells` a free cell of each of these columns, named once from now on.
+    def take(self, cells: CellList) -> None:
+        """Take free cells, named once from now on: each ~column in `cells` becomes the number of one.
 
         Raises:
             CapacityError: If there are too few. Nothing has changed then.
         """
-        full: int = take(columns, cells, self.plain)
+        full: int = take(cells, self.plain)
         if full >= 0:
             raise CapacityError(
                 f"The column {self.fields[full].name!r} is full: {self.capacity:,} cells, "

@@ -111,6 +111,8 @@ class ColumnHistory:
 
     def runs(self) -> list[Run]:
         """Return what is in flight, in as few runs as there are gaps."""
+        if len(self.in_flight) == 1:  # nearly always, if items are sent by themselves
+            return [Run(self.name, *self.in_flight.copy().popitem())]
         steps = sorted(self.in_flight)
         begins = [i for i, step in enumerate(steps) if not i or step != steps[i - 1] + 1]
         return [

@@ -50,7 +50,7 @@ class Intake:
             window = self._windows[writer] = Window(self._cells)
         elif sequence == window.next_sequence - 1:
             return window
-        elif sequence != window.next_sequence or window.next_item():
+        elif sequence != window.next_sequence or len(window.keys) < len(window.items):
             raise ValueError(
                 f"Message {sequence} of the writer {writer} came after message {window.next_sequence - 1}, "
                 f"of which {len(window.items) - len(window.keys)} items are not in yet. Send that again "

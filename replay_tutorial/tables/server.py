@@ -63,20 +63,22 @@ class Server(Desk):
         with self._lock:
             self._check_open()
             window = self._intake.accept(message)
-            while (first := window.next_item()) is not None:
-                name, item = first
+            items, keys = window.items, window.keys
+            while len(keys) < len(items):
+                place = len(keys)
+                name, item = items[place]
                 self._wait(self._inserters[name], "insert", name, deadline)
                 try:
                     self._check_open()
                     self._intake.check_known(message.writer, window)
                     # the same message may have been sent twice, and the other call been faster
-                    if window.next_item() is first:
-                        # one step: an item that is in has its key, also after Ctrl-C
-                        window.keys.append(self._tables[name].insert(item, self._tables))
+                    if len(keys) == place:
+                        # in one line: an item that is in has its key, also after Ctrl-C
+                        keys.append(self._tables[name].insert(item, self._tables))
                 finally:
                     self._wake()  # also if nothing has changed: the next one in line waits for its turn
             window.forget(message.keep_from)
-            return list(window.keys)
+            return list(keys)
 
     def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
         """Draw items, with replacement, each as if it were drawn alone.

@@ -9,7 +9,8 @@ the writer's last message, how far that has come, and what was answered.
 Left out: waiting. A message that waits is carried out item by item (`server`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -40,12 +41,7 @@ class Window:
         self._cells = cells
         self._first = 0  # steps before this one are forgotten
         self._cell_of: list[dict[int, int]] = [{} for _ in cells.fields]  # by step
-        self._new_steps: list[tuple[int, range]] = []  # what `store` has brought for the message to come
-        self._new_cells = NO_CELLS
-
-    def next_item(self) -> tuple[str, Item] | None:
-        """Return the first item that is not in yet."""
-        return self.items[len(self.keys)] if len(self.keys) < len(self.items) else None
+        self._new_cells = NO_CELLS  # what `store` has taken for the message to come
 
     def store(self, runs: Sequence[Values]) -> None:
         """Store values in free cells; `take_back` undoes it, until `begin` is called.
@@ -54,37 +50,46 @@ class Window:
             CapacityError: If there are too few.
             ValueError: If a value is there already, or forgotten.
         """
-        columns = [column for column, _, values in runs for _ in range(len(values))]
-        self._new_cells = np.full(len(columns), -1, np.int32)
-        self._cells.take(np.array(columns, np.int64), self._new_cells)
-        slots, cells = self._new_cells // len(self._cell_of), self._new_cells.tolist()
-        begin = 0
+        wanted: list[int] = []
+        for column, _, values in runs:
+            wanted += [~column] * len(values)
+        self._new_cells = np.array(wanted, np.int32)
+        self._cells.take(self._new_cells)
+        cells: list[int] = self._new_cells.tolist()
+        columns, begin = len(self._cell_of), 0
         for column, first_step, values in runs:
-            end, steps = begin + len(values), range(first_step, first_step + len(values))
-            cell_of = self._cell_of[column]
+            end, cell_of = begin + len(values), self._cell_of[column]
+            steps = range(first_step, first_step + len(values))
             if first_step < self._first or not cell_of.keys().isdisjoint(steps):
                 raise ValueError(
                     f"Of {self._cells.fields[column].name!r} the steps {first_step} to {steps[-1]} were "
                     f"sent; one of them is there already, or comes before {self._first}, the first that is "
                     "kept. Send each value once."
                 )
-            self._new_steps.append((column, steps))
-            cell_of.update(zip(steps, cells[begin:end], strict=True))
-            self._cells.values[column][slots[begin:end]] = values
+            if (
+                len(values) == 1
+            ):  # nearly always, if items are sent by themselves: a quarter of an array of one
+                cell_of[first_step] = cells[begin]
+                self._cells.values[column][cells[begin] // columns] = values[0]
+            else:
+                cell_of.update(zip(steps, cells[begin:end], strict=True))
+                self._cells.values[column][self._new_cells[begin:end] // columns] = values
             begin = end
 
     def take_back(self) -> None:
         """Undo `store`, however far it came."""
-        for column, steps in self._new_steps:
-            for step in steps:
-                self._cell_of[column].pop(step, None)
-        self._cells.release(self._new_cells[self._new_cells >= 0])
-        self._new_steps, self._new_cells = [], NO_CELLS
+        new = self._new_cells[self._new_cells >= 0]
+        known = set(new.tolist())
+        for cell_of in self._cell_of:
+            for step in [step for step, cell in cell_of.items() if cell in known]:
+                del cell_of[step]
+        self._cells.release(new)
+        self._new_cells = NO_CELLS
 
     def begin(self, items: list[tuple[str, Item]]) -> None:
         """Go on to the next message, which has these items."""
-        self._new_steps, self._new_cells = [], NO_CELLS
         # nothing is called between these lines, so that no Ctrl-C can come between them
+        self._new_cells = NO_CELLS
         self.items, self.keys = items, []
         self.next_sequence += 1
 
@@ -98,7 +103,7 @@ class Window:
         of_place = [self._cell_of[column] for column in columns]
         named: list[list[int]] = steps.tolist()
         try:
-            rows = [[cell_of[step] for cell_of, step in zip(of_place, row, strict=True)] for row in named]
+            rows = [list(map(getitem, of_place, row)) for row in named]
         except KeyError:
             places = ((place, step) for row in named for place, step in enumerate(row))
             place, step = next((place, step) for place, step in places if step not in of_place[place])
@@ -107,15 +112,15 @@ class Window:
                 f"An item names step {step} of {name!r}, of which the server has no value: it was not sent, "
                 f"or forgotten by keep_from. Steps from {self._first} on are kept."
             ) from None
-        return np.array(rows, np.int32).reshape(steps.shape)
+        return np.array(rows, np.int32)
 
     def forget(self, keep_from: int) -> None:
         """Let go of the steps before this one."""
         gone: list[int] = []
+        steps = range(self._first, keep_from)
         for cell_of in self._cell_of:
-            steps: Iterable[int] = range(self._first, keep_from)
-            if keep_from - self._first > len(cell_of):
-                steps = [step for step in cell_of if step < keep_from]
-            gone += [cell_of.pop(step) for step in steps if step in cell_of]
-        self._cells.release(np.array(gone, np.int32))
+            known = steps if len(steps) <= len(cell_of) else [step for step in cell_of if step < keep_from]
+            gone += [cell_of.pop(step) for step in known if step in cell_of]
+        if gone:
+            self._cells.release(np.array(gone, np.int32))
         self._first = max(self._first, keep_from)

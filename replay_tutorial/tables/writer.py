@@ -264,8 +264,8 @@ class TrajectoryWriter:
     def _send(self, timeout: float | None) -> list[int]:
         """Send what is in flight; keep it if nobody can say how much has been done."""
         self._unfinished = message = self._unfinished or self._message()
-        with suppress(IndexError):
-            while True:
+        while self._vanished:
+            with suppress(IndexError):  # another thread may have been faster
                 self._server.close_writer(self._vanished.popleft())
         try:
             keys = self._server.insert(message, timeout)

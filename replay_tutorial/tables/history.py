@@ -99,6 +99,7 @@ class ColumnHistory:
         """Hold a copy of a step's value, which has been checked."""
         values = np.empty(self._shape, self._dtype)
         values[0] = value
+        values.setflags(write=False)  # a pattern's condition may look at it
         self.values[step] = self.unsent[step] = values
 
     def send(self, steps: Sequence[int]) -> None:

@@ -94,7 +94,8 @@ class StepState(NamedTuple):
         steps_since_applied: Steps since the pattern's last item, the newest one included; before its first
             item, since the writer's first step. A new episode does not begin it anew.
         is_end_episode: Whether this is the look at the end of an episode.
-        data: The values of the newest step, as they are stored.
+        data: The values of the newest step, as they are stored, and read-only; without those that were left
+            out, or are still to come in an open step.
     """
 
     step_index: int

@@ -3,7 +3,7 @@
 Left out: when a pattern makes an item is said in `patterns`; here is how it is found out.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from replay_tutorial.tables.history import History, NamedCells
@@ -11,23 +11,6 @@ from replay_tutorial.tables.patterns import Pattern, StepState
 from replay_tutorial.tables.remote_server import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writer import TrajectoryWriter
-
-
-class Newest(Mapping[str, Any]):
-    """The values of the newest step; those left out, or still to come in an open step, are missing."""
-
-    def __init__(self, history: History) -> None:
-        """Look at a writer's history."""
-        self._history = history
-
-    def __getitem__(self, name: str) -> Any:
-        return self._history[name].values[self._history.end - 1][0].copy()
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._history if self._history.end - 1 in self._history[name].values)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
 
 
 class Applied:
@@ -50,13 +33,14 @@ class Applied:
 
     def trajectory(self, step_index: int, is_end_episode: bool) -> dict[str, NamedCells] | None:
         """Return what the item to make now names, if there is one."""
-        end = self._history.end
+        history, end = self._history, self._history.end
         if self._applied == end - 1:
             return None
         self._steps_since_applied += self._looked_at != end - 1
         self._looked_at = end - 1
         if self.pattern.when:
-            state = StepState(step_index, self._steps_since_applied, is_end_episode, Newest(self._history))
+            data = {name: held.values[end - 1][0] for name, held in history.items() if end - 1 in held.values}
+            state = StepState(step_index, self._steps_since_applied, is_end_episode, data)
             if not all(holds(state) for holds in self.pattern.when):
                 return None
         named: dict[str, NamedCells] = {}

@@ -102,7 +102,7 @@ class Lists(NamedTuple):
 
     Attributes:
         plan: Their layout.
-        matrix: int32[rows, at least as many as the layout has cells].
+        matrix: int32[rows, cells].
         rows: int64[items].
     """
 

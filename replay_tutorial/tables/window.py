@@ -66,9 +66,7 @@ class Window:
                     f"sent; one of them is there already, or comes before {self._first}, the first that is "
                     "kept. Send each value once."
                 )
-            if (
-                len(values) == 1
-            ):  # nearly always, if items are sent by themselves: a quarter of an array of one
+            if len(values) == 1:  # an index costs a quarter of an array of one
                 cell_of[first_step] = cells[begin]
                 self._cells.values[column][cells[begin] // columns] = values[0]
             else:

@@ -215,6 +215,18 @@ def test_conditions_see_the_newest_step_as_it_is_stored():
     assert type(seen[0][0]["a"]) is np.int64
 
 
+def test_a_condition_can_not_change_what_is_stored():
+    def meddle(state):
+        state.data["x"][0] = 7
+        return True
+
+    pattern = Pattern("t", {"x": reference({"x": {}})["x"][-1]}, when=[meddle])
+    writer = StructuredWriter(RecordingServer({"x": {"shape": 2}}), [pattern])
+    with pytest.raises(ValueError, match="read-only"):
+        writer.append({"x": [1, 2]})
+    assert writer.history["x"][-1].numpy().tolist() == [1, 2]
+
+
 def test_columns_that_no_pattern_uses_are_not_sent():
     server = RecordingServer(COLUMNS)
     writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[lambda state: state.data["b"] == 1])])

@@ -12,6 +12,7 @@ Left out: masks and arrays as indexes.
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ Index = int | slice | list[int] | tuple[int, ...]
 SEVERAL = (slice, list, tuple)  # the kinds of index that leave a sample its axis of time
 
 
+@dataclass(slots=True, eq=False)
 class NamedCells:
     """Cells of one column: a part of a trajectory, as `history[name][...]` names it.
 
@@ -35,13 +37,9 @@ class NamedCells:
         squeezed: Whether one step was named by an int, so that a sample has no axis of time.
     """
 
-    __slots__ = ("column", "squeezed", "steps")
-
-    def __init__(self, column: "ColumnHistory", steps: Sequence[int], squeezed: bool) -> None:
-        """Name steps that are there."""
-        self.column = column
-        self.steps = steps
-        self.squeezed = squeezed
+    column: "ColumnHistory"
+    steps: Sequence[int]
+    squeezed: bool
 
     def __len__(self) -> int:
         return len(self.steps)

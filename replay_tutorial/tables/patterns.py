@@ -17,6 +17,7 @@ Source: Reverb's StructuredWriter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +40,11 @@ class PastCells(NamedTuple):
     squeezed: bool
 
 
+@dataclass
 class ReferenceColumn:
-    """A column whose steps are still to come."""
+    """A column, by its name, whose steps are still to come."""
 
-    def __init__(self, name: str) -> None:
-        """Stand for a column."""
-        self.name = name
+    name: str
 
     def __getitem__(self, index: Any) -> PastCells:
         """Name steps, as in a history, but all of them counted backwards.

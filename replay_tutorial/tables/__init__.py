@@ -23,7 +23,7 @@ from replay_tutorial.tables.structured_writer import StructuredWriter
 from replay_tutorial.tables.table import Table
 from replay_tutorial.tables.timesteps import TimestepDataset, Timesteps
 from replay_tutorial.tables.waiting import Closed
-from replay_tutorial.tables.writer import NewItem, TrajectoryWriter
+from replay_tutorial.tables.writer import TrajectoryWriter
 
 __all__ = [
     "CapacityError",
@@ -37,7 +37,6 @@ __all__ = [
     "MaxHeap",
     "MinHeap",
     "MinSize",
-    "NewItem",
     "Pattern",
     "Prioritized",
     "Queue",

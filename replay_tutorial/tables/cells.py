@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields
-from replay_tutorial.buffers.jit import Integers, int64, jitable, kernel, types
+from replay_tutorial.buffers.jit import Integers, int64, kernel, types
 
 # Numbers of cells, int32: most of what an item takes in memory is a list of them.
 CellList = Annotated[npt.NDArray[np.int32], types.int32[::1]]
@@ -48,31 +48,36 @@ class Store(NamedTuple):
 Plain = Annotated[tuple[Any, ...], Store]
 
 
-@jitable
-def release_cell(cell: int, store: Store) -> None:
-    """Count one less that names a cell; if nobody does any more, it becomes free."""
-    store.references[cell] -= 1
-    if store.references[cell] == 0:
-        columns = store.free.shape[0]
-        column = cell % columns
-        store.free[column, store.free_counts[column]] = cell // columns
-        store.free_counts[column] += 1
+@kernel
+def take(cells: CellList, plain: Plain) -> int:
+    """Take free cells, named once from now on.
 
+    Args:
+        cells: ~column for each cell that is wanted; it becomes the cell's number.
+        plain: The store.
 
-@jitable
-def take_cell(column: int, store: Store) -> int:
-    """Take a free cell of a column, named once from now on; -1 if there is none."""
-    columns = store.free.shape[0]
-    if store.free_counts[column]:
-        store.free_counts[column] -= 1
-        slot = int64(store.free[column, store.free_counts[column]])
-    elif store.touched[column] < store.free.shape[1]:  # none has come back: one that was never used
-        slot = store.touched[column]
-        store.touched[column] += 1
-    else:
-        return -1
-    store.references[slot * columns + column] = 1
-    return slot * columns + column
+    Returns:
+        -1; or a column that has too few. Nothing has changed then.
+    """
+    store = Store(*plain)
+    columns, capacity = store.free.shape
+    wanted = np.zeros(columns, np.int64)
+    for i in range(len(cells)):
+        column = ~cells[i]
+        wanted[column] += 1
+        if wanted[column] > store.free_counts[column] + capacity - store.touched[column]:
+            return column
+    for i in range(len(cells)):
+        column = ~cells[i]
+        if store.free_counts[column]:
+            store.free_counts[column] -= 1
+            slot = int64(store.free[column, store.free_counts[column]])
+        else:  # none has come back: one that was never used
+            slot = store.touched[column]
+            store.touched[column] += 1
+        cells[i] = slot * columns + column
+        store.references[cells[i]] = 1
+    return -1
 
 
 @kernel
@@ -84,10 +89,15 @@ def retain(cells: CellList, references: CellList) -> None:
 
 @kernel
 def release(cells: CellList, plain: Plain) -> None:
-    """Count one less that names these cells."""
+    """Count one less that names these cells; those that nobody names any more become free."""
     store = Store(*plain)
-    for i in range(len(cells)):
-        release_cell(cells[i], store)
+    columns = store.free.shape[0]
+    for cell in cells:
+        store.references[cell] -= 1
+        if store.references[cell] == 0:
+            column = cell % columns
+            store.free[column, store.free_counts[column]] = cell // columns
+            store.free_counts[column] += 1
 
 
 class Cells:
@@ -131,6 +141,20 @@ class Cells:
     def free_count(self, column: int) -> int:
         """Count the free cells of a column."""
         return int(self.capacity - self.store.touched[column] + self.store.free_counts[column])
+
+    def take(self, cells: CellList) -> None:
+        """Take free cells, named once from now on: each ~column in `cells` becomes the number of one.
+
+        Raises:
+            CapacityError: If there are too few. Nothing has changed then.
+        """
+        full: int = take(cells, self.plain)
+        if full >= 0:
+            raise CapacityError(
+                f"The column {self.fields[full].name!r} is full: {self.capacity:,} cells, "
+                f"{self.free_count(full)} of them free. Build the server with a higher capacity, or tables "
+                "with a lower max_size."
+            )
 
     def retain(self, cells: CellList) -> None:
         """Count one more that names these cells."""

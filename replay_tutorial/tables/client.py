@@ -116,10 +116,12 @@ class Client:
             )
         return runs
 
-    def writer(self, num_keep_alive_refs: int) -> TrajectoryWriter:
+    def writer(self, num_keep_alive_refs: int, max_in_flight_items: int = 0) -> TrajectoryWriter:
         """Make a writer for the steps of one environment; see `TrajectoryWriter`."""
-        return TrajectoryWriter(self.server, num_keep_alive_refs)
+        return TrajectoryWriter(self.server, num_keep_alive_refs, max_in_flight_items)
 
-    def structured_writer(self, patterns: Sequence[Pattern]) -> StructuredWriter:
+    def structured_writer(
+        self, patterns: Sequence[Pattern], max_in_flight_items: int = 0
+    ) -> StructuredWriter:
         """Make a writer that makes its items by patterns; see `StructuredWriter`."""
-        return StructuredWriter(self.server, patterns)
+        return StructuredWriter(self.server, patterns, max_in_flight_items)

@@ -25,7 +25,7 @@ from replay_tutorial.tables.items import Items
 from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.selection import Slots
 from replay_tutorial.tables.table import Table
-from replay_tutorial.tables.trajectories import Item, Plan, Plans, Structure, copy_out, copy_out_mixed
+from replay_tutorial.tables.trajectories import Item, Plan, Structure, copy_out, copy_out_mixed
 
 log = logging.getLogger("replay_tutorial")
 
@@ -67,7 +67,7 @@ class Contents(HookedTable):
         deletes: and items deleted.
     """
 
-    def __init__(self, table: Table, cells: Cells, plans: Plans, rng: np.random.Generator) -> None:
+    def __init__(self, table: Table, cells: Cells, rng: np.random.Generator) -> None:
         """Begin empty."""
         self.description = table
         self.limiter = table.rate_limiter
@@ -75,7 +75,7 @@ class Contents(HookedTable):
         self._cells = cells
         self._rng = rng
         slots = table.max_size + 1  # the newcomer is in before another one goes
-        self.items = Items(slots, plans)
+        self.items = Items(slots)
         self._make_selectors()
 
     def _make_selectors(self) -> None:
@@ -263,7 +263,7 @@ class Contents(HookedTable):
     def reset(self, tables: Tables) -> None:
         """Delete everything, and count from 0 again."""
         for _, lists in self.items.lists(self.items.used_slots()):
-            self._cells.release(lists.matrix[lists.rows, : len(lists.plan.columns)].reshape(-1))
+            self._cells.release(lists.matrix[lists.rows].reshape(-1))
         self.items.clear()
         self._make_selectors()
         self._call_hooks("on_reset", tables)

@@ -1,9 +1,8 @@
 """The steps that a writer still holds: `history["obs"][-4:]` names cells.
 
-A writer copies each step. A trajectory is put together by naming steps of each
-column: one (`[-1]`), a slice with any stride (`[-5:-1]`, `[::2]`), or a list (`[[-4, -1]]`). What is named is
-a list of step numbers, one a cell, and never only the first and the last: steps that are not neighbours can't
-come back as if they were.
+A writer copies each step. A trajectory is put together by naming steps of each column: one (`[-1]`), a slice
+with any stride (`[-5:-1]`, `[::2]`), or a list (`[[-4, -1]]`). What is named is a list of step numbers, one a
+cell, and never only the first and the last: steps that are not neighbours can't come back as if they were.
 
 Steps are counted as in a list of the episode's steps: 0 is the first, -1 the newest. But nothing is clamped:
 where a list would return less than was asked for, a history raises an IndexError.
@@ -13,18 +12,22 @@ Left out: masks and arrays as indexes.
 
 import operator
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Field
+from replay_tutorial.buffers.fields import Field, Fields
+from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.tables.message import Run
 
 Index = int | slice | list[int] | tuple[int, ...]
 SEVERAL = (slice, list, tuple)  # the kinds of index that leave a sample its axis of time
 
 
+@dataclass(slots=True, eq=False)
 class NamedCells:
     """Cells of one column: a part of a trajectory, as `history[name][...]` names it.
 
@@ -34,13 +37,9 @@ class NamedCells:
         squeezed: Whether one step was named by an int, so that a sample has no axis of time.
     """
 
-    __slots__ = ("column", "squeezed", "steps")
-
-    def __init__(self, column: "ColumnHistory", steps: Sequence[int], squeezed: bool) -> None:
-        """Name steps that are there."""
-        self.column = column
-        self.steps = steps
-        self.squeezed = squeezed
+    column: "ColumnHistory"
+    steps: Sequence[int]
+    squeezed: bool
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -52,18 +51,19 @@ class NamedCells:
             IndexError: If the writer does not hold them any more.
         """
         self.column.check(self.steps)
-        values = self.column.values_of(self.steps)
+        values = np.concatenate([self.column.values[step] for step in self.steps])
         return values[0] if self.squeezed else values
 
 
 class ColumnHistory:
-    """What a writer holds of one column.
+    """What a writer holds of one column: of each step with a value its number, and the value, (1, *shape).
 
     Attributes:
         name: The column's.
         history: All columns, and which steps they hold.
-        values: Of each step that is held and has a value, by its number: the value, of shape (1, *shape).
-        unsent: Of these, those that the server lacks.
+        values: The values of steps that can be named.
+        unsent: Of these, those that no item has named.
+        in_flight: What items have named that are in flight. It stays, whatever the history forgets.
     """
 
     def __init__(self, field: Field, history: "History") -> None:
@@ -72,6 +72,7 @@ class ColumnHistory:
         self.history = history
         self.values: dict[int, npt.NDArray[Any]] = {}
         self.unsent: dict[int, npt.NDArray[Any]] = {}
+        self.in_flight: dict[int, npt.NDArray[Any]] = {}
         self._shape = (1, *field.shape)
         self._dtype = field.dtype
 
@@ -96,62 +97,56 @@ class ColumnHistory:
         """Hold a copy of a step's value, which has been checked."""
         values = np.empty(self._shape, self._dtype)
         values[0] = value
+        values.setflags(write=False)  # a pattern's condition may look at it
         self.values[step] = self.unsent[step] = values
 
-    def values_of(self, steps: Sequence[int]) -> npt.NDArray[Any]:
-        """Return a copy of the values of steps that are held."""
-        return np.concatenate([self.values[step] for step in steps])
+    def send(self, steps: Sequence[int]) -> None:
+        """Let the next message bring those of these values that the server lacks."""
+        unsent = self.unsent
+        for step in steps:
+            if step in unsent:
+                self.in_flight[step] = unsent[step]
+                del unsent[step]
+
+    def runs(self) -> list[Run]:
+        """Return what is in flight, in as few runs as there are gaps."""
+        if len(self.in_flight) == 1:  # nearly always, if items are sent by themselves
+            return [Run(self.name, *self.in_flight.copy().popitem())]
+        steps = sorted(self.in_flight)
+        begins = [i for i, step in enumerate(steps) if not i or step != steps[i - 1] + 1]
+        return [
+            Run(self.name, steps[begin], np.concatenate([self.in_flight[step] for step in steps[begin:end]]))
+            for begin, end in pairwise([*begins, len(steps)])
+        ]
+
+    def arrive(self, refused: bool) -> None:
+        """Hear that the server has what was in flight; or that it refused it, so that it is still unsent."""
+        if refused:
+            self.unsent |= {step: value for step, value in self.in_flight.items() if step in self.values}
+        self.in_flight.clear()
 
     def check(self, steps: Sequence[int]) -> None:
         """Refuse an empty list, and one with a step that is not there or has no value."""
-        if not (steps and all(map(self.values.__contains__, steps))):
-            raise self._refusal(steps)
-
-    def take_unsent(self, steps: Sequence[int], runs: list[Run]) -> None:
-        """Take those values of steps that the server lacks: it is to have them now.
-
-        Args:
-            steps: Numbers of steps that are held and have values, in any order.
-            runs: Gets as few more as there are gaps.
-        """
-        unsent = self.unsent
-        taken = {step: unsent.pop(step) for step in steps if step in unsent}
-        if len(taken) == 1:  # nearly always
-            runs.append(Run(self.name, *taken.popitem()))
+        if steps and all(map(self.values.__contains__, steps)):
             return
-        begin = 0
-        ordered = sorted(taken)
-        for i in range(1, len(ordered) + 1):
-            if i == len(ordered) or ordered[i] != ordered[i - 1] + 1:
-                run = [taken[step] for step in ordered[begin:i]]
-                runs.append(Run(self.name, ordered[begin], np.concatenate(run)))
-                begin = i
-
-    def give_back(self, run: Run) -> None:
-        """Take it back that the server has these values: it refused them."""
-        for step in range(run.first_step, run.first_step + len(run.values)):
-            if step in self.values:
-                self.unsent[step] = self.values[step]
-
-    def _refusal(self, steps: Sequence[int]) -> IndexError:
-        first, oldest, end = self.history.first, self.history.oldest, self.history.end
         if not steps:
-            return IndexError(
+            raise IndexError(
                 f"This names no step of {self.name!r}; every part of a trajectory needs at least 1."
             )
+        first, oldest, end = self.history.first, self.history.oldest, self.history.end
         wrong = next(step for step in steps if step not in self.values)
         if not first <= wrong < end:
             where = f"{first - wrong} before the first" if wrong < first else f"number {wrong - first}"
-            return IndexError(
+            raise IndexError(
                 f"{self.name!r} has {end - first} steps, and no step {where}. Nothing is clamped: wait until "
                 "there are enough."
             )
         if wrong < oldest:
-            return IndexError(
+            raise IndexError(
                 f"{self.name!r} does not hold step {wrong - first} of {end - first} any more: the writer "
                 f"keeps the newest {self.history.keep}. Build it with a larger num_keep_alive_refs."
             )
-        return IndexError(f"{self.name!r} has no value in step {wrong - first}: it was left out of `append`.")
+        raise IndexError(f"{self.name!r} has no value in step {wrong - first}: it was left out of `append`.")
 
 
 def steps_named(index: "Index", first: int, end: int) -> Sequence[int]:
@@ -192,21 +187,57 @@ class History(dict[str, ColumnHistory]):
         end: One more than the number of the newest step.
     """
 
-    def __init__(self, fields: Mapping[str, Field], keep: int) -> None:
-        """Begin without a step.
-
-        Args:
-            fields: The server's columns.
-            keep: Steps to hold; at least 1.
-        """
+    def __init__(self, fields: Fields, keep: int) -> None:
+        """Begin without a step, for these columns, to hold so many."""
         self.keep = keep
         self.first = self.oldest = self.end = 0
-        super().__init__((name, ColumnHistory(field, self)) for name, field in fields.items())
+        self._env_dict = fields.env_dict
+        # A step may leave columns out: of each set of names that has come, the check, and where values go.
+        self._checks: dict[tuple[str, ...], tuple[Fields, list[ColumnHistory]]] = {}
+        super().__init__((name, ColumnHistory(field, self)) for name, field in fields.fields.items())
 
     def __missing__(self, name: str) -> ColumnHistory:
         raise KeyError(f"There is no column {name!r}; there are {list(self)}.")
 
-    def begin_step(self) -> None:
+    def append(self, data: Mapping[str, Any], goes_on: bool) -> None:
+        """Take in a step, or if it goes on, more of the newest one; see `TrajectoryWriter.append`."""
+        if not data and goes_on:
+            return
+        if tuple(data) not in self._checks:
+            data = self._flat(data)
+        fields, columns = self._check_for(tuple(data))
+        count, values = fields.to_columns(data)
+        if count != 1:
+            raise ValueError(f"`append` takes one step, and this is a batch of {count}. Append one by one.")
+        if not goes_on:
+            self._begin_step()
+        elif known := [column.name for column in columns if self.end - 1 in column.values]:
+            raise ValueError(
+                f"The open step has a value in {known[0]!r} already. Close it first: the last part of a "
+                "step comes without partial_step=True."
+            )
+        for column, value in zip(columns, values, strict=True):
+            column.put(self.end - 1, value)
+
+    def _flat(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Join the names of nested values by "/", unless all are columns as they are."""
+        if data.keys() <= self.keys():
+            return data
+        pairs = list(flatten(data))
+        if len(dict(pairs)) < len(pairs):
+            raise KeyError(f"A column is given twice, nested and by its name: {sorted(dict(pairs))}.")
+        return dict(pairs)
+
+    def _check_for(self, names: tuple[str, ...]) -> tuple[Fields, list[ColumnHistory]]:
+        """Return the check for a set of columns, which is the one that a buffer makes of its transitions."""
+        if not names:
+            raise ValueError("A step needs a value in at least one column.")
+        if names not in self._checks:
+            columns = [self[name] for name in names]
+            self._checks[names] = Fields({name: self._env_dict[name] for name in names}), columns
+        return self._checks[names]
+
+    def _begin_step(self) -> None:
         """Add a step, the newest one now, without any value."""
         self.end += 1
         if self.end - self.oldest > self.keep:

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from replay_tutorial.buffers.jit import Floats, Integers, writable
 from replay_tutorial.tables.cells import Cells
 from replay_tutorial.tables.contents import Contents
-from replay_tutorial.tables.message import Message, NewItems, Run, UnknownWriter
+from replay_tutorial.tables.message import Message, NewItems, Run, Steps, UnknownWriter
 from replay_tutorial.tables.trajectories import Item, Plan, Plans, Structure
-from replay_tutorial.tables.window import Matrix, Window
+from replay_tutorial.tables.window import Values, Window
 
 MOST_STEPS = 1 << 62  # a step's number is below it
 
@@ -47,17 +47,23 @@ class Intake:
                     f"Message {sequence} of the writer {writer} came, but no earlier one is known: the "
                     "server was loaded, or the writer closed. Begin with a new writer."
                 )
-            window = Window(self._cells)
+            window = self._windows[writer] = Window(self._cells)
         elif sequence == window.next_sequence - 1:
             return window
-        elif sequence != window.next_sequence or window.pending:
+        elif sequence != window.next_sequence or len(window.keys) < len(window.items):
             raise ValueError(
                 f"Message {sequence} of the writer {writer} came after message {window.next_sequence - 1}, "
-                f"of which {len(window.pending)} items are not in yet. Send that again until it is "
-                "finished, then the next one."
+                f"of which {len(window.items) - len(window.keys)} items are not in yet. Send that again "
+                "until it is finished, then the next one."
             )
-        self._take_in(message, window)
-        self._windows[writer] = window
+        try:
+            self._take_in(message, window)
+        except BaseException:  # also Ctrl-C: nothing has changed, or the whole message is in
+            if window.next_sequence == sequence:
+                window.take_back()
+                if not sequence:
+                    del self._windows[writer]
+            raise
         return window
 
     def check_known(self, writer: int, window: Window) -> None:
@@ -76,49 +82,28 @@ class Intake:
         """Forget a writer, if it is known."""
         window = self._windows.pop(writer, None)
         if window is not None:
-            window.close()
+            window.forget(MOST_STEPS)
 
     def _take_in(self, message: Message, window: Window) -> None:
-        """Store a message's values, and put its items where the window keeps those that are pending."""
-        cells = self._cells
-        runs = [checked_run(run, cells) for run in message.runs]
+        """Store a message's values, and let the window hold its items."""
+        runs = [checked_run(run, self._cells) for run in message.runs]
         if not 0 <= message.keep_from <= MOST_STEPS:
             raise ValueError(f"keep_from must be the number of a step, not {message.keep_from}.")
-        structures: dict[str, Structure | None] = {}
+        structures: dict[str, Structure] = {}
         groups = [checked_items(new, self._plans, self._tables, structures) for new in message.items]
-        end = 0
-        for _, first_step, length in runs:
-            end = max(end, first_step + length)
-        if not window.reaches(end):
-            # A writer that has sent nothing for long: what neither this message nor a later one names may go.
-            named = [int(steps.min()) for _, _, steps, _ in groups if steps.size]
-            window.forget(min([message.keep_from, *(first_step for _, first_step, _ in runs), *named]))
-        slots = window.store(runs, message.keep_from) if runs else np.zeros(0, np.int64)
-        try:
-            for table, plan, steps, priorities in groups:
-                for row, priority in zip(window.look_up(plan.columns, steps), priorities, strict=True):
-                    window.pending.append((table, Item(plan, row, priority)))
-        except ValueError:
-            window.pending.clear()
-            if runs:
-                window.take_back(runs)
-            raise
-        done = 0
-        for name, _, values in message.runs:
-            target, count = cells.values[cells.numbers[name]], len(values)
-            if count == 1:
-                target[slots[done]] = values[0]  # an index costs a quarter of an array of one
-            else:
-                target[slots[done : done + count]] = values
-            done += count
+        window.store(runs)
+        items = [
+            (table, Item(plan, cells, priority))
+            for table, plan, steps, priorities in groups
+            for cells, priority in zip(window.look_up(plan, steps), priorities, strict=True)
+        ]
         for name, structure in structures.items():
             self._tables[name].structure = structure
-        window.keys = []
-        window.next_sequence += 1
+        window.begin(items)
 
 
-def checked_run(run: Run, cells: Cells) -> tuple[int, int, int]:
-    """Check a run of values; return the column's number, the first step, and how many there are."""
+def checked_run(run: Run, cells: Cells) -> Values:
+    """Check a run of values, and find the number of its column."""
     name, first_step, values = run
     number = cells.numbers.get(name)
     if number is None:
@@ -132,12 +117,12 @@ def checked_run(run: Run, cells: Cells) -> tuple[int, int, int]:
         )
     if not 0 <= first_step <= MOST_STEPS - len(values):
         raise ValueError(f"The first step of {name!r} is {first_step}; steps are counted from 0.")
-    return number, first_step, len(values)
+    return number, first_step, values
 
 
 def checked_items(
-    new: NewItems, plans: Plans, tables: Mapping[str, Contents], structures: dict[str, Structure | None]
-) -> tuple[str, Plan, Matrix, Sequence[float | None]]:
+    new: NewItems, plans: Plans, tables: Mapping[str, Contents], structures: dict[str, Structure]
+) -> tuple[str, Plan, Steps, Sequence[float | None]]:
     """Check items, but for whether their steps are there.
 
     Args:

@@ -4,7 +4,7 @@
     keys       8   1  -7   3         slot 0 holds its third item; slot 2 is empty, its next key is ~(-7) = 6
 
 Because a slot's next item has another key, a key that comes too late is told by comparing. The lists of cells
-lie in matrices, one for each length (long ones are rounded up, by an eighth at most).
+lie in matrices, one for each layout that an item has.
 
 Left out: what an item is for (`contents`), and who counts its cells (`cells`).
 """
@@ -14,44 +14,33 @@ import numpy as np
 from replay_tutorial.buffers.jit import Flags, Floats, Integers
 from replay_tutorial.tables.cells import CellList, CellMatrix
 from replay_tutorial.tables.selection import Slots
-from replay_tutorial.tables.trajectories import Lists, Plan, Plans
-
-FIRST_ROWS = 16
+from replay_tutorial.tables.trajectories import Lists, Plan
 
 
 class Matrix:
-    """Lists of cells of one width.
+    """The lists of all items of one layout.
 
     Attributes:
-        rows: int32[rows, width]. In a free row stands first which row is free after it, -1 after the last.
+        rows: int32[rows, cells].
+        free: The numbers of those that no item has.
     """
 
-    def __init__(self, width: int, most: int) -> None:
-        """Begin with no row; there will never be more than `most`."""
+    def __init__(self, width: int) -> None:
+        """Begin with no row."""
         self.rows: CellMatrix = np.empty((0, width), np.int32)
-        self._most = most
-        self._used = 0
-        self._first_free = -1
+        self.free: list[int] = []
 
-    def put(self, cells: CellList) -> int:
-        """Write a list into a free row, and return its number."""
-        row = self._first_free
-        if row >= 0:
-            self._first_free = int(self.rows[row, 0])
-        else:
-            row = self._used
-            self._used += 1
-            if row == len(self.rows):
-                longer = np.empty((min(self._most, max(FIRST_ROWS, 2 * row)), self.rows.shape[1]), np.int32)
-                longer[:row] = self.rows
-                self.rows = longer
-        self.rows[row, : len(cells)] = cells
+    def put(self, cells: CellList, most: int) -> int:
+        """Write a list into a free row, and return its number; there will never be more than `most`."""
+        if not self.free:
+            count, width = self.rows.shape
+            longer = np.empty((min(most, max(1, 2 * count)), width), np.int32)
+            longer[:count] = self.rows
+            self.free += range(count, len(longer))
+            self.rows = longer
+        row = self.free.pop()
+        self.rows[row] = cells
         return row
-
-    def free(self, row: int) -> None:
-        """Free a row."""
-        self.rows[row, 0] = self._first_free
-        self._first_free = row
 
 
 class Items:
@@ -63,24 +52,21 @@ class Items:
         keys: int64[slots]; the key of the item there, or ~(the next key) < 0.
         priorities: float64[slots].
         times_sampled: int32[slots].
-        plans: int32[slots]; the number of its layout.
-        rows: int32[slots]; the row of its list in the matrix of its width.
+        rows: int32[slots]; the row of its list in the matrix of its layout.
         free_slots: int32[slots]; a stack. The first slots - size count.
     """
 
-    def __init__(self, slots: int, plans: Plans) -> None:
+    def __init__(self, slots: int) -> None:
         """Begin with none."""
         self.slots = slots
         self.size = 0
         self.keys: Integers = ~np.arange(slots)
         self.priorities: Floats = np.zeros(slots)
         self.times_sampled: Slots = np.zeros(slots, np.int32)
-        self.plans: Slots = np.zeros(slots, np.int32)
         self.rows: Slots = np.zeros(slots, np.int32)
         self.free_slots: Slots = np.arange(slots, dtype=np.int32)[::-1].copy()
-        self._all_plans = plans.plans
-        self._matrices: dict[int, Matrix] = {}
-        self._plans_met: set[int] = set()
+        self._plans: list[Plan | None] = [None] * slots
+        self._matrices: dict[Plan, Matrix] = {}
 
     def insert(self, plan: Plan, cells: CellList, priority: float) -> int:
         """Put an item into a free slot, and return the slot."""
@@ -94,13 +80,19 @@ class Items:
         self.size += 1
         self.priorities[slot] = priority
         self.times_sampled[slot] = times_sampled
-        self.plans[slot] = plan.number
-        self._plans_met.add(plan.number)
-        self.rows[slot] = self._matrix(plan).put(cells)
+        self._plans[slot] = plan
+        if plan not in self._matrices:
+            self._matrices[plan] = Matrix(len(plan.columns))
+        self.rows[slot] = self._matrices[plan].put(cells, self.slots)
 
     def delete(self, slot: int) -> None:
         """Take an item out."""
-        self._matrix(self.plan_of(slot)).free(int(self.rows[slot]))
+        plan = self.plan_of(slot)
+        matrix = self._matrices[plan]
+        matrix.free.append(int(self.rows[slot]))
+        if len(matrix.free) == len(matrix.rows):
+            del self._matrices[plan]
+        self._plans[slot] = None
         self.free_slots[self.slots - self.size] = slot
         self.keys[slot] = ~(self.keys[slot] + self.slots)
         self.size -= 1
@@ -111,17 +103,18 @@ class Items:
         self.keys[used] = ~(self.keys[used] + self.slots)
         self.free_slots[self.slots - self.size :] = used[::-1]
         self.size = 0
+        self._plans = [None] * self.slots
         self._matrices = {}
-        self._plans_met = set()
 
     def plan_of(self, slot: int) -> Plan:
-        """Return how an item's trajectory is laid out."""
-        return self._all_plans[int(self.plans[slot])]
+        """Return how the trajectory of an item is laid out."""
+        plan = self._plans[slot]
+        assert plan is not None, "the slot is empty"
+        return plan
 
     def cells_of(self, slot: int) -> CellList:
         """Return the list of an item: a view, int32[cells]."""
-        plan = self.plan_of(slot)
-        return self._matrix(plan).rows[self.rows[slot], : len(plan.columns)]
+        return self._matrices[self.plan_of(slot)].rows[self.rows[slot]]
 
     def used_slots(self) -> Integers:
         """List the slots that hold an item, ascending."""
@@ -135,18 +128,13 @@ class Items:
     def lists(self, slots: Integers) -> list[tuple[Integers, Lists]]:
         """Group items by layout: of each group the places in `slots`, int64[n], and where the lists stand."""
         rows = self.rows[slots].astype(np.int64)
-        if len(slots) and len(self._plans_met) == 1:  # nearly always
-            plan = self._all_plans[min(self._plans_met)]
-            return [(np.arange(len(slots)), Lists(plan, self._matrix(plan).rows, rows))]
-        numbers = self.plans[slots]
-        groups: list[tuple[Integers, Lists]] = []
-        for number in np.unique(numbers):
-            places, plan = np.flatnonzero(numbers == number), self._all_plans[int(number)]
-            groups.append((places, Lists(plan, self._matrix(plan).rows, rows[places])))
-        return groups
-
-    def _matrix(self, plan: Plan) -> Matrix:
-        matrix = self._matrices.get(plan.width)
-        if matrix is None:
-            matrix = self._matrices[plan.width] = Matrix(plan.width, self.slots)
-        return matrix
+        if len(slots) and len(self._matrices) == 1:  # nearly always
+            plan, matrix = next(iter(self._matrices.items()))
+            return [(np.arange(len(slots)), Lists(plan, matrix.rows, rows))]
+        places: dict[Plan, list[int]] = {}
+        for place, slot in enumerate(slots.tolist()):
+            places.setdefault(self.plan_of(slot), []).append(place)
+        return [
+            (np.array(of_plan), Lists(plan, self._matrices[plan].rows, rows[of_plan]))
+            for plan, of_plan in places.items()
+        ]

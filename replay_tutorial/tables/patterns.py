@@ -17,6 +17,7 @@ Source: Reverb's StructuredWriter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +40,11 @@ class PastCells(NamedTuple):
     squeezed: bool
 
 
+@dataclass
 class ReferenceColumn:
-    """A column whose steps are still to come."""
+    """A column, by its name, whose steps are still to come."""
 
-    def __init__(self, name: str) -> None:
-        """Stand for a column."""
-        self.name = name
+    name: str
 
     def __getitem__(self, index: Any) -> PastCells:
         """Name steps, as in a history, but all of them counted backwards.
@@ -94,7 +94,8 @@ class StepState(NamedTuple):
         steps_since_applied: Steps since the pattern's last item, the newest one included; before its first
             item, since the writer's first step. A new episode does not begin it anew.
         is_end_episode: Whether this is the look at the end of an episode.
-        data: The values of the newest step, as they are stored.
+        data: The values of the newest step, as they are stored, and read-only; without those that were left
+            out, or are still to come in an open step.
     """
 
     step_index: int

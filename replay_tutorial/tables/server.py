@@ -89,9 +89,8 @@ class Server:
         names = [table.name for table in tables]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"A server has at least one table, and each name once, not {names}.")
-        plans = Plans(self._cells)
-        self._tables = {table.name: Contents(table, self._cells, plans, self._rng) for table in tables}
-        self._intake = Intake(self._cells, plans, self._tables)
+        self._tables = {table.name: Contents(table, self._cells, self._rng) for table in tables}
+        self._intake = Intake(self._cells, Plans(self._cells), self._tables)
         for table in tables:
             for hook in table.hooks:
                 hook.check(table.name, self._tables)
@@ -129,23 +128,25 @@ class Server:
         with self._lock:
             self._check_open()
             window = self._intake.accept(message)
+            items, keys = window.items, window.keys
 
             def check() -> None:
                 self._check_open()
                 self._intake.check_known(message.writer, window)
 
-            while window.pending:
-                name, item = window.pending[0]
+            while len(keys) < len(items):
+                place = len(keys)
+                name, item = items[place]
                 try:
                     self._wait("insert", name, deadline, check, message.writer)
                     # the same message may have been sent twice, and the other call been faster
-                    if window.pending and window.pending[0][1] is item:
-                        window.pending.popleft()
-                        window.keys.append(self._tables[name].insert(item, self._tables))
+                    if len(keys) == place:
+                        # in one line: an item that is in has its key, also after Ctrl-C
+                        keys.append(self._tables[name].insert(item, self._tables))
                 finally:
                     self._wake()  # also if nothing has changed: the next one in line waits for its turn
             window.forget(message.keep_from)
-            return list(window.keys)
+            return list(keys)
 
     def close_writer(self, writer: int) -> None:
         """Forget a writer, if it is known, and its steps, but for those in items; what waits stays out."""

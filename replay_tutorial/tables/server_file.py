@@ -97,7 +97,7 @@ def load(
         for i, values in enumerate(cells.values):
             reader.read_into(f"column_{i}", [values[: touched[i]]])
         plans, rng = Plans(cells), archive.checked_generator(counters)
-        tables = {name: Contents(was.description, cells, plans, rng) for name, was in old.items()}
+        tables = {name: Contents(was.description, cells, rng) for name, was in old.items()}
         every = archive.checked_parts(counters, "tables", len(old))
         named: list[CellList] = []
         for number, (name, contents) in enumerate(tables.items()):

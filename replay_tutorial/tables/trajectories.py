@@ -10,7 +10,10 @@ Items of one table have the same parts, but not always the same lengths. In a ba
 its longest item; the values behind a shorter one's are 0.
 """
 
+from collections import deque
+from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,26 +24,24 @@ from replay_tutorial.tables.cells import CellList, CellMatrix, Cells
 from replay_tutorial.tables.message import Layout, Part
 
 Structure = tuple[tuple[str, str, bool], ...]  # of each part its name, column, and whether it is squeezed
+KEPT = 16  # plans that no item has
 
 
-class Plan(NamedTuple):
-    """A layout that has been checked.
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
+class Plan:
+    """A layout that has been checked. There is one of each at a time, so that plans are compared by `is`.
 
     Attributes:
-        number: Its own.
         layout: The parts.
         structure: What all items of a table have in common.
         columns: int64[cells]; of each cell the column's number.
         squeezed: The names of the parts without an axis of time.
-        width: Cells that are kept for its list: as many as it has, or up to an eighth more.
     """
 
-    number: int
     layout: Layout
     structure: Structure
     columns: Integers
     squeezed: frozenset[str]
-    width: int
 
 
 class Item(NamedTuple):
@@ -58,13 +59,13 @@ class Item(NamedTuple):
 
 
 class Plans:
-    """All layouts that a server has met, each checked once."""
+    """The layouts of all items that a server has, and the last others that came, each checked once."""
 
     def __init__(self, cells: Cells) -> None:
         """Begin with none."""
         self._cells = cells
-        self._numbers: dict[Layout, int] = {}
-        self.plans = list[Plan]()
+        self._plans: WeakValueDictionary[Layout, Plan] = WeakValueDictionary()  # as long as an item has one
+        self._newest: deque[Plan] = deque(maxlen=KEPT)
 
     def of(self, layout: Layout) -> Plan:
         """Return the plan for a layout.
@@ -73,12 +74,12 @@ class Plans:
             KeyError: If there is no such column.
             ValueError: If it has no parts, two of one name, or a length that can't be.
         """
-        number = self._numbers.get(layout)
-        if number is None:
-            plan = self._checked(tuple(Part(*part) for part in layout))
-            self._numbers[plan.layout] = number = plan.number
-            self.plans.append(plan)
-        return self.plans[number]
+        plan = self._plans.get(layout)
+        if plan is None:
+            layout = tuple(Part(*part) for part in layout)
+            plan = self._plans[layout] = self._checked(layout)
+            self._newest.append(plan)
+        return plan
 
     def _checked(self, layout: Layout) -> Plan:
         for part in layout:
@@ -93,9 +94,7 @@ class Plans:
         columns = [self._cells.numbers[part.column] for part in layout for _ in range(part.length)]
         structure = tuple((part.name, part.column, part.squeezed) for part in layout)
         squeezed = frozenset(part.name for part in layout if part.squeezed)
-        unit = 1 << max(0, len(columns).bit_length() - 4)
-        width = -(-len(columns) // unit) * unit
-        return Plan(len(self.plans), layout, structure, np.array(columns), squeezed, width)
+        return Plan(layout, structure, np.array(columns), squeezed)
 
 
 class Lists(NamedTuple):
@@ -103,7 +102,7 @@ class Lists(NamedTuple):
 
     Attributes:
         plan: Their layout.
-        matrix: int32[rows, at least as many as the layout has cells].
+        matrix: int32[rows, cells].
         rows: int64[items].
     """
 

@@ -1,8 +1,7 @@
 """A writer's window: the cells of the steps that the writer may still name.
 
-    steps        4   5   6   7          a ring, by step % its length; -1 where no value was sent
-    obs          30  17  8   31
-    act          30  17  8   -1         step 7 is still open
+    obs   {4: 30, 5: 17, 6: 8, 7: 31}      of each column the cell of each step that was sent
+    act   {4: 30, 5: 17, 6: 8}             step 7 is still open
 
 The window names its cells as an item does, so they stay until the writer lets go of their step. It also knows
 the writer's last message, how far that has come, and what was answered.
@@ -10,101 +9,19 @@ the writer's last message, how far that has come, and what was answered.
 Left out: waiting. A message that waits is carried out item by item (`server`).
 """
 
-from collections import deque
-from typing import Annotated
+from collections.abc import Sequence
+from operator import getitem
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Integers, kernel, types
-from replay_tutorial.tables.cells import (
-    CapacityError,
-    CellMatrix,
-    Cells,
-    Plain,
-    Store,
-    release_cell,
-    take_cell,
-)
-from replay_tutorial.tables.trajectories import Item
+from replay_tutorial.tables.cells import CellMatrix, Cells
+from replay_tutorial.tables.message import Steps
+from replay_tutorial.tables.trajectories import Item, Plan
 
-Runs = list[tuple[int, int, int]]
-Matrix = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
-
-ABSENT = -1
-FIRST_LENGTH = 8  # of a ring
-# What storing may lead to.
-STORED, FULL, MISPLACED = 0, 1, 2
-
-
-@kernel
-def store_runs(
-    runs: Matrix, count: int, ring: CellMatrix, first: int, plain: Plain
-) -> tuple[int, int, Integers]:
-    """Take a free cell for each value, and write their numbers into the ring; if one fails, give all back.
-
-    Args:
-        runs: int64[n, 3]; the column, first step and length of each.
-        count: How many values they have together.
-        ring: The window's ring, long enough.
-        first: Steps before this one have been forgotten.
-        plain: The cells.
-
-    Returns:
-        STORED, or what is wrong: FULL or MISPLACED; the last run looked at; the slots taken.
-    """
-    store, done, status, run = Store(*plain), 0, STORED, 0
-    slots = np.empty(count, np.int64)
-    cells = np.empty((count, 2), np.int64)  # where in the ring, to find back
-    for run in range(len(runs)):
-        column, first_step, length = runs[run]
-        for step in range(first_step, first_step + length):
-            place = step % len(ring)
-            if step < first or ring[place, column] != ABSENT:
-                status = MISPLACED
-                break
-            cell = take_cell(column, store)
-            if cell < 0:
-                status = FULL
-                break
-            ring[place, column] = cell
-            slots[done] = cell // ring.shape[1]
-            cells[done] = place, column
-            done += 1
-        if status != STORED:
-            break
-    if status != STORED:
-        for i in range(done - 1, -1, -1):  # backwards, so that the stacks are as they were
-            place, column = cells[i]
-            release_cell(ring[place, column], store)
-            ring[place, column] = ABSENT
-    return status, run, slots
-
-
-@kernel
-def look_up(
-    columns: Integers, steps: Matrix, ring: CellMatrix, first: int, end: int, cells: CellMatrix
-) -> int:
-    """Find the cells of steps; return where the first one that is not there stands, -1 if all are."""
-    for i in range(steps.shape[0]):
-        for j in range(steps.shape[1]):
-            step = steps[i, j]
-            cells[i, j] = ring[step % len(ring), columns[j]] if first <= step < end else ABSENT
-            if cells[i, j] == ABSENT:
-                return i * steps.shape[1] + j
-    return -1
-
-
-@kernel
-def release_steps(ring: CellMatrix, first: int, end: int, plain: Plain) -> None:
-    """Let go of the steps from `first` to before `end`."""
-    store = Store(*plain)
-    for step in range(first, end):
-        for column in range(ring.shape[1]):
-            cell = ring[step % len(ring), column]
-            if cell != ABSENT:
-                release_cell(cell, store)
-                ring[step % len(ring), column] = ABSENT
+Values = tuple[int, int, npt.NDArray[Any]]  # of a run: the column's number, the first step, the values
+NO_CELLS = np.zeros(0, np.int32)
 
 
 class Window:
@@ -112,114 +29,96 @@ class Window:
 
     Attributes:
         next_sequence: The number of the writer's next message.
-        pending: Of the last message, the items that are not in yet, each with its table's name.
-        keys: Of the last message, the keys of the items that are in.
+        items: Of the last message the items, each with its table's name.
+        keys: Of those that are in, which are the first ones, the keys.
     """
 
     def __init__(self, cells: Cells) -> None:
         """Begin with no step."""
         self.next_sequence = 0
-        self.pending: deque[tuple[str, Item]] = deque()
+        self.items: list[tuple[str, Item]] = []
         self.keys: list[int] = []
         self._cells = cells
-        self._first = self._end = 0  # steps before the first are forgotten, from the end on not sent
-        self._before = (0, 0)  # both, before the last `store`
-        self._ring: CellMatrix = np.full((FIRST_LENGTH, len(cells.fields)), ABSENT, np.int32)
+        self._first = 0  # steps before this one are forgotten
+        self._cell_of: list[dict[int, int]] = [{} for _ in cells.fields]  # by step
+        self._new_cells = NO_CELLS  # what `store` has taken for the message to come
 
-    def reaches(self, end: int) -> bool:
-        """Return whether the window can hold the steps kept, and those before `end`."""
-        return self._first == self._end or end - self._first <= self._cells.capacity
-
-    def store(self, runs: Runs, keep_from: int) -> Integers:
-        """Take cells for runs of values.
-
-        Args:
-            runs: The column, first step and length of each; at least one.
-            keep_from: Steps from here on may come in later messages, also those before the first one here.
-
-        Returns:
-            The slots, int64[values], run after run.
+    def store(self, runs: Sequence[Values]) -> None:
+        """Store values in free cells; `take_back` undoes it, until `begin` is called.
 
         Raises:
-            CapacityError: If there are too few free cells. Nothing has changed then.
-            ValueError: If a value is there already, or forgotten. Nothing has changed then.
+            CapacityError: If there are too few.
+            ValueError: If a value is there already, or forgotten.
         """
-        first, end, count = self._first, self._end, 0
-        for _, first_step, length in runs:
-            end = max(end, first_step + length)
-            count += length
-        if first == self._end:  # it holds nothing, and may begin anywhere
-            first = max(first, min([keep_from, *(first_step for _, first_step, _ in runs)]))
-        self._lengthen(first, end)
-        status, run, slots = store_runs(np.array(runs), count, self._ring, first, self._cells.plain)
-        if status == STORED:
-            self._before = self._first, self._end
-            self._first, self._end = first, end
-            return slots
-        column, first_step, length = runs[int(run)]
-        name = self._cells.fields[column].name
-        if status == MISPLACED:
-            raise ValueError(
-                f"Of {name!r} the steps {first_step} to {first_step + length - 1} were sent; one of them is "
-                f"there already, or comes before {self._first}, the first that is kept. Send each value once."
-            )
-        raise CapacityError(
-            f"The column {name!r} is full: {self._cells.capacity:,} cells, {self._cells.free_count(column)} "
-            "of them free. Build the server with a higher capacity, or tables with a lower max_size."
-        )
+        wanted: list[int] = []
+        for column, _, values in runs:
+            wanted += [~column] * len(values)
+        self._new_cells = np.array(wanted, np.int32)
+        self._cells.take(self._new_cells)
+        cells: list[int] = self._new_cells.tolist()
+        columns, begin = len(self._cell_of), 0
+        for column, first_step, values in runs:
+            end, cell_of = begin + len(values), self._cell_of[column]
+            steps = range(first_step, first_step + len(values))
+            if first_step < self._first or not cell_of.keys().isdisjoint(steps):
+                raise ValueError(
+                    f"Of {self._cells.fields[column].name!r} the steps {first_step} to {steps[-1]} were "
+                    f"sent; one of them is there already, or comes before {self._first}, the first that is "
+                    "kept. Send each value once."
+                )
+            if len(values) == 1:  # an index costs a quarter of an array of one
+                cell_of[first_step] = cells[begin]
+                self._cells.values[column][cells[begin] // columns] = values[0]
+            else:
+                cell_of.update(zip(steps, cells[begin:end], strict=True))
+                self._cells.values[column][self._new_cells[begin:end] // columns] = values
+            begin = end
 
-    def take_back(self, runs: Runs) -> None:
-        """Undo the last `store`."""
-        self._first, self._end = self._before
-        for column, first_step, length in reversed(runs):
-            places = np.arange(first_step, first_step + length)[::-1] % len(self._ring)
-            self._cells.release(self._ring[places, column])
-            self._ring[places, column] = ABSENT
+    def take_back(self) -> None:
+        """Undo `store`, however far it came."""
+        new = self._new_cells[self._new_cells >= 0]
+        known = set(new.tolist())
+        for cell_of in self._cell_of:
+            for step in [step for step, cell in cell_of.items() if cell in known]:
+                del cell_of[step]
+        self._cells.release(new)
+        self._new_cells = NO_CELLS
 
-    def look_up(self, columns: Integers, steps: Matrix) -> CellMatrix:
-        """Find the cells of steps.
+    def begin(self, items: list[tuple[str, Item]]) -> None:
+        """Go on to the next message, which has these items."""
+        # nothing is called between these lines, so that no Ctrl-C can come between them
+        self._new_cells = NO_CELLS
+        self.items, self.keys = items, []
+        self.next_sequence += 1
 
-        Args:
-            columns: int64[cells].
-            steps: int64[items, cells].
-
-        Returns:
-            int32[items, cells].
+    def look_up(self, plan: Plan, steps: Steps) -> CellMatrix:
+        """Find the cells of steps: int64[items, cells] → int32[items, cells].
 
         Raises:
             ValueError: If one of them is not there.
         """
-        cells = np.empty(steps.shape, np.int32)
-        missing = look_up(columns, steps, self._ring, self._first, self._end, cells)
-        if missing < 0:
-            return cells
-        name = self._cells.fields[int(columns[missing % len(columns)])].name
-        raise ValueError(
-            f"An item names step {steps.flat[missing]} of {name!r}, of which the server has no value: it was "
-            f"not sent, or forgotten by keep_from. Steps {self._first} to {self._end - 1} are kept."
-        )
+        columns: list[int] = plan.columns.tolist()
+        of_place = [self._cell_of[column] for column in columns]
+        named: list[list[int]] = steps.tolist()
+        try:
+            rows = [list(map(getitem, of_place, row)) for row in named]
+        except KeyError:
+            places = ((place, step) for row in named for place, step in enumerate(row))
+            place, step = next((place, step) for place, step in places if step not in of_place[place])
+            name = self._cells.fields[columns[place]].name
+            raise ValueError(
+                f"An item names step {step} of {name!r}, of which the server has no value: it was not sent, "
+                f"or forgotten by keep_from. Steps from {self._first} on are kept."
+            ) from None
+        return np.array(rows, np.int32)
 
     def forget(self, keep_from: int) -> None:
         """Let go of the steps before this one."""
-        if keep_from > self._first:
-            release_steps(self._ring, self._first, min(keep_from, self._end), self._cells.plain)
-            self._first = keep_from
-            self._end = max(self._end, keep_from)
-
-    def close(self) -> None:
-        """Let go of all steps."""
-        self.forget(self._end)
-
-    def _lengthen(self, first: int, end: int) -> None:
-        """Make the ring long enough for the steps from `first` to before `end`."""
-        if end - first <= len(self._ring):
-            return
-        if end - first > self._cells.capacity:
-            raise ValueError(
-                f"A writer may name at most {self._cells.capacity:,} steps, the server's capacity, not "
-                f"those from {first} to {end - 1}. Raise keep_from."
-            )
-        ring = np.full((1 << (end - first - 1).bit_length(), self._ring.shape[1]), ABSENT, np.int32)
-        steps: Integers = np.arange(self._first, self._end)
-        ring[steps % len(ring)] = self._ring[steps % len(self._ring)]
-        self._ring = ring
+        gone: list[int] = []
+        steps = range(self._first, keep_from)
+        for cell_of in self._cell_of:
+            known = steps if len(steps) <= len(cell_of) else [step for step in cell_of if step < keep_from]
+            gone += [cell_of.pop(step) for step in known if step in cell_of]
+        if gone:
+            self._cells.release(np.array(gone, np.int32))
+        self._first = max(self._first, keep_from)

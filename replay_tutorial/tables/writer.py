@@ -3,65 +3,50 @@
 A step waits in the writer until an item names it: only what is named is sent, and each value once, however
 many items name it. The server keeps it as long as an item names it, or the writer still may.
 
-`create_item` returns when the table has the item, so nothing is on its way when it returns. If the time is up
-before, or the call is interrupted, nobody can say how much of the message has been done. The writer keeps it
-until `flush` has sent the same one again with success: what has been done is not done twice.
+Some items may be in flight: they wait in the writer, with the values that they name, until there are enough
+for a message. A message of twenty costs hardly more than that of one.
+
+If the time is up before all items of a message are in, or the call is interrupted, nobody can say how much
+has been done. The writer keeps the message until `flush` has sent the same one again with success: what has
+been done is not done twice.
 
 Left out: messages that are on their way while the writer goes on. One writer is for one environment, and for
 one thread.
 """
 
 import operator
+import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import groupby
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.jit import Floats
-from replay_tutorial.tables.history import ColumnHistory, History, NamedCells
-from replay_tutorial.tables.message import Message, NewItems, Part, Run, UnknownWriter
-from replay_tutorial.tables.step_values import StepValues
+from replay_tutorial.tables.history import History, NamedCells
+from replay_tutorial.tables.message import Layout, Message, NewItems, Part, UnknownWriter
+from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.waiting import deadline_of
 
 # What the server refuses a message with, before it has changed anything.
 REFUSED = (LookupError, TypeError, ValueError, MemoryError)
+# Of each server the writers that nobody holds any more. The next one that sends closes them: a writer may
+# vanish in any thread at any moment, also in one that holds the server's lock.
+VANISHED: weakref.WeakKeyDictionary[Any, deque[int]] = weakref.WeakKeyDictionary()
 
 
-Cells = tuple[ColumnHistory, Sequence[int]]  # the values of some steps in one column
-
-
-class Receiver(Protocol):
-    """What a writer needs of a server, here or far away: see `Server`."""
-
-    @property
-    def fields(self) -> Fields:
-        """The columns."""
-        ...
-
-    def insert(self, message: Message, timeout: float | None = None) -> list[int]:
-        """Take in a message; return the keys of its items."""
-        ...
-
-    def close_writer(self, writer: int) -> None:
-        """Forget a writer."""
-        ...
-
-
-class NewItem(NamedTuple):
-    """An item that is to be made.
-
-    Attributes:
-        table: Where it goes.
-        priority: Its priority; None stands for the highest that the table has seen.
-        trajectory: Its parts, by name.
-    """
+class ItemInFlight(NamedTuple):
+    """An item that waits for its message: table, priority and layout, and for each cell the step."""
 
     table: str
     priority: float | None
-    trajectory: Mapping[str, NamedCells]
+    layout: Layout
+    steps: list[int]
 
 
 class TrajectoryWriter:
@@ -83,27 +68,40 @@ class TrajectoryWriter:
         step_is_open: Whether the next `append` goes on with the newest step.
     """
 
-    def __init__(self, server: Receiver, num_keep_alive_refs: int) -> None:
+    def __init__(
+        self, server: Server | RemoteServer, num_keep_alive_refs: int, max_in_flight_items: int = 0
+    ) -> None:
         """Begin an episode.
 
         Args:
-            server: A server, or a handle with the same methods.
+            server: Where items go.
             num_keep_alive_refs: The newest steps that can be named; at least 1.
+            max_in_flight_items: How many items may wait for their message; with 0 `create_item` sends each by
+                itself. The server needs free cells for all that a message brings before it evicts an item.
 
         Raises:
-            ValueError: If num_keep_alive_refs is below 1.
+            ValueError: If num_keep_alive_refs is below 1, or max_in_flight_items below 0.
         """
         if operator.index(num_keep_alive_refs) < 1:
             raise ValueError(f"num_keep_alive_refs must be at least 1, not {num_keep_alive_refs}.")
-        self.history = History(server.fields.fields, num_keep_alive_refs)
-        self.episode_steps = 0
-        self.step_is_open = False
+        if operator.index(max_in_flight_items) < 0:
+            raise ValueError(f"max_in_flight_items must be at least 0, not {max_in_flight_items}.")
+        self.history = History(server.fields, num_keep_alive_refs)
+        self._most = max(1, max_in_flight_items)
         self._server = server
+        self._in_flight: list[ItemInFlight] = []
+        self._unfinished: Message | None = None  # it has all that is in flight
+        self._closed = False
+        self._vanished = VANISHED.setdefault(server, deque())
+        self._begin()
+
+    def _begin(self) -> None:
+        """Be a writer of which the server has heard nothing, in a history without a step."""
         self._number = secrets.randbits(63)  # another one in each episode: so the server forgets the last one
         self._sequence = 0  # of the next message
-        self._unfinished: Message | None = None
-        self._closed = False
-        self._step_values = StepValues(server.fields, self.history)
+        self._finalizer = weakref.finalize(self, vanish, self._vanished, self._number, os.getpid())
+        self.history.forget_all()
+        self.episode_steps, self.step_is_open = 0, False
 
     def append(self, data: Mapping[str, Any], *, partial_step: bool = False) -> None:
         """Take in a step, or a part of one.
@@ -121,16 +119,9 @@ class TrajectoryWriter:
                 writer is closed. Nothing has changed then, in any column.
         """
         self._check_open()
-        history = self.history
-        columns, values = self._step_values.checked(data, history.end - 1 if self.step_is_open else None)
-        if not self.step_is_open:
-            history.begin_step()
-        step = history.end - 1
-        for column, value in zip(columns, values, strict=True):
-            column.put(step, value)
+        self.history.append(data, self.step_is_open)
         self.step_is_open = partial_step
-        if not partial_step:
-            self.episode_steps += 1
+        self.episode_steps += not partial_step
 
     def create_item(
         self,
@@ -138,90 +129,63 @@ class TrajectoryWriter:
         priority: float | None,
         trajectory: Mapping[str, NamedCells],
         timeout: float | None = None,
-    ) -> int:
-        """Make an item, and wait until the table has let it in.
+    ) -> int | None:
+        """Make an item; if it is the last one of a message, wait until the tables have let all of them in.
+
+        A message that the server refuses, because of one of its items, brings none of them: all are dropped.
+        This is said once, by the call that sent it, and the writer goes on.
 
         Args:
             table: Where it goes.
             priority: Its priority; None stands for the highest that the table has seen.
             trajectory: Its parts, each a name in a sample and cells of `history`. They may be of different
                 lengths and share steps with each other and with other items.
-            timeout: Seconds to wait at most; None waits, 0 looks once.
+            timeout: Seconds to wait at most, for the whole message; None waits, 0 looks once.
 
         Returns:
-            Its key.
+            Its key; None if it is in flight.
 
         Raises:
+            CapacityError: If there are no free cells for the values. The message is refused.
             IndexError: If a part names steps that are not held any more.
-            KeyError: If there is no such table.
-            RuntimeError: If an item before it timed out, or its call was interrupted: call `flush` first.
-            TimeoutError: If the table did not let it in. It is kept; `flush` waits on.
+            KeyError: If there is no such table. The message is refused.
+            RuntimeError: If a message before timed out, or its call was interrupted: call `flush` first.
+            TimeoutError: If the tables did not let all in. The rest is kept; `flush` waits on.
             TypeError: If a part is not of a history.
-            UnknownWriter: If the server has been loaded meanwhile. The writer has begun a new episode.
-            ValueError: If a part is of another writer's history, or the priority does not fit.
+            UnknownWriter: If the server has been loaded meanwhile. The message is refused, and the writer has
+                begun a new episode.
+            ValueError: If a part is of another writer's history. Or if the priority does not fit, or the
+                parts are others than the table's: the message is refused.
         """
-        item = self._checked(table, priority, trajectory)
-        return self.send_items([item], cells_of(trajectory), timeout)[0]
-
-    def create_items(self, items: Sequence[NewItem], timeout: float | None = None) -> list[int]:
-        """Make items, with one message for all of them.
-
-        Args:
-            items: As for `create_item`, in the order in which they are inserted.
-            timeout: Seconds to wait at most, for all of them together.
-
-        Returns:
-            Their keys.
-
-        Raises:
-            Exception: What `create_item` raises.
-        """
-        new = [self._checked(*item) for item in items]
-        return self.send_items(new, [cells for item in items for cells in cells_of(item.trajectory)], timeout)
-
-    def send_items(self, new: Sequence[NewItems], cells: Iterable[Cells], timeout: float | None) -> list[int]:
-        """Send items that have been checked, and those of their cells that the server lacks."""
-        self.check_ready()
-        if not new:
-            return []
-        runs: list[Run] = []
-        for column, steps in cells:
-            column.take_unsent(steps, runs)
-        return self._send(Message(self._number, self._sequence, runs, new, self.history.oldest), timeout)
-
-    def check_ready(self) -> None:
-        """Refuse to make items if the writer is closed, or keeps some that `flush` has to send first."""
-        self._check_open()
-        if self._unfinished is not None:
-            raise RuntimeError("Items of the last call are not in yet. Call flush() until it returns.")
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ValueError("This writer is closed. Make a new one.")
+        self._check_ready(timeout)
+        self._put(table, priority, trajectory)
+        keys = self._send_if_full(timeout)
+        return keys[-1] if keys else None
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait for items that timed out, or whose call was interrupted.
+        """Send what is in flight, and wait for items that timed out, or whose call was interrupted.
 
         Args:
             timeout: Seconds to wait at most; None waits, 0 looks once.
 
         Raises:
             TimeoutError: If they are not in yet; they are kept.
-            UnknownWriter: If the server has been loaded meanwhile; the items are lost.
+            Exception: What `create_item` raises when a message is refused; its items are lost.
         """
-        if self._unfinished is not None:
-            deadline_of(timeout)  # refused by the server, the message would be given up
-            self._send(self._unfinished, timeout)
+        deadline_of(timeout)  # refused by the server, the message would be given up
+        if self._in_flight:
+            self._send(timeout)
 
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
-        """Begin a new episode; a step that is open is closed.
+        """Send what is in flight, and begin a new episode; a step that is open is closed.
 
         Args:
             clear_buffers: Whether no item may reach back beyond here. If not, the history goes on.
-            timeout: Seconds to wait at most for items that timed out.
+            timeout: Seconds to wait at most.
 
         Raises:
-            TimeoutError: If they are not in yet; the episode goes on.
+            TimeoutError: If not all items are in yet; the episode goes on.
+            Exception: What `flush` raises.
         """
         self.flush(timeout)
         self.episode_steps, self.step_is_open = 0, False
@@ -229,9 +193,11 @@ class TrajectoryWriter:
             self._begin_anew()
 
     def close(self) -> None:
-        """Let the server forget what no item names. An item that timed out, and is not in yet, is lost."""
+        """Let the server forget what no item names. An item that is in flight, or timed out, is lost."""
         if not self._closed:
             self._closed, self._unfinished = True, None
+            self._in_flight.clear()
+            self._finalizer.detach()
             self._server.close_writer(self._number)
 
     def __enter__(self) -> Self:
@@ -240,15 +206,26 @@ class TrajectoryWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the writer; unless there was an error, wait for items that timed out before."""
+        """Close the writer; unless there was an error, `flush` before."""
         try:
             if kind is None:
                 self.flush()
         finally:
             self.close()
 
-    def _checked(self, table: str, priority: float | None, trajectory: Mapping[str, NamedCells]) -> NewItems:
-        """Return an item as the server takes it; refuse one that can't be made."""
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("This writer is closed. Make a new one.")
+
+    def _check_ready(self, timeout: float | None) -> None:
+        """Refuse to make items if the writer is closed, or keeps some that `flush` has to send first."""
+        self._check_open()
+        deadline_of(timeout)
+        if self._unfinished is not None:
+            raise RuntimeError("Items of the last call are not in yet. Call flush() until it returns.")
+
+    def _put(self, table: str, priority: float | None, trajectory: Mapping[str, NamedCells]) -> None:
+        """Let an item, and those of its cells that the server lacks, wait for the next message."""
         layout: list[Part] = []
         steps: list[int] = []
         history = self.history
@@ -263,38 +240,61 @@ class TrajectoryWriter:
             steps += cells.steps
         if not steps:
             raise ValueError("A trajectory needs at least 1 part.")
-        return NewItems(table, as_priorities(priority), tuple(layout), np.array([steps], np.int64))
+        item = ItemInFlight(table, None if priority is None else float(priority), tuple(layout), steps)
+        for cells in trajectory.values():
+            cells.column.send(cells.steps)
+        self._in_flight.append(item)
 
-    def _send(self, message: Message, timeout: float | None) -> list[int]:
-        """Send a message; keep it if nobody can say how much of it has been done."""
-        self._unfinished = message
+    def _message(self) -> Message:
+        """Write all that is in flight into a message; items of one kind that follow each other together."""
+        new: list[NewItems] = []
+        for (table, layout, given), group in groupby(
+            self._in_flight, lambda item: (item.table, item.layout, item.priority is not None)
+        ):
+            items = list(group)
+            priorities = np.array([item.priority for item in items], np.float64) if given else None
+            steps = np.array([item.steps for item in items], np.int64)
+            new.append(NewItems(table, priorities, layout, steps))
+        runs = [run for column in self.history.values() for run in column.runs()]
+        return Message(self._number, self._sequence, runs, new, self.history.oldest)
+
+    def _send_if_full(self, timeout: float | None) -> list[int]:
+        return self._send(timeout) if len(self._in_flight) >= self._most else []
+
+    def _send(self, timeout: float | None) -> list[int]:
+        """Send what is in flight; keep it if nobody can say how much has been done."""
+        self._unfinished = message = self._unfinished or self._message()
+        while self._vanished:
+            with suppress(IndexError):  # another thread may have been faster
+                self._server.close_writer(self._vanished.popleft())
         try:
             keys = self._server.insert(message, timeout)
         except REFUSED as error:
-            self._unfinished = None
-            for run in message.runs:
-                self.history[run.column].give_back(run)
+            if len(self._in_flight) > 1:
+                error.add_note(f"The message held {len(self._in_flight)} items. None of them was inserted.")
+            self._finish(refused=True)
             if isinstance(error, UnknownWriter):
                 self._begin_anew()
             raise
-        self._unfinished = None
-        self._sequence += 1
+        self._sequence = message.sequence + 1
+        self._finish(refused=False)
         return keys
 
+    def _finish(self, refused: bool) -> None:
+        """Be done with what was in flight."""
+        for column in self.history.values():
+            column.arrive(refused)
+        self._in_flight.clear()
+        self._unfinished = None
+
     def _begin_anew(self) -> None:
-        """Be a writer of which the server has heard nothing, with a history of no step."""
+        self._finalizer.detach()
         if self._sequence:
             self._server.close_writer(self._number)
-        self._number, self._sequence = secrets.randbits(63), 0
-        self.history.forget_all()
-        self.episode_steps, self.step_is_open = 0, False
+        self._begin()
 
 
-def cells_of(trajectory: Mapping[str, NamedCells]) -> list[Cells]:
-    """Return what a trajectory names."""
-    return [(cells.column, cells.steps) for cells in trajectory.values()]
-
-
-def as_priorities(priority: float | None) -> Floats | None:
-    """Return an item's priority as a message carries it."""
-    return None if priority is None else np.array([priority], np.float64)
+def vanish(vanished: deque[int], number: int, process: int) -> None:
+    """Note that nobody holds a writer any more; if it is a forked process that says so, its parent may."""
+    if os.getpid() == process:
+        vanished.append(number)

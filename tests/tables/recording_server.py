@@ -19,7 +19,7 @@ class RecordingServer:
     def insert(self, message, timeout=None):
         """Take in a message as `Server.insert` does; items beyond `room` time out."""
         self.messages.append(message)
-        if any(new.priorities is not None and not new.priorities >= 0 for new in message.items):
+        if any(new.priorities is not None and not (new.priorities >= 0).all() for new in message.items):
             raise ValueError("a priority that no table takes")
         if message.sequence and message.writer not in self.writers:
             raise UnknownWriter
@@ -28,12 +28,13 @@ class RecordingServer:
             self.begin(writer, message)
         assert message.sequence == writer.sequence, "neither the next message nor the last one"
         assert same(message, writer.message), "another message with the same number"
-        while len(writer.keys) < len(message.items):
+        items = [(new, i) for new in message.items for i in range(len(new.steps))]
+        while len(writer.keys) < len(items):
             if self.room == 0:
                 raise TimeoutError
             if self.room is not None:
                 self.room -= 1
-            self.items.append(self.item(writer, message.items[len(writer.keys)]))
+            self.items.append(self.item(writer, *items[len(writer.keys)]))
             writer.keys.append(len(self.items))
         writer.keep_from = message.keep_from
         for key in [key for key in writer.values if key[1] < message.keep_from]:
@@ -52,16 +53,16 @@ class RecordingServer:
                 writer.values[column, first_step + i] = value.copy()
         writer.sequence, writer.message, writer.keys = message.sequence, message, []
 
-    def item(self, writer, new):
-        assert new.steps.dtype == np.int64 and len(new.steps) == 1
-        steps = new.steps[0].tolist()
+    def item(self, writer, new, number):
+        assert new.steps.dtype == np.int64
+        steps = new.steps[number].tolist()
         parts = {}
         for name, column, length, squeezed in new.layout:
             values = [writer.values[column, step] for step in steps[:length]]
             del steps[:length]
             parts[name] = values[0] if squeezed else np.stack(values)
         assert not steps
-        return new.table, None if new.priorities is None else new.priorities.item(), parts
+        return new.table, None if new.priorities is None else new.priorities[number].item(), parts
 
     def close_writer(self, writer):
         self.writers.pop(writer, None)

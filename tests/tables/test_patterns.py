@@ -215,6 +215,18 @@ def test_conditions_see_the_newest_step_as_it_is_stored():
     assert type(seen[0][0]["a"]) is np.int64
 
 
+def test_a_condition_can_not_change_what_is_stored():
+    def meddle(state):
+        state.data["x"][0] = 7
+        return True
+
+    pattern = Pattern("t", {"x": reference({"x": {}})["x"][-1]}, when=[meddle])
+    writer = StructuredWriter(RecordingServer({"x": {"shape": 2}}), [pattern])
+    with pytest.raises(ValueError, match="read-only"):
+        writer.append({"x": [1, 2]})
+    assert writer.history["x"][-1].numpy().tolist() == [1, 2]
+
+
 def test_columns_that_no_pattern_uses_are_not_sent():
     server = RecordingServer(COLUMNS)
     writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[lambda state: state.data["b"] == 1])])
@@ -272,3 +284,19 @@ def test_items_that_timed_out_are_kept_and_made_once():
         ("end", 0),
     ]
     assert not server.writers
+
+
+def test_the_items_of_some_steps_travel_together():
+    server = RecordingServer(COLUMNS)
+    at_end = Pattern("end", NEWEST, when=[lambda state: state.is_end_episode])
+    patterns = [Pattern("t", NEWEST), Pattern("u", {"a": STEP["a"][-2:]}), at_end]
+    with StructuredWriter(server, patterns, max_in_flight_items=4) as writer:
+        for step in range(4):
+            writer.append({"a": step})
+        writer.end_episode()
+        writer.append({"a": 9})
+    sent = [[(new.table, len(new.steps)) for new in message.items] for message in server.messages]
+    # of step 0 one item, then two of each: five are there, and go; the items of a step are never parted
+    assert [sum(count for _, count in message) for message in sent] == [5, 3, 1]
+    assert [table for table, _, _ in server.items] == ["t", "t", "u", "t", "u", "t", "u", "end", "t"]
+    assert server.items[-1][2]["a"] == 9

@@ -129,12 +129,12 @@ def test_a_band_that_ends_before_sampling_begins_warns() -> None:
         SampleToInsertRatio(1, 10, (5.0, 9.0))
 
 
-@pytest.mark.parametrize("make", [MinSize, Queue, Stack])
-@pytest.mark.parametrize("size", [0, -1])
-def test_a_band_may_be_any_pair():
+def test_a_band_may_be_any_pair() -> None:
     assert SampleToInsertRatio(1, 10, [7.0, 12.0]) == SampleToInsertRatio(1, 10, (7.0, 12.0))
 
 
+@pytest.mark.parametrize("make", [MinSize, Queue, Stack])
+@pytest.mark.parametrize("size", [0, -1])
 def test_sizes_below_1_are_refused(make: Any, size: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         make(size)

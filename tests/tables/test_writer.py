@@ -1,5 +1,9 @@
 """Writers: what was named comes back, whatever was appended in between."""
 
+import gc
+import os
+from collections import deque
+
 import numpy as np
 import pytest
 from histories import repeatable
@@ -9,7 +13,7 @@ from recording_server import RecordingServer
 
 from replay_tutorial.tables.history import History
 from replay_tutorial.tables.message import UnknownWriter
-from replay_tutorial.tables.writer import NewItem, TrajectoryWriter
+from replay_tutorial.tables.writer import TrajectoryWriter, vanish
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},
@@ -47,9 +51,9 @@ def newest(writer, *names):
 class Program:
     """A writer beside the list of its steps, whose values are all different."""
 
-    def __init__(self, server, keep):
+    def __init__(self, server, keep, in_flight):
         self.server, self.keep = server, keep
-        self.writer = TrajectoryWriter(server, keep)
+        self.writer = TrajectoryWriter(server, keep, in_flight)
         self.steps = []  # of each step its values by column
         self.is_open = False
         self.count = 0
@@ -130,12 +134,14 @@ operations = st.lists(
 
 
 @repeatable(400)
-@given(operations, st.integers(1, 6))
-def test_items_hold_exactly_the_values_that_were_named(program, keep):
+@given(operations, st.integers(1, 6), st.sampled_from([0, 1, 3, 100]))
+def test_items_hold_exactly_the_values_that_were_named(program, keep, in_flight):
     server = RecordingServer(COLUMNS)
-    run = Program(server, keep)
+    run = Program(server, keep, in_flight)
     for operation, *arguments in program:
         getattr(run, operation)(*arguments)
+        assert len(run.expected) - len(server.items) < max(1, in_flight)
+    run.writer.flush()
     assert len(server.items) == len(run.expected)
     for (table, priority, parts), (expected_table, expected_priority, expected_parts) in zip(
         server.items, run.expected, strict=True
@@ -343,12 +349,115 @@ def test_a_refused_item_leaves_everything_as_it_was(writer, server):
     assert [message.sequence for message in server.messages] == [0, 0]  # the first one has never been
 
 
-def test_several_items_travel_in_one_message(writer, server):
-    append_steps(writer, 0, 1)
-    items = [NewItem("one", 1, newest(writer)), NewItem("two", None, newest(writer, "act"))]
-    assert writer.create_items(items) == [1, 2]
-    assert len(server.messages) == 1
-    assert [(table, priority) for table, priority, _ in server.items] == [("one", 1.0), ("two", None)]
+# --- items in flight ---
+
+
+def test_items_in_flight_travel_in_one_message_with_each_value_in_one_run(server):
+    writer = TrajectoryWriter(server, 2, max_in_flight_items=3)
+    keys = []
+    for number in range(4):
+        append_steps(writer, number)
+        if number:
+            keys.append(writer.create_item("t", number, {"act": writer.history["act"][-2:]}))
+    assert keys == [None, None, 3]
+    (message,) = server.messages
+    ((column, first_step, values),) = message.runs
+    assert (column, first_step, values.tolist()) == ("act", 0, [0, 1, 2, 3])
+    ((table, priorities, layout, steps),) = message.items
+    assert (table, priorities.tolist(), len(layout)) == ("t", [1, 2, 3], 1)
+    assert steps.tolist() == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_items_of_several_kinds_keep_their_order(server):
+    writer = TrajectoryWriter(server, 1, max_in_flight_items=6)
+    append_steps(writer, 5)
+    kinds = [("one", 1, "act"), ("one", None, "act"), ("two", 2, "act"), ("two", 3, "obs"), ("one", 4, "act")]
+    for table, priority, name in kinds:
+        assert writer.create_item(table, priority, newest(writer, name)) is None
+    writer.create_item("one", 5, newest(writer, "act"))
+    assert len(server.messages) == 1 and len(server.messages[0].items) == 5
+    assert [(table, priority, *parts) for table, priority, parts in server.items] == [
+        *kinds,
+        ("one", 5, "act"),
+    ]
+
+
+@pytest.mark.parametrize("end", ["flush", "end_episode", "__exit__"])
+def test_what_is_in_flight_is_sent_at_the_end(server, end):
+    writer = TrajectoryWriter(server, 1, max_in_flight_items=20)
+    for number in range(3):
+        append_steps(writer, number)
+        writer.create_item("t", 1, newest(writer, "act"))
+    assert not server.messages
+    getattr(writer, end)(*[None] * 3 if end == "__exit__" else [])
+    assert [parts["act"] for _, _, parts in server.items] == [
+        0,
+        1,
+        2,
+    ]  # two of them the history has forgotten
+    writer.close()
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_what_is_in_flight_is_lost_after_an_error_or_a_close(server, is_left):
+    writer = TrajectoryWriter(server, 1, max_in_flight_items=20)
+    append_steps(writer, 0)
+    writer.create_item("t", 1, newest(writer))
+    if is_left:
+        writer.__exit__(KeyError, KeyError(), None)
+    writer.close()
+    assert not server.messages
+
+
+def test_a_message_in_flight_that_times_out_goes_on_once(server):
+    writer = TrajectoryWriter(server, 1, max_in_flight_items=3)
+    for number in range(2):
+        append_steps(writer, number)
+        writer.create_item("t", 1, newest(writer, "act"))
+    append_steps(writer, 2)
+    with pytest.raises(ValueError, match="timeout must be"):
+        writer.create_item("t", 1, newest(writer, "act"), timeout=-1)
+    server.room = 2
+    with pytest.raises(TimeoutError):
+        writer.create_item("t", 1, newest(writer, "act"), timeout=0)
+    append_steps(writer, 3)
+    with pytest.raises(RuntimeError, match="Call flush"):
+        writer.create_item("t", 1, newest(writer, "act"))
+    server.room = None
+    writer.flush()
+    writer.create_item("t", 1, newest(writer, "act"))
+    writer.end_episode()
+    assert [parts["act"] for _, _, parts in server.items] == [0, 1, 2, 3]
+
+
+def test_a_refused_item_takes_its_companions_with_it_and_says_so_once(server):
+    writer = TrajectoryWriter(server, 2, max_in_flight_items=3)
+    append_steps(writer, 0)
+    writer.create_item("t", 1, newest(writer, "act"))
+    writer.create_item("t", -1, newest(writer, "act"))
+    with pytest.raises(ValueError, match="priority") as refused:
+        writer.create_item("t", 1, newest(writer, "act"))
+    assert refused.value.__notes__ == ["The message held 3 items. None of them was inserted."]
+    writer.flush()
+    append_steps(writer, 1)
+    writer.create_item("t", 1, {"act": writer.history["act"][:]})  # with the value that was refused
+    writer.flush()
+    assert [parts["act"].tolist() for _, _, parts in server.items] == [[0, 1]]
+
+
+def test_a_priority_that_is_no_number_is_refused_before_it_is_in_flight(server):
+    writer = TrajectoryWriter(server, 1, max_in_flight_items=2)
+    append_steps(writer, 0)
+    for priority, error in [("high", ValueError), ([1.0], TypeError), (1j, TypeError)]:
+        with pytest.raises(error):
+            writer.create_item("t", priority, newest(writer, "act"))
+    writer.flush()
+    assert not server.messages
+
+
+def test_a_writer_can_not_have_less_than_no_item_in_flight(server):
+    with pytest.raises(ValueError, match="max_in_flight_items must be at least 0, not -1"):
+        TrajectoryWriter(server, 1, max_in_flight_items=-1)
 
 
 # --- timeouts and interruptions ---
@@ -402,11 +511,13 @@ def test_the_next_item_waits_for_a_flush_of_the_one_that_timed_out(writer, serve
     assert [parts["act"].item() for _, _, parts in server.items] == [0, 1]
 
 
-def test_a_message_that_was_half_done_goes_on_where_it_stopped(writer, server):
+def test_a_message_that_was_half_done_goes_on_where_it_stopped(server):
+    writer = TrajectoryWriter(server, 1, max_in_flight_items=2)
     append_steps(writer, 0)
+    writer.create_item("one", 1, newest(writer))
     server.room = 1
     with pytest.raises(TimeoutError):
-        writer.create_items([NewItem("one", 1, newest(writer)), NewItem("two", 1, newest(writer))], timeout=0)
+        writer.create_item("two", 1, newest(writer), timeout=0)
     server.room = None
     writer.end_episode()
     assert [table for table, _, _ in server.items] == ["one", "two"]
@@ -457,6 +568,34 @@ def test_a_writer_that_the_server_does_not_know_begins_anew(writer, server):
     append_steps(writer, 2)
     writer.create_item("table", 1, {"act": writer.history["act"][:]})
     assert server.items[-1][2]["act"].tolist() == [2]
+
+
+# --- writers that nobody holds any more ---
+
+
+def test_a_writer_that_vanished_is_closed_by_the_next_one_that_sends(server):
+    for _ in range(3):
+        lost = TrajectoryWriter(server, 1)
+        append_steps(lost, 0)
+        lost.create_item("t", 1, newest(lost))
+        lost.end_episode(clear_buffers=False)
+        del lost
+        gc.collect()
+        assert len(server.writers) == 1, "it is not closed at once, and those before it are"
+    writer = TrajectoryWriter(server, 1)
+    append_steps(writer, 0)
+    writer.create_item("t", 1, newest(writer))
+    assert list(server.writers) == [writer._number]
+    writer.close()
+    assert not server.writers
+
+
+def test_a_writer_of_a_forked_process_does_not_close_its_parent_s():
+    vanished = deque()
+    vanish(vanished, 1, os.getpid() + 1)
+    assert not vanished
+    vanish(vanished, 1, os.getpid())
+    assert list(vanished) == [1]
 
 
 # --- episodes, and the end ---
@@ -517,6 +656,6 @@ def test_a_writer_holds_at_least_one_step(server, keep):
 
 
 def test_a_history_is_a_mapping_of_columns(server):
-    history = History(server.fields.fields, 1)
+    history = History(server.fields, 1)
     assert list(history) == list(COLUMNS)
     assert len(history) == 3

@@ -1,6 +1,8 @@
 """Writers on a real server: what is sampled is what was named, and cells nobody names are free again."""
 
+import gc
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -24,6 +26,8 @@ from replay_tutorial.tables import (
     UnknownWriter,
     reference,
 )
+from replay_tutorial.tables.trajectories import KEPT
+from replay_tutorial.tables.window import Window
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},
@@ -366,3 +370,131 @@ def test_a_writer_begins_a_new_episode_after_a_load(tmp_path):
         writer.append({"act": 2})
         writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
     assert sorted(server.items("t").data["act"].tolist()) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("wrong", ["priority", "structure", "table", "full"])
+def test_a_refused_message_of_several_items_changes_nothing_and_stops_nobody(wrong):
+    server = Server([table()], COLUMNS, capacity=2)
+    writer = TrajectoryWriter(server, 9, max_in_flight_items=3)
+    for act in range(3):
+        writer.append({"act": act})
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    bad = {
+        "priority": ("t", np.nan, {"act": writer.history["act"][-1]}),
+        "structure": ("t", 1.0, {"act": writer.history["act"][-1:]}),
+        "table": ("other", 1.0, {"act": writer.history["act"][-1]}),
+        "full": ("t", 1.0, {"act": writer.history["act"][0]}),
+    }
+    message = {"priority": "not nan", "structure": "parts", "table": "no table 'other'", "full": "free"}
+    writer.create_item(*bad[wrong])
+    with pytest.raises((ValueError, KeyError, CapacityError), match=message[wrong]) as refused:
+        writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
+    assert "held 3 items" in refused.value.__notes__[0]
+    assert server.info()["t"].inserts == 0
+    writer.flush()
+    for _ in range(3):
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    assert server.items("t").data["act"].tolist() == [writer.history["act"][-1].numpy()] * 3
+
+
+@pytest.mark.parametrize("name", ["store", "look_up", "begin"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_message_that_was_interrupted_while_it_was_taken_in_has_changed_nothing(
+    monkeypatch, name, is_first
+):
+    """The error comes when the work of a part is done, as Ctrl-C may."""
+    server = Server([table()], COLUMNS, capacity=9)
+    writer = TrajectoryWriter(server, 9)
+    for act in range(1 if is_first else 2):
+        if act:
+            writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+        writer.append({"act": act})
+    done = getattr(Window, name)
+
+    def interrupted(*arguments):
+        done(*arguments)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    before = server._cells.store.references.sum()
+    monkeypatch.setattr(Window, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    assert server.info()["t"].inserts == (not is_first)
+    if name != "begin":
+        assert server._cells.store.references.sum() == before
+        assert len(server._intake._windows) == (not is_first)
+    writer.flush()
+    writer.append({"act": 9})
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    assert server.items("t").data["act"].tolist() == ([0, 9] if is_first else [0, 1, 9])
+    server.reset("t")
+    writer.close()
+    assert not server._cells.store.references.any()
+
+
+def test_an_item_is_inserted_once_when_the_call_is_interrupted_before_or_after_it(monkeypatch):
+    server = Server([table()], COLUMNS, capacity=9)
+    writer = TrajectoryWriter(server, 9, max_in_flight_items=3)
+    for act in range(3):
+        writer.append({"act": act})
+    contents, calls = server._tables["t"], []
+    insert, wake = contents.insert, server._wake
+
+    def insert_the_second_time(item, tables):
+        calls.append("insert")
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return insert(item, tables)
+
+    def wake_and_be_interrupted():
+        wake()
+        if calls.count("insert") == 3 and "wake" not in calls:
+            calls.append("wake")
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(contents, "insert", insert_the_second_time)
+    monkeypatch.setattr(server, "_wake", wake_and_be_interrupted)
+    writer.create_item("t", 1.0, {"act": writer.history["act"][0]})
+    writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
+    for call in (lambda: writer.create_item("t", 1.0, {"act": writer.history["act"][2]}), writer.flush):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    writer.flush()
+    assert server.items("t").data["act"].tolist() == [0, 1, 2]
+
+
+def test_a_writer_that_vanishes_while_the_lock_is_held_stops_nobody():
+    server = Server([table()], COLUMNS, capacity=9)
+    lost = TrajectoryWriter(server, 9)
+    lost.append({"act": 1})
+    lost.create_item("t", 1.0, {"act": lost.history["act"][-1]})
+    server.reset("t")
+    with server._lock:
+        del lost
+        gc.collect()
+        assert server._cells.store.references.sum() == 1, "nothing happens in a finalizer"
+    writer = TrajectoryWriter(server, 9)
+    writer.append({"act": 2})
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    server.reset("t")
+    writer.close()
+    assert not server._cells.store.references.any()
+
+
+def test_a_layout_is_kept_only_as_long_as_an_item_has_it():
+    """One that was refused, or whose items have gone, could otherwise fill the memory."""
+    server = Server([table(max_size=100)], COLUMNS, capacity=400)
+    plans = server._intake._plans._plans
+    with TrajectoryWriter(server, 300) as writer:
+        for act in range(300):
+            writer.append({"act": act})
+            priority = np.nan if act % 2 else 1.0
+            with nullcontext() if priority == 1.0 else pytest.raises(ValueError, match="nan"):
+                writer.create_item("t", priority, {"act": writer.history["act"][:]})
+    gc.collect()
+    assert 100 <= len(plans) <= 100 + KEPT
+    assert sorted(server.items("t").lengths["act"].tolist()) == list(range(101, 300, 2))
+    server.reset("t")
+    gc.collect()
+    assert len(plans) <= KEPT + 1

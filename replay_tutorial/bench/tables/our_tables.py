@@ -1,6 +1,8 @@
 """Our side: how trajectories are written, batches drawn and priorities updated.
 
-Left out: what is called ahead. Every call here has done its work when it returns.
+Items travel in messages of twenty. Every other call has done its work when it returns.
+
+Left out: what is called ahead.
 """
 
 import importlib.metadata
@@ -26,7 +28,8 @@ from replay_tutorial.tables import (
 )
 from replay_tutorial.tables.key_file import read_key
 
-KEPT = 64  # steps that writers and items that leave may hold beside those of the table
+ON_THEIR_WAY = 20  # items of a writer, at most
+KEPT = 256  # steps that writers and items that leave may hold beside those of the table
 
 
 def version() -> str:
@@ -103,7 +106,8 @@ class OurTable:
 
     def writer(self) -> Writer:
         """Return a writer of its own episode."""
-        return Writer(self.client.writer(num_keep_alive_refs=2), self.table, self.steps)
+        writer = self.client.writer(num_keep_alive_refs=2, max_in_flight_items=ON_THEIR_WAY)
+        return Writer(writer, self.table, self.steps)
 
     def sampler(self, size: int, timeout: float | None = None) -> Callable[[], object]:
         """Return what draws a batch; None when none has come for so many seconds."""

@@ -24,7 +24,7 @@ from replay_tutorial.tables import (
     TrajectoryWriter,
     Uniform,
 )
-from replay_tutorial.tables.key_file import read_key
+from replay_tutorial.tables.local_socket import read_key
 from replay_tutorial.tables.waiting import Line
 
 KEPT = 64  # steps that writers and items that leave may hold beside those of the table

@@ -118,18 +118,15 @@ def parts_form(
         heard = [(form.where, form.hear(word, specs)) for form, word in pairs]
 
         def build(number: Take, array: Take) -> Any:
-            return make(
-                [
-                    part
-                    if where == TEXT
-                    else number()
-                    if where == NUMBER
-                    else array()
-                    if where == ARRAY
-                    else part(number, array)
-                    for where, part in heard
-                ]
-            )
+            parts: list[Any] = []
+            for where, part in heard:
+                if where == TEXT:
+                    parts.append(part)
+                elif where == NUMBER:
+                    parts.append(number())
+                else:
+                    parts.append(array() if where == ARRAY else part(number, array))
+            return make(parts)
 
         return build
 

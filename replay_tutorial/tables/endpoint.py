@@ -172,10 +172,8 @@ class Endpoint:
             expect(what == "call" and name != HELLO, f"it says {name!r:.80}")
             if name == "insert":
                 session.writers.add(values[0].writer)
-                if (
-                    not wire.is_there()
-                ):  # it may have sent the message again, elsewhere, and be further by now
-                    raise Forsaken
+                if not wire.is_there():
+                    raise Forsaken  # it may have sent the message again, elsewhere, and be further by now
             elif name == "sample":
                 self._check_size(values[1])
             timeout = (frame.timeout,) if name in ("insert", "sample") else ()

@@ -297,9 +297,9 @@ def test_a_message_whose_sender_has_gone_is_not_begun(key: bytes, tmp_path: Path
     served = small_server()
     with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         server.info()
-        with served._lock:  # the server hears, and can't answer
+        with served._lock:  # the server hears, and can't go on
             wire = server._idle[0]
-            wire.send(say("call", "info", []))
+            wire.send(say("call", "close_writer", [1]))
             wire.send(say("call", "insert", [message(2, 0)]))
             wire.cut()
         until(lambda: len(endpoint._threads) == 1)

@@ -11,10 +11,12 @@ those whose they are.
 Left out: compression. Observations that compress well are better kept small in memory too (`frames`).
 """
 
+import errno
 import io
 import json
 import math
 import os
+import stat
 import struct
 import zipfile
 import zlib
@@ -179,6 +181,8 @@ def reading(path: str | PathLike[str], layout: Mapping[str, Any]) -> Generator[t
         OSError: If it can't be opened.
         ValueError: If it is no such file, is damaged, or has another layout or version.
     """
+    if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for
+        raise OSError(errno.EINVAL, "This is no regular file", os.fspath(path))
     with open(path, "rb") as file:  # a file that can't be opened is not a damaged one
         try:
             with zipfile.ZipFile(file) as container:

@@ -6,7 +6,6 @@ sampled next, who is evicted next) and a limiter of how often its items are samp
 tables and the cells; whoever writes hands it a `Message`.
 """
 
-from replay_tutorial.tables.caller import ServerLost
 from replay_tutorial.tables.cells import CapacityError
 from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch
@@ -15,7 +14,7 @@ from replay_tutorial.tables.hooks import Hook, InsertOnSample
 from replay_tutorial.tables.message import UnknownWriter
 from replay_tutorial.tables.patterns import Pattern, StepState, reference, td_error
 from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.remote_server import RemoteServer, ServerLost
 from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo, importance_weights
 from replay_tutorial.tables.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.server import Server

@@ -1,162 +1,207 @@
-"""What is said between a client and the tables' server: each call, and each answer, as a form and arrays.
+"""What a client and the tables' server say to each other: values of Python, taken apart and put together.
 
-    form      ("insert", ("obs", "act"), (("replay", (("obs", "obs", 2, False), ...), True), ...))
-    arrays    writer, sequence, keep_from, first steps │ values of obs │ of act │ steps │ priorities
+A value is taken apart as its type says, and a NamedTuple as the annotations of its fields say:
 
-A call that comes in is taken apart with suspicion: each word must have its type, and each array its place.
-What it means is checked by the server itself, as if the call had been made in its process.
+    int                            a number                               Message(writer=7, sequence=2, ...)
+    array                          an array; dtype and shape in the text   numbers  7, 2
+    list, dict, NamedTuple         its parts, one after the other          text     "obs", ["f",[1,3]], ...
+    str, float, Layout, ...        stands in the text                      arrays   the values of obs
+
+The other side knows the type from the name of the call, and takes no other: so a call that comes in is a
+method of the list below, with arguments of its types, or it is refused. What they mean is checked by the
+server itself, as if the call had been made in its process.
 
 Left out: bytes (`framing`), and who calls (`endpoint`, `remote_server`).
 """
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import repeat
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.tables.cells import CapacityError
-from replay_tutorial.tables.framing import Array, BadFrame, Form, parts_of
-from replay_tutorial.tables.message import Layout, Message, NewItems, Part, Run, UnknownWriter
+from replay_tutorial.tables.framing import (
+    Array,
+    BadFrame,
+    Frame,
+    Specs,
+    Words,
+    expect,
+    keep,
+    pack,
+    words_in,
+    words_of,
+)
+from replay_tutorial.tables.message import Layout, Message, Part, UnknownWriter
 from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.sampled import Sample, TableInfo
 from replay_tutorial.tables.waiting import Closed
 
-Said = tuple[Form, Sequence[Array]]
-
+# What may be called: the types of the arguments, and of what comes back.
+CALLS: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "hello 1": ((int, int, int), tuple[int, dict[str, Array]]),
+    "insert": ((Message,), list[int]),
+    "close_writer": ((int,), None),
+    "sample": ((str, int), Sample),
+    "mutate_priorities": ((str, tuple[Array, Array], Array), int),
+    "reset": ((str,), None),
+    "replace_limiter": ((str, RateLimiter), None),
+    "items": ((str,), Sample),
+    "info": ((), dict[str, TableInfo]),
+    "save": ((str,), None),
+    "load": ((str,), None),
+}
+HELLO = "hello 1"  # with the version of what is said
 LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInsertRatio, Queue, Stack)}
-# Which errors of the server are told to its client; the first that fits.
-ERRORS: dict[str, type[Exception]] = {
+ERRORS: dict[str, type[Exception]] = {  # of the server, that its client is told; the first that fits
     kind.__name__: kind
     for kind in (
-        CapacityError,
-        UnknownWriter,
-        Closed,
-        BadFrame,
-        TimeoutError,
-        KeyError,
-        IndexError,
-        TypeError,
-        ValueError,
-        MemoryError,
-        OverflowError,
-        OSError,
-        RuntimeError,
+        *(CapacityError, UnknownWriter, Closed, BadFrame, TimeoutError, KeyError, IndexError, TypeError),
+        *(ValueError, MemoryError, OverflowError, OSError, RuntimeError),
     )
 }
 
 
-def expect(holds: bool, what: str) -> None:
-    """Refuse a call that is not as it must be.
+Take = Callable[[], Any]  # the next number, or array, of what came
+Put = Callable[[Any], None]  # one behind the others of what is said
+Split = Callable[[Any], Any] | None
+TEXT, NUMBER, ARRAY, PARTS = range(4)  # where a value stands: in the text, or behind it; or it has parts
 
-    Raises:
-        BadFrame: If it does not hold.
+
+class Form(NamedTuple):
+    """How values of a type are said.
+
+    Attributes:
+        where: TEXT, NUMBER, ARRAY or PARTS.
+        say: Of a value in the text, returns its word; of one with parts, says them all. None if
+            the word is the value itself.
+        hear: Checks a word. Of a value in the text, returns it; of one with parts, what makes it of the next
+            numbers and arrays.
     """
-    if not holds:
-        raise BadFrame(f"This is no call of a client: {what}.")
+
+    where: int
+    say: Any
+    hear: Callable[[Any, Specs], Any]
 
 
-def integers(*numbers: int) -> Array:
-    """Return numbers as they travel."""
-    return np.array(numbers, np.int64)
+def parts_form(
+    forms: Iterable[Form], split: Callable[[Any], Any] | None, make: Callable[[list[Any]], Any]
+) -> Form:
+    """Say a value part by part.
 
-
-def read_integers(arrays: Sequence[Array], at: int, least: int) -> list[int]:
-    """Return numbers that have travelled, at least so many."""
-    expect(len(arrays) > at, "numbers are missing")
-    array = arrays[at]
-    expect(array.dtype == np.int64 and array.ndim == 1 and len(array) >= least, "numbers are missing")
-    return array.tolist()
-
-
-# Messages
-
-
-def say_message(message: Message) -> Said:
-    """Say what a writer sends."""
-    runs, items = message.runs, message.items
-    form = (
-        "insert",
-        tuple([run.column for run in runs]),
-        tuple([(new.table, new.layout, new.priorities is not None) for new in items]),
-    )
-    firsts = [run.first_step for run in runs]
-    arrays = [integers(message.writer, message.sequence, message.keep_from, *firsts)]
-    arrays += [run.values for run in runs]
-    for new in items:
-        arrays.append(new.steps)
-        if new.priorities is not None:
-            arrays.append(new.priorities)
-    return form, arrays
-
-
-def hear_message(form: Form, arrays: Sequence[Array]) -> Message:
-    """Return what a writer has sent.
-
-    Raises:
-        BadFrame: If it is no message.
+    Args:
+        forms: Of the parts; `repeat` if there are any number of the same.
+        split: Returns a value's parts; None if they are the value.
+        make: Makes a value of its parts.
     """
-    columns, groups = message_words(form)
-    numbers = read_integers(arrays, 0, 3 + len(columns))
-    expect(len(numbers) == 3 + len(columns), "there are more numbers than columns")
-    rest = iter(arrays[1:])
-    expect(len(arrays) == 1 + len(columns) + sum([1 + given for _, _, given in groups]), "arrays are missing")
-    runs = [Run(column, first, next(rest)) for column, first in zip(columns, numbers[3:], strict=True)]
-    expect(all(run.values.ndim for run in runs), "values have no axis of steps")
-    items: list[NewItems] = []
-    for table, layout, given in groups:
-        steps = next(rest)
-        items.append(NewItems(table, next(rest) if given else None, layout, steps))
-    return Message(numbers[0], numbers[1], runs, items, numbers[2])
+    count = None if isinstance(forms, repeat) else len(list(forms))
+
+    def say(value: Any, number: Put, array: Put) -> Words:
+        words: list[Any] = []
+        for (where, say, _), part in zip(forms, value if split is None else split(value), strict=False):
+            if where == TEXT:
+                words.append(part if say is None else say(part))
+            elif where == NUMBER:
+                words.append(number(part))
+            elif where == ARRAY:
+                array(part)
+                words.append((part.dtype.char, part.shape))
+            else:
+                words.append(say(part, number, array))
+        return tuple(words)
+
+    def hear(word: Any, specs: Specs) -> Callable[[Take, Take], Any]:
+        pairs = zip(forms, words_in(word, count), strict=False)
+        heard = [(form.where, form.hear(word, specs)) for form, word in pairs]
+
+        def build(number: Take, array: Take) -> Any:
+            parts: list[Any] = []
+            for where, part in heard:
+                if where == TEXT:
+                    parts.append(part)
+                elif where == NUMBER:
+                    parts.append(number())
+                else:
+                    parts.append(array() if where == ARRAY else part(number, array))
+            return make(parts)
+
+        return build
+
+    return Form(PARTS, say, hear)
 
 
-@lru_cache(256)
-def message_words(form: Form) -> tuple[tuple[str, ...], tuple[tuple[str, Layout, bool], ...]]:
-    """Return the columns of a message's runs; of its items table, layout, and if there are priorities."""
-    _, columns, groups = parts_of(form, 3)
-    expect(all(type(column) is str for column in parts_of(columns)), "columns are words")
-    return columns, tuple([group_words(group) for group in parts_of(groups)])
+def hear_number(word: Any, _: Specs) -> None:
+    """Check what stands in the place of a number."""
+    expect(word is None, f"{word!r:.80} is in the place of a number")
 
 
-def group_words(group: Any) -> tuple[str, Layout, bool]:
-    """Return what is said of items of one layout."""
-    table, layout, given = parts_of(group, 3)
-    expect(type(table) is str and type(given) is bool, "items have a table, a layout, and perhaps priorities")
-    return table, tuple([part_words(part) for part in parts_of(layout)]), given
+def hear_array(word: Any, specs: Specs) -> None:
+    """Note an array."""
+    specs.add(word)
 
 
-def part_words(part: Any) -> Part:
-    """Return what is said of a part of a trajectory."""
-    kinds: list[type] = [type(word) for word in parts_of(part, 4)]
-    expect(kinds == [str, str, int, bool], "a part is a name, a column, a length, and whether it is squeezed")
-    return Part(*part)
+@cache
+def form_of(kind: Any) -> Form:
+    """Return how values of a type are said."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in TEXTS_OF:
+        return Form(TEXT, *TEXTS_OF[kind])
+    if kind is int:
+        return Form(NUMBER, None, hear_number)
+    if origin in (np.ndarray, get_origin(Array)):
+        return Form(ARRAY, None, hear_array)
+    if kind == list[int]:
+        return parts_form(
+            [form_of(Array)], lambda value: [np.array(value, np.int64)], lambda a: a[0].tolist()
+        )
+    if NoneType in inner:
+        form = form_of(inner[0])
+        return parts_form(
+            repeat(form), lambda value: () if value is None else (value,), lambda p: p[0] if p else None
+        )
+    if origin in (list, Sequence):
+        return parts_form(repeat(form_of(inner[0])), None, list)
+    if origin is dict:
+        forms = [form_of(tuple[str, ...]), form_of(list[inner[1]])]
+        return parts_form(
+            forms, lambda value: (tuple(value), value.values()), lambda p: dict(zip(*p, strict=True))
+        )
+    fields = inner if origin is tuple else get_type_hints(kind).values()
+    return parts_form([form_of(field) for field in fields], None, tuple if origin is tuple else kind._make)
 
 
-# Samples
+# What stands in the text
 
 
-def say_sample(sample: Sample) -> Said:
-    """Say what was sampled."""
-    info, data, lengths, squeezed = sample
-    form = ("sample", tuple(data), None if lengths is None else tuple(lengths), tuple(sorted(squeezed)))
-    return form, [*info, *data.values(), *([] if lengths is None else lengths.values())]
+def plain(*kinds: type) -> tuple[None, Callable[[Any, Specs], Any]]:
+    """Say a value as it is; hear one of these types."""
+
+    def hear(word: Any, _: Specs) -> Any:
+        expect(type(word) in kinds, f"{word!r:.80} is no {kinds[0].__name__}")
+        return word
+
+    return None, hear
 
 
-def hear_sample(form: Form, arrays: Sequence[Array]) -> Sample:
-    """Return what was sampled."""
-    _, parts, lengths, squeezed = form
-    rest = iter(arrays)
-    info = SampleInfo(*[next(rest) for _ in SampleInfo._fields])
-    data = {part: next(rest) for part in parts}
-    known = None if lengths is None else {part: next(rest) for part in lengths}
-    return Sample(info, data, known, frozenset(squeezed))
+def hear_names(word: Any, _: Specs) -> tuple[str, ...]:
+    """Return words."""
+    expect(all(type(name) is str for name in words_in(word)), "names are words")
+    return word
 
 
-# Limiters and tables
+def hear_layout(word: Any, _: Specs) -> Layout:
+    """Return the parts of a trajectory."""
+    parts = [Part(*words_in(part, 4)) for part in words_in(word)]
+    for part in parts:
+        kinds = [type(value) for value in part]
+        expect(kinds == [str, str, int, bool], "a part is a name, a column, a length, and if it is squeezed")
+    return tuple(parts)
 
 
-def say_limiter(limiter: RateLimiter) -> Form:
+def say_limiter(limiter: RateLimiter) -> Words:
     """Say what a limiter is.
 
     Raises:
@@ -168,14 +213,9 @@ def say_limiter(limiter: RateLimiter) -> Form:
     return kind, limiter.samples_per_insert, limiter.min_size, limiter.min_diff, limiter.max_diff
 
 
-def hear_limiter(form: Any) -> RateLimiter:
-    """Return a limiter.
-
-    Raises:
-        BadFrame: If it is none.
-        ValueError: If it can't be.
-    """
-    kind, *numbers = parts_of(form, 5)
+def hear_limiter(word: Any, _: Specs) -> RateLimiter:
+    """Return a limiter; a ValueError says that it can't be."""
+    kind, *numbers = words_in(word, 5)
     expect(type(kind) is str and kind in LIMITERS, f"there is no limiter {kind!r:.80}")
     expect(all(type(number) in (int, float) for number in numbers), "a limiter has four numbers")
     limiter = RateLimiter.__new__(LIMITERS[kind])
@@ -183,40 +223,68 @@ def hear_limiter(form: Any) -> RateLimiter:
     return limiter
 
 
-def say_infos(infos: dict[str, TableInfo]) -> Said:
-    """Say what tables are like at one moment."""
-    rows = [
-        (name, info._replace(rate_limiter=say_limiter(info.rate_limiter))) for name, info in infos.items()
-    ]  # pyright: ignore
-    return ("infos", tuple(rows)), ()
+TEXTS_OF: dict[Any, tuple[Callable[[Any], Any] | None, Callable[[Any, Specs], Any]]] = {
+    None: plain(NoneType),
+    str: plain(str),
+    float: plain(float, int),
+    tuple[str, ...]: (None, hear_names),
+    frozenset[str]: (lambda names: tuple(sorted(names)), lambda word, _: frozenset(hear_names(word, _))),
+    Layout: (None, hear_layout),
+    RateLimiter: (say_limiter, hear_limiter),
+}
+
+# Calls and answers, as frames
+
+FORMS: dict[Any, Form] = {("call", name): form_of(tuple[takes]) for name, (takes, _) in CALLS.items()}
+FORMS.update({("answer", name): form_of(tuple[gives]) for name, (_, gives) in CALLS.items()})
+FORMS["answer", "error"] = form_of(tuple[str, str])
 
 
-def hear_infos(form: Form) -> dict[str, TableInfo]:
-    """Return what tables are like at one moment."""
-    infos = {name: TableInfo(*row) for name, row in form[1]}
-    return {name: info._replace(rate_limiter=hear_limiter(info.rate_limiter)) for name, info in infos.items()}
+class Heard(NamedTuple):
+    """A frame that has been understood.
+
+    Attributes:
+        what: "call" or "answer".
+        name: Of the method; of an answer "error" if there is nothing else to say.
+        values: Arguments, or what came back.
+    """
+
+    what: str
+    name: str
+    values: tuple[Any, ...]
 
 
-# Columns and errors
+def say(what: str, name: str, values: Sequence[Any], timeout: float | None = None) -> bytes:
+    """Make a frame of a call or an answer."""
+    numbers, arrays = list[int](), list[Array]()
+    words = (what, name, *FORMS[what, name].say(values, numbers.append, arrays.append))
+    return pack(words, numbers, arrays, timeout)
 
 
-def say_fields(fields: Fields) -> Form:
-    """Say which columns there are."""
-    return tuple([(field.name, field.dtype.str, field.shape) for field in fields.fields.values()])
+def hear(frame: Frame) -> Heard:
+    """Put a call or an answer together; arrays are views of the frame's bytes.
+
+    Raises:
+        BadFrame: If it is none.
+    """
+    what, name, build, specs = KNOWN.get(frame.text) or understood(frame.text)
+    numbers, arrays = frame.numbers[::-1], specs.arrays_of(frame)[::-1]
+    try:
+        values = build(numbers.pop, arrays.pop)
+    except IndexError:
+        raise BadFrame("There are fewer numbers than the text says.") from None
+    expect(not numbers, "there are more numbers than the text says")
+    return Heard(what, name, values)
 
 
-def hear_fields(form: Form) -> Fields:
-    """Return the columns."""
-    return Fields({name: {"dtype": dtype, "shape": shape} for name, dtype, shape in form})
+Text = tuple[str, str, Any, Specs]
+KNOWN: dict[bytes, Text] = {}
 
 
-def say_error(error: Exception) -> Said:
-    """Say what went wrong."""
-    kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
-    text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    return ("error", kind, text), ()
-
-
-def hear_error(form: Form) -> Exception:
-    """Return what went wrong, to be raised."""
-    return ERRORS[form[1]](form[2])
+def understood(text: bytes) -> Text:
+    """Read and check a text."""
+    words = words_in(words_of(text))
+    expect(words[:2] in FORMS, f"{words[:2]!r:.80} is none")
+    specs = Specs()
+    build = FORMS[words[:2]].hear(words[2:], specs)
+    return keep(KNOWN, text, (*words[:2], build, specs), len(text))

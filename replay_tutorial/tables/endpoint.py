@@ -2,10 +2,12 @@
 
 Each connection has a thread, which carries out one call after the other, as a thread of this process would.
 So a call that waits holds nobody else up. While it waits, it looks whether its client is still there: what a
-dead one asked for is not done, and what it held is given back (`sessions`).
+dead one asked for is not done.
 
-A connection that proves not to know the key, or sends what is no call, is answered and closed; it can hurt
-itself only.
+The connections of one handle are a *session*. A connection ends only when one of the two processes does, or
+cuts it on purpose; when the last one of a session has ended, its writers are closed.
+
+A connection that proves not to know the key, or sends what is no call, is answered; it can hurt itself only.
 
 Left out: the other end (`remote_server`).
 """
@@ -14,34 +16,38 @@ import logging
 import secrets
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
 from typing import Self
 
-from replay_tutorial.tables.call_forms import (
-    ERRORS,
-    Said,
-    expect,
-    hear_limiter,
-    hear_message,
-    integers,
-    read_integers,
-    say_error,
-    say_fields,
-    say_infos,
-    say_sample,
-)
-from replay_tutorial.tables.framing import HELLO, MOST_BYTES, BadFrame, Frame, pack
-from replay_tutorial.tables.local_socket import Wire, dial, listen, stop_listening
+import numpy as np
+
+from replay_tutorial.tables.call_forms import ERRORS, HELLO, expect, hear, say
+from replay_tutorial.tables.framing import MOST_BYTES, BadFrame, Frame
+from replay_tutorial.tables.local_socket import Wire, checked_key, dial, listen, stop_listening
+from replay_tutorial.tables.sampled import SampleInfo
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.sessions import Forgotten, Sessions, Visit
 from replay_tutorial.tables.waiting import Forsaken, caller_is_there
 
 MOST_CONNECTIONS = 1000
 NAP = 0.2  # seconds
-PATIENCE = 1.0  # seconds that the end waits for each answer that is on its way
+PATIENCE = 1.0  # seconds that the end waits for answers that are on their way
 
 log = logging.getLogger("replay_tutorial")
+
+
+class Forgotten(RuntimeError):
+    """The client comes back to a session that has ended, or to another server."""
+
+
+class Session:
+    """What is held for a handle: how many connections it has, and whose messages it has sent."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.connections = 0
+        self.writers = set[int]()
 
 
 class Endpoint:
@@ -58,25 +64,25 @@ class Endpoint:
         address: Where it listens.
     """
 
-    def __init__(self, server: Server, address: str, key: bytes, *, lease: float = 10.0) -> None:
+    def __init__(self, server: Server, address: str, key: bytes) -> None:
         """Begin to listen.
 
         Args:
             server: The server. It stays usable in this process, and open when the endpoint closes.
             address: The path of a socket, or 127.0.0.1:PORT; port 0 is any free one.
             key: What clients must know, such as `make_key` returns.
-            lease: Seconds for which a client whose connection was cut can come back. Then its writers are
-                closed.
 
         Raises:
             OSError: If it can't listen there.
-            ValueError: If the address is none of this machine.
+            ValueError: If the address is none of this machine, or the key too short.
         """
         self._server = server
-        self._key = key
-        self._instance = secrets.randbits(63)
-        self._sessions = Sessions(server, lease)
-        self._visits: dict[Wire, Visit] = {}
+        self._key = checked_key(key, "take a longer one, such as make_key() returns")
+        self._instance = secrets.randbits(62) + 1
+        least = min(column.nbytes for column in server.fields.fields.values())
+        self._most_items = MOST_BYTES // (least + 8 * len(SampleInfo._fields))  # that can be answered
+        self._sessions: dict[int, Session] = {}
+        self._lock = threading.Lock()  # of the sessions
         self._threads: dict[Wire, threading.Thread] = {}
         self._closed = False
         self._listening, self.address = listen(address)
@@ -87,7 +93,7 @@ class Endpoint:
     def _listen(self) -> None:
         while not self._closed:
             try:
-                connected, _ = self._listening.accept()
+                wire = Wire(self._listening.accept()[0])
             except TimeoutError:
                 continue
             except OSError as error:
@@ -95,116 +101,98 @@ class Endpoint:
                 time.sleep(NAP)
                 continue
             if self._closed:
-                connected.close()
-                break
+                return wire.close()
             if len(self._threads) >= MOST_CONNECTIONS:
                 log.warning("Refused a connection: there are %s already.", len(self._threads))
-                connected.close()
+                wire.close()
                 continue
-            wire = Wire(connected)
             thread = threading.Thread(target=self._receive, args=(wire,), name="tables client", daemon=True)
             self._threads[wire] = thread
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                log.warning("Refused a connection: %s", error)  # too many threads
+                del self._threads[wire]
+                wire.close()
 
     def _receive(self, wire: Wire) -> None:
         """Carry out all calls of a connection."""
-        visit, goodbye = None, False
         try:
             wire.prove(self._key, first=True)
-            visit = self._greet(wire)
-            if visit is not None:
-                self._visits[wire] = visit
-                caller_is_there.set(wire.is_there)
-                goodbye = self._carry_out_calls(visit)
+            try:
+                self._carry_out_calls(wire)
+            except (BadFrame, Forgotten) as error:
+                wire.send(error_frame(error))
         except AuthenticationError as error:
             log.warning("Refused a connection that does not know the key: %s", error)
         except (OSError, EOFError, Forsaken):
             pass  # the client has gone
         finally:
-            self._visits.pop(wire, None)
-            wire.cut()
-            if visit is not None:
-                self._sessions.leave(visit, for_good=goodbye)
-            wire.close()
             del self._threads[wire]
+            wire.close()
 
-    def _greet(self, wire: Wire) -> Visit | None:
-        """Hear who the client is, and say what there is; None if it can't stay."""
-        try:
-            frame = wire.receive(MOST_BYTES)
-            expect(frame.form == HELLO, f"it says {frame.form!r:.80}, not {HELLO}")
-            session, channel, returning, instance = read_integers(frame.arrays, 0, 4)[:4]
+    def _carry_out_calls(self, wire: Wire) -> None:
+        what, name, values = hear(wire.receive(MOST_BYTES))
+        expect((what, name) == ("call", HELLO), f"it begins with {name!r:.80}, not {HELLO!r}")
+        with self._session(*values) as session:
+            columns = self._server.fields.fields.values()
+            empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
+            wire.send(say("answer", HELLO, [(self._instance, empty)]))
+            caller_is_there.set(wire.is_there)
+            while True:
+                answer = self._answer(wire.receive(MOST_BYTES), session, wire)
+                if answer is not None:
+                    wire.send(answer)
+
+    @contextmanager
+    def _session(self, number: int, instance: int, comes_back: int) -> Generator[Session]:
+        """Belong to a session, and close its writers if it ends with this connection."""
+        with self._lock:
             if instance not in (0, self._instance):
                 raise Forgotten("The server was started again; what it held is gone.")
-            visit = self._sessions.enter(session, channel, bool(returning), wire)
-        except (BadFrame, Forgotten) as error:
-            wire.send(pack(0, *say_error(error)))
-            return None
-        wire.send(pack(0, ("welcome", say_fields(self._server.fields)), [integers(self._instance)]))
-        return visit
-
-    def _carry_out_calls(self, visit: Visit) -> bool:
-        """Carry out calls; return whether the client said goodbye at the end."""
-        wire, channel = visit.wire, visit.channel
-        while True:
-            try:
-                frame = wire.receive(MOST_BYTES)
-                if frame.form == ("goodbye",):
-                    return True
-                if frame.form == ("close_writer",):  # nobody waits for an answer
-                    self._close_writer(read_integers(frame.arrays, 0, 1)[0], visit)
-                    continue
-            except BadFrame as error:
-                wire.send(pack(0, *say_error(error)))
-                return False
-            with channel.lock:
-                if frame.number > channel.number:
-                    channel.answer = self._answer(frame, visit)
-                    channel.number = frame.number
-                wire.send(channel.answer)
-
-    def _answer(self, frame: Frame, visit: Visit) -> bytes:
-        """Carry out a call; return the answer."""
+            if comes_back and number not in self._sessions:
+                raise Forgotten("All connections of this handle had ended, so that its writers were closed.")
+            session = self._sessions.setdefault(number, Session())
+            session.connections += 1
         try:
-            return pack(frame.number, *self._carry_out(frame, visit))
+            yield session
+        finally:
+            with self._lock:
+                session.connections -= 1
+                if not session.connections:
+                    del self._sessions[number]
+            if not session.connections:
+                for writer in session.writers:
+                    self._server.close_writer(writer)
+
+    def _answer(self, frame: Frame, session: Session, wire: Wire) -> bytes | None:
+        """Carry out a call; return what is to be answered, if anything."""
+        try:
+            what, name, values = hear(frame)
+            expect(what == "call" and name != HELLO, f"it says {name!r:.80}")
+            if name == "insert":
+                session.writers.add(values[0].writer)
+                if not wire.is_there():
+                    raise Forsaken  # it may have sent the message again, elsewhere, and be further by now
+            elif name == "sample":
+                self._check_size(values[1])
+            timeout = (frame.timeout,) if name in ("insert", "sample") else ()
+            result = getattr(self._server, name)(*values, *timeout)
+            if name == "close_writer":
+                session.writers.discard(values[0])
+                return None  # nobody waits for it
+            return say("answer", name, [result])
         except tuple(ERRORS.values()) as error:
-            return pack(frame.number, *say_error(error))
+            return error_frame(error)
 
-    def _carry_out(self, frame: Frame, visit: Visit) -> Said:
-        server, arrays = self._server, frame.arrays
-        match frame.form:
-            case ("insert", *_):
-                message = hear_message(frame.form, arrays)
-                self._sessions.note(message.writer, visit)
-                keys = server.insert(message, frame.timeout)
-                return ("keys",), [integers(*keys)]
-            case ("sample", str(table)):
-                count = read_integers(arrays, 0, 1)[0]
-                return say_sample(server.sample(table, count, frame.timeout))
-            case ("mutate_priorities", str(table)):
-                expect(len(arrays) == 3, "keys, priorities or deletes are missing")
-                return ("stale",), [
-                    integers(server.mutate_priorities(table, (arrays[0], arrays[1]), arrays[2]))
-                ]
-            case ("reset", str(table)):
-                server.reset(table)
-            case ("replace_limiter", str(table), limiter):
-                server.replace_limiter(table, hear_limiter(limiter))
-            case ("items", str(table)):
-                return say_sample(server.items(table))
-            case ("save", str(path)):
-                server.save(path)
-            case ("load", str(path)):
-                server.load(path)
-            case ("info",):
-                return say_infos(server.info())
-            case _:
-                raise BadFrame(f"This is no call of a client: {frame.form!r:.80}.")
-        return ("done",), ()
-
-    def _close_writer(self, writer: int, visit: Visit) -> None:
-        self._server.close_writer(writer)
-        visit.session.writers.discard(writer)
+    def _check_size(self, batch_size: int) -> None:
+        """Refuse a sample that can't fit into a frame, before anything is drawn."""
+        least = min(column.nbytes for column in self._server.fields.fields.values())
+        most = MOST_BYTES // (least + 8 * len(SampleInfo._fields))
+        if batch_size > most:
+            raise ValueError(
+                f"sample({batch_size}) is too much for one answer; ask for at most {most:,} items."
+            )
 
     def close(self) -> None:
         """End all connections. Answers that are on their way get a second; calls that wait are given up."""
@@ -213,14 +201,13 @@ class Endpoint:
             dial(self.address).close()  # it hears at once
         self._listener.join()
         stop_listening(self._listening, self.address)
-        self._sessions.end()
+        threads = list(self._threads.items())
+        for wire, _ in threads:
+            wire.hear_no_more()
         deadline = time.monotonic() + PATIENCE
-        for wire, visit in list(self._visits.items()):
-            idle = visit.channel.lock.acquire(timeout=max(0.0, deadline - time.monotonic()))
-            wire.cut()
-            if idle:
-                visit.channel.lock.release()
-        for wire, thread in list(self._threads.items()):
+        for _, thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for wire, thread in threads:
             wire.cut()
             thread.join(PATIENCE)
 
@@ -229,3 +216,10 @@ class Endpoint:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def error_frame(error: Exception) -> bytes:
+    """Say what went wrong."""
+    kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
+    text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+    return say("answer", "error", [kind, text])

@@ -1,180 +1,186 @@
-"""Frames: how a call, or its answer, lies in bytes.
+"""Frames: how what is said lies in bytes.
 
-    head     number of the call, seconds it may wait, length of the text, of all behind the head    32 bytes
-    text     JSON: what it is, and of each array the dtype and shape      filled up with spaces to 8 bytes
-    arrays   raw bytes, one after the other                               each filled up to 8 bytes
+    head       seconds that a call may wait; length of text, numbers, and of all       32 bytes
+    text       JSON: what it is, and of each array the dtype and shape      filled up with spaces to 8 bytes
+    numbers    int64[numbers]
+    arrays     raw bytes, one after the other                               each filled up to 8 bytes
 
-What differs from one call to the next stands in the arrays, what stays the same in the text. So of thousands
-of calls there are only a few texts, and each is made once, and read and checked once. Nothing is unpickled:
-whoever sends a frame chooses numbers and words, and never what is run.
+What differs from one call to the next stands in numbers and arrays, what stays the same in the text. So of
+thousands of calls there are only a few texts, and each is made once, and read and checked once. Nothing is
+unpickled: whoever sends a frame chooses numbers and words, and never what is run.
 
-Left out: what the calls are (`call_forms`).
+Left out: what is said (`call_forms`).
 """
 
 import json
 import math
 import struct
+from array import array as packed
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-Form = tuple[Any, ...]  # of strings, numbers and forms
+Words = tuple[Any, ...]  # of strings, numbers, None, and words
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
-HEAD = struct.Struct("=QdQQ")
-MOST_BYTES = 1 << 28  # of a call
-HELLO: Form = ("hello", 1)  # with the version of what is said
-MOST_TEXT = 1 << 18  # the text alone
+HEAD = struct.Struct("=dQQQ")
+MOST_BYTES = 1 << 28  # of a frame
+MOST_TEXT = 1 << 18  # of these, the text
 LARGEST = 1 << 62  # bytes of an array, if an axis of length 0 had length 1
-REMEMBERED = 1 << 12  # bytes; longer texts are not kept
 DTYPES = "?bBhHiIlLqQefdgFDG"  # NumPy's letters of bools and numbers
+MOST_REMEMBERED = 1 << 8  # texts,
+LONGEST_REMEMBERED = 1 << 12  # and bytes of one
 
 
 class BadFrame(ValueError):
     """Bytes that are no frame, or a frame that is no call."""
 
 
-class Outline(NamedTuple):
-    """What a text says.
-
-    Attributes:
-        form: What the frame is.
-        arrays: Of each array its shape, dtype, and the byte where it begins, behind the text.
-        end: Bytes behind the text.
-    """
-
-    form: Form
-    arrays: tuple[tuple[tuple[int, ...], np.dtype[Any], int], ...]
-    end: int
-
-
 class Frame(NamedTuple):
-    """A frame that has been read.
+    """A frame as it came.
 
     Attributes:
-        number: Of the call.
-        timeout: Seconds that it may wait; None for as long as it takes.
-        form: What it is.
-        arrays: Views of the frame's bytes.
+        timeout: Seconds that the call may wait.
+        text: What it is.
+        numbers: Its numbers.
+        body: All behind the head.
+        start: Where in it the arrays begin.
     """
 
-    number: int
-    timeout: float | None
-    form: Form
-    arrays: list[Array]
+    timeout: float
+    text: bytes
+    numbers: list[int]
+    body: bytearray
+    start: int
 
 
-def pack(number: int, form: Form, arrays: Sequence[Array], timeout: float | None = None) -> bytes:
-    """Lay a call or an answer out as bytes.
+def pack(words: Words, numbers: list[int], arrays: Sequence[Array], timeout: float | None = None) -> bytes:
+    """Lay out as bytes what is said.
 
     Raises:
+        OverflowError: If a number is too large.
+        TypeError: If one is no integer.
         ValueError: If it says too much at once.
     """
-    text, padding, length = text_of((form, tuple([(array.dtype.char, array.shape) for array in arrays])))
-    pieces: list[Any] = [HEAD.pack(number, math.nan if timeout is None else timeout, len(text), length), text]
-    for array, pad in zip(arrays, padding, strict=True):
+    text = TEXTS.get(words) or text_of(words)
+    pieces: list[Any] = [b"", text, packed("q", numbers)]
+    size = len(text) + 8 * len(numbers)
+    for array in arrays:
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         pieces.append(array if array.flags.c_contiguous else array.tobytes())
-        pieces.append(pad)
+        size += (nbytes := array.nbytes)
+        if pad := -nbytes % 8:
+            pieces.append(bytes(pad))
+            size += pad
+    pieces[0] = HEAD.pack(math.inf if timeout is None else timeout, len(text), len(numbers), size)
     return b"".join(pieces)
 
 
-def unpack(head: tuple[int, float, int, int], body: bytearray) -> Frame:
-    """Read what lies behind a head.
-
-    Args:
-        head: The head, unpacked.
-        body: Text and arrays.
+def unpack(head: tuple[float, int, int, int], body: bytearray) -> Frame:
+    """Find text and numbers behind a head.
 
     Raises:
-        BadFrame: If it is no frame.
+        BadFrame: If they are not there.
     """
-    number, timeout, length, _ = head
-    if length > min(len(body), MOST_TEXT):
-        raise BadFrame(f"A text of {length:,} bytes can't be: the frame has {len(body):,}.")
-    form, arrays, end = outline_of(bytes(body[:length]))
-    if length + end != len(body):
-        raise BadFrame(f"The frame has {len(body) - length:,} bytes of arrays; its text says {end:,}.")
-    views = [np.ndarray(shape, dtype, body, length + start) for shape, dtype, start in arrays]
-    return Frame(number, None if math.isnan(timeout) else timeout, form, views)
+    timeout, length, count, _ = head
+    start = length + 8 * count
+    if length > MOST_TEXT or length % 8 or start > len(body):
+        raise BadFrame(f"A frame of {len(body):,} bytes has no text of {length:,}, and {count:,} numbers.")
+    numbers = memoryview(body)[length:start].cast("q").tolist()
+    return Frame(timeout, bytes(body[:length]), numbers, body, start)
 
 
-@lru_cache(256)
-def text_of(words: Form) -> tuple[bytes, tuple[bytes, ...], int]:
-    """Write a text; return also what each array is filled up with, and the length of all behind the head."""
+TEXTS: dict[Words, bytes] = {}  # those that are known
+
+
+def text_of(words: Words) -> bytes:
+    """Write a text."""
     text = json.dumps(words, separators=(",", ":")).encode()
     if len(text) > MOST_TEXT - 8:
         raise ValueError(f"A text of {len(text):,} bytes is too long: make fewer kinds of items in one call.")
-    text += b" " * (-len(text) % 8)
-    sizes = [math.prod(shape) * np.dtype(char).itemsize for char, shape in words[1]]
-    padding = [bytes(-size % 8) for size in sizes]
-    return text, tuple(padding), len(text) + sum(sizes) + sum(map(len, padding))
+    return keep(TEXTS, words, text := text + b" " * (-len(text) % 8), len(text))
 
 
-def outline_of(text: bytes) -> Outline:
-    """Read a text; one that has been read before is known."""
-    return known_outline(text) if len(text) <= REMEMBERED else read_outline(text)
+def keep(known: dict[Key, Value], key: Key, value: Value, length: int) -> Value:
+    """Remember what was made of a text of this length, or became one, unless it is long."""
+    if length <= LONGEST_REMEMBERED:
+        if len(known) >= MOST_REMEMBERED:
+            known.clear()
+        known[key] = value
+    return value
 
 
-def read_outline(text: bytes) -> Outline:
+def words_of(text: bytes) -> Any:
     """Read a text.
 
     Raises:
-        BadFrame: If it is not as `pack` writes it.
+        BadFrame: If it is none.
     """
     try:
-        words = as_tuples(json.loads(text))
+        return as_tuples(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise BadFrame(f"The text of a frame is no JSON: {error}.") from None
-    form, specs = parts_of(words, 2)
-    arrays: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
-    end = 0
-    for spec in parts_of(specs):
-        shape, dtype = checked_spec(spec)
-        arrays.append((shape, dtype, end))
-        size = math.prod(shape) * dtype.itemsize
-        end += size + -size % 8
-    if not parts_of(form):
-        raise BadFrame("A form says at least what it is.")
-    return Outline(form, tuple(arrays), end)
-
-
-known_outline = lru_cache(256)(read_outline)
+        raise BadFrame(f"The text of a frame is no JSON of lists: {error}.") from None
 
 
 def as_tuples(value: Any) -> Any:
     """Turn lists into tuples, and refuse objects."""
     if isinstance(value, list):
-        return tuple([as_tuples(one) for one in value])  # pyright: ignore[reportUnknownVariableType]
+        return tuple([as_tuples(one) for one in cast("list[Any]", value)])
     if isinstance(value, dict):
-        raise BadFrame("The text of a frame holds lists, and no objects.")
+        raise BadFrame("there is an object")
     return value
 
 
-def parts_of(value: Any, count: int | None = None) -> Form:
-    """Return what must be a tuple, of so many parts.
+def expect(holds: bool, what: str) -> None:
+    """Refuse what is not as it must be.
 
     Raises:
-        BadFrame: If it is not.
+        BadFrame: If it does not hold.
     """
-    if not isinstance(value, tuple) or count not in (None, len(cast(Form, value))):
-        raise BadFrame(f"A frame says {value!r:.80}, where a list of {count or 'some'} parts must be.")
-    return cast(Form, value)
+    if not holds:
+        raise BadFrame(f"This is no call of a client, and no answer: {what}.")
 
 
-def checked_spec(spec: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return an array's shape and dtype; only numbers and bools are taken, and no Python objects."""
-    name, shape = parts_of(spec, 2)
-    lengths = parts_of(shape)
-    fits = isinstance(name, str) and len(name) == 1 and name in DTYPES and len(lengths) <= 32
-    if not fits or not all(type(length) is int and length >= 0 for length in lengths):
-        raise BadFrame(f"An array is a dtype of numbers and a shape, not {spec!r:.80}.")
-    dtype: np.dtype[Any] = np.dtype(name)
-    # counted without zeros, so that NumPy can make the array, too
-    if math.prod(max(length, 1) for length in lengths) * dtype.itemsize > LARGEST:
-        raise BadFrame(f"There is no array of shape {lengths!r:.80}.")
-    return lengths, dtype
+def words_in(word: Any, count: int | None = None) -> Words:
+    """Return what must be a list, of so many words."""
+    fits = isinstance(word, tuple) and count in (None, len(cast(Words, word)))
+    expect(fits, f"{word!r:.80} stands where a list of {count or 'some'} words must be")
+    return cast(Words, word)
+
+
+class Specs:
+    """What a text says of the arrays behind it: of each the shape, the dtype, and where it begins."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._arrays: list[tuple[tuple[int, ...], np.dtype[Any], int]] = []
+        self._size = 0  # bytes
+
+    def add(self, word: Any) -> None:
+        """Take a dtype and a shape; only numbers and bools are taken, and no Python objects.
+
+        Raises:
+            BadFrame: If it is none.
+        """
+        name, shape = words_in(word, 2)
+        lengths = words_in(shape)
+        fits = isinstance(name, str) and len(name) == 1 and name in DTYPES and 1 <= len(lengths) <= 32
+        expect(fits and all(type(n) is int and n >= 0 for n in lengths), f"{word!r:.80} is no array")
+        dtype: np.dtype[Any] = np.dtype(name)
+        # counted without zeros, so that NumPy can make the array, too
+        fits = math.prod(max(n, 1) for n in lengths) * dtype.itemsize <= LARGEST
+        expect(fits, f"there is no array of shape {lengths!r:.80}")
+        self._arrays.append((lengths, dtype, self._size))
+        nbytes = math.prod(lengths) * dtype.itemsize
+        self._size += nbytes + -nbytes % 8
+
+    def arrays_of(self, frame: Frame) -> list[Array]:
+        """Return the arrays of a frame, as views of its bytes."""
+        left = len(frame.body) - frame.start
+        expect(left == self._size, f"it has {left:,} bytes of arrays; its text says {self._size:,}")
+        return [np.ndarray(shape, dtype, frame.body, frame.start + at) for shape, dtype, at in self._arrays]

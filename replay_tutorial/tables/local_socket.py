@@ -3,14 +3,18 @@
     /tmp/replay.sock      a socket in the file system, where there are any: Linux, macOS
     127.0.0.1:5000        a TCP socket that only this machine can reach; port 0 is any free one
 
-Both sides prove that they know the same key, without sending it: the challenge of `multiprocessing`. What
-they say to each other is not encrypted, which is why it does not leave the machine.
+Both sides prove that they know the same key, without sending it: the challenge of `multiprocessing`. The key
+is the text of the environment variable REPLAY_TUTORIAL_KEY, or else lies in `.replay_tutorial_key` of the
+user's home folder, which only the user can read; the first server makes it. What they say afterwards is not
+encrypted, which is why it does not leave the machine.
 
 Left out: what is said (`call_forms`).
 """
 
+import errno
 import os
 import re
+import secrets
 import socket
 import stat
 import sys
@@ -27,6 +31,8 @@ HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself
 BACKLOG = 128
 # Flags of a look at what has come; a fifth of the time of `wait`, but not everywhere.
 LOOK_WITHOUT_WAITING = socket.MSG_PEEK | socket.MSG_DONTWAIT if hasattr(socket, "MSG_DONTWAIT") else None
+VARIABLE = "REPLAY_TUTORIAL_KEY"
+LEAST = 16  # bytes of a key
 PORT = re.compile(r"(localhost|127\.0\.0\.1):([0-9]{1,5})")
 
 
@@ -63,8 +69,8 @@ def listen(address: str) -> tuple[socket.socket, str]:
     if isinstance(place, tuple):
         listening = socket.create_server(place, backlog=BACKLOG)
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
-    if os.path.exists(place) and stat.S_ISSOCK(os.stat(place).st_mode) and not answers(place):
-        os.unlink(place)  # a killed server left it
+    if os.path.exists(place) and stat.S_ISSOCK(os.stat(place).st_mode) and was_left(place):
+        os.unlink(place)
     listening = socket.socket(socket.AF_UNIX)
     try:
         listening.bind(place)
@@ -76,10 +82,11 @@ def listen(address: str) -> tuple[socket.socket, str]:
     return listening, place
 
 
-def answers(path: str) -> bool:
-    """Return whether a server listens at a path."""
+def was_left(path: str) -> bool:
+    """Return whether a killed server left a socket's file; any other error says that nobody knows."""
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(path) == 0
+        probe.setblocking(False)  # one that is busy answers later
+        return probe.connect_ex(path) == errno.ECONNREFUSED
 
 
 def stop_listening(listening: socket.socket, address: str) -> None:
@@ -204,11 +211,79 @@ class Wire:
             pass  # it was cut
         return False
 
+    def hear_no_more(self) -> None:
+        """Hear nothing more, from any thread: whoever reads here sees the end; what is being sent arrives."""
+        self._end(socket.SHUT_RD)
+
     def cut(self) -> None:
-        """End the connection, from any thread: whoever reads or writes gets an error at once."""
+        """End the connection, from any thread: whoever reads or writes, here or there, sees the end at once.
+
+        To close the socket would not do: a forked process may have it, too.
+        """
+        self._end(socket.SHUT_RDWR)
+
+    def _end(self, how: int) -> None:
         with suppress(OSError):  # it has ended already
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(how)
 
     def close(self) -> None:
-        """Close the socket."""
+        """Cut the connection, and close the socket; only the thread that reads and writes may do it."""
+        self.cut()
         self._finalizer()
+
+
+# The key
+
+
+def key_path() -> Path:
+    """Return where the key lies, unless the environment has one."""
+    return Path.home() / ".replay_tutorial_key"
+
+
+def make_key() -> bytes:
+    """Return the key; make one if there is none.
+
+    Raises:
+        OSError: If it can't be read or written.
+        ValueError: If it is too short, or others can read it.
+    """
+    place = key_path()
+    if VARIABLE not in os.environ and not place.exists():
+        whole = place.with_name(f"{place.name}.{secrets.token_hex(8)}")  # nobody sees half of one
+        try:
+            with open(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(secrets.token_hex(32))
+            with suppress(FileExistsError):  # another server was faster
+                os.link(whole, place)
+        finally:
+            whole.unlink(missing_ok=True)
+    return read_key()
+
+
+def read_key() -> bytes:
+    """Return the key.
+
+    Raises:
+        OSError: If there is none.
+        ValueError: If it is too short, or others can read it.
+    """
+    given, place = os.environ.get(VARIABLE), key_path()
+    if given is not None:
+        return checked_key(given.encode(), f"{VARIABLE} of the environment")
+    try:
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"There is no key: neither {VARIABLE} in the environment, nor {place}. The server makes it; "
+            "start that first, as the same user."
+        ) from None
+    if mode & 0o077 and sys.platform != "win32":
+        raise ValueError(f"Others can read the key in {place}. Allow it to yourself only: chmod 600.")
+    return checked_key(place.read_bytes(), f"in {place}; delete the file")
+
+
+def checked_key(key: bytes, where: str) -> bytes:
+    """Return a key; refuse one that can be guessed."""
+    if len(key) < LEAST:
+        raise ValueError(f"The key has {len(key)} bytes, of at least {LEAST}: {where}.")
+    return key

@@ -1,35 +1,41 @@
 """A server in another process of this machine, called as if it were in this one.
 
 A thread that calls takes a connection, or makes one, and puts it back when it has its answer. So threads wait
-for the server, and not for each other. If there is no server any more, all hear of it within a second.
+for the server, and not for each other. If a connection ends in a call, the server has ended: nothing else on
+one machine ends it. A call that is interrupted here, by Ctrl-C, leaves a connection on which an answer may
+still come; it is dropped. One connection more is held as long as the handle lives, because when the last one
+ends, the server closes the handle's writers.
 
-Left out: starting one (`python -m replay_tutorial tables serve`).
+No call is made twice. A writer may send its last message again (`flush`): the server knows its number.
+
+Left out: starting a server (`python -m replay_tutorial tables serve`).
 """
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import AuthenticationError
 from os import PathLike
 from typing import Any, Self
 
+from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables.call_forms import (
-    hear_error,
-    hear_fields,
-    hear_infos,
-    hear_sample,
-    integers,
-    say_limiter,
-    say_message,
-)
-from replay_tutorial.tables.caller import Caller
-from replay_tutorial.tables.framing import Array, Form, Frame
+from replay_tutorial.tables.call_forms import ERRORS, HELLO, Heard, hear, say
+from replay_tutorial.tables.framing import MOST_BYTES, Array
 from replay_tutorial.tables.intake import as_floats, as_keys
-from replay_tutorial.tables.key_file import read_key
+from replay_tutorial.tables.local_socket import Wire, dial, read_key
 from replay_tutorial.tables.message import Message
 from replay_tutorial.tables.rate_limiters import RateLimiter
 from replay_tutorial.tables.sampled import Sample, TableInfo
-from replay_tutorial.tables.waiting import Closed, deadline_of
+from replay_tutorial.tables.waiting import LOOK, Closed, Forsaken, caller_is_there
+
+PAUSE = 0.02  # seconds between two looks for a server that is being started
+
+
+class ServerLost(ConnectionError):
+    """There is no server, or not the one that was there before. What it held is gone."""
 
 
 class RemoteServer:
@@ -60,72 +66,107 @@ class RemoteServer:
         """
         self.address = address
         self._key = read_key()
-        self._instance = 0
+        self._instance = 0  # the server's number, so that no other one is taken for it
         self._closed = False
-        self._begin()
-        caller = self._new_caller()
-        welcome = caller.connect(timeout)[1]
-        self.fields = hear_fields(welcome.form[1])
-        self._instance = caller.instance
-        self._idle.append(caller)
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                columns = self._begin()
+                break
+            except ServerLost:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(PAUSE)
+        self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteServer, (self.address,)
 
-    def _begin(self) -> None:
-        """Be a client that the server has not heard of, as each process is."""
-        self._process = os.getpid()
+    def _begin(self) -> dict[str, Array]:
+        """Be a client that the server has not heard of, as each process is; return its columns."""
         self._session = secrets.randbits(63)
-        self._idle: list[Caller] = []
+        self._wires, self._idle = set[Wire](), list[Wire]()  # in a forked process: no more the parent's
+        self._held, columns = self._connect(comes_back=False)
+        self._process = os.getpid()
+        return columns
 
-    def _new_caller(self) -> Caller:
-        return Caller(self.address, self._key, self._session, secrets.randbits(63), self._instance)
-
-    def _take(self) -> Caller:
-        """Take a caller that nobody uses."""
+    def _connect(self, *, comes_back: bool) -> tuple[Wire, dict[str, Array]]:
+        """Make a connection; return also what the server says of itself."""
+        try:
+            wire = Wire(dial(self.address))
+            wire.prove(self._key, first=False)
+            wire.send(say("call", HELLO, (self._session, self._instance, comes_back)))
+            _, name, values = hear(wire.receive())
+        except AuthenticationError as error:
+            raise AuthenticationError(f"The server at {self.address} has another key: {error}.") from None
+        except (OSError, EOFError) as error:
+            raise ServerLost(
+                f"There is no server at {self.address} ({error!r}). Start it, and make a new handle."
+            ) from None
+        if name == "error":
+            raise ServerLost(f"{values[1]} Make a new handle on {self.address}, and new writers.")
+        self._wires.add(wire)
         if self._closed:
-            raise Closed("This handle was closed. Make another one.")
+            wire.cut()  # `close` may not have seen it
+        ((self._instance, columns),) = values
+        return wire, columns
+
+    def _take(self) -> Wire:
+        """Take a connection that nobody uses."""
+        self._check_open()
         if self._process != os.getpid():
-            self._begin()  # in a forked process: the connections are the parent's
+            self._begin()
         try:
             return self._idle.pop()
         except IndexError:
-            return self._new_caller()
+            return self._connect(comes_back=True)[0]
 
-    def _put_back(self, caller: Caller) -> None:
-        self._idle.append(caller)
+    def _check_open(self) -> None:
         if self._closed:
-            self.close()
+            raise Closed("This handle was closed. Make another one.")
 
-    def _call(self, form: Form, arrays: Sequence[Array] = (), deadline: float | None = None) -> Frame:
-        caller = self._take()
+    def _call(self, name: str, *values: Any, timeout: float | None = None) -> Any:
+        """Make a call, and return what comes back."""
+        frame = say("call", name, values, timeout)
+        if len(frame) > MOST_BYTES:
+            raise ValueError(
+                f"A call of {len(frame):,} bytes is too long; there may be {MOST_BYTES:,}. Send less at once."
+            )
+        wire, is_wanted = self._take(), caller_is_there.get()
         try:
-            frame = caller.call(form, arrays, deadline)
-        except BaseException:
-            caller.drop()  # an answer may still come, to a call that nobody waits for any more
-            raise
-        self._put_back(caller)
-        if frame.form[0] == "error":
-            raise hear_error(frame.form)
-        return frame
+            wire.send(frame)
+            while is_wanted is not None and not wire.has_word(LOOK):
+                if not is_wanted():
+                    raise Forsaken
+            answer = hear(wire.receive())
+        except BaseException as error:
+            self._wires.discard(wire)
+            wire.close()  # an answer may still come, for which nobody waits any more
+            if not isinstance(error, (OSError, EOFError)):
+                raise
+            self._check_open()
+            raise ServerLost(
+                f"The server at {self.address} has ended ({error!r}); nobody knows if the call was carried "
+                "out. Start it, and make a new handle and new writers."
+            ) from None
+        self._idle.append(wire)
+        return result_of(answer)
 
     def insert(self, message: Message, timeout: float | None = None) -> list[int]:
         """Store a message's values, and insert its items."""
-        deadline = deadline_of(timeout)
-        return self._call(*say_message(message), deadline).arrays[0].tolist()
+        return self._call("insert", message, timeout=timeout)
 
     def close_writer(self, writer: int) -> None:
-        """Forget a writer, soon."""
-        if not self._closed:
-            caller = self._take()
-            caller.close_writer(writer)
-            self._put_back(caller)
+        """Forget a writer, soon: this waits for no answer."""
+        with suppress(Closed, OSError):  # then the server has forgotten it, or will
+            wire = self._take()
+            wire.send(say("call", "close_writer", (writer,)))
+            self._idle.append(wire)
 
     def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
         """Draw items."""
         check_batch_size(batch_size)
-        deadline = deadline_of(timeout)
-        return heard_sample(self._call(("sample", table), [integers(batch_size)], deadline))
+        return self._call("sample", table, batch_size, timeout=timeout)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
@@ -133,38 +174,37 @@ class RemoteServer:
         """Delete items, then give others new priorities."""
         pairs = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
         keys, deleted = as_keys(pairs[0]), as_keys(deletes)
-        arrays = [keys, as_floats(pairs[1], len(keys)), deleted]
-        return int(self._call(("mutate_priorities", table), arrays).arrays[0][0])
+        return self._call("mutate_priorities", table, (keys, as_floats(pairs[1], len(keys))), deleted)
 
     def reset(self, table: str) -> None:
         """Delete all items of a table."""
-        self._call(("reset", table))
+        self._call("reset", table)
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
         """Let another limiter decide."""
-        self._call(("replace_limiter", table, say_limiter(limiter)))
+        self._call("replace_limiter", table, limiter)
 
     def items(self, table: str) -> Sample:
         """Copy all items of a table."""
-        return heard_sample(self._call(("items", table)))
+        return self._call("items", table)
 
     def info(self) -> dict[str, TableInfo]:
         """Describe all tables at one moment."""
-        return hear_infos(self._call(("info",)).form)
+        return self._call("info")
 
     def save(self, path: str | PathLike[str]) -> None:
         """Let the server write all tables to one file; a relative path is of this process's folder."""
-        self._call(("save", os.path.abspath(path)))
+        self._call("save", os.path.abspath(path))
 
     def load(self, path: str | PathLike[str]) -> None:
         """Let the server replace everything by what was saved."""
-        self._call(("load", os.path.abspath(path)))
+        self._call("load", os.path.abspath(path))
 
     def close(self) -> None:
-        """Close the handle, and what its writers hold; the server goes on."""
+        """Close the handle, and what its writers hold; calls of other threads raise `Closed`."""
         self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        for wire in list(self._wires):
+            wire.cut()
 
     def __enter__(self) -> Self:
         return self
@@ -173,6 +213,9 @@ class RemoteServer:
         self.close()
 
 
-def heard_sample(frame: Frame) -> Sample:
-    """Return the sample that a frame says."""
-    return hear_sample(frame.form, frame.arrays)
+def result_of(answer: Heard) -> Any:
+    """Return what came back, or raise it."""
+    if answer.name == "error":
+        kind, text = answer.values
+        raise ERRORS[kind](text)
+    return answer.values[0]

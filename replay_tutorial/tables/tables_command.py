@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from multiprocessing import AuthenticationError
 from pathlib import Path
 
-from replay_tutorial.tables.caller import ServerLost
 from replay_tutorial.tables.endpoint import Endpoint
-from replay_tutorial.tables.key_file import make_key
-from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.local_socket import make_key
+from replay_tutorial.tables.remote_server import RemoteServer, ServerLost
 from replay_tutorial.tables.sampled import TableInfo
 from replay_tutorial.tables.tables_config import ConfigError, read_config
 
@@ -59,7 +58,7 @@ def serve(path: Path, address: str | None = None) -> None:
         print(f"loaded {save}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Endpoint(server, config.address, make_key(), lease=config.lease) as endpoint:
+        with Endpoint(server, config.address, make_key()) as endpoint:
             print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
             try:
                 while True:

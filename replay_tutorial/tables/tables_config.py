@@ -17,42 +17,34 @@
     kind = "queue"
     max_size = 64
 
-The words are those of Python. An error names the key that it is about.
+A kind is a class, and its keys are the arguments. An error names the key that it is about.
 
 Left out: hooks that are no `InsertOnSample`, and subclasses; whoever has some builds a `Server` and an
 `Endpoint` in a program.
 """
 
+import inspect
 import tomllib
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from types import NoneType
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.tables.hooks import Hook, InsertOnSample
+from replay_tutorial.tables.hooks import InsertOnSample
 from replay_tutorial.tables.local_socket import place_of
 from replay_tutorial.tables.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
 from replay_tutorial.tables.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.table import Table
 
-Kinds = Mapping[str, tuple[Callable[..., Any], Mapping[str, type]]]
-
-# What may stand there: kind → what makes it, and its keys.
-SELECTORS: Kinds = {
-    **{kind.__name__: (kind, {}) for kind in (Uniform, Fifo, Lifo, MinHeap, MaxHeap)},
-    "Prioritized": (Prioritized, {"exponent": float}),
-}
-BAND = {"samples_per_insert": float, "min_size": int, "error_buffer": object}
-LIMITERS: Kinds = {
-    "MinSize": (MinSize, {"min_size": int}),
-    "SampleToInsertRatio": (SampleToInsertRatio, BAND),
-    "Queue": (Queue, {"size": int}),
-    "Stack": (Stack, {"size": int}),
-}
+Kinds = Mapping[str, Callable[..., Any]]
+SELECTORS: Kinds = {kind.__name__: kind for kind in (Uniform, Fifo, Lifo, MinHeap, MaxHeap, Prioritized)}
+LIMITERS: Kinds = {kind.__name__: kind for kind in (MinSize, SampleToInsertRatio, Queue, Stack)}
+TABLES: Kinds = {"table": Table, "queue": Table.queue, "stack": Table.stack}
 
 
 class ConfigError(ValueError):
@@ -65,77 +57,12 @@ class Config(NamedTuple):
     Attributes:
         server: The server, still empty.
         address: Where it is to listen.
-        lease: Seconds for which a client that has gone can come back.
         save: Where the server is saved at its end, and loaded from at its start; None for nowhere.
     """
 
     server: Server
     address: str
-    lease: float
     save: Path | None
-
-
-class Section:
-    """A part of the file, whose keys are taken out one by one, so that none is overlooked."""
-
-    def __init__(self, where: str, value: Any) -> None:
-        """Begin with all keys.
-
-        Raises:
-            ConfigError: If it has no keys.
-        """
-        if not isinstance(value, dict):
-            raise ConfigError(f"{where} must have keys of its own, not be {value!r:.60}.")
-        self._where = where
-        self._rest: dict[str, Any] = dict(cast("dict[str, Any]", value))
-
-    def name(self, key: str) -> str:
-        """Say where a key stands."""
-        return f"{self._where}.{key}" if self._where else key
-
-    def take(self, key: str, kind: type, *default: Any) -> Any:
-        """Take a key's value out.
-
-        Raises:
-            ConfigError: If it is not there, and there is no default, or it is of another kind.
-        """
-        if key not in self._rest:
-            if not default:
-                raise ConfigError(f"{self.name(key)} is missing.")
-            return default[0]
-        value = self._rest.pop(key)
-        kinds = (int, float) if kind is float else kind
-        if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not object):
-            raise ConfigError(f"{self.name(key)} must be of kind {kind.__name__}, not {value!r:.60}.")
-        return value
-
-    def sections(self, key: str) -> dict[str, Any]:
-        """Take out a key with keys of its own."""
-        value = self.take(key, dict)
-        if not value:
-            raise ConfigError(f"{self.name(key)} is empty; it must have at least one key.")
-        return value
-
-    def end(self) -> None:
-        """Refuse what was not taken.
-
-        Raises:
-            ConfigError: If there is something.
-        """
-        if self._rest:
-            raise ConfigError(f"{self.name(min(self._rest))} is not known here.")
-
-
-def built(where: str, make: Callable[[], Any]) -> Any:
-    """Build something; say where it stands in the file if it can't be.
-
-    Raises:
-        ConfigError: If it is so.
-    """
-    try:
-        return make()
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{where}: {error}") from None
 
 
 def read_config(path: str | PathLike[str], address: str | None = None) -> Config:
@@ -152,67 +79,119 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> Config
     folder = Path(path).parent
     try:
         with open(path, "rb") as file:
-            whole = Section("", tomllib.load(file))
+            words = tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no TOML: {error}.") from None
-    listed = whole.take("address", str, *([address] if address else []))
-    place = address or listed
-    built("address", lambda: place_of(place))
-    lease = whole.take("lease", float, 10.0)
-    save = whole.take("save", str, None)
-    dtype = whole.take("default_dtype", str, "float32")
-    default_dtype = built("default_dtype", lambda: np.dtype(dtype))
-    columns = whole.sections("columns")
+    listed: str = take(words, "", "address", str, "" if address else None)
+    if not address:
+        place = built("address", place_of, listed)
+        address = str(folder / place) if isinstance(place, str) else listed
+    built("address", place_of, address)
+    save = take(words, "", "save", str, "")
+    words["default_dtype"] = built("default_dtype", np.dtype, words.get("default_dtype", "float32"))
+    columns, tables = [not_empty(key, take(words, "", key, dict)) for key in ("columns", "tables")]
     for name, column in columns.items():
-        built(f"columns.{name}", lambda: Fields({name: column}, default_dtype))  # noqa: B023
-    tables = [read_table(name, table) for name, table in whole.sections("tables").items()]
-    capacity, seed = whole.take("capacity", int), whole.take("seed", int, None)
-    patience = whole.take("patience", float, 60.0)
-    whole.end()
-    if not 0 <= lease < 1e6:
-        raise ConfigError(f"lease must be a number of seconds, not {lease}.")
-    options = {"default_dtype": default_dtype, "seed": seed, "patience": patience}
-    server = built("capacity, seed, or hooks", lambda: Server(tables, columns, capacity, **options))
-    return Config(server, place, float(lease), None if save is None else folder / save)
+        built(f"columns.{name}", Fields, {name: column}, words["default_dtype"])
+    words["tables"] = [read_table(f"tables.{name}", name, table) for name, table in tables.items()]
+    server = call("", Server, words, env_dict=columns)
+    return Config(server, str(address), folder / save if save else None)
 
 
-def read_table(name: str, value: Any) -> Table:
+def read_table(where: str, name: str, value: Any) -> Table:
     """Read the description of a table."""
-    where = f"tables.{name}"
-    section = Section(where, value)
-    targets = section.take("insert_on_sample", list, [])
+    options = section(where, value)
+    targets: list[Any] = take(options, where, "insert_on_sample", list, [])
     if not all(isinstance(target, str) for target in targets):
         raise ConfigError(f"{where}.insert_on_sample is a list of names of tables, not {targets!r:.60}.")
-    hooks: list[Hook] = [InsertOnSample(target) for target in targets]
-    kind = section.take("kind", str, "table")
-    max_size = section.take("max_size", int)
-    if kind in ("queue", "stack"):
-        section.end()
-        make = Table.queue if kind == "queue" else Table.stack
-        return built(where, lambda: make(name, max_size, hooks))
-    if kind != "table":
-        raise ConfigError(f"{where}.kind is table, queue or stack, not {kind!r:.60}.")
-    sampler = read_kind(section, "sampler", SELECTORS)
-    remover = read_kind(section, "remover", SELECTORS)
-    limiter = read_kind(section, "rate_limiter", LIMITERS)
-    times = section.take("max_times_sampled", int, 0)
-    section.end()
-    options = {"sampler": sampler, "remover": remover, "rate_limiter": limiter}
-    return built(
-        where, lambda: Table(name, max_size=max_size, max_times_sampled=times, hooks=hooks, **options)
+    for key, kinds in (("sampler", SELECTORS), ("remover", SELECTORS), ("rate_limiter", LIMITERS)):
+        if key in options:
+            options[key] = read_kind(f"{where}.{key}", options[key], kinds)
+    make = chosen(f"{where}.kind", take(options, where, "kind", str, "table"), TABLES)
+    return call(where, make, options, name=name, hooks=[InsertOnSample(target) for target in targets])
+
+
+def read_kind(where: str, value: Any, kinds: Kinds) -> Any:
+    """Read what is of one of some kinds: "Uniform", or { kind = "MinSize", min_size = 1 }."""
+    options = section(where, {"kind": value} if isinstance(value, str) else value)
+    make = chosen(where, take(options, where, "kind", str), kinds)
+    return call(
+        where, make, {k: tuple(cast(Any, v)) if isinstance(v, list) else v for k, v in options.items()}
     )
 
 
-def read_kind(section: Section, key: str, kinds: Kinds) -> Any:
-    """Read what is of one of some kinds: "Uniform", or { kind = "MinSize", min_size = 1 }."""
-    where, value = section.name(key), section.take(key, object)
-    inner = Section(where, {"kind": value} if isinstance(value, str) else value)
-    kind = inner.take("kind", str)
+def section(where: str, value: Any) -> dict[str, Any]:
+    """Return a part of the file that has keys of its own."""
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} must have keys of its own, not be {value!r:.60}.")
+    return dict(cast("dict[str, Any]", value))
+
+
+def not_empty(where: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse a part of the file that says nothing."""
+    if not value:
+        raise ConfigError(f"{where} is empty; it must have at least one key.")
+    return value
+
+
+def take(words: dict[str, Any], where: str, key: str, kind: type, default: Any = None) -> Any:
+    """Take a key's value out; None as the default says that it must be there."""
+    value = words.pop(key, default)
+    check_kind(name_of(where, key), value, kind)
+    return value
+
+
+def name_of(where: str, key: str) -> str:
+    """Return how a key is called."""
+    return f"{where}.{key}" if where else key
+
+
+def check_kind(name: str, value: Any, kind: Any) -> None:
+    """Refuse what is not there, or neither text nor a number where it must be."""
+    if value is None:
+        raise ConfigError(f"{name} is missing.")
+    kinds = (float, int) if kind is float else (kind,)
+    if kind in (str, int, float, list, dict) and type(value) not in kinds:
+        raise ConfigError(f"{name} must be of kind {kind.__name__}, not {value!r:.60}.")
+
+
+def chosen(where: str, kind: str, kinds: Kinds) -> Callable[..., Any]:
+    """Return what a kind stands for."""
     if kind not in kinds:
         raise ConfigError(f"{where} is one of {', '.join(kinds)}, not {kind!r:.60}.")
-    make, keys = kinds[kind]
-    options = {key: inner.take(key, expected) for key, expected in keys.items()}
-    inner.end()
-    if isinstance(options.get("error_buffer"), list):
-        options["error_buffer"] = tuple(options["error_buffer"])
-    return built(where, lambda: make(**options))
+    return kinds[kind]
+
+
+def call(where: str, make: Callable[..., Any], options: dict[str, Any], **given: Any) -> Any:
+    """Build something; what it takes, and of which kind, say its own annotations.
+
+    Args:
+        where: Where it stands in the file.
+        make: What builds it.
+        options: What the file says of it.
+        given: What it is given beside.
+
+    Raises:
+        ConfigError: If a key is missing or unknown, or a value can't be.
+    """
+    parameters = inspect.signature(make).parameters
+    for key, parameter in parameters.items():
+        if key not in given and (key in options or parameter.default is parameter.empty):
+            kinds = [kind for kind in get_args(parameter.annotation) if kind is not NoneType]
+            kind = kinds[0] if len(kinds) == 1 else parameter.annotation  # int of "int | None"
+            check_kind(name_of(where, key), options.get(key), kind)
+    for key in sorted(options):
+        if key not in parameters or key in given:
+            raise ConfigError(f"{name_of(where, key)} is not known here.")
+    return built(where or "capacity, seed, or hooks", make, **options, **given)
+
+
+def built(where: str, make: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Build something; say where it stands in the file if it can't be.
+
+    Raises:
+        ConfigError: If it is so.
+    """
+    try:
+        return make(*arguments, **options)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{where}: {error}") from None

@@ -36,9 +36,9 @@ def key(monkeypatch: pytest.MonkeyPatch) -> bytes:
 
 
 @contextlib.contextmanager
-def serving(server: Server, folder: Path, lease: float = 10.0) -> Iterator[Endpoint]:
+def serving(server: Server, folder: Path) -> Iterator[Endpoint]:
     """An endpoint in this process."""
-    with Endpoint(server, free_address(folder), KEY.encode(), lease=lease) as endpoint:
+    with Endpoint(server, free_address(folder), KEY.encode()) as endpoint:
         yield endpoint
 
 

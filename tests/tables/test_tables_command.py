@@ -26,7 +26,6 @@ GOOD = """\
 address = "127.0.0.1:0"
 capacity = 1000
 seed = 3
-lease = 2.5
 save = "tables.npz"
 default_dtype = "float64"
 
@@ -65,8 +64,8 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
-    server, address, lease, save = read_config(written(tmp_path, GOOD))
-    assert (address, lease, save) == ("127.0.0.1:0", 2.5, tmp_path / "tables.npz")
+    server, address, save = read_config(written(tmp_path, GOOD))
+    assert (address, save) == ("127.0.0.1:0", tmp_path / "tables.npz")
     assert {name: (field.shape, str(field.dtype)) for name, field in server.fields.fields.items()} == {
         "obs": ((2, 3), "float64"),
         "act": ((), "int64"),
@@ -101,7 +100,6 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("capacity = 1000", "capacity = 0", "capacity must be between"),
         ("capacity = 1000", "capacity = 1000\ncapacities = 1", "capacities is not known"),
         ("seed = 3", "seed = 0.5", "seed must be of kind int"),
-        ("lease = 2.5", "lease = -1", "lease must be"),
         ('address = "127.0.0.1:0"', 'address = "example.com:80"', "address: .*not of this machine"),
         ('"float64"', '"float65"', "default_dtype: "),
         ('"float64"', '"O"', "columns.obs: .*must be a number"),
@@ -121,7 +119,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("max_size = 5", "max_size = 5\nmax = 1", "tables.best.max is not known"),
         ("min_size = 1 ", "min_size = 6 ", "tables.best: The limiter waits for 6"),
         ("min_size = 1 ", "min_size = 0.5 ", "tables.best.rate_limiter.min_size must be of kind int"),
-        ('"queue"', '"heap"', "tables.rollouts.kind is table, queue or stack"),
+        ('"queue"', '"heap"', "tables.rollouts.kind is one of table, queue, stack"),
         ("max_size = 4", 'max_size = 4\nsampler = "Fifo"', "tables.rollouts.sampler is not known"),
         ('["best"]', '["worst"]', r"InsertOnSample\('worst'\)"),
         ('["best"]', "[1]", "tables.replay.insert_on_sample"),
@@ -132,6 +130,14 @@ def test_an_error_in_the_file_names_the_key(tmp_path: Path, old: str, new: str, 
     assert old in GOOD
     with pytest.raises(ConfigError, match=message):
         read_config(written(tmp_path, GOOD.replace(old, new, 1)))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no sockets in the file system")
+def test_paths_are_relative_to_the_folder_of_the_file(tmp_path: Path) -> None:
+    config = read_config(written(tmp_path, GOOD.replace("127.0.0.1:0", "a.sock")))
+    assert (config.address, config.save) == (str(tmp_path / "a.sock"), tmp_path / "tables.npz")
+    assert read_config(written(tmp_path, GOOD.replace("127.0.0.1:0", "/a.sock"))).address == "/a.sock"
+    assert read_config(written(tmp_path, GOOD), "here.sock").address == "here.sock"
 
 
 def test_empty_parts_of_the_file_are_refused(tmp_path: Path) -> None:

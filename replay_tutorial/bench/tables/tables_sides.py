@@ -19,7 +19,7 @@ from replay_tutorial.bench.method.timing import RemoteWorkload
 from replay_tutorial.bench.peers.helper import QUIET, HelperProcess
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.peers.reverb import reverb_python
-from replay_tutorial.tables.key_file import VARIABLE
+from replay_tutorial.tables.local_socket import VARIABLE
 
 REVERB = "Reverb"
 NAMES = (OURS, REVERB)

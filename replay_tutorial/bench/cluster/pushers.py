@@ -27,13 +27,14 @@ from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.cluster_workers import RemoteGateway
 from replay_tutorial.cluster.connection import LOCAL
+from replay_tutorial.cluster.gateway import RowsElsewhere
 from replay_tutorial.cluster.link import Link
 from replay_tutorial.cluster.ray_session import is_lost
 from replay_tutorial.cluster.remote_actor import call
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
 from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel
-from replay_tutorial.cluster.shards.sharded_replay import RowsElsewhere, ShardedReplay
+from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 from replay_tutorial.cluster.shards.sharded_workers import link_to_shards
 from replay_tutorial.local.shared_context import context_around, make_limiter, make_shared_context
 
@@ -134,7 +135,7 @@ def shards_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Con
     ]
     calls, batches = [NamedShard(name).calls for name in names], batches_of_parcel(config, spaces)
     learners = ShardedReplay(calls, limiter, is_lost, RunSeeds(config).replay, batches)
-    replay = cast(Replay, RowsElsewhere(limiter))
+    replay = cast(Replay, RowsElsewhere(limiter, config.actors))
     context = context_around(replay, limiter, config, spaces, 1, Counters())
     gateways = start_gateways(context, 1)
     try:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +39,6 @@ from replay_tutorial.shared.limiter import SamplesPerInsert
 
 POLL_SECONDS = 0.05  # after which it is looked who is late, or to be asked again
 NO_ROWS = Totals(0.0, 0.0, 0, 0)  # of a shard that is left out
-
-
-@dataclass(frozen=True)
-class RowsElsewhere:
-    """The replay on the learner's host, as all but the learner have it: what counts the rows, but no rows."""
-
-    limiter: SamplesPerInsert
 
 
 class ShardedReplay:

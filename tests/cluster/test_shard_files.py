@@ -18,7 +18,12 @@ from shard_world import Lost, calls_of, done, failed, is_lost
 from replay_tutorial import SamplesPerInsert
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, restore_learner, save_checkpoint
+from replay_tutorial.apex.runs.checkpoint import (
+    newest_checkpoint,
+    restore_learner,
+    save_checkpoint,
+    whole_checkpoints,
+)
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.shards import shard as shard_file
 from replay_tutorial.cluster.shards import shard_files
@@ -199,3 +204,26 @@ def test_checkpoint_holds_the_rows_of_every_shard_and_notices_a_change_in_each(t
     older = newest_checkpoint(tmp_path)
     assert older.step == 50
     assert "replay_1_of_2.npz" in older.damaged[0]
+
+
+def test_checkpoint_that_lacks_a_shard_says_so_and_the_last_whole_one_stays(tmp_path):
+    context, agent = parts()
+    there = [calls_of(shard) for shard in shards_of([50, 80])]
+    gone = there[0]._replace(save=lambda: iter([failed(Lost("gone"))]))
+
+    def save(*calls):
+        replay = ShardedReplay(calls, context.replay.limiter, is_lost, np.random.SeedSequence(0))
+        saved = save_checkpoint(tmp_path, replace(context, replay=replay), agent)
+        return saved.error, saved.missing
+
+    def numbers():
+        return [number for number, _ in whole_checkpoints(tmp_path)]
+
+    assert save(*there) == save(*there) == (None, "")
+    for _ in range(3):
+        assert save(gone, there[1]) == (None, "replay_0_of_2.npz")
+    assert numbers() == [2, 4, 5]
+    assert save(*there) == (None, "")
+    assert numbers() == [5, 6]
+    assert save(there[0], there[1]._replace(save=gone.save)) == (None, "replay_1_of_2.npz")
+    assert numbers() == [6, 7]

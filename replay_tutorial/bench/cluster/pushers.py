@@ -130,7 +130,7 @@ def shards_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Con
     remote: Any = ray.remote(**OPTIONS, **of_shard(bytes_of_shard(config, spaces, count)))(RemoteShard)
     sources = digest_of_sources()
     shards = [
-        remote.options(name=name).remote(ShardPart(config, spaces, number, count, 0, sources), False)
+        remote.options(name=name).remote(ShardPart(config, spaces, name, number, count, 0, sources), False)
         for number, name in enumerate(names)
     ]
     calls, batches = [NamedShard(name).calls for name in names], batches_of_parcel(config, spaces)

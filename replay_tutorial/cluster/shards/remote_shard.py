@@ -8,10 +8,14 @@ A shard's files are sent by a thread of their own, so that they keep nobody wait
 Left out: on which host it lives.
 """
 
+import glob
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
@@ -21,7 +25,7 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.cluster.remote_actor import check_sources
 from replay_tutorial.cluster.shards.shard import Shard
-from replay_tutorial.cluster.shards.shard_files import ANSWER_SECONDS, ShardCalls
+from replay_tutorial.cluster.shards.shard_files import ANSWER_SECONDS, PIECES_ON_THE_WAY, ShardCalls
 
 # Ray's options: in one life only, and no call is made twice.
 OPTIONS: dict[str, Any] = {
@@ -29,6 +33,13 @@ OPTIONS: dict[str, Any] = {
     "max_task_retries": 0,
     "concurrency_groups": {"files": 1, "life": 1},
 }
+# Of a call that sends a file: no more pieces lie in Ray's store than this, whoever is slow to write them.
+SAVING: dict[str, Any] = {
+    "num_returns": "streaming",
+    "concurrency_group": "files",
+    "_generator_backpressure_num_objects": PIECES_ON_THE_WAY,
+}
+LIFE_SECONDS = 10.0  # in which a shard that has a place answers
 
 
 class ShardPart(NamedTuple):
@@ -36,6 +47,7 @@ class ShardPart(NamedTuple):
 
     config: Config
     spaces: Spaces
+    name: str  # that Ray knows it by
     number: int  # of the shard
     shards: int  # that there are
     life: int
@@ -56,7 +68,14 @@ class RemoteShard(Shard):
 
     def __init__(self, part: ShardPart, filling: bool) -> None:
         check_sources(part.sources)
-        super().__init__(part.config, part.spaces, part.number, part.shards, part.life, filling)
+        place = part.number, part.shards, part.life
+        super().__init__(part.config, part.spaces, *place, filling, scratch=f"{part.name}-")
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove the folders that this life, or a killed one before it, has on this host."""
+        for folder in Path(tempfile.gettempdir()).glob(f"{glob.escape(self.scratch)}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def live(self) -> None:
         """Answer when this process ends: never."""
@@ -91,12 +110,16 @@ class NamedShard:
 
     def _save(self) -> Iterator[Future[bytes]]:
         try:
-            save = self._find().save.options(num_returns="streaming", concurrency_group="files")
+            shard = self._find()
+            lives = shard.__ray_ready__.remote()
         except RayError as error:
             yield failed(error)
             return
-        pieces = save.remote()
-        while ray.wait([pieces], timeout=ANSWER_SECONDS)[0]:  # a shard that waits for a place never answers
+        if not ray.wait([lives], timeout=LIFE_SECONDS)[0]:
+            yield failed(GetTimeoutError(f"{self.name} has had no place for {LIFE_SECONDS:.0f} s"))
+            return
+        pieces = shard.save.options(**SAVING).remote()
+        while ray.wait([pieces], timeout=ANSWER_SECONDS)[0]:
             try:
                 yield next(pieces).future()
             except StopIteration:

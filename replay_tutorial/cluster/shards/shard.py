@@ -62,13 +62,21 @@ class Shard:
         shards: How many there are; each has room for as many rows.
         life: How many shards have been in this place before.
         filling: Whether it begins so.
+        scratch: What the names of its temporary folders begin with.
 
     Raises:
         MemoryError: If there is less room than it may come to need.
     """
 
     def __init__(
-        self, config: Config, spaces: Spaces, number: int, shards: int, life: int, filling: bool = False
+        self,
+        config: Config,
+        spaces: Spaces,
+        number: int,
+        shards: int,
+        life: int,
+        filling: bool = False,
+        scratch: str = "shard-",
     ) -> None:
         run = RunSeeds(config).replay
         seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, number, life))
@@ -76,6 +84,7 @@ class Shard:
         self.buffer = make_replay(part, spaces, seed)
         self.life = life
         self.filling = filling
+        self.scratch = scratch
         self.format = ChunkFormat(config, spaces)
         self._arriving: tempfile.TemporaryDirectory[str] | None = None  # holds the pieces that `load` got
 
@@ -135,7 +144,7 @@ class Shard:
         """
         if self.filling:
             raise ShardLost("a shard is being filled")
-        with tempfile.TemporaryDirectory(prefix="shard-") as folder:
+        with tempfile.TemporaryDirectory(prefix=self.scratch) as folder:
             path = Path(folder, FILE)
             self.buffer.save(path)
             with path.open("rb") as file:
@@ -153,7 +162,7 @@ class Shard:
             ValueError: If the file is damaged, or of another run.
         """
         if self._arriving is None:
-            self._arriving = tempfile.TemporaryDirectory(prefix="shard-")
+            self._arriving = tempfile.TemporaryDirectory(prefix=self.scratch)
         path = Path(self._arriving.name, FILE)
         with path.open("ab") as file:
             file.write(piece)

@@ -28,9 +28,9 @@ from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 from replay_tutorial.cluster import placement
+from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.gateway import Gateway, Told
-from replay_tutorial.cluster.link import ANSWER_SECONDS
 from replay_tutorial.cluster.ray_session import WRONG, is_lost, share
 from replay_tutorial.cluster.remote_actor import Part, play
 from replay_tutorial.local.shared_context import SharedReplay
@@ -195,7 +195,7 @@ class ClusterWorkers(Workers):
                     self.gateways[gateway] = None, now
                     raise ProcessDied(f"a gateway failed: \n\n{error}")
                 answer = None
-            if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= ANSWER_SECONDS:
+            if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= GATEWAY_ANSWER_SECONDS:
                 answer, since = gateway.collect.remote().future(), now
             self.gateways[gateway] = answer, since
 

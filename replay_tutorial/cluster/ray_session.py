@@ -5,7 +5,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
-from replay_tutorial.cluster.link import ANSWER_SECONDS
+from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
 
 # The called code failed: with an error, or with one that can't be brought here.
 WRONG = (RayTaskError, UnserializableException)
@@ -24,6 +24,6 @@ def share(array: Any) -> list[Any]:
 def fetch(reference: list[Any]) -> Any:
     """Return what was shared; None if it is gone, or its host is."""
     try:
-        return ray.get(reference[0], timeout=ANSWER_SECONDS)
+        return ray.get(reference[0], timeout=GATEWAY_ANSWER_SECONDS)
     except (RayError, OSError):  # also if this host's own store fails
         return None

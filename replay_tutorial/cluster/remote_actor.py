@@ -19,7 +19,7 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
-from replay_tutorial.cluster.link import Link
+from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.ray_session import fetch, is_lost
 from replay_tutorial.cluster.remote_context import remote_context
 
@@ -40,7 +40,7 @@ class Part(NamedTuple):
     path: tuple[str, ...]  # where that finds modules; an environment may be one that is not installed
 
 
-def play(part: Part, gateways: Sequence[Any], make_link: Callable[..., Link] = Link) -> None:
+def play(part: Part, gateways: Sequence[Any], make_link: Callable[..., ActorLink] = ActorLink) -> None:
     """Play until the run is over.
 
     Args:

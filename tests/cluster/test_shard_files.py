@@ -89,7 +89,7 @@ def test_no_shard_at_all_is_an_error_of_the_system(tmp_path):
 
 
 def test_silent_shard_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_files, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(shard_files, "FILE_ANSWER_SECONDS", 0.05)
     shard = shards_of([5])[0]
     silent = calls_of(shard)._replace(save=lambda: iter([Future()]), load=lambda piece: Future())
     with pytest.raises(ShardLost, match="not answered"):

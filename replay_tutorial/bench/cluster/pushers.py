@@ -23,12 +23,12 @@ from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.cluster import placement
+from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.cluster_workers import RemoteGateway
 from replay_tutorial.cluster.connection import LOCAL
 from replay_tutorial.cluster.gateway import RowsElsewhere
-from replay_tutorial.cluster.link import Link
 from replay_tutorial.cluster.ray_session import is_lost
 from replay_tutorial.cluster.remote_actor import call
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
@@ -117,7 +117,7 @@ def gateways_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[C
     context = make_shared_context(config, spaces, 1, Counters())
     gateways = start_gateways(context, count)
     try:
-        yield context, [gateways, Link]
+        yield context, [gateways, ActorLink]
     finally:
         end(gateways)
 

@@ -25,7 +25,7 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.cluster.remote_actor import check_sources
 from replay_tutorial.cluster.shards.shard import Shard
-from replay_tutorial.cluster.shards.shard_files import ANSWER_SECONDS, PIECES_ON_THE_WAY, ShardCalls
+from replay_tutorial.cluster.shards.shard_files import FILE_ANSWER_SECONDS, PIECES_ON_THE_WAY, ShardCalls
 
 # Ray's options: in one life only, and no call is made twice.
 OPTIONS: dict[str, Any] = {
@@ -119,12 +119,12 @@ class NamedShard:
             yield failed(GetTimeoutError(f"{self.name} has had no place for {LIFE_SECONDS:.0f} s"))
             return
         pieces = shard.save.options(**SAVING).remote()
-        while ray.wait([pieces], timeout=ANSWER_SECONDS)[0]:
+        while ray.wait([pieces], timeout=FILE_ANSWER_SECONDS)[0]:
             try:
                 yield next(pieces).future()
             except StopIteration:
                 return
-        yield failed(GetTimeoutError(f"{self.name} has not answered for {ANSWER_SECONDS:.0f} s"))
+        yield failed(GetTimeoutError(f"{self.name} has not answered for {FILE_ANSWER_SECONDS:.0f} s"))
 
     def _find(self) -> Any:
         """Return Ray's handle.

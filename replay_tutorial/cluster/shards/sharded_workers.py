@@ -24,15 +24,15 @@ from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.apex.storage import place_of
+from replay_tutorial.cluster.actor_link import ActorLink, Send
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.cluster_workers import COLOURS, SILENT_SECONDS, ClusterWorkers
-from replay_tutorial.cluster.link import Link, Send
 from replay_tutorial.cluster.ray_session import WRONG, is_lost
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
 from replay_tutorial.cluster.shards.shard_files import IsLost, load_shard
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
+from replay_tutorial.cluster.shards.sharded_actor_link import ShardedActorLink
 from replay_tutorial.cluster.shards.sharded_learner import Way, sharded_learner
-from replay_tutorial.cluster.shards.sharded_link import ShardedLink
 from replay_tutorial.local.parallel import central_roles
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS
 
@@ -193,7 +193,7 @@ class ShardedWorkers(ClusterWorkers):
 
 def link_to_shards(
     names: Sequence[str], gateways: Sequence[Send], actor: int, life: int, is_lost: IsLost
-) -> Link:
+) -> ActorLink:
     """Return an actor's link."""
     adds = [NamedShard(name).calls.add for name in names]
-    return ShardedLink(gateways, actor, life, is_lost, adds)
+    return ShardedActorLink(gateways, actor, life, is_lost, adds)

@@ -22,7 +22,7 @@ from replay_tutorial.cluster.gateway import Newest, Reply, Report
 
 IN_FLIGHT = 2  # chunks that were sent or refused; more would only wait
 LOOK_SECONDS = 0.5  # after which an actor that has nothing to send asks for news
-ANSWER_SECONDS = 10.0  # after which an answer won't come any more
+GATEWAY_ANSWER_SECONDS = 10.0  # after which an answer won't come any more
 
 Send = Callable[[Any, int, Report], Future[Reply]]  # chunk or None, version of the parameters, report
 
@@ -36,7 +36,7 @@ class Call(NamedTuple):
     turn: int  # of the gateway that was called
 
 
-class Link:
+class ActorLink:
     """Sends chunks, and keeps the newest answer.
 
     Args:
@@ -111,7 +111,7 @@ class Link:
 
     def _patience(self, call: Call) -> float:
         """Return for how many seconds an answer is waited for."""
-        return ANSWER_SECONDS
+        return GATEWAY_ANSWER_SECONDS
 
     def _give_up(self, call: Call) -> None:
         self._open.remove(call)

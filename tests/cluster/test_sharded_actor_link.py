@@ -21,12 +21,12 @@ from cluster_parts import made_context
 
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.cluster import link as link_file
+from replay_tutorial.cluster import actor_link as link_file
+from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS, IN_FLIGHT
 from replay_tutorial.cluster.chunk import NO_FRAMES, Chunk
 from replay_tutorial.cluster.gateway import Gateway, Reply, Report, RowsElsewhere
-from replay_tutorial.cluster.link import ANSWER_SECONDS, IN_FLIGHT
+from replay_tutorial.cluster.shards.sharded_actor_link import PAUSE_SECONDS, ShardedActorLink
 from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel
-from replay_tutorial.cluster.shards.sharded_link import PAUSE_SECONDS, ShardedLink
 
 ROWS = 3  # of a chunk
 
@@ -54,7 +54,7 @@ class World:
         patch.setattr(link_file, "futures", SimpleNamespace(wait=self.wait, FIRST_COMPLETED=None))
         sends = [lambda *told, g=g: self.gateway(g, *told) for g in range(gateways)]
         adds = [lambda chunk, s=s: self.shard(s, chunk) for s in range(shards)]
-        self.link = ShardedLink(sends, actor, 0, lambda error: isinstance(error, Lost), adds)
+        self.link = ShardedActorLink(sends, actor, 0, lambda error: isinstance(error, Lost), adds)
         self.handed = 0
 
     def pass_time(self, seconds, until=lambda: False):
@@ -118,7 +118,7 @@ class World:
 
     def settle(self):
         """Wait until every answer has come or is late, and all is told that was stored."""
-        until = self.now + 4 * ANSWER_SECONDS
+        until = self.now + 4 * GATEWAY_ANSWER_SECONDS
         while self.now < until:
             self.link.has_room(0.1)
             self.pass_time(0.1)
@@ -230,7 +230,7 @@ def test_shard_that_never_answers_holds_up_one_chunk_at_a_time(monkeypatch):
         gateway = world.link.gateways[0]
         world.link.gateways = [lambda *told, g=gateway, w=wait: delayed(g(*told), w)]
         world.play(100)
-        assert world.now < ANSWER_SECONDS
+        assert world.now < GATEWAY_ANSWER_SECONDS
         assert world.all_stored[:90] == [n for n in range(100) if n in world.stored[1]][:90]
         world.settle()  # the last ones were on their way
         assert world.stored[1] == list(range(1, 100))
@@ -264,7 +264,7 @@ def test_one_shard_that_is_silent_for_a_while_gets_two_chunks_and_the_gateway_fe
 
 
 def test_answer_that_comes_late_counts_and_the_shard_is_used_again(monkeypatch):
-    late = [4 * ANSWER_SECONDS]
+    late = [4 * GATEWAY_ANSWER_SECONDS]
     world = World(
         monkeypatch,
         lambda whom, n: (0.001, late.pop() if late and (whom, n) == ("shard", 0) else 0.001, None, True),

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 
+from replay_tutorial.cluster.actor_link import IN_FLIGHT, ActorLink, Call, Send
 from replay_tutorial.cluster.chunk import Chunk
 from replay_tutorial.cluster.gateway import Reply, Report
-from replay_tutorial.cluster.link import IN_FLIGHT, Call, Link, Send
 
 PAUSE_SECONDS = 0.05  # after a shard took nothing
 SILENT_SECONDS = 0.5  # that a shard may owe an answer, until it is silent
@@ -26,14 +26,14 @@ SILENT_SECONDS = 0.5  # that a shard may owe an answer, until it is silent
 Add = Callable[[Chunk], Future[int]]  # a chunk → how many of its rows were stored
 
 
-class ShardedLink(Link):
+class ShardedActorLink(ActorLink):
     """Sends the rows to shards, and their count to gateways; a shard's calls have turns below 0.
 
     Args:
-        gateways: As for `Link`.
-        actor: As for `Link`; it begins with another shard than the actor before it, too.
-        life: As for `Link`.
-        is_lost: As for `Link`.
+        gateways: As for `ActorLink`.
+        actor: As for `ActorLink`; it begins with another shard than the actor before it, too.
+        life: As for `ActorLink`.
+        is_lost: As for `ActorLink`.
         shards: How to add to each of them.
     """
 

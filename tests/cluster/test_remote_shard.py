@@ -24,14 +24,14 @@ from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.ray_session import is_lost
 from replay_tutorial.cluster.shards import remote_shard, shard as shard_module
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard
-from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
 config, spaces = replace(preset("CartPole-v1"), capacity=1000), spaces_of("CartPole-v1")
 remote = ray.remote(num_cpus=0.1, **OPTIONS)(Shard)
 names = ["one", "another"]
-shards = [remote.options(name=n).remote(config, spaces, i, 2, 0) for i, n in enumerate(names)]
+shards = [remote.options(name=n).remote(ShardPart(config, spaces, i, 2, 0)) for i, n in enumerate(names)]
 rows = {name: np.zeros((300, 4), np.float32) for name in ("obs", "next_obs")}
 rows |= {name: np.arange(300) for name in ("act", "rew", "discount")}
 rows |= {name: np.zeros(300, bool) for name in ("terminated", "truncated")}
@@ -63,7 +63,7 @@ replay.save(path)
 left = [file.name for file in path.parent.iterdir()]
 assert left == ["replay_1_of_2.npz"], left
 nowhere = {"name": "one", "resources": {"elsewhere": 1}}
-waiting = remote.options(**nowhere).remote(config, spaces, 0, 2, 1)
+waiting = remote.options(**nowhere).remote(ShardPart(config, spaces, 0, 2, 1))
 remote_shard.LIFE_SECONDS = 2.0
 replay.save(path)
 left = [file.name for file in path.parent.iterdir()]
@@ -85,7 +85,8 @@ class Counted(Shard):
         return self.made
 
 
-counted = ray.remote(num_cpus=0.1, **OPTIONS)(Counted).options(name="counted").remote(config, spaces, 0, 2, 0)
+count = ray.remote(num_cpus=0.1, **OPTIONS)(Counted).options(name="counted")
+counted = count.remote(ShardPart(config, spaces, 0, 2, 0))
 assert ray.get(counted.add.remote(chunk), timeout=60) == 300
 pieces = NamedShard("counted").calls.save()
 assert len(next(pieces).result(60)) == 500

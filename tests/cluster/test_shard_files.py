@@ -27,7 +27,7 @@ from replay_tutorial.apex.runs.checkpoint import (
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.shards import shard as shard_file
 from replay_tutorial.cluster.shards import shard_files
-from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.shard_files import ShardLost, load_shard, load_shards, save_shards
 from replay_tutorial.cluster.shards.sharded_learner import saved_chunks
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
@@ -39,7 +39,7 @@ def shards_of(counts, life=0, config=CONFIG):
     """Shards with so many rows, each row's reward its own."""
     spaces, shards = spaces_of("CartPole-v1"), []
     for number, count in enumerate(counts):
-        shard = Shard(config, spaces, number, len(counts), life)
+        shard = Shard(ShardPart(config, spaces, number, len(counts), life))
         if count:
             rewards = 1000.0 * number + np.arange(count)
             zeros = {name: np.zeros((count, 4)) for name in ("obs", "next_obs")}
@@ -169,7 +169,7 @@ def test_shard_that_is_being_filled_takes_no_rows_and_is_not_saved(tmp_path):
     full, spaces = shards_of([50, 60]), spaces_of("CartPole-v1")
     place = tmp_path / "replay.npz"
     save_shards(place, [calls_of(shard) for shard in full], is_lost)
-    filling = Shard(CONFIG, spaces, 1, 2, 1, filling=True)
+    filling = Shard(ShardPart(CONFIG, spaces, 1, 2, 1, filling=True))
     rows, priorities = numbered_rows(0, 5)
     chunk = ChunkFormat(CONFIG, spaces).pack(rows, priorities)
     assert filling.add(chunk) == 0

@@ -26,7 +26,7 @@ from replay_tutorial.cluster.shards.learner_link import (
     PARCEL_ANSWER_SECONDS,
     PATIENCE_SECONDS,
 )
-from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 LEAST = 1e-6  # significance of the chi-square tests: one false alarm in a million
@@ -490,7 +490,7 @@ def test_batch_is_the_callers_own_and_lies_in_the_arrays_that_it_gave():
     rows = {"obs": obs, "next_obs": np.stack([frames[i + 3 : i + 7] for i in range(50)])}
     rows |= {"act": np.arange(50) % 3, "rew": np.arange(50.0), "discount": np.ones(50)}
     rows |= {name: np.zeros(50, bool) for name in ("terminated", "truncated")}
-    shards = [Shard(config, spaces, number, 2, 0) for number in range(2)]
+    shards = [Shard(ShardPart(config, spaces, number, 2, 0)) for number in range(2)]
     for shard in shards:
         shard.buffer.add(**rows, priorities=1.0 + np.arange(50))
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)

@@ -18,8 +18,8 @@ from replay_tutorial.apex.runs import lives as lives_module
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.cluster.shards import remote_shard, sharded_workers
-from replay_tutorial.cluster.shards.remote_shard import RemoteShard, ShardPart
-from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.remote_shard import RemoteShard
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.shard_files import save_shards
 from replay_tutorial.cluster.shards.sharded_workers import ShardRole
 
@@ -33,9 +33,8 @@ def remote(answer):
 class Life:
     """What Ray makes of a shard's life: it waits for its place until it is given one."""
 
-    def __init__(self, part, filling):
-        self.part = part
-        self.shard = Shard(part.config, part.spaces, part.number, part.shards, part.life, filling)
+    def __init__(self, part):
+        self.part, self.shard = part, Shard(part)
         self.has_place, self.end = Future(), Future()
         self.live = SimpleNamespace(options=lambda **_: remote(self.end))
         self.open = SimpleNamespace(remote=self.shard.open)
@@ -73,8 +72,8 @@ class Driver:
         assert name == "shard 1 of 2"
         return SimpleNamespace(remote=self.begin)
 
-    def begin(self, part, filling):
-        self.lives.append(Life(part, filling))
+    def begin(self, part):
+        self.lives.append(Life(part))
         return self.lives[-1]
 
     def start(self):
@@ -102,7 +101,7 @@ class Driver:
         """Save a shard with so many rows, as the learner does."""
         folder = self.folder / "checkpoints" / f"{number:04d}_step_{rows}"
         folder.mkdir(parents=True)
-        shard = Shard(CONFIG, self.lives[0].part.spaces, 1, 2, 0)
+        shard = Shard(ShardPart(CONFIG, self.lives[0].part.spaces, 1, 2, 0))
         fields, priorities = numbered_rows(0, rows)
         shard.buffer.add(**fields, priorities=priorities)
         save_shards(folder / "replay.npz", [calls_of(shard), calls_of(shard)], is_lost)
@@ -179,8 +178,8 @@ def test_time_in_which_a_shard_waits_for_its_place_is_no_sign_of_health(driver):
 def test_folders_that_a_killed_life_left_are_removed_by_the_next_one(driver, tmp_path, monkeypatch):
     monkeypatch.setattr(remote_shard.tempfile, "tempdir", str(tmp_path))
     spaces = driver.lives[0].part.spaces
-    part = ShardPart(CONFIG, spaces, "shard 0 of 2, run [a]", 0, 2, 0, digest_of_sources())
-    shard = RemoteShard(part, False)
+    part = ShardPart(CONFIG, spaces, 0, 2, 0, False, "shard 0 of 2, run [a]", digest_of_sources())
+    shard = RemoteShard(part)
 
     def leave(copy):
         """Copy the folder that there is: it stays when this shard removes its own."""
@@ -198,5 +197,5 @@ def test_folders_that_a_killed_life_left_are_removed_by_the_next_one(driver, tmp
     assert len(list(tmp_path.iterdir())) == 2
     of_another = tmp_path / "shard 1 of 2, run [a]-x"
     of_another.mkdir()
-    RemoteShard(part._replace(life=1), True)
+    RemoteShard(part._replace(life=1))
     assert list(tmp_path.iterdir()) == [of_another]

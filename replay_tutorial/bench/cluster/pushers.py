@@ -31,7 +31,8 @@ from replay_tutorial.cluster.connection import LOCAL
 from replay_tutorial.cluster.gateway import RowsElsewhere
 from replay_tutorial.cluster.ray_session import is_lost
 from replay_tutorial.cluster.remote_actor import call
-from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
+from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard
+from replay_tutorial.cluster.shards.shard import ShardPart
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
 from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
@@ -130,7 +131,7 @@ def shards_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Con
     remote: Any = ray.remote(**OPTIONS, **of_shard(bytes_of_shard(config, spaces, count)))(RemoteShard)
     sources = digest_of_sources()
     shards = [
-        remote.options(name=name).remote(ShardPart(config, spaces, name, number, count, 0, sources), False)
+        remote.options(name=name).remote(ShardPart(config, spaces, number, count, 0, False, name, sources))
         for number, name in enumerate(names)
     ]
     calls, batches = [NamedShard(name).calls for name in names], batches_of_parcel(config, spaces)

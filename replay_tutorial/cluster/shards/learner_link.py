@@ -119,7 +119,9 @@ class LearnerLink:
         for call in [call for call in self.open if call.answer.done()]:
             self.open.remove(call)
             if error := call.answer.exception():
-                self._fail(error, now)
+                if not self._is_lost(error):
+                    raise error
+                self._leave_out(now)
                 break
             self._take_in(call)
         waited = max((now - call.since for call in self.open), default=0.0)
@@ -177,11 +179,6 @@ class LearnerLink:
         self.totals, self.is_in_time = parcel.totals, True
         if len(parcel.records):
             self._stock.append(Stock(parcel, call, self._rng))
-
-    def _fail(self, error: BaseException, now: float) -> None:
-        if not self._is_lost(error):
-            raise error
-        self._leave_out(now)
 
     def _leave_out(self, now: float) -> None:
         """Forget what was asked of the shard, and what it gave, until it answers again."""

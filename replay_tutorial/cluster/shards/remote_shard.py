@@ -16,15 +16,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
-from replay_tutorial.agents.environments import Spaces
-from replay_tutorial.apex.config import Config
 from replay_tutorial.cluster.remote_actor import check_sources
-from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.shard_files import FILE_ANSWER_SECONDS, PIECES_ON_THE_WAY, ShardCalls
 
 # Ray's options: in one life only, and no call is made twice.
@@ -42,34 +40,20 @@ SAVING: dict[str, Any] = {
 LIFE_SECONDS = 10.0  # in which a shard that has a place answers
 
 
-class ShardPart(NamedTuple):
-    """A shard's part in a run."""
-
-    config: Config
-    spaces: Spaces
-    name: str  # that Ray knows it by
-    number: int  # of the shard
-    shards: int  # that there are
-    life: int
-    sources: str  # the digest of the learner's host
-
-
 class RemoteShard(Shard):
     """A shard in a process of its own.
 
     Args:
         part: Which one.
-        filling: Whether rows come from a checkpoint, before those of actors.
 
     Raises:
         MemoryError: As for `Shard`.
         OtherSources: If this host has another version of the package.
     """
 
-    def __init__(self, part: ShardPart, filling: bool) -> None:
+    def __init__(self, part: ShardPart) -> None:
         check_sources(part.sources)
-        place = part.number, part.shards, part.life
-        super().__init__(part.config, part.spaces, *place, filling, scratch=f"{part.name}-")
+        super().__init__(part)
         self.tidy()
 
     def tidy(self) -> None:

@@ -49,6 +49,19 @@ class Parcel(NamedTuple):
     totals: Totals  # when they were drawn
 
 
+class ShardPart(NamedTuple):
+    """A shard's part in a run."""
+
+    config: Config
+    spaces: Spaces
+    number: int  # of the shard, from 0
+    shards: int  # that there are; each has room for as many rows
+    life: int  # how many shards have been in this place before
+    filling: bool = False  # whether it begins so
+    name: str = "shard"  # that it is found by; those of its temporary folders begin with it
+    sources: str = ""  # the digest of the learner's host
+
+
 class Shard:
     """A buffer, and which life it is; it draws by random numbers of its own.
 
@@ -56,36 +69,21 @@ class Shard:
         filling: Whether the rows of a checkpoint are on their way. Until then it takes no others.
 
     Args:
-        config: Of the run.
-        spaces: Of its environment.
-        number: Of the shard, from 0.
-        shards: How many there are; each has room for as many rows.
-        life: How many shards have been in this place before.
-        filling: Whether it begins so.
-        scratch: What the names of its temporary folders begin with.
+        part: Which one.
 
     Raises:
         MemoryError: If there is less room than it may come to need.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        spaces: Spaces,
-        number: int,
-        shards: int,
-        life: int,
-        filling: bool = False,
-        scratch: str = "shard-",
-    ) -> None:
-        run = RunSeeds(config).replay
-        seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, number, life))
-        part = replace(config, capacity=-(-config.capacity // shards), replay_start=1)
-        self.buffer = make_replay(part, spaces, seed)
-        self.life = life
-        self.filling = filling
-        self.scratch = scratch
-        self.format = ChunkFormat(config, spaces)
+    def __init__(self, part: ShardPart) -> None:
+        run, config = RunSeeds(part.config).replay, part.config
+        seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, part.number, part.life))
+        own = replace(config, capacity=-(-config.capacity // part.shards), replay_start=1)
+        self.buffer = make_replay(own, part.spaces, seed)
+        self.life = part.life
+        self.filling = part.filling
+        self.scratch = f"{part.name}-"  # what the names of its folders begin with
+        self.format = ChunkFormat(config, part.spaces)
         self._arriving: tempfile.TemporaryDirectory[str] | None = None  # holds the pieces that `load` got
 
     def add(self, chunk: Chunk) -> int:

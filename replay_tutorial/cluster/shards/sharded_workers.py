@@ -28,11 +28,12 @@ from replay_tutorial.cluster.actor_link import ActorLink, Send
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.cluster_workers import COLOURS, SILENT_SECONDS, ClusterWorkers
 from replay_tutorial.cluster.ray_session import WRONG, is_lost
-from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
+from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard
+from replay_tutorial.cluster.shards.shard import ShardPart
 from replay_tutorial.cluster.shards.shard_files import IsLost, load_shard
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
 from replay_tutorial.cluster.shards.sharded_actor_link import ShardedActorLink
-from replay_tutorial.cluster.shards.sharded_learner import Way, sharded_learner
+from replay_tutorial.cluster.shards.sharded_learner import Way, learn_from_shards
 from replay_tutorial.local.parallel import central_roles
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS
 
@@ -62,10 +63,11 @@ class ShardRole:
     def start(self, remote_shard: Any, sources: str) -> None:
         """Begin the next life."""
         context, life = self.setup.context, self.lives.count
-        part = ShardPart(context.config, context.spaces, self.name, self.number, self.shards, life, sources)
+        place = self.number, self.shards, life, life > 0
+        part = ShardPart(context.config, context.spaces, *place, self.name, sources)
         self.lives.begin(waits=True)
         try:
-            self.handle = remote_shard.options(name=self.name).remote(part, life > 0)
+            self.handle = remote_shard.options(name=self.name).remote(part)
         except (ValueError, RayError) as error:  # Ray has not heard of the last one's end
             self.lives.end(f"can't be begun: {error}")
             return
@@ -152,8 +154,7 @@ class ShardedWorkers(ClusterWorkers):
         session = ray.get_runtime_context()
         environment = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
         way = Way(session.gcs_address, session.namespace, environment, self.names)
-        _, evaluator = central_roles(setup)
-        super().__init__(setup, options, [sharded_learner(setup, way), evaluator])
+        super().__init__(setup, options, central_roles(setup, partial(learn_from_shards, way)))
         size = bytes_of_shard(setup.context.config, setup.context.spaces, count)
         self.shards = [ShardRole(setup, number, count, name, size) for number, name in enumerate(self.names)]
         self._remote_shard: Any = ray.remote(**OPTIONS, **of_shard(size))(RemoteShard)

@@ -134,13 +134,9 @@ class ClusterWorkers(Workers):
         self._said_stuck: set[RemoteRole] = set()
 
     def __enter__(self) -> Self:
-        """Start all: the actors first, whose imports take longest."""
-        packed = RemoteGateway.pack(self.setup.context)
-        remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
+        """Start all: those elsewhere first, whose imports take longest."""
         try:
-            self.gateways = {remote_gateway.remote(packed): (None, 0.0) for _ in range(self.options.gateways)}
-            for actor in self.actors:
-                actor.start(self._remote_play, self._ends, self.sources)
+            self._start_remote()
             self.local.__enter__()
         except BaseException:
             self._end_remote(0.0)
@@ -183,6 +179,14 @@ class ClusterWorkers(Workers):
 
     def is_working(self, role: str) -> bool:
         return self.local.is_working(role)
+
+    def _start_remote(self) -> None:
+        """Begin the first lives of gateways and actors."""
+        packed = RemoteGateway.pack(self.setup.context)
+        remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
+        self.gateways = {remote_gateway.remote(packed): (None, 0.0) for _ in range(self.options.gateways)}
+        for actor in self.actors:
+            actor.start(self._remote_play, self._ends, self.sources)
 
     def _collect(self, received: list[Message]) -> None:
         """Take in what actors have told the gateways, and ask again."""

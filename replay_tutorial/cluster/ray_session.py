@@ -1,5 +1,6 @@
-"""What of Ray's ways all callers have to know: which errors there are, and how arrays are shared."""
+"""What of Ray's ways all callers have to know: how a call fails, and how arrays are shared."""
 
+from concurrent.futures import Future
 from typing import Any
 
 import ray
@@ -14,6 +15,22 @@ WRONG = (RayTaskError, UnserializableException)
 def is_lost(error: BaseException) -> bool:
     """Return whether a call did not get through: its process, its host or the way to it is gone."""
     return isinstance(error, RayError) and not isinstance(error, WRONG)
+
+
+def call(method: Any, *arguments: Any) -> Future[Any]:
+    """Call a method of a Ray actor; the answer is an error of Ray's also if it could not even be called."""
+    try:
+        answer: Future[Any] = method.remote(*arguments).future()
+    except (OSError, RayError) as error:  # the host's own store has no room, or its Ray is dying
+        answer = failed(error if isinstance(error, RayError) else RayError(str(error)))
+    return answer
+
+
+def failed(error: RayError) -> Future[Any]:
+    """Return the answer of a call that could not be made."""
+    answer: Future[Any] = Future()
+    answer.set_exception(error)
+    return answer
 
 
 def share(array: Any) -> list[Any]:

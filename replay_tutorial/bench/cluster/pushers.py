@@ -29,8 +29,7 @@ from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.cluster_workers import RemoteGateway
 from replay_tutorial.cluster.connection import LOCAL
 from replay_tutorial.cluster.gateway import RowsElsewhere
-from replay_tutorial.cluster.ray_session import is_lost
-from replay_tutorial.cluster.remote_actor import call
+from replay_tutorial.cluster.ray_session import call, is_lost
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard
 from replay_tutorial.cluster.shards.shard import ShardPart
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
@@ -92,7 +91,7 @@ def push(
     """
     chunk = ready(config, spaces, number)
     gateways, make_link = ends
-    link = make_link([partial(call, gateway) for gateway in gateways], number, 0, is_lost)
+    link = make_link([partial(call, gateway.send) for gateway in gateways], number, 0, is_lost)
     while not link.has_room(1.0):
         pass
     begin, sent = time.monotonic(), 0

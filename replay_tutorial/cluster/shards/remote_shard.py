@@ -21,6 +21,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
+from replay_tutorial.cluster.ray_session import call, failed
 from replay_tutorial.cluster.remote_actor import check_sources
 from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.shard_files import FILE_ANSWER_SECONDS, PIECES_ON_THE_WAY, ShardCalls
@@ -86,9 +87,9 @@ class NamedShard:
     def call(self, method: str, *arguments: Any) -> Future[Any]:
         """Call a method; return the Future of its answer, an error of Ray's if there is no such shard."""
         try:
-            answer: Future[Any] = getattr(self._find(), method).remote(*arguments).future()
-        except (OSError, RayError) as error:  # the host's own store has no room, or its Ray is dying
-            answer = failed(error if isinstance(error, RayError) else RayError(str(error)))
+            answer = call(getattr(self._find(), method), *arguments)
+        except RayError as error:
+            answer = failed(error)
         answer.add_done_callback(self._look_again)
         return answer
 
@@ -128,10 +129,3 @@ class NamedShard:
         """Forget a life that doesn't answer."""
         if answer.exception() is not None:
             self._handle = None
-
-
-def failed(error: RayError) -> Future[Any]:
-    """Return the answer of a call that could not even be made."""
-    answer: Future[Any] = Future()
-    answer.set_exception(error)
-    return answer

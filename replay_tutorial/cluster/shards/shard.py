@@ -113,14 +113,14 @@ class Shard:
             return Parcel(self.life, rows, np.empty(0, np.dtype([])), {}, totals)
         drawn = [buffer.sample(rows, beta) for _ in range(batches)]
         columns = {name: [batch[name] for batch in drawn] for name in drawn[0]}
-        is_large = {name: parts[0].nbytes >= LARGE * rows for name, parts in columns.items()}
-        small = {name: parts for name, parts in columns.items() if not is_large[name]}
+        small = {name: parts for name, parts in columns.items() if parts[0].nbytes < LARGE * rows}
         dtype = [(name, parts[0].dtype, parts[0].shape[1:]) for name, parts in small.items()]
         records = np.empty(rows * batches, dtype)  # one array: each more would cost as much as a small call
-        for name, parts in small.items():
-            np.concatenate(parts, out=records[name])
-        large = {name: parts for name, parts in columns.items() if is_large[name]}
-        images = {name: parts[0] if batches == 1 else np.concatenate(parts) for name, parts in large.items()}
+        for name in small:
+            np.concatenate(columns.pop(name), out=records[name])
+        images = {
+            name: parts[0] if batches == 1 else np.concatenate(parts) for name, parts in columns.items()
+        }
         return Parcel(self.life, rows, records, images, totals)
 
     def update(self, life: int, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> int:

@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, RayError
@@ -159,15 +159,10 @@ class ShardedWorkers(ClusterWorkers):
         self.shards = [ShardRole(setup, number, count, name, size) for number, name in enumerate(self.names)]
         self._remote_shard: Any = ray.remote(**OPTIONS, **of_shard(size))(RemoteShard)
 
-    def __enter__(self) -> Self:
-        """Start all: the shards first, which are looked for."""
-        try:
-            for shard in self.shards:
-                shard.start(self._remote_shard, self.sources)
-        except BaseException:
-            self._end_remote(0.0)
-            raise
-        return super().__enter__()
+    def _start_remote(self) -> None:
+        for shard in self.shards:  # first, because they are looked for
+            shard.start(self._remote_shard, self.sources)
+        super()._start_remote()
 
     @property
     def _ends(self) -> Sequence[Any]:

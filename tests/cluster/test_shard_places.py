@@ -37,6 +37,7 @@ def test_cluster_without_memory_for_the_shards_is_asked_to_grow_and_the_wish_is_
 
     monkeypatch.setattr(placement, "hosts", lambda: hosts)
     monkeypatch.setattr(placement, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(placement, "ROOM_SECONDS", 5.0)
     monkeypatch.setattr(placement, "placement_group", grow)
     monkeypatch.setattr(placement, "remove_placement_group", wishes.append)
     await_memory(config, ATARI, 3)

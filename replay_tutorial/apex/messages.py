@@ -42,6 +42,7 @@ class Saved(NamedTuple):
 
     step: int
     error: str | None
+    missing: str = ""  # the files of shards that did not answer
 
 
 class Note(NamedTuple):

@@ -28,9 +28,9 @@ from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 from replay_tutorial.cluster import placement
+from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.gateway import Gateway, Told
-from replay_tutorial.cluster.link import ANSWER_SECONDS
 from replay_tutorial.cluster.ray_session import WRONG, is_lost, share
 from replay_tutorial.cluster.remote_actor import Part, play
 from replay_tutorial.local.shared_context import SharedReplay
@@ -40,6 +40,7 @@ COLLECT_SECONDS = 0.5  # between two questions to a gateway
 COUNT_SECONDS = 1.0  # between two counts of hosts and actors
 SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
 GIVE_UP_SECONDS = 600.0  # and until the run ends
+STUCK_SECONDS = 900.0  # in which an actor says nothing, though it lives, until it is said: its step is long
 HEAD_SECONDS = 20.0  # that the head may be silent; after 60 Ray ends this process without a word
 COLOURS = re.compile("\x1b\\[\\d+m")  # that Ray puts into tracebacks
 
@@ -53,6 +54,7 @@ class RemoteRole:
         self.lives = Lives(f"actor {number}", setup.context.config.restart_limit)
         self.task: Any = None
         self.end: Future[None] | None = None  # of the task
+        self.last_word = 0.0
 
     def start(self, remote_play: Any, ends: Sequence[Any], sources: str) -> None:
         """Begin the next life."""
@@ -129,15 +131,12 @@ class ClusterWorkers(Workers):
         self._last_count = 0.0
         self._last_word = time.monotonic()
         self._said_silent = False
+        self._said_stuck: set[RemoteRole] = set()
 
     def __enter__(self) -> Self:
-        """Start all: the actors first, whose imports take longest."""
-        packed = RemoteGateway.pack(self.setup.context)
-        remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
+        """Start all: those elsewhere first, whose imports take longest."""
         try:
-            self.gateways = {remote_gateway.remote(packed): (None, 0.0) for _ in range(self.options.gateways)}
-            for actor in self.actors:
-                actor.start(self._remote_play, self._ends, self.sources)
+            self._start_remote()
             self.local.__enter__()
         except BaseException:
             self._end_remote(0.0)
@@ -181,6 +180,14 @@ class ClusterWorkers(Workers):
     def is_working(self, role: str) -> bool:
         return self.local.is_working(role)
 
+    def _start_remote(self) -> None:
+        """Begin the first lives of gateways and actors."""
+        packed = RemoteGateway.pack(self.setup.context)
+        remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
+        self.gateways = {remote_gateway.remote(packed): (None, 0.0) for _ in range(self.options.gateways)}
+        for actor in self.actors:
+            actor.start(self._remote_play, self._ends, self.sources)
+
     def _collect(self, received: list[Message]) -> None:
         """Take in what actors have told the gateways, and ask again."""
         now = time.monotonic()
@@ -192,7 +199,7 @@ class ClusterWorkers(Workers):
                     self.gateways[gateway] = None, now
                     raise ProcessDied(f"a gateway failed: \n\n{error}")
                 answer = None
-            if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= ANSWER_SECONDS:
+            if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= GATEWAY_ANSWER_SECONDS:
                 answer, since = gateway.collect.remote().future(), now
             self.gateways[gateway] = answer, since
 
@@ -201,6 +208,7 @@ class ClusterWorkers(Workers):
         for (actor, life), rows in told.rows_lost.items():
             self.rows_lost[actor, life] = max(rows, self.rows_lost.get((actor, life), 0))
             self.actors[actor].lives.hear(life)
+            self.actors[actor].last_word = now
         if any(actor.lives.plays for actor in self.actors):  # it says nothing during a long step
             self._last_word = now
 
@@ -238,6 +246,18 @@ class ClusterWorkers(Workers):
         if silence >= SILENT_SECONDS and not self._said_silent:
             received.append(Note(f"no actor has been heard for {silence:.0f} s; the learner waits for rows"))
         self._said_silent = silence >= SILENT_SECONDS
+        self._note_stuck(received, now)
+
+    def _note_stuck(self, received: list[Message], now: float) -> None:
+        """Say once which actors have been silent for long, though they live."""
+        stuck = {
+            actor for actor in self.actors if actor.lives.plays and now - actor.last_word >= STUCK_SECONDS
+        }
+        if new := stuck - self._said_stuck:
+            names = ", ".join(actor.lives.name for actor in self.actors if actor in new)
+            minutes = f"{STUCK_SECONDS / 60:.0f} minutes"
+            received.append(Note(f"{names}: alive, not heard for {minutes}; a step takes long, or is stuck"))
+        self._said_stuck = stuck
 
     def _end_remote(self, seconds: float) -> None:
         """End actors and gateways: let the actors hear that the run is over, then kill what is left."""

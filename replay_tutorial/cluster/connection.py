@@ -17,6 +17,7 @@ from typing import Any
 LOCAL = "local"
 STORE_BYTES = 1 << 30  # for a local cluster, at most: chunks, parameters, and what shards send
 KNOCK_SECONDS = 3.0  # after which nobody listens at an address; Ray itself would go on trying for minutes
+STARTUP = "timed out during startup"  # what Ray says of a host that it could not begin in half a minute
 # With a token, and on 127.0.0.1 only. By itself Ray listens on every network, except where it is told not to
 # form clusters: it knows no other name for that.
 PRIVATE = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -58,7 +59,10 @@ def connect(address: str, cpus: float) -> bool:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     try:
         ray.init(**options)
-    except (RayError, OSError, ValueError, RuntimeError) as error:
+    except Exception as error:
+        known = isinstance(error, RayError | OSError | ValueError | RuntimeError)
+        if not known and STARTUP not in str(error):  # for that Ray has no class of its own
+            raise
         raise ClusterUnavailable(f"the cluster at {address} can't be used: {reason_of(error)}") from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -115,6 +119,8 @@ def reason_of(error: Exception) -> str:
             "this host. `ray get-auth-token` shows the one here; copy ~/.ray/auth_token from the cluster's "
             "head, or name a copy by RAY_AUTH_TOKEN_PATH."
         )
+    if STARTUP in text:
+        return f"Ray could not begin in time: the machine is busy, or out of memory. Try again.\n{text}"
     if "Version mismatch" in text:
         return f"its versions are others than here.\n{text}"
     return (

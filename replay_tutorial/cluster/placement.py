@@ -7,6 +7,7 @@ core each, and go wherever there is one.
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -89,19 +90,42 @@ def await_room(actors: int, options: ClusterOptions) -> None:
     Raises:
         ClusterUnavailable: If they have not within ten minutes.
     """
-    if (room := room_for_actors(options)) >= actors:
+
+    def shortage(room: int) -> str:
+        return (
+            f"the cluster has room for {room} of {actors} actors of {options.cpus_per_actor:g} CPU "
+            f"on hosts: {len(hosts())}. Add hosts, or lower --actors or --cpus-per-actor."
+        )
+
+    needs = {"CPU": options.cpus_per_actor}
+    await_places("actors", actors, needs, lambda: room_for_actors(options), shortage)
+
+
+def await_places(
+    who: str, count: int, needs: dict[str, float], room: Callable[[], int], shortage: Callable[[int], str]
+) -> None:
+    """Wait until there is room for so many who need the same.
+
+    Args:
+        who: They are, in a word.
+        count: How many.
+        needs: Of each, by Ray's names for it.
+        room: Returns for how many there is room.
+        shortage: What is wrong, and what would help, if it is for so many only.
+
+    Raises:
+        ClusterUnavailable: If there is not enough within ten minutes.
+    """
+    if (found := room()) >= count:
         return
     deadline = time.monotonic() + ROOM_SECONDS
-    log.info("waiting up to %g s for hosts: there is room for %d of %d actors", ROOM_SECONDS, room, actors)
+    log.info("waiting up to %g s for hosts: there is room for %d of %d %s", ROOM_SECONDS, found, count, who)
     # This wish ends with this process, however that ends; what `request_resources` asks for would be kept.
-    wish = placement_group([{"CPU": options.cpus_per_actor}] * actors)
+    wish = placement_group([needs] * count)
     try:
-        while (room := room_for_actors(options)) < actors:
+        while (found := room()) < count:
             if time.monotonic() >= deadline:
-                raise ClusterUnavailable(
-                    f"the cluster has room for {room} of {actors} actors of {options.cpus_per_actor:g} CPU "
-                    f"on hosts: {len(hosts())}. Add hosts, or lower --actors or --cpus-per-actor."
-                )
+                raise ClusterUnavailable(shortage(found))
             time.sleep(LOOK_SECONDS)
     finally:
         remove_placement_group(wish)

@@ -7,20 +7,18 @@ with other seeds, wherever there is room (`cluster_workers`).
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from ray.exceptions import RayError
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
-from replay_tutorial.cluster.link import Link
-from replay_tutorial.cluster.ray_session import fetch, is_lost
+from replay_tutorial.cluster.actor_link import ActorLink
+from replay_tutorial.cluster.ray_session import call, fetch, is_lost
 from replay_tutorial.cluster.remote_context import remote_context
 
 
@@ -40,7 +38,7 @@ class Part(NamedTuple):
     path: tuple[str, ...]  # where that finds modules; an environment may be one that is not installed
 
 
-def play(part: Part, gateways: Sequence[Any], make_link: Callable[..., Link] = Link) -> None:
+def play(part: Part, gateways: Sequence[Any], make_link: Callable[..., ActorLink] = ActorLink) -> None:
     """Play until the run is over.
 
     Args:
@@ -54,7 +52,7 @@ def play(part: Part, gateways: Sequence[Any], make_link: Callable[..., Link] = L
     check_sources(part.sources)
     sys.path.extend(place for place in part.path if place not in sys.path)
     torch.set_num_threads(part.config.threads)
-    sends = [partial(call, gateway) for gateway in gateways]
+    sends = [partial(call, gateway.send) for gateway in gateways]
     link = make_link(sends, part.number, part.life, is_lost)
     context = remote_context(part.config, part.spaces, link, fetch)
     Actor(context, part.number, part.seed).run()
@@ -71,13 +69,3 @@ def check_sources(sources: str) -> None:
             f"{socket.gethostname()} has another version of replay_tutorial than the learner's host: install "
             "the same one on all hosts."
         )
-
-
-def call(gateway: Any, *arguments: Any) -> Any:
-    """Call a gateway's `send`; return the Future of its reply."""
-    try:
-        return gateway.send.remote(*arguments).future()
-    except (OSError, RayError) as error:  # the host's own store has no room, or its Ray is dying
-        answer: Future[Any] = Future()
-        answer.set_exception(error if isinstance(error, RayError) else RayError(str(error)))
-        return answer

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Pace, Parameters, Published, Replay, Stop
+from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.chunk import PRIORITIES, ChunkFormat
-from replay_tutorial.cluster.link import Link
 
 SEND_SECONDS = 0.05  # between two chunks of an actor, at least
 
@@ -34,7 +34,7 @@ class RemoteReplay:
         most_rows: Of a chunk that is not one `insert` alone; the limiter admits all of a chunk or none.
     """
 
-    def __init__(self, link: Link, chunk_format: ChunkFormat, most_rows: int) -> None:
+    def __init__(self, link: ActorLink, chunk_format: ChunkFormat, most_rows: int) -> None:
         self.link = link
         self.format = chunk_format
         self.most_rows = most_rows
@@ -64,7 +64,7 @@ class RemoteReplay:
 class RemoteParameters:
     """The parameters of the last reply."""
 
-    def __init__(self, link: Link, fetch: Fetch) -> None:
+    def __init__(self, link: ActorLink, fetch: Fetch) -> None:
         self.link = link
         self.fetch = fetch
 
@@ -87,7 +87,7 @@ class RemoteParameters:
 class RemoteNews:
     """What the last reply said: an actor's `Pace` and `Stop`."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ActorLink) -> None:
         self.link = link
 
     @property
@@ -101,7 +101,7 @@ class RemoteNews:
         return self.link.stopped
 
 
-def remote_context(config: Config, spaces: Spaces, link: Link, fetch: Fetch) -> Context:
+def remote_context(config: Config, spaces: Spaces, link: ActorLink, fetch: Fetch) -> Context:
     """Return what an actor on another host is given.
 
     Args:

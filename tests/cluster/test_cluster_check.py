@@ -17,7 +17,7 @@ import ray
 from replay_tutorial import __version__
 from replay_tutorial.__main__ import main
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.connection import ClusterUnavailable, knock
+from replay_tutorial.cluster.connection import ClusterUnavailable, connect, knock
 from replay_tutorial.cluster.launch.cluster_check import Host, faults_of, health_of
 
 CPUS = 3  # of the first node 1, of the second 2
@@ -215,6 +215,22 @@ def test_another_version_of_ray_is_refused(running_ray: Any) -> None:
     assert status == 2
     assert re.search(r"its versions are others than here.*Ray: 2\.60\.0.*Ray: 2\.59\.0", said, re.DOTALL)
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("what", ["The current node timed out during startup. This", "never heard of"])
+def test_ray_that_does_not_begin_in_time_is_told_with_the_remedy_and_other_errors_are_raised(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    ray = pytest.importorskip("ray", reason="needs the extra `cluster`")
+
+    def init(**_: Any) -> None:
+        raise Exception(what)  # noqa: TRY002 - as Ray does
+
+    monkeypatch.setattr(ray, "init", init)
+    known = "timed out" in what
+    error = ClusterUnavailable if known else Exception
+    with pytest.raises(error, match="could not begin in time: the machine" if known else what):
+        connect("auto", 0)
 
 
 def test_a_missing_ray_is_told_with_the_remedy() -> None:

@@ -23,8 +23,7 @@ from replay_tutorial.cluster import cluster_workers, placement
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions, split_options
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
-from replay_tutorial.cluster.ray_session import is_lost
-from replay_tutorial.cluster.remote_actor import call
+from replay_tutorial.cluster.ray_session import call, is_lost
 
 SHORT = {
     "total_steps": 4_000,
@@ -177,7 +176,7 @@ def test_chunk_that_the_own_host_cannot_take_is_lost_and_no_error():
             def remote(*_):
                 raise OSError("no space left")
 
-    answer = call(Full, None, 0, None)
+    answer = call(Full.send, None, 0, None)
     assert is_lost(answer.exception())
     assert "no space left" in str(answer.exception())
 

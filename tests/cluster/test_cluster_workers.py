@@ -125,6 +125,16 @@ def test_actor_whose_end_is_known_is_counted_no_more_until_its_next_life_is_hear
     assert playing(run.wait(3, 1))[-1] == 2
 
 
+def test_actor_that_lives_and_says_nothing_for_a_quarter_of_an_hour_is_named_once(run):
+    run.wait(3, 0, 1)
+    assert notes(run.wait(890, 0)) == []
+    (said,) = notes(run.wait(900, 0))
+    assert said == "actor 1: alive, not heard for 15 minutes; a step takes long, or is stuck"
+    run.wait(3, 0, 1)
+    assert len(notes(run.wait(1000, 0))) == 1
+    assert playing(run.wait(3, 0))[-1] == 2
+
+
 def test_run_that_nobody_plays_in_says_so_and_ends(run):
     said = notes(run.wait(100))
     assert said == ["no actor has been heard for 60 s; the learner waits for rows"]

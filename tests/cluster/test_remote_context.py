@@ -11,8 +11,8 @@ from replay_tutorial.apex.messages import Episodes
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.cluster import remote_context as remote_context_module
+from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.chunk import ChunkFormat
-from replay_tutorial.cluster.link import Link
 from replay_tutorial.cluster.remote_context import remote_context
 
 COUNTING = "small_environments:Counting-v0"
@@ -66,7 +66,7 @@ class Remote:
         self.gone = set()  # references that lead nowhere
         self.fetched = []
         sends = [send_of(gateway) for gateway in self.gateways]
-        self.link = Link(sends, 0, 0, lambda error: False)
+        self.link = ActorLink(sends, 0, 0, lambda error: False)
         self.context = remote_context(context.config, context.spaces, self.link, self.fetch)
 
     def fetch(self, reference):

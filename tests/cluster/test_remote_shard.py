@@ -10,6 +10,7 @@ pytest.importorskip("ray", reason="needs the extra `cluster`")
 
 PROGRAM = """
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +22,16 @@ from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.ray_session import is_lost
-from replay_tutorial.cluster.shards import remote_shard
+from replay_tutorial.cluster.shards import remote_shard, shard as shard_module
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard
-from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level="error")
 config, spaces = replace(preset("CartPole-v1"), capacity=1000), spaces_of("CartPole-v1")
 remote = ray.remote(num_cpus=0.1, **OPTIONS)(Shard)
 names = ["one", "another"]
-shards = [remote.options(name=n).remote(config, spaces, i, 2, 0) for i, n in enumerate(names)]
+shards = [remote.options(name=n).remote(ShardPart(config, spaces, i, 2, 0)) for i, n in enumerate(names)]
 rows = {name: np.zeros((300, 4), np.float32) for name in ("obs", "next_obs")}
 rows |= {name: np.arange(300) for name in ("act", "rew", "discount")}
 rows |= {name: np.zeros(300, bool) for name in ("terminated", "truncated")}
@@ -62,11 +63,37 @@ replay.save(path)
 left = [file.name for file in path.parent.iterdir()]
 assert left == ["replay_1_of_2.npz"], left
 nowhere = {"name": "one", "resources": {"elsewhere": 1}}
-waiting = remote.options(**nowhere).remote(config, spaces, 0, 2, 1)
-remote_shard.ANSWER_SECONDS = 2.0
+waiting = remote.options(**nowhere).remote(ShardPart(config, spaces, 0, 2, 1))
+remote_shard.LIFE_SECONDS = 2.0
 replay.save(path)
 left = [file.name for file in path.parent.iterdir()]
 assert left == ["replay_1_of_2.npz"], left
+
+
+class Counted(Shard):
+    # Counts the pieces that it has made.
+
+    made = 0
+
+    def save(self):
+        shard_module.PIECE_BYTES = 500
+        for piece in super().save():
+            self.made += 1
+            yield piece
+
+    def pieces_made(self):
+        return self.made
+
+
+count = ray.remote(num_cpus=0.1, **OPTIONS)(Counted).options(name="counted")
+counted = count.remote(ShardPart(config, spaces, 0, 2, 0))
+assert ray.get(counted.add.remote(chunk), timeout=60) == 300
+pieces = NamedShard("counted").calls.save()
+assert len(next(pieces).result(60)) == 500
+time.sleep(1.0)
+made = ray.get(counted.pieces_made.remote(), timeout=60)
+assert made <= 4, f"{made} pieces lie in the store"
+assert len([piece.result(60) for piece in pieces]) > 20
 print("done", replay.stale_updates)
 """
 

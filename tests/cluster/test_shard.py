@@ -14,7 +14,7 @@ from replay_tutorial.agents.environments import Spaces, spaces_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.shards import shard as shard_file
-from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 
 CONFIG = replace(preset("CartPole-v1"), capacity=100, replay_start=10, seed=3)
 
@@ -53,7 +53,7 @@ def read_only(chunk):
 
 
 def test_shard_draws_as_a_buffer_of_its_part_of_the_rows(spaces):
-    shard = Shard(CONFIG, spaces, 0, 4, 0)
+    shard = Shard(ShardPart(CONFIG, spaces, 0, 4, 0))
     assert shard.buffer.get_buffer_size() == 25
     priorities = np.arange(1, 31)
     assert shard.add(chunk_of(spaces, 0, priorities)) == 30
@@ -72,7 +72,7 @@ def test_shard_draws_as_a_buffer_of_its_part_of_the_rows(spaces):
 
 
 def test_each_batch_of_a_parcel_is_stratified_on_its_own(spaces):
-    shard = Shard(CONFIG, spaces, 0, 1, 0)
+    shard = Shard(ShardPart(CONFIG, spaces, 0, 1, 0))
     shard.add(chunk_of(spaces, 0, np.ones(16)))
     parcel = shard.sample(16, 5, 0.4)
     assert parcel.records["indexes"].reshape(5, 16).tolist() == [list(range(16))] * 5
@@ -81,7 +81,7 @@ def test_each_batch_of_a_parcel_is_stratified_on_its_own(spaces):
 def test_shards_and_lives_draw_by_numbers_of_their_own(spaces):
     drawn = []
     for number, life in ((0, 0), (1, 0), (0, 1), (0, 0)):
-        shard = Shard(CONFIG, spaces, number, 2, life)
+        shard = Shard(ShardPart(CONFIG, spaces, number, 2, life))
         shard.add(chunk_of(spaces, 0, np.arange(1, 50)))
         drawn.append(shard.sample(20, 1, 0.4).records["indexes"].tolist())
     assert drawn[0] == drawn[3]
@@ -89,7 +89,7 @@ def test_shards_and_lives_draw_by_numbers_of_their_own(spaces):
 
 
 def test_shard_without_mass_or_asked_for_no_rows_tells_its_totals(spaces):
-    shard = Shard(CONFIG, spaces, 0, 2, 5)
+    shard = Shard(ShardPart(CONFIG, spaces, 0, 2, 5))
     for rows in (0, 8):
         parcel = shard.sample(rows, 2, 0.4)
         assert (parcel.life, len(parcel.records), parcel.totals) == (5, 0, (0.0, 0.0, 0, 0))
@@ -99,7 +99,7 @@ def test_shard_without_mass_or_asked_for_no_rows_tells_its_totals(spaces):
 
 
 def test_priorities_for_another_life_or_a_replaced_row_are_dropped_and_counted(spaces):
-    shard = Shard(CONFIG, spaces, 0, 1, 2)
+    shard = Shard(ShardPart(CONFIG, spaces, 0, 1, 2))
     shard.add(chunk_of(spaces, 0, np.ones(103)))
     before = shard.buffer.total_mass
     indexes, priorities = np.array([1, 2, 50]), np.full(3, 9.0, np.float32)
@@ -111,7 +111,7 @@ def test_priorities_for_another_life_or_a_replaced_row_are_dropped_and_counted(s
 
 
 def test_chunk_of_another_run_is_refused_before_anything_changes(spaces):
-    shard = Shard(CONFIG, spaces, 0, 1, 0)
+    shard = Shard(ShardPart(CONFIG, spaces, 0, 1, 0))
     chunk = chunk_of(spaces, 0, np.ones(3))
     with pytest.raises(ValueError, match="chunk"):
         shard.add(chunk._replace(records=np.zeros(3, [("obs", np.float32)])))
@@ -125,7 +125,7 @@ def test_images_travel_apart_from_the_small_fields(spaces):
     frames = np.random.default_rng(0).integers(0, 256, (48, 40, 30), np.uint8)
     obs = np.stack([frames[i : i + 4] for i in range(40)])
     rows = {**rows_of(0, 40), "obs": obs, "next_obs": np.stack([frames[i + 1 : i + 5] for i in range(40)])}
-    shard = Shard(config, spaces, 0, 1, 0)
+    shard = Shard(ShardPart(config, spaces, 0, 1, 0))
     shard.add(read_only(ChunkFormat(config, spaces).pack(rows, np.ones(40, np.float32))))
     for batches in (1, 3):
         parcel = shard.sample(8, batches, 0.4)
@@ -138,13 +138,13 @@ def test_images_travel_apart_from_the_small_fields(spaces):
 
 def test_saved_shard_is_loaded_from_pieces_with_indexes_and_masses(spaces, monkeypatch):
     monkeypatch.setattr(shard_file, "PIECE_BYTES", 1000)
-    first = Shard(CONFIG, spaces, 0, 1, 0)
+    first = Shard(ShardPart(CONFIG, spaces, 0, 1, 0))
     first.add(chunk_of(spaces, 0, np.arange(1, 131)))
     first.update(0, np.array([77]), np.array([500.0], np.float32))
     pieces = list(first.save())
     assert len(pieces) > 3
     assert max(map(len, pieces)) == 1000
-    second = Shard(CONFIG, spaces, 0, 1, 4)
+    second = Shard(ShardPart(CONFIG, spaces, 0, 1, 4))
     for piece in [*pieces, b""]:
         second.load(piece)
     assert second.sample(0, 1, 0.4).totals == pytest.approx(first.sample(0, 1, 0.4).totals, rel=1e-12)
@@ -154,7 +154,7 @@ def test_saved_shard_is_loaded_from_pieces_with_indexes_and_masses(spaces, monke
 
 
 def test_file_that_lacks_a_piece_is_refused(spaces):
-    first, second = (Shard(CONFIG, spaces, 0, 1, life) for life in (0, 1))
+    first, second = (Shard(ShardPart(CONFIG, spaces, 0, 1, life)) for life in (0, 1))
     first.add(chunk_of(spaces, 0, np.ones(50)))
     (whole,) = first.save()
     second.load(whole[:-100])

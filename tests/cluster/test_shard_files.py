@@ -18,11 +18,16 @@ from shard_world import Lost, calls_of, done, failed, is_lost
 from replay_tutorial import SamplesPerInsert
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, restore_learner, save_checkpoint
+from replay_tutorial.apex.runs.checkpoint import (
+    newest_checkpoint,
+    restore_learner,
+    save_checkpoint,
+    whole_checkpoints,
+)
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.shards import shard as shard_file
 from replay_tutorial.cluster.shards import shard_files
-from replay_tutorial.cluster.shards.shard import Shard
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.shard_files import ShardLost, load_shard, load_shards, save_shards
 from replay_tutorial.cluster.shards.sharded_learner import saved_chunks
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
@@ -34,7 +39,7 @@ def shards_of(counts, life=0, config=CONFIG):
     """Shards with so many rows, each row's reward its own."""
     spaces, shards = spaces_of("CartPole-v1"), []
     for number, count in enumerate(counts):
-        shard = Shard(config, spaces, number, len(counts), life)
+        shard = Shard(ShardPart(config, spaces, number, len(counts), life))
         if count:
             rewards = 1000.0 * number + np.arange(count)
             zeros = {name: np.zeros((count, 4)) for name in ("obs", "next_obs")}
@@ -84,7 +89,7 @@ def test_no_shard_at_all_is_an_error_of_the_system(tmp_path):
 
 
 def test_silent_shard_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_files, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(shard_files, "FILE_ANSWER_SECONDS", 0.05)
     shard = shards_of([5])[0]
     silent = calls_of(shard)._replace(save=lambda: iter([Future()]), load=lambda piece: Future())
     with pytest.raises(ShardLost, match="not answered"):
@@ -164,7 +169,7 @@ def test_shard_that_is_being_filled_takes_no_rows_and_is_not_saved(tmp_path):
     full, spaces = shards_of([50, 60]), spaces_of("CartPole-v1")
     place = tmp_path / "replay.npz"
     save_shards(place, [calls_of(shard) for shard in full], is_lost)
-    filling = Shard(CONFIG, spaces, 1, 2, 1, filling=True)
+    filling = Shard(ShardPart(CONFIG, spaces, 1, 2, 1, filling=True))
     rows, priorities = numbered_rows(0, 5)
     chunk = ChunkFormat(CONFIG, spaces).pack(rows, priorities)
     assert filling.add(chunk) == 0
@@ -199,3 +204,26 @@ def test_checkpoint_holds_the_rows_of_every_shard_and_notices_a_change_in_each(t
     older = newest_checkpoint(tmp_path)
     assert older.step == 50
     assert "replay_1_of_2.npz" in older.damaged[0]
+
+
+def test_checkpoint_that_lacks_a_shard_says_so_and_the_last_whole_one_stays(tmp_path):
+    context, agent = parts()
+    there = [calls_of(shard) for shard in shards_of([50, 80])]
+    gone = there[0]._replace(save=lambda: iter([failed(Lost("gone"))]))
+
+    def save(*calls):
+        replay = ShardedReplay(calls, context.replay.limiter, is_lost, np.random.SeedSequence(0))
+        saved = save_checkpoint(tmp_path, replace(context, replay=replay), agent)
+        return saved.error, saved.missing
+
+    def numbers():
+        return [number for number, _ in whole_checkpoints(tmp_path)]
+
+    assert save(*there) == save(*there) == (None, "")
+    for _ in range(3):
+        assert save(gone, there[1]) == (None, "replay_0_of_2.npz")
+    assert numbers() == [2, 4, 5]
+    assert save(*there) == (None, "")
+    assert numbers() == [5, 6]
+    assert save(there[0], there[1]._replace(save=gone.save)) == (None, "replay_1_of_2.npz")
+    assert numbers() == [6, 7]

@@ -21,8 +21,12 @@ from gymnasium.spaces import Box, Discrete
 from replay_tutorial import SamplesPerInsert
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import preset
-from replay_tutorial.cluster.shards.shard import Shard
-from replay_tutorial.cluster.shards.shard_link import ANSWER_SECONDS, ASK_AGAIN_SECONDS, PATIENCE_SECONDS
+from replay_tutorial.cluster.shards.learner_link import (
+    ASK_AGAIN_SECONDS,
+    PARCEL_ANSWER_SECONDS,
+    PATIENCE_SECONDS,
+)
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 
 LEAST = 1e-6  # significance of the chi-square tests: one false alarm in a million
@@ -229,17 +233,17 @@ def test_answer_that_never_comes_is_given_up_and_the_shard_asked_again():
     lost = world.posts[0].under_way[:]
     world.posts[0].under_way.clear()
     asked = world.posts[0].asked[:]
-    world.clock.now += ANSWER_SECONDS
+    world.clock.now += PARCEL_ANSWER_SECONDS
     for _ in range(3):
         world.sample()
         world.deliver()
     assert world.posts[0].asked == asked
     for _ in range(9):  # nor does the first call after that get through
-        world.clock.now += ANSWER_SECONDS / 10
+        world.clock.now += PARCEL_ANSWER_SECONDS / 10
         world.sample()
     assert len(world.posts[0].asked) == len(asked) + 1
     world.posts[0].under_way.clear()
-    world.clock.now += ANSWER_SECONDS
+    world.clock.now += PARCEL_ANSWER_SECONDS
     world.sample()
     world.deliver()
     world.clock.now += ASK_AGAIN_SECONDS
@@ -353,7 +357,7 @@ def test_priorities_without_an_answer_are_counted_when_their_shard_is_given_up()
         sample = world.sample_soon()
         world.update(sample)
     world.posts[0].under_way.clear()
-    world.clock.now += ANSWER_SECONDS
+    world.clock.now += PARCEL_ANSWER_SECONDS
     while not world.posts[0].under_way:
         world.sample()
         world.clock.now += ASK_AGAIN_SECONDS
@@ -435,7 +439,7 @@ def test_no_priority_is_ever_on_another_row_whatever_happens_to_the_calls(steps,
     for shard in world.shards:
         shard.add([1.0] * 50)
     for _ in range(4):
-        world.clock.now += ANSWER_SECONDS
+        world.clock.now += PARCEL_ANSWER_SECONDS
         world.sample()
         world.deliver()
     found = set()
@@ -486,7 +490,7 @@ def test_batch_is_the_callers_own_and_lies_in_the_arrays_that_it_gave():
     rows = {"obs": obs, "next_obs": np.stack([frames[i + 3 : i + 7] for i in range(50)])}
     rows |= {"act": np.arange(50) % 3, "rew": np.arange(50.0), "discount": np.ones(50)}
     rows |= {name: np.zeros(50, bool) for name in ("terminated", "truncated")}
-    shards = [Shard(config, spaces, number, 2, 0) for number in range(2)]
+    shards = [Shard(ShardPart(config, spaces, number, 2, 0)) for number in range(2)]
     for shard in shards:
         shard.buffer.add(**rows, priorities=1.0 + np.arange(50))
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)

@@ -10,7 +10,8 @@
         policy.pt    the best policy by then
 
 A checkpoint is written beside its place and moved there when it is complete, so a crash leaves the ones
-before. It is read without pickle: a stranger's checkpoint can't run code. The newest two stay.
+before. It is read without pickle: a stranger's checkpoint can't run code. The newest two stay, and the newest
+that has the rows of all shards.
 
 Left out: compression, other machines' paths.
 """
@@ -33,6 +34,7 @@ from replay_tutorial.apex.context import Context, Published, Replay
 from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.files import DamagedFile, compare_checksums, digest_of, read_json
 from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
+from replay_tutorial.apex.storage import numbers_beside, place_of
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.whole_file import named
 
@@ -84,6 +86,7 @@ def save_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         write(unfinished, folder / "policy.pt", context, agent, serial)
+        missing = ", ".join(missing_rows(unfinished))
         numbers = [number for number, _ in whole_checkpoints(folder)]
         os.replace(unfinished, checkpoints / f"{max(numbers, default=0) + 1:04d}_step_{step}")
         sync(checkpoints)
@@ -93,7 +96,7 @@ def save_checkpoint(
         kept = [path.name for _, path in whole_checkpoints(folder)]
         stays = f"{kept[-1]} stays" if kept else "there is none yet"
         return Saved(step, f"{named(error, checkpoints)}; {stays}")
-    return Saved(step, None)
+    return Saved(step, None, missing)
 
 
 def write(place: Path, policy: Path, context: Context, agent: Agent, serial: dict[str, Any] | None) -> None:
@@ -144,8 +147,12 @@ def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 
 def remove_old(folder: Path) -> None:
-    """Remove all but the newest checkpoints."""
-    for _, path in whole_checkpoints(folder)[:-KEPT]:
+    """Remove all but the newest checkpoints, and the newest with the rows of all shards."""
+    paths = [path for _, path in whole_checkpoints(folder)]
+    complete = [path for path in paths if not missing_rows(path)]
+    for path in paths[:-KEPT]:
+        if path in complete[-1:]:
+            continue
         # First the name: what is half removed must not look like a checkpoint.
         doomed = path.with_name("unfinished")
         os.replace(path, doomed)
@@ -214,6 +221,14 @@ def check_rows(path: Path) -> None:
 def row_files(path: Path) -> list[Path]:
     """Return the files with the rows of a checkpoint."""
     return sorted(path.glob("replay*.npz"))
+
+
+def missing_rows(path: Path) -> list[str]:
+    """Return the names of the files that a checkpoint lacks, since their shards did not answer."""
+    rows = path / "replay.npz"
+    numbers = numbers_beside(rows)
+    places = [place_of(rows, shard, shards) for _, shards in numbers[:1] for shard in range(shards)]
+    return [place.name for place in places if not place.exists()]
 
 
 def published_in(contents: dict[str, Any], update: int) -> Published:

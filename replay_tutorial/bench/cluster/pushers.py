@@ -23,17 +23,18 @@ from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.cluster import placement
+from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.cluster_workers import RemoteGateway
 from replay_tutorial.cluster.connection import LOCAL
-from replay_tutorial.cluster.link import Link
-from replay_tutorial.cluster.ray_session import is_lost
-from replay_tutorial.cluster.remote_actor import call
-from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
+from replay_tutorial.cluster.gateway import RowsElsewhere
+from replay_tutorial.cluster.ray_session import call, is_lost
+from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard
+from replay_tutorial.cluster.shards.shard import ShardPart
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
 from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel
-from replay_tutorial.cluster.shards.sharded_replay import RowsElsewhere, ShardedReplay
+from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 from replay_tutorial.cluster.shards.sharded_workers import link_to_shards
 from replay_tutorial.local.shared_context import context_around, make_limiter, make_shared_context
 
@@ -90,7 +91,7 @@ def push(
     """
     chunk = ready(config, spaces, number)
     gateways, make_link = ends
-    link = make_link([partial(call, gateway) for gateway in gateways], number, 0, is_lost)
+    link = make_link([partial(call, gateway.send) for gateway in gateways], number, 0, is_lost)
     while not link.has_room(1.0):
         pass
     begin, sent = time.monotonic(), 0
@@ -116,7 +117,7 @@ def gateways_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[C
     context = make_shared_context(config, spaces, 1, Counters())
     gateways = start_gateways(context, count)
     try:
-        yield context, [gateways, Link]
+        yield context, [gateways, ActorLink]
     finally:
         end(gateways)
 
@@ -129,12 +130,12 @@ def shards_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Con
     remote: Any = ray.remote(**OPTIONS, **of_shard(bytes_of_shard(config, spaces, count)))(RemoteShard)
     sources = digest_of_sources()
     shards = [
-        remote.options(name=name).remote(ShardPart(config, spaces, number, count, 0, sources), False)
+        remote.options(name=name).remote(ShardPart(config, spaces, number, count, 0, False, name, sources))
         for number, name in enumerate(names)
     ]
     calls, batches = [NamedShard(name).calls for name in names], batches_of_parcel(config, spaces)
     learners = ShardedReplay(calls, limiter, is_lost, RunSeeds(config).replay, batches)
-    replay = cast(Replay, RowsElsewhere(limiter))
+    replay = cast(Replay, RowsElsewhere(limiter, config.actors))
     context = context_around(replay, limiter, config, spaces, 1, Counters())
     gateways = start_gateways(context, 1)
     try:

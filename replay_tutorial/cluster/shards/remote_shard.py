@@ -8,20 +8,23 @@ A shard's files are sent by a thread of their own, so that they keep nobody wait
 Left out: on which host it lives.
 """
 
+import glob
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
-from replay_tutorial.agents.environments import Spaces
-from replay_tutorial.apex.config import Config
+from replay_tutorial.cluster.ray_session import call, failed
 from replay_tutorial.cluster.remote_actor import check_sources
-from replay_tutorial.cluster.shards.shard import Shard
-from replay_tutorial.cluster.shards.shard_files import ANSWER_SECONDS, ShardCalls
+from replay_tutorial.cluster.shards.shard import Shard, ShardPart
+from replay_tutorial.cluster.shards.shard_files import FILE_ANSWER_SECONDS, PIECES_ON_THE_WAY, ShardCalls
 
 # Ray's options: in one life only, and no call is made twice.
 OPTIONS: dict[str, Any] = {
@@ -29,17 +32,13 @@ OPTIONS: dict[str, Any] = {
     "max_task_retries": 0,
     "concurrency_groups": {"files": 1, "life": 1},
 }
-
-
-class ShardPart(NamedTuple):
-    """A shard's part in a run."""
-
-    config: Config
-    spaces: Spaces
-    number: int  # of the shard
-    shards: int  # that there are
-    life: int
-    sources: str  # the digest of the learner's host
+# Of a call that sends a file: no more pieces lie in Ray's store than this, whoever is slow to write them.
+SAVING: dict[str, Any] = {
+    "num_returns": "streaming",
+    "concurrency_group": "files",
+    "_generator_backpressure_num_objects": PIECES_ON_THE_WAY,
+}
+LIFE_SECONDS = 10.0  # in which a shard that has a place answers
 
 
 class RemoteShard(Shard):
@@ -47,16 +46,21 @@ class RemoteShard(Shard):
 
     Args:
         part: Which one.
-        filling: Whether rows come from a checkpoint, before those of actors.
 
     Raises:
         MemoryError: As for `Shard`.
         OtherSources: If this host has another version of the package.
     """
 
-    def __init__(self, part: ShardPart, filling: bool) -> None:
+    def __init__(self, part: ShardPart) -> None:
         check_sources(part.sources)
-        super().__init__(part.config, part.spaces, part.number, part.shards, part.life, filling)
+        super().__init__(part)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove the folders that this life, or a killed one before it, has on this host."""
+        for folder in Path(tempfile.gettempdir()).glob(f"{glob.escape(self.scratch)}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def live(self) -> None:
         """Answer when this process ends: never."""
@@ -83,25 +87,29 @@ class NamedShard:
     def call(self, method: str, *arguments: Any) -> Future[Any]:
         """Call a method; return the Future of its answer, an error of Ray's if there is no such shard."""
         try:
-            answer: Future[Any] = getattr(self._find(), method).remote(*arguments).future()
-        except (OSError, RayError) as error:  # the host's own store has no room, or its Ray is dying
-            answer = failed(error if isinstance(error, RayError) else RayError(str(error)))
+            answer = call(getattr(self._find(), method), *arguments)
+        except RayError as error:
+            answer = failed(error)
         answer.add_done_callback(self._look_again)
         return answer
 
     def _save(self) -> Iterator[Future[bytes]]:
         try:
-            save = self._find().save.options(num_returns="streaming", concurrency_group="files")
+            shard = self._find()
+            lives = shard.__ray_ready__.remote()
         except RayError as error:
             yield failed(error)
             return
-        pieces = save.remote()
-        while ray.wait([pieces], timeout=ANSWER_SECONDS)[0]:  # a shard that waits for a place never answers
+        if not ray.wait([lives], timeout=LIFE_SECONDS)[0]:
+            yield failed(GetTimeoutError(f"{self.name} has had no place for {LIFE_SECONDS:.0f} s"))
+            return
+        pieces = shard.save.options(**SAVING).remote()
+        while ray.wait([pieces], timeout=FILE_ANSWER_SECONDS)[0]:
             try:
                 yield next(pieces).future()
             except StopIteration:
                 return
-        yield failed(GetTimeoutError(f"{self.name} has not answered for {ANSWER_SECONDS:.0f} s"))
+        yield failed(GetTimeoutError(f"{self.name} has not answered for {FILE_ANSWER_SECONDS:.0f} s"))
 
     def _find(self) -> Any:
         """Return Ray's handle.
@@ -121,10 +129,3 @@ class NamedShard:
         """Forget a life that doesn't answer."""
         if answer.exception() is not None:
             self._handle = None
-
-
-def failed(error: RayError) -> Future[Any]:
-    """Return the answer of a call that could not even be made."""
-    answer: Future[Any] = Future()
-    answer.set_exception(error)
-    return answer

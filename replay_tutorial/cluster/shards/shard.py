@@ -49,6 +49,19 @@ class Parcel(NamedTuple):
     totals: Totals  # when they were drawn
 
 
+class ShardPart(NamedTuple):
+    """A shard's part in a run."""
+
+    config: Config
+    spaces: Spaces
+    number: int  # of the shard, from 0
+    shards: int  # that there are; each has room for as many rows
+    life: int  # how many shards have been in this place before
+    filling: bool = False  # whether it begins so
+    name: str = "shard"  # that it is found by; those of its temporary folders begin with it
+    sources: str = ""  # the digest of the learner's host
+
+
 class Shard:
     """A buffer, and which life it is; it draws by random numbers of its own.
 
@@ -56,27 +69,21 @@ class Shard:
         filling: Whether the rows of a checkpoint are on their way. Until then it takes no others.
 
     Args:
-        config: Of the run.
-        spaces: Of its environment.
-        number: Of the shard, from 0.
-        shards: How many there are; each has room for as many rows.
-        life: How many shards have been in this place before.
-        filling: Whether it begins so.
+        part: Which one.
 
     Raises:
         MemoryError: If there is less room than it may come to need.
     """
 
-    def __init__(
-        self, config: Config, spaces: Spaces, number: int, shards: int, life: int, filling: bool = False
-    ) -> None:
-        run = RunSeeds(config).replay
-        seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, number, life))
-        part = replace(config, capacity=-(-config.capacity // shards), replay_start=1)
-        self.buffer = make_replay(part, spaces, seed)
-        self.life = life
-        self.filling = filling
-        self.format = ChunkFormat(config, spaces)
+    def __init__(self, part: ShardPart) -> None:
+        run, config = RunSeeds(part.config).replay, part.config
+        seed = np.random.SeedSequence(run.entropy, spawn_key=(*run.spawn_key, part.number, part.life))
+        own = replace(config, capacity=-(-config.capacity // part.shards), replay_start=1)
+        self.buffer = make_replay(own, part.spaces, seed)
+        self.life = part.life
+        self.filling = part.filling
+        self.scratch = f"{part.name}-"  # what the names of its folders begin with
+        self.format = ChunkFormat(config, part.spaces)
         self._arriving: tempfile.TemporaryDirectory[str] | None = None  # holds the pieces that `load` got
 
     def add(self, chunk: Chunk) -> int:
@@ -106,14 +113,14 @@ class Shard:
             return Parcel(self.life, rows, np.empty(0, np.dtype([])), {}, totals)
         drawn = [buffer.sample(rows, beta) for _ in range(batches)]
         columns = {name: [batch[name] for batch in drawn] for name in drawn[0]}
-        is_large = {name: parts[0].nbytes >= LARGE * rows for name, parts in columns.items()}
-        small = {name: parts for name, parts in columns.items() if not is_large[name]}
+        small = {name: parts for name, parts in columns.items() if parts[0].nbytes < LARGE * rows}
         dtype = [(name, parts[0].dtype, parts[0].shape[1:]) for name, parts in small.items()]
         records = np.empty(rows * batches, dtype)  # one array: each more would cost as much as a small call
-        for name, parts in small.items():
-            np.concatenate(parts, out=records[name])
-        large = {name: parts for name, parts in columns.items() if is_large[name]}
-        images = {name: parts[0] if batches == 1 else np.concatenate(parts) for name, parts in large.items()}
+        for name in small:
+            np.concatenate(columns.pop(name), out=records[name])
+        images = {
+            name: parts[0] if batches == 1 else np.concatenate(parts) for name, parts in columns.items()
+        }
         return Parcel(self.life, rows, records, images, totals)
 
     def update(self, life: int, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> int:
@@ -135,7 +142,7 @@ class Shard:
         """
         if self.filling:
             raise ShardLost("a shard is being filled")
-        with tempfile.TemporaryDirectory(prefix="shard-") as folder:
+        with tempfile.TemporaryDirectory(prefix=self.scratch) as folder:
             path = Path(folder, FILE)
             self.buffer.save(path)
             with path.open("rb") as file:
@@ -153,7 +160,7 @@ class Shard:
             ValueError: If the file is damaged, or of another run.
         """
         if self._arriving is None:
-            self._arriving = tempfile.TemporaryDirectory(prefix="shard-")
+            self._arriving = tempfile.TemporaryDirectory(prefix=self.scratch)
         path = Path(self._arriving.name, FILE)
         with path.open("ab") as file:
             file.write(piece)

@@ -24,7 +24,7 @@ from replay_tutorial.buffers.whole_file import own_file
 from replay_tutorial.cluster.chunk import Chunk
 from replay_tutorial.cluster.shards.shard import PIECE_BYTES, Parcel, ShardLost
 
-ANSWER_SECONDS = 120.0  # a shard writes some 250 MB a second before it sends the first piece
+FILE_ANSWER_SECONDS = 120.0  # a shard writes some 250 MB a second before it sends the first piece
 PIECES_ON_THE_WAY = 2
 
 Answer = TypeVar("Answer")
@@ -48,9 +48,9 @@ def await_answer(answer: Future[Answer], is_lost: IsLost) -> Answer:
         ShardLost: If there is none.
         Exception: What the shard failed with.
     """
-    futures.wait([answer], ANSWER_SECONDS)
+    futures.wait([answer], FILE_ANSWER_SECONDS)
     if not answer.done():
-        raise ShardLost(f"a shard has not answered for {ANSWER_SECONDS:.0f} s")
+        raise ShardLost(f"a shard has not answered for {FILE_ANSWER_SECONDS:.0f} s")
     if (error := answer.exception()) and is_lost(error):
         raise ShardLost(f"a shard does not answer ({error})") from error
     return answer.result()

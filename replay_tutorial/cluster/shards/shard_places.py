@@ -4,9 +4,7 @@ A shard asks Ray for as much memory as its rows may come to need. It gets it on 
 there is some, because that is the learner's, and else on any other.
 """
 
-import logging
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,8 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.storage import make_replay
 from replay_tutorial.cluster import placement
-from replay_tutorial.cluster.connection import ClusterUnavailable
 
 MEASURED_ROWS = 1_000
-
-log = logging.getLogger(__name__)
 
 
 def bytes_of_shard(config: Config, spaces: Spaces, shards: int) -> int:
@@ -47,18 +42,18 @@ def room_for_shards(size: int) -> int:
 
 
 def await_memory(config: Config, spaces: Spaces, shards: int) -> None:
-    """Wait until the hosts of the cluster have memory for the shards.
+    """Wait until the hosts of the cluster have memory for the shards; one that can grow is asked to.
 
     Raises:
         ClusterUnavailable: If they have not within ten minutes.
     """
-    size, deadline = bytes_of_shard(config, spaces, shards), time.monotonic() + placement.ROOM_SECONDS
-    if (room := room_for_shards(size)) < shards:
-        log.info("waiting for hosts: there is memory for %d of %d shards", room, shards)
-    while (room := room_for_shards(size)) < shards:
-        if time.monotonic() >= deadline:
-            raise ClusterUnavailable(
-                f"the cluster has memory for {room} of {shards} shards of {size / 1e9:.3g} GB. Add hosts, "
-                "raise --shards, or lower --capacity."
-            )
-        time.sleep(placement.LOOK_SECONDS)
+    size = bytes_of_shard(config, spaces, shards)
+
+    def shortage(room: int) -> str:
+        return (
+            f"the cluster has memory for {room} of {shards} shards of {size / 1e9:.3g} GB. Add hosts, "
+            "raise --shards, or lower --capacity."
+        )
+
+    needs = {"memory": float(size)}
+    placement.await_places("shards", shards, needs, lambda: room_for_shards(size), shortage)

@@ -14,7 +14,7 @@ from replay_tutorial.apex.context import Context, Counters, Replay
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.connection import ClusterUnavailable
-from replay_tutorial.cluster.shards.sharded_replay import RowsElsewhere
+from replay_tutorial.cluster.gateway import RowsElsewhere
 from replay_tutorial.local.shared_context import context_around, make_limiter
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class ShardedEngine(ClusterEngine):
 
         await_memory(config, spaces, self.options.shards)
         limiter = make_limiter(config, counters)
-        replay = cast(Replay, RowsElsewhere(limiter))
+        replay = cast(Replay, RowsElsewhere(limiter, config.actors))
         return context_around(replay, limiter, config, spaces, parameter_count, counters)
 
     def workers(self, setup: RunSetup) -> "ShardedWorkers":

@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -18,14 +17,13 @@ import numpy as np
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Replay
-from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import n_step_windows, saved_rows
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
-from replay_tutorial.cluster.shards.sharded_replay import RowsElsewhere, ShardedReplay
-from replay_tutorial.local.supervisor import Role, Start
-from replay_tutorial.local.workers import learn_and_save, run_worker
+from replay_tutorial.cluster.gateway import RowsElsewhere
+from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
+from replay_tutorial.local.workers import learn_and_save
 
 # Of a parcel, unless one batch alone is more. Two parcels of each shard lie in Ray's store at a time; if it
 # is full, they go over the disk, and the learner gets a tenth.
@@ -48,18 +46,6 @@ def batches_of_parcel(config: Config, spaces: Spaces) -> int:
     return max(1, min(MOST_BATCHES, PARCEL_BYTES // batch))
 
 
-def sharded_learner(setup: RunSetup, way: Way) -> Role:
-    """Return the learner's role."""
-    return Role("learner", partial(start_learner, setup, way))
-
-
-def start_learner(setup: RunSetup, way: Way, _: int, messages: Connection) -> Start:
-    """Return what the learner's process does."""
-    checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
-    arguments = (way, setup.seeds.network, setup.folder.path, checkpoint)
-    return run_worker, (messages, setup.context, learn_from_shards, *arguments)
-
-
 def saved_chunks(config: Config, spaces: Spaces, path: Path) -> Iterator[Chunk]:
     """Yield the rows of a saved replay as chunks."""
     form = ChunkFormat(config, spaces)
@@ -67,7 +53,7 @@ def saved_chunks(config: Config, spaces: Spaces, path: Path) -> Iterator[Chunk]:
         yield form.pack(rows, rows.pop("priorities").astype(np.float32))
 
 
-def learn_from_shards(context: Context, way: Way, seed: int, folder: Path, checkpoint: Path | None) -> None:
+def learn_from_shards(way: Way, context: Context, seed: int, folder: Path, checkpoint: Path | None) -> None:
     """Do the learner's work, from a checkpoint on if there is one."""
     os.environ.update(way.environment)
 

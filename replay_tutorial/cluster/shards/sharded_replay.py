@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial.apex.context import Sample
 from replay_tutorial.cluster.chunk import Chunk
+from replay_tutorial.cluster.shards.learner_link import OPEN_PARCELS, LearnerLink, Wish
 from replay_tutorial.cluster.shards.shard_batch import Taken, put_together
 from replay_tutorial.cluster.shards.shard_files import (
     IsLost,
@@ -34,19 +34,11 @@ from replay_tutorial.cluster.shards.shard_files import (
     load_shards,
     save_shards,
 )
-from replay_tutorial.cluster.shards.shard_link import OPEN_PARCELS, ShardLink, Wish
 from replay_tutorial.cluster.shards.weighting import Totals, deal
 from replay_tutorial.shared.limiter import SamplesPerInsert
 
 POLL_SECONDS = 0.05  # after which it is looked who is late, or to be asked again
 NO_ROWS = Totals(0.0, 0.0, 0, 0)  # of a shard that is left out
-
-
-@dataclass(frozen=True)
-class RowsElsewhere:
-    """The replay on the learner's host, as all but the learner have it: what counts the rows, but no rows."""
-
-    limiter: SamplesPerInsert
 
 
 class ShardedReplay:
@@ -74,7 +66,7 @@ class ShardedReplay:
     ) -> None:
         self._rng = np.random.default_rng(seed)
         self._shards, self._is_lost = shards, is_lost
-        self._links = [ShardLink(calls, is_lost, self._rng) for calls in shards]
+        self._links = [LearnerLink(calls, is_lost, self._rng) for calls in shards]
         self._limiter = limiter
         self._batches = batches
         self._saved = saved

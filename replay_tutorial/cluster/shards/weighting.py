@@ -76,9 +76,7 @@ def factors(told: Sequence[Totals], pieces: Sequence[Piece], beta: float) -> Flo
         float64[pieces]; above 1 only where a shard has grown since it told its total.
     """
     dealt = np.array([totals.mass for totals in told])
-    drawn = (
-        dealt.copy()
-    )  # when its rows were drawn, on average; of a shard without draws the best that is known
+    drawn = dealt.copy()  # when its rows were drawn, on average; without draws this is the best known
     for shard in {piece.shard for piece in pieces}:
         of_shard = [piece for piece in pieces if piece.shard == shard]
         rows = sum(piece.rows for piece in of_shard)

@@ -11,7 +11,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from replay_tutorial.agents.evaluation import Evaluation
-from replay_tutorial.apex.messages import Cluster, Episodes, EvaluationReport, Note, Progress
+from replay_tutorial.apex.messages import Cluster, Episodes, EvaluationReport, Note, Progress, Saved
 from replay_tutorial.apex.runs.event_file import EventFile
 from replay_tutorial.apex.runs.recorder import Recorder, cut_back, last_seconds
 
@@ -19,6 +19,16 @@ from replay_tutorial.apex.runs.recorder import Recorder, cut_back, last_seconds
 def rows(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_checkpoint_that_is_not_there_or_not_whole_is_told(tmp_path, capsys):
+    with Recorder(tmp_path, 1_000, progress=False) as recorder:
+        recorder.receive(Saved(100, None))
+        recorder.receive(Saved(2000, "the disk is full"))
+        recorder.receive(Saved(3000, None, "replay_1_of_2.npz"))
+    full, part = capsys.readouterr().out.splitlines()
+    assert full == "no checkpoint at step 2,000: the disk is full"
+    assert part.startswith("the checkpoint at step 3,000 lacks replay_1_of_2.npz, of shards that did not")
 
 
 def test_record_joins_what_learner_and_actors_say(tmp_path):

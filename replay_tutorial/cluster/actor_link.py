@@ -22,7 +22,7 @@ from replay_tutorial.cluster.gateway import Newest, Reply, Report
 
 IN_FLIGHT = 2  # chunks that were sent or refused; more would only wait
 LOOK_SECONDS = 0.5  # after which an actor that has nothing to send asks for news
-ANSWER_SECONDS = 10.0  # after which an answer won't come any more
+GATEWAY_ANSWER_SECONDS = 10.0  # after which an answer won't come any more
 
 Send = Callable[[Any, int, Report], Future[Reply]]  # chunk or None, version of the parameters, report
 
@@ -36,7 +36,7 @@ class Call(NamedTuple):
     turn: int  # of the gateway that was called
 
 
-class Link:
+class ActorLink:
     """Sends chunks, and keeps the newest answer.
 
     Args:
@@ -75,8 +75,7 @@ class Link:
         deadline = time.monotonic() + timeout
         while True:
             self.pump()
-            chunks = len(self._waiting) + sum(call.chunk is not None for call in self._open)
-            if chunks < IN_FLIGHT and self.answers:
+            if len(self._waiting) + sum(map(self._takes_place, self._open)) < IN_FLIGHT and self.answers:
                 return True
             left = deadline - time.monotonic()
             if left <= 0.0:
@@ -99,13 +98,24 @@ class Link:
             if call.answer.done():
                 self._open.remove(call)
                 self._take_in(call, now)
-            elif now - call.since >= ANSWER_SECONDS:
-                self._open.remove(call)
-                self._lose(call)
+            elif now - call.since >= self._patience(call):
+                self._give_up(call)
         while self._may_send() and now >= self._not_before:
             self._call(self._waiting.popleft(), now)
         if not self._is_asking() and now - self._last_call >= LOOK_SECONDS:
             self._call(None, now)
+
+    def _takes_place(self, call: Call) -> bool:
+        """Return whether a call is one of the `IN_FLIGHT`."""
+        return call.chunk is not None
+
+    def _patience(self, call: Call) -> float:
+        """Return for how many seconds an answer is waited for."""
+        return GATEWAY_ANSWER_SECONDS
+
+    def _give_up(self, call: Call) -> None:
+        self._open.remove(call)
+        self._lose(call)
 
     def _may_send(self) -> bool:
         """Return whether a chunk waits, and only for its time."""
@@ -152,7 +162,7 @@ class Link:
     def _wait(self, seconds: float) -> None:
         """Wait for an answer, or until something may be sent."""
         now = time.monotonic()
-        due = [call.since + ANSWER_SECONDS for call in self._open]
+        due = [call.since + self._patience(call) for call in self._open]
         due += [] if self._is_asking() else [self._last_call + LOOK_SECONDS]
         due += [self._not_before] if self._may_send() else []
         seconds = max(0.0, min(now + seconds, *due) - now)

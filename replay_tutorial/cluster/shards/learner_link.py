@@ -21,7 +21,7 @@ from replay_tutorial.cluster.shards.shard_lives import ShardLives
 from replay_tutorial.cluster.shards.weighting import Totals
 
 PATIENCE_SECONDS = 0.5  # that the learner waits for an answer, before it goes on without the shard
-ANSWER_SECONDS = 10.0  # after which an answer won't come any more
+PARCEL_ANSWER_SECONDS = 10.0  # after which an answer won't come any more
 ASK_AGAIN_SECONDS = 0.5  # between two calls of a shard that has no rows, or did not answer
 OPEN_PARCELS = 2  # asked for, or not used up
 OPEN_UPDATES = 16
@@ -35,7 +35,7 @@ class Wish(NamedTuple):
     beta: float
 
 
-class Call(NamedTuple):
+class ParcelCall(NamedTuple):
     """A parcel on its way."""
 
     answer: Future[Parcel]
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 class Stock:
     """A parcel that has come, used up from its front."""
 
-    def __init__(self, parcel: Parcel, call: Call, rng: np.random.Generator) -> None:
+    def __init__(self, parcel: Parcel, call: ParcelCall, rng: np.random.Generator) -> None:
         self.parcel = parcel
         self.beta = call.wish.beta
         self.batch = call.batch
@@ -66,7 +66,7 @@ class Stock:
         return places
 
 
-class ShardLink:
+class LearnerLink:
     """What the learner knows of a shard.
 
     Args:
@@ -80,7 +80,7 @@ class ShardLink:
         self.totals: Totals | None = None  # None until it is known, and again after a failure
         self.is_in_time = True  # whether it is waited for
         self.stale_updates = 0
-        self.open: list[Call] = []
+        self.open: list[ParcelCall] = []
         self._calls, self._is_lost, self._rng = calls, is_lost, rng
         self._stock: deque[Stock] = deque()
         self._updates: deque[tuple[Future[int], int]] = deque()  # and how many priorities they carry
@@ -119,11 +119,13 @@ class ShardLink:
         for call in [call for call in self.open if call.answer.done()]:
             self.open.remove(call)
             if error := call.answer.exception():
-                self._fail(error, now)
+                if not self._is_lost(error):
+                    raise error
+                self._leave_out(now)
                 break
             self._take_in(call)
         waited = max((now - call.since for call in self.open), default=0.0)
-        if waited >= ANSWER_SECONDS:
+        if waited >= PARCEL_ANSWER_SECONDS:
             self._leave_out(now)
         elif waited >= PATIENCE_SECONDS:
             self.is_in_time = False
@@ -165,9 +167,9 @@ class ShardLink:
 
     def _ask(self, wish: Wish, batch: int, now: float) -> None:
         self._ask_again = now + ASK_AGAIN_SECONDS
-        self.open.append(Call(self._calls.sample(*wish), wish, now, batch))
+        self.open.append(ParcelCall(self._calls.sample(*wish), wish, now, batch))
 
-    def _take_in(self, call: Call) -> None:
+    def _take_in(self, call: ParcelCall) -> None:
         parcel = call.answer.result()
         if parcel.life < self.lives.life:
             return  # the last words of a shard that has been replaced
@@ -177,11 +179,6 @@ class ShardLink:
         self.totals, self.is_in_time = parcel.totals, True
         if len(parcel.records):
             self._stock.append(Stock(parcel, call, self._rng))
-
-    def _fail(self, error: BaseException, now: float) -> None:
-        if not self._is_lost(error):
-            raise error
-        self._leave_out(now)
 
     def _leave_out(self, now: float) -> None:
         """Forget what was asked of the shard, and what it gave, until it answers again."""

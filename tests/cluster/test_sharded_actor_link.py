@@ -7,7 +7,7 @@ import heapq
 import random
 from concurrent.futures import Future
 from dataclasses import replace
-from itertools import count
+from itertools import count, cycle
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
 
-from cluster_parts import made_context, numbered_chunk
+from cluster_parts import made_context
 
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.cluster import link as link_file
+from replay_tutorial.cluster import actor_link as link_file
+from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS, IN_FLIGHT
 from replay_tutorial.cluster.chunk import NO_FRAMES, Chunk
-from replay_tutorial.cluster.gateway import Gateway, Reply, Report
-from replay_tutorial.cluster.link import ANSWER_SECONDS, IN_FLIGHT
+from replay_tutorial.cluster.gateway import Gateway, Reply, Report, RowsElsewhere
+from replay_tutorial.cluster.shards.sharded_actor_link import PAUSE_SECONDS, ShardedActorLink
 from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel
-from replay_tutorial.cluster.shards.sharded_link import PAUSE_SECONDS, ShardedLink
 
 ROWS = 3  # of a chunk
 
@@ -54,7 +54,7 @@ class World:
         patch.setattr(link_file, "futures", SimpleNamespace(wait=self.wait, FIRST_COMPLETED=None))
         sends = [lambda *told, g=g: self.gateway(g, *told) for g in range(gateways)]
         adds = [lambda chunk, s=s: self.shard(s, chunk) for s in range(shards)]
-        self.link = ShardedLink(sends, actor, 0, lambda error: isinstance(error, Lost), adds)
+        self.link = ShardedActorLink(sends, actor, 0, lambda error: isinstance(error, Lost), adds)
         self.handed = 0
 
     def pass_time(self, seconds, until=lambda: False):
@@ -90,7 +90,7 @@ class World:
         self.asked += rows is not None
 
         def arrive():
-            self.counted += report.rows_stored
+            self.counted = max(self.counted, report.rows_stored)
             return Reply(rows is None or let_in, 0.0 if let_in else 0.05, False, 0, None)
 
         assert rows in (None, ROWS)
@@ -118,7 +118,7 @@ class World:
 
     def settle(self):
         """Wait until every answer has come or is late, and all is told that was stored."""
-        until = self.now + 4 * ANSWER_SECONDS
+        until = self.now + 4 * GATEWAY_ANSWER_SECONDS
         while self.now < until:
             self.link.has_room(0.1)
             self.pass_time(0.1)
@@ -180,6 +180,7 @@ def test_no_chunk_is_stored_twice_and_each_is_stored_or_lost(seed, shards, fault
     missing = set(range(world.handed)) - set(stored)
     assert len(missing) * ROWS <= world.link.rows_lost
     assert world.counted <= len(stored) * ROWS
+    assert world.counted + world.link.rows_lost == world.handed * ROWS
     if faults == 0.0:
         assert (world.counted, world.link.rows_lost) == (world.handed * ROWS, 0)
 
@@ -229,9 +230,65 @@ def test_shard_that_never_answers_holds_up_one_chunk_at_a_time(monkeypatch):
         gateway = world.link.gateways[0]
         world.link.gateways = [lambda *told, g=gateway, w=wait: delayed(g(*told), w)]
         world.play(100)
-        assert world.now < ANSWER_SECONDS
+        assert world.now < GATEWAY_ANSWER_SECONDS
         assert world.all_stored[:90] == [n for n in range(100) if n in world.stored[1]][:90]
-        assert len(world.stored[1]) > 100 - 1 - IN_FLIGHT
+        world.settle()  # the last ones were on their way
+        assert world.stored[1] == list(range(1, 100))
+
+
+def test_silent_shards_cost_their_own_places_only(monkeypatch):
+    """As many of them as an actor has places, and more."""
+    for silent in (1, 2, 5):
+        world = World(
+            monkeypatch,
+            lambda whom, n, k=silent: (1e9 if whom == "shard" and n < k else 0.001, 0.001, None, True),
+            shards=8,
+        )
+        world.play(400, seconds=0.05)
+        assert world.now < 400 * 0.05 + 3.0
+        assert len(world.all_stored) > 400 - 2 * silent - IN_FLIGHT
+        assert all(not numbers for numbers in world.stored[:silent])
+        assert world.asked < 420
+
+
+def test_one_shard_that_is_silent_for_a_while_gets_two_chunks_and_the_gateway_few_calls(monkeypatch):
+    world = World(monkeypatch, lambda whom, n: (30.0 if whom == "shard" else 0.001, 0.001, None, True), 1)
+    with pytest.raises(AssertionError, match="waited in vain"):
+        world.play(10, patience=25.0)
+    assert world.handed == 2 * IN_FLIGHT
+    assert world.asked <= 2 * IN_FLIGHT
+    world.fate = swift
+    world.settle()
+    assert world.all_stored == list(range(2 * IN_FLIGHT))
+    assert (world.counted, world.link.rows_lost) == (2 * IN_FLIGHT * ROWS, 0)
+
+
+def test_answer_that_comes_late_counts_and_the_shard_is_used_again(monkeypatch):
+    late = [4 * GATEWAY_ANSWER_SECONDS]
+    world = World(
+        monkeypatch,
+        lambda whom, n: (0.001, late.pop() if late and (whom, n) == ("shard", 0) else 0.001, None, True),
+    )
+    world.play(10)
+    world.settle()
+    world.settle()
+    assert (world.counted, world.link.rows_lost) == (10 * ROWS, 0)
+    world.play(10)
+    world.settle()
+    assert len(world.stored[0]) > 5
+
+
+def test_report_that_is_lost_is_made_again_and_counted_once(monkeypatch):
+    """Every second call to a gateway gets lost, on its way there or back."""
+    fates = cycle(["call", None, None, "answer", "answer", None, None, "call"])
+    world = World(
+        monkeypatch,
+        lambda whom, _: (0.001, 0.001, next(fates) if whom == "gateway" else None, True),
+        gateways=2,
+    )
+    world.play(12)
+    world.settle()
+    assert world.counted == len(world.all_stored) * ROWS == 12 * ROWS
 
 
 def delayed(answer, wait):
@@ -255,7 +312,7 @@ def test_error_of_a_shard_is_an_error(monkeypatch):
 
 
 def test_gateway_lets_rows_in_by_their_number_and_counts_what_was_stored():
-    context = made_context(slack=1, replay_start=10, samples_per_insert=4.0, batch_size=64)
+    context = sharded_context(slack=1, replay_start=10, samples_per_insert=4.0, batch_size=64)
     limiter = context.replay.limiter
     gateway = Gateway(context, limiter, lambda array: [array])
 
@@ -268,12 +325,29 @@ def test_gateway_lets_rows_in_by_their_number_and_counts_what_was_stored():
     assert context.pace.steps == 12
     room = int((limiter.error_buffer - limiter.error) // 4)
     assert ask(room, 0).taken
-    refused = ask(1, room)
+    refused = ask(1, 12 + room)
     assert not refused.taken
     assert refused.wait > 0.0
     assert context.pace.steps == 12 + room
-    assert len(context.replay.buffer.get_all_transitions()["rew"]) == 0  # rows are elsewhere
-    assert gateway.send(numbered_chunk(context, 0, 1), 0, Report(0, 0, 0, ())).taken is False
+
+
+def test_rows_that_several_gateways_are_told_of_count_once_for_each_life():
+    context = sharded_context()
+    gateways = [Gateway(context, context.replay.limiter, list) for _ in range(2)]
+    told = [(0, 0, 5), (1, 0, 5), (0, 0, 3), (1, 0, 9), (0, 1, 2), (0, 0, 30), (1, 1, 4), (1, 3, 7)]
+    steps = []
+    for gateway, life, stored in told:
+        gateways[gateway].send(None, 0, Report(0, life, 0, (), stored))
+        steps.append(context.pace.steps)
+    assert steps == [5, 5, 5, 9, 11, 11, 13, 20]
+    gateways[0].send(None, 0, Report(1, 0, 0, (), 100))
+    assert context.pace.steps == 120
+
+
+def sharded_context(**changes):
+    """That of a learner whose rows lie elsewhere."""
+    context = made_context(**changes)
+    return replace(context, replay=RowsElsewhere(context.replay.limiter, actors=2))
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay_tutorial.apex.messages import Note
-from replay_tutorial.cluster import link as link_module
+from replay_tutorial.cluster import actor_link as link_module
+from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS, IN_FLIGHT, LOOK_SECONDS, ActorLink
 from replay_tutorial.cluster.chunk import NO_FRAMES, Chunk
 from replay_tutorial.cluster.gateway import Newest, Reply
-from replay_tutorial.cluster.link import ANSWER_SECONDS, IN_FLIGHT, LOOK_SECONDS, Link
 
 WAIT = 0.1  # seconds that the actor waits at a time
 NEVER = 10**6
@@ -94,7 +94,7 @@ class Network:
         return call.answer
 
 
-class WatchedLink(Link):
+class WatchedLink(ActorLink):
     """Before each pump it notes which calls have ended, and how; after it, it checks what must hold."""
 
     def __init__(self, network, gateways, actor=0):
@@ -124,7 +124,7 @@ class WatchedLink(Link):
         self.check()
 
     def note_end(self, call):
-        late = self.network.now - call.since >= ANSWER_SECONDS
+        late = self.network.now - call.since >= GATEWAY_ANSWER_SECONDS
         if not call.answer.done() and not late:
             return
         self.open_calls.remove(call)
@@ -305,7 +305,9 @@ def test_two_calls_to_a_dead_gateway_lead_to_the_next_one_and_not_past_it(monkey
     lost = link.lost.keys()
     assert 1 <= len(lost) <= IN_FLIGHT
     assert network.processed == [number for number in range(100) if number not in lost]
-    later = [call.gateway for call in network.calls if call.since > 0.6 + min(seconds, ANSWER_SECONDS)]
+    later = [
+        call.gateway for call in network.calls if call.since > 0.6 + min(seconds, GATEWAY_ANSWER_SECONDS)
+    ]
     assert set(later) == {1}
 
 
@@ -385,7 +387,7 @@ def test_waiting_does_not_keep_the_processor_busy(monkeypatch, back):
     link.send(chunk_of(0))
     link.send(chunk_of(1))
     waits = count()
-    monkeypatch.setattr(link, "_wait", lambda seconds: (next(waits), Link._wait(link, seconds)))
+    monkeypatch.setattr(link, "_wait", lambda seconds: (next(waits), ActorLink._wait(link, seconds)))
     while network.now < 30.0:
         assert not link.has_room(WAIT) or link.rows_lost
         network.pass_time(WAIT / 10)
@@ -398,7 +400,7 @@ def test_answer_that_never_comes_is_given_up_in_time_however_long_one_is_ready_t
 
     network, link = begin(monkeypatch, fate, 2)
     assert link.has_room(60.0)
-    assert ANSWER_SECONDS <= network.now < ANSWER_SECONDS + 0.1
+    assert GATEWAY_ANSWER_SECONDS <= network.now < GATEWAY_ANSWER_SECONDS + 0.1
 
 
 @pytest.mark.parametrize("waits_for", ["room", "nothing"])
@@ -425,8 +427,8 @@ def fail_with(error):
 
 
 def test_error_that_is_no_loss_is_raised():
-    for ask in (Link.pump, lambda link: link.has_room(0.1), lambda link: link.send(chunk_of(0))):
-        link = Link([fail_with(ValueError("a bad chunk"))], 0, 0, lambda error: isinstance(error, Lost))
+    for ask in (ActorLink.pump, lambda link: link.has_room(0.1), lambda link: link.send(chunk_of(0))):
+        link = ActorLink([fail_with(ValueError("a bad chunk"))], 0, 0, lambda error: isinstance(error, Lost))
         link.pump()  # the call
         with pytest.raises(ValueError, match="a bad chunk"):
             ask(link)
@@ -460,7 +462,7 @@ def test_answers_of_real_threads_are_awaited():
         def send(chunk, version, report):
             return pool.submit(lambda: (time.sleep(0.02), Reply(True, 0.0, False, 7, None))[1])
 
-        link = Link([send], 0, 0, lambda error: False)
+        link = ActorLink([send], 0, 0, lambda error: False)
         for number in range(5):
             assert link.has_room(5.0)
             link.send(chunk_of(number))

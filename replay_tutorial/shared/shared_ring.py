@@ -175,7 +175,9 @@ class SharedRing:
             slots = self._draw_slots(len(missing), rng)
             if attempt % 10 == 9:
                 time.sleep(0.001)  # the system may have stopped a writer for a moment
-                if len(published := self.published_slots()):  # many may be reserved and few published, forever
+                if len(
+                    published := self.published_slots()
+                ):  # many may be reserved and few published, forever
                     slots = rng.choice(published, len(missing))
             part = self.empty_words(len(missing))
             failed = self.read(slots, part)

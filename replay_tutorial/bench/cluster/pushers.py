@@ -25,11 +25,11 @@ from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.cluster_workers import RemoteGateway
 from replay_tutorial.cluster.connection import LOCAL
 from replay_tutorial.cluster.link import Link
 from replay_tutorial.cluster.ray_session import is_lost
 from replay_tutorial.cluster.remote_actor import call
+from replay_tutorial.cluster.remote_gateway import RemoteGateway
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard, ShardPart
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
 from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel

@@ -23,6 +23,7 @@ from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.local.parallel import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
+from replay_tutorial.local.supervisor import begin_imports
 
 if TYPE_CHECKING:
     from replay_tutorial.cluster.cluster_workers import ClusterWorkers
@@ -52,6 +53,7 @@ class ClusterEngine(Engine):
         """
         if config.actors == 0:
             raise ClusterUnavailable("actors is 0: a run in one process needs none. Leave --cluster out.")
+        begin_imports()  # while Ray starts
         self.connected |= connect(self.options.address, config.actors * self.options.cpus_per_actor)
 
         from replay_tutorial.cluster.placement import await_room

@@ -8,20 +8,17 @@ there is room; Ray itself restarts a gateway, which opens the same shared memory
 """
 
 import os
-import pickle
 import re
 import sys
 import time
-import zlib
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import ray
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError
 
-from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.messages import Cluster, Message, Note
 from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
@@ -30,10 +27,10 @@ from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.gateway import Gateway, Told
-from replay_tutorial.cluster.ray_session import WRONG, is_lost, share
+from replay_tutorial.cluster.gateway import Told
+from replay_tutorial.cluster.ray_session import WRONG, is_lost
 from replay_tutorial.cluster.remote_actor import Part, play
-from replay_tutorial.local.shared_context import SharedReplay
+from replay_tutorial.cluster.remote_gateway import RemoteGateway
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Role, Supervisor
 
 COLLECT_SECONDS = 0.5  # between two questions to a gateway
@@ -85,25 +82,6 @@ class RemoteRole:
             others = (actor.lives for actor in all_actors if actor is not self)
             self.lives.end(cause, spared=any(lives.are_well for lives in others))
         return f"{self.lives.name} {cause.splitlines()[0].partition('. ')[0]}"
-
-
-class RemoteGateway(Gateway):
-    """A gateway in a process of its own.
-
-    Args:
-        packed: Its context and limiter. Spaces of images are large, and Ray starts an actor again only with
-            arguments of at most 100 kB: these are 3.
-    """
-
-    def __init__(self, packed: bytes) -> None:
-        context, limiter = pickle.loads(zlib.decompress(packed))
-        super().__init__(context, limiter, share)
-
-    @staticmethod
-    def pack(context: Context) -> bytes:
-        """Pack what a gateway is made of; shared memory goes by its address."""
-        limiter = cast(SharedReplay, context.replay).limiter
-        return zlib.compress(pickle.dumps((context, limiter)))
 
 
 class ClusterWorkers(Workers):

@@ -41,6 +41,18 @@ def start_context() -> Any:
     return context
 
 
+def begin_imports() -> None:
+    """Start the server that processes are copied from, where there is one: its imports take seconds.
+
+    For who has something else to wait for meanwhile.
+    """
+    if sys.platform == "linux":
+        from multiprocessing import forkserver
+
+        start_context()
+        forkserver.ensure_running()
+
+
 class Role(NamedTuple):
     """What is needed to start a process, and to start it again."""
 

@@ -28,6 +28,7 @@ from replay_tutorial.bench.method.markdown import spread_text, table
 from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import LOCAL, connect
 from replay_tutorial.cluster.shards.sharded_engine import ShardedEngine
@@ -112,11 +113,12 @@ def updates_a_second(
 
 def first_update() -> None:
     """Start a local cluster and a run on it, and return at its first update."""
-    connect(LOCAL, run_settings().actors)
+    engine = ClusterEngine(OPTIONS)
     with tempfile.TemporaryDirectory() as folder, torch_threads(1):
-        setup = new_setup(replace(run_settings(), runs=Path(folder)), make_shared_context)
-        with cluster_workers(setup) as workers:
+        setup = new_setup(replace(run_settings(), runs=Path(folder)), engine.make_context)
+        with engine.workers(setup) as workers:
             await_update(setup.context, workers)
+        engine.disconnect()
 
 
 def start_seconds() -> float:

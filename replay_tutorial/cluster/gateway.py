@@ -12,20 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.messages import Message
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
 from replay_tutorial.shared.limiter import SamplesPerInsert
-from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.shared.protocol import swap
 
 # Seconds that an actor is asked to wait for the limiter, at least and at most: then it looks whether to stop.
 SHORTEST_WAIT, LONGEST_WAIT = 0.005, 0.5
 RATE_SECONDS = 0.2  # over which the learner's pace is measured
-LIFE_SHIFT = 40  # the bits of a number of rows
 
 Share = Callable[[NDArray[Any]], Any]  # parameters → a reference that any host can follow
 
@@ -38,27 +34,6 @@ class Report(NamedTuple):
     rows_lost: int  # in this life: sent, and never answered
     messages: tuple[Message, ...]  # since the last call
     rows_stored: int = 0  # in this life, elsewhere: by shards
-
-
-class RowsElsewhere:
-    """The replay on the learner's host if the rows lie in shards: what counts them, but no rows.
-
-    Args:
-        limiter: Of the run.
-        actors: How many report what shards have stored.
-    """
-
-    def __init__(self, limiter: SamplesPerInsert, actors: int) -> None:
-        self.limiter = limiter
-        # Of each actor, its life and the rows of that, in one number: one swap counts them, once.
-        self._counted = SharedArrays({"actors": ((actors,), np.dtype(np.int64))})
-
-    def count(self, report: Report) -> None:
-        """Count the rows that a report is the first to name, whichever gateway it comes to, and when."""
-        counted, life = self._counted["actors"], report.life << LIFE_SHIFT
-        while (known := int(counted[report.actor])) < life + report.rows_stored:
-            if swap(counted, report.actor, known, life + report.rows_stored):
-                self.limiter.inserted(life + report.rows_stored - max(known, life))
 
 
 class Newest(NamedTuple):
@@ -119,7 +94,7 @@ class Gateway:
         """
         taken, wait = True, 0.0
         if report.rows_stored:
-            cast(RowsElsewhere, self.context.replay).count(report)
+            cast(Any, self.context.replay).count(report)  # `RowsElsewhere`: in shards
         if isinstance(chunk, int):
             taken = self.limiter.await_can_insert(chunk, timeout=0.0)
             wait = self._seconds_until_room(chunk)

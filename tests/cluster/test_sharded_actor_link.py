@@ -24,7 +24,8 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster import actor_link as link_file
 from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS, IN_FLIGHT
 from replay_tutorial.cluster.chunk import NO_FRAMES, Chunk
-from replay_tutorial.cluster.gateway import Gateway, Reply, Report, RowsElsewhere
+from replay_tutorial.cluster.gateway import Gateway, Reply, Report
+from replay_tutorial.cluster.shards.rows_elsewhere import RowsElsewhere
 from replay_tutorial.cluster.shards.sharded_actor_link import PAUSE_SECONDS, ShardedActorLink
 from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel
 

@@ -27,10 +27,10 @@ from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import LOCAL
-from replay_tutorial.cluster.gateway import RowsElsewhere
 from replay_tutorial.cluster.ray_session import call, is_lost
 from replay_tutorial.cluster.remote_gateway import RemoteGateway
 from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard
+from replay_tutorial.cluster.shards.rows_elsewhere import RowsElsewhere
 from replay_tutorial.cluster.shards.shard import ShardPart
 from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
 from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel

@@ -14,7 +14,7 @@ from replay_tutorial.apex.context import Context, Counters, Replay
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.connection import ClusterUnavailable
-from replay_tutorial.cluster.gateway import RowsElsewhere
+from replay_tutorial.cluster.shards.rows_elsewhere import RowsElsewhere
 from replay_tutorial.local.shared_context import context_around, make_limiter
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import n_step_windows, saved_rows
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
-from replay_tutorial.cluster.gateway import RowsElsewhere
+from replay_tutorial.cluster.shards.rows_elsewhere import RowsElsewhere
 from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
 from replay_tutorial.local.workers import learn_and_save
 

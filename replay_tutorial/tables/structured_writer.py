@@ -102,7 +102,9 @@ class StructuredWriter(TrajectoryWriter):
             RuntimeError: If items of an earlier step timed out: call `flush` first. This step is not in.
             TimeoutError: If the tables did not let all items in. The step is taken in, and its items are
                 kept; `flush` waits on.
-            Exception: What `TrajectoryWriter.append` and `create_item` raise.
+            Exception: What `TrajectoryWriter.append` raises: the step is not in. What a pattern's functions
+                or `create_item` raise: it is in, without the items of a message that was refused, or of a
+                pattern that failed and those after it. Don't append it again.
         """
         self._check_ready(timeout)
         super().append(data, partial_step=partial_step)

@@ -387,3 +387,20 @@ def test_a_sample_shows_the_priority_of_now() -> None:
     client.mutate_priorities("t", (keys, np.array([0.0, 3.0])))
     drawn = client.sample("t", 4).info
     assert drawn.priorities.tolist() == [3.0] * 4 and drawn.probabilities.tolist() == [1.0] * 4
+
+
+def test_a_pattern_that_fails_costs_those_before_it_nothing() -> None:
+    columns = {"x": {"shape": ()}, "y": {"shape": ()}}
+    step = reference(columns)
+    tables = [Table(n, sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(1)) for n in "tu"]
+    server = Server(tables, columns, capacity=20)
+    patterns = [
+        Pattern("t", {"x": step["x"][-1]}),
+        Pattern("u", {"x": step["x"][-1]}, when=[lambda state: state.data["y"] > 0]),
+    ]
+    with Client(server).structured_writer(patterns) as writer:
+        with pytest.raises(KeyError, match="y"):
+            writer.append({"x": 1})
+        writer.append({"x": 2, "y": 1})
+    assert server.items("t").data["x"].tolist() == [1, 2]
+    assert server.items("u").data["x"].tolist() == [2]

@@ -173,7 +173,8 @@ def call(where: str, make: Callable[..., Any], options: dict[str, Any], **given:
     Raises:
         ConfigError: If a key is missing or unknown, or a value can't be.
     """
-    parameters = inspect.signature(make).parameters
+    every = inspect.signature(make).parameters.values()
+    parameters = {p.name: p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     for key, parameter in parameters.items():
         if key not in given and (key in options or parameter.default is parameter.empty):
             kinds = [kind for kind in get_args(parameter.annotation) if kind is not NoneType]

@@ -23,8 +23,7 @@ from typing import Self
 
 import numpy as np
 
-from replay_tutorial.tables.call_forms import ERRORS, HELLO, expect, hear, say
-from replay_tutorial.tables.framing import MOST_BYTES, BadFrame, Frame
+from replay_tutorial.tables.codec import ERRORS, HELLO, MOST_BYTES, TAKES, BadFrame, Frame, pack, unpack
 from replay_tutorial.tables.local_socket import Wire, checked_key, dial, listen, stop_listening
 from replay_tutorial.tables.sampled import SampleInfo
 from replay_tutorial.tables.server import Server
@@ -132,12 +131,13 @@ class Endpoint:
             wire.close()
 
     def _carry_out_calls(self, wire: Wire) -> None:
-        what, name, values = hear(wire.receive(MOST_BYTES))
-        expect((what, name) == ("call", HELLO), f"it begins with {name!r:.80}, not {HELLO!r}")
+        name, values = unpack(wire.receive(MOST_BYTES), TAKES)
+        if name != HELLO:
+            raise BadFrame(f"A connection begins with {HELLO!r}, not {name!r}.")
         with self._session(*values) as session:
             columns = self._server.fields.fields.values()
             empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
-            wire.send(say("answer", HELLO, [(self._instance, empty)]))
+            wire.send(pack("answer", [(self._instance, empty)]))
             caller_is_there.set(wire.is_there)
             while True:
                 answer = self._answer(wire.receive(MOST_BYTES), session, wire)
@@ -145,7 +145,7 @@ class Endpoint:
                     wire.send(answer)
 
     @contextmanager
-    def _session(self, number: int, instance: int, comes_back: int) -> Generator[Session]:
+    def _session(self, number: int, instance: int, comes_back: bool) -> Generator[Session]:
         """Belong to a session, and close its writers if it ends with this connection."""
         with self._lock:
             if instance not in (0, self._instance):
@@ -168,8 +168,9 @@ class Endpoint:
     def _answer(self, frame: Frame, session: Session, wire: Wire) -> bytes | None:
         """Carry out a call; return what is to be answered, if anything."""
         try:
-            what, name, values = hear(frame)
-            expect(what == "call" and name != HELLO, f"it says {name!r:.80}")
+            name, values = unpack(frame, TAKES)
+            if name == HELLO:
+                raise BadFrame(f"{HELLO!r} is said once, at the beginning.")
             if name == "insert":
                 session.writers.add(values[0].writer)
                 if not wire.is_there():
@@ -181,14 +182,13 @@ class Endpoint:
             if name == "close_writer":
                 session.writers.discard(values[0])
                 return None  # nobody waits for it
-            return say("answer", name, [result])
+            return pack("answer", [np.array(result, np.int64) if name == "insert" else result])
         except tuple(ERRORS.values()) as error:
             return error_frame(error)
 
     def _check_size(self, batch_size: int) -> None:
         """Refuse a sample that can't fit into a frame, before anything is drawn."""
-        least = min(column.nbytes for column in self._server.fields.fields.values())
-        most = MOST_BYTES // (least + 8 * len(SampleInfo._fields))
+        most = self._most_items
         if batch_size > most:
             raise ValueError(
                 f"sample({batch_size}) is too much for one answer; ask for at most {most:,} items."
@@ -222,4 +222,4 @@ def error_frame(error: Exception) -> bytes:
     """Say what went wrong."""
     kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
     text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    return say("answer", "error", [kind, text])
+    return pack("error", [kind, text])

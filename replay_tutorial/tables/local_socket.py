@@ -8,7 +8,7 @@ is the text of the environment variable REPLAY_TUTORIAL_KEY, or else lies in `.r
 user's home folder, which only the user can read; the first server makes it. What they say afterwards is not
 encrypted, which is why it does not leave the machine.
 
-Left out: what is said (`call_forms`).
+Left out: what is said (`codec`).
 """
 
 import errno
@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 from typing import Any, cast
 
-from replay_tutorial.tables.framing import HEAD, BadFrame, Frame, unpack
+from replay_tutorial.tables.codec import HEAD, BadFrame, Frame
 
 HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself
 BACKLOG = 128
@@ -176,14 +176,14 @@ class Wire:
             most: Bytes that it may have.
 
         Raises:
-            BadFrame: If it is none, or longer.
+            BadFrame: If it is longer.
             EOFError: If the other end went away.
             OSError: If the connection was cut.
         """
-        head = HEAD.unpack(self._exactly(HEAD.size))
-        if most is not None and head[3] > most:
-            raise BadFrame(f"A frame of {head[3]:,} bytes came; there may be {most:,}.")
-        return unpack(head, self._exactly(head[3]))
+        timeout, length, size = HEAD.unpack(self._exactly(HEAD.size))
+        if most is not None and size > most:
+            raise BadFrame(f"A frame of {size:,} bytes came; there may be {most:,}.")
+        return Frame(timeout, length, self._exactly(size))
 
     def _exactly(self, count: int) -> bytearray:
         data = bytearray(count)

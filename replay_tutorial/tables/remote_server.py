@@ -22,8 +22,7 @@ from typing import Any, Self
 
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables.call_forms import ERRORS, HELLO, Heard, hear, say
-from replay_tutorial.tables.framing import MOST_BYTES, Array
+from replay_tutorial.tables.codec import ERRORS, GIVES, HELLO, MOST_BYTES, Array, pack, unpack
 from replay_tutorial.tables.intake import as_floats, as_keys
 from replay_tutorial.tables.local_socket import Wire, dial, read_key
 from replay_tutorial.tables.message import Message
@@ -95,15 +94,15 @@ class RemoteServer:
         try:
             wire = Wire(dial(self.address))
             wire.prove(self._key, first=False)
-            wire.send(say("call", HELLO, (self._session, self._instance, comes_back)))
-            _, name, values = hear(wire.receive())
+            wire.send(pack(HELLO, (self._session, self._instance, comes_back)))
+            outcome, values = unpack(wire.receive(), GIVES[HELLO])
         except AuthenticationError as error:
             raise AuthenticationError(f"The server at {self.address} has another key: {error}.") from None
         except (OSError, EOFError) as error:
             raise ServerLost(
                 f"There is no server at {self.address} ({error!r}). Start it, and make a new handle."
             ) from None
-        if name == "error":
+        if outcome == "error":
             raise ServerLost(f"{values[1]} Make a new handle on {self.address}, and new writers.")
         self._wires.add(wire)
         if self._closed:
@@ -127,7 +126,7 @@ class RemoteServer:
 
     def _call(self, name: str, *values: Any, timeout: float | None = None) -> Any:
         """Make a call, and return what comes back."""
-        frame = say("call", name, values, timeout)
+        frame = pack(name, values, timeout)
         if len(frame) > MOST_BYTES:
             raise ValueError(
                 f"A call of {len(frame):,} bytes is too long; there may be {MOST_BYTES:,}. Send less at once."
@@ -138,7 +137,7 @@ class RemoteServer:
             while is_wanted is not None and not wire.has_word(LOOK):
                 if not is_wanted():
                     raise Forsaken
-            answer = hear(wire.receive())
+            outcome, back = unpack(wire.receive(), GIVES[name])
         except BaseException as error:
             self._wires.discard(wire)
             wire.close()  # an answer may still come, for which nobody waits any more
@@ -150,17 +149,20 @@ class RemoteServer:
                 "out. Start it, and make a new handle and new writers."
             ) from None
         self._idle.append(wire)
-        return result_of(answer)
+        if outcome == "error":
+            kind, text = back
+            raise ERRORS[kind](text)
+        return back[0]
 
     def insert(self, message: Message, timeout: float | None = None) -> list[int]:
         """Store a message's values, and insert its items."""
-        return self._call("insert", message, timeout=timeout)
+        return self._call("insert", message, timeout=timeout).tolist()
 
     def close_writer(self, writer: int) -> None:
         """Forget a writer, soon: this waits for no answer."""
         with suppress(Closed, OSError):  # then the server has forgotten it, or will
             wire = self._take()
-            wire.send(say("call", "close_writer", (writer,)))
+            wire.send(pack("close_writer", (writer,)))
             self._idle.append(wire)
 
     def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
@@ -211,11 +213,3 @@ class RemoteServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def result_of(answer: Heard) -> Any:
-    """Return what came back, or raise it."""
-    if answer.name == "error":
-        kind, text = answer.values
-        raise ERRORS[kind](text)
-    return answer.values[0]

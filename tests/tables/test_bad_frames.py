@@ -16,9 +16,8 @@ import pytest
 from served import KEY, key, serving, small_server
 from test_remote_server import message
 
-from replay_tutorial.tables import Client, RemoteServer
-from replay_tutorial.tables.call_forms import HELLO, KNOWN, hear, say
-from replay_tutorial.tables.framing import HEAD, TEXTS, BadFrame, unpack, words_of
+from replay_tutorial.tables import Client, RemoteServer, Server
+from replay_tutorial.tables.codec import CALLS, GIVES, HEAD, HELLO, TAKES, BadFrame, Frame, pack, unpack
 from replay_tutorial.tables.local_socket import (
     Wire,
     dial,
@@ -30,22 +29,22 @@ from replay_tutorial.tables.local_socket import (
     stop_listening,
 )
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
-from replay_tutorial.tables.sampled import Sample, SampleInfo
+from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo
 
 __all__ = ["key"]  # a fixture
 
 
-def framed(words: Any, body: bytes = b"", numbers: int = 0) -> bytes:
-    """A frame with any text; the numbers stand at the beginning of the body."""
+def framed(words: Any, body: bytes = b"") -> bytes:
+    """A frame with any text."""
     text = words if isinstance(words, bytes) else json.dumps(words).encode()
     text += b" " * (-len(text) % 8)
-    return HEAD.pack(0.0, len(text), numbers, len(text) + len(body)) + text + body
+    return HEAD.pack(0.0, len(text), len(text) + len(body)) + text + body
 
 
-RUN = ["obs", None, ["f", [1, 3]]]
-ITEM = ["replay", [["d", [1]]], [["obs", "obs", 1, True]], ["q", [1, 1]]]
-MESSAGE = ["call", "insert", [None, None, [RUN], [ITEM], None]]
-NUMBERS = np.array([8, 0, 0, 1], np.int64).tobytes()  # writer, sequence, first step, keep_from
+RUN = ["obs", 0, ["f", [1, 3]]]
+ITEM = ["replay", ["d", [1]], [["obs", "obs", 1, True]], ["q", [1, 1]]]
+MESSAGE = ["insert", [8, 0, [RUN], [ITEM], 1]]
 ARRAYS = bytes(16) + np.array([1.0]).tobytes() + bytes(8)  # values, priorities, steps
 
 
@@ -56,77 +55,95 @@ def altered(place: list[int], value: Any, arrays: bytes = ARRAYS) -> bytes:
     for index in place[:-1]:
         part = part[index]
     part[place[-1]] = value
-    return framed(words, NUMBERS + arrays, 4)
-
-
-def call(name: Any, *words: Any) -> list[Any]:
-    return ["call", name, *words]
+    return framed(words, arrays)
 
 
 BAD = {
     "no JSON": framed(b"no JSON at all  "),
     "no UTF-8": framed(b"\xff\xfe\xfd      "),
     "nested without end": framed(b"[" * 50_000),
+    "nested deeply": framed(b"[" * 800 + b"]" * 800),
+    "an argument that is nested deeply": framed(b'["reset",' + b"[" * 800 + b"]" * 801),
+    "no number": altered([1, 0], float("nan")),
+    "a number of more than 64 bits": altered([1, 0], 1 << 63),
+    "a number of thousands of digits": altered([1, 0], 10**4000),
+    "a number with a fraction": altered([1, 1], 0.0),
+    "truth for a number": altered([1, 1], False),
+    "a number for a truth": altered([1, 3, 0, 2, 0, 3], 1),
     "an object": framed({"insert": 1}),
     "a number": framed(7),
     "nothing": framed([]),
     "a call of nothing": framed(["call"]),
     "names that are lists": framed([["call"], ["info"]]),
-    "an unknown call": framed(call("shutdown")),
-    "a call of another name": framed(call("__init__", "replay")),
-    "a call of what the server keeps to itself": framed(call("close")),
-    "an answer": framed(["answer", "reset", None]),
-    "a second hello": framed(call(HELLO, None, None, None), bytes(24), 3),
-    "Python objects": altered([2, 2, 0, 2], ["O", [1]]),
-    "texts": altered([2, 2, 0, 2], ["U", [1]]),
-    "records": altered([2, 2, 0, 2], ["i,i", [1]]),
-    "a dtype that isn't there": altered([2, 2, 0, 2], ["m", [1]]),
-    "a negative length": altered([2, 2, 0, 2], ["f", [-1, 3]]),
-    "a length of a half": altered([2, 2, 0, 2], ["f", [0.5, 3]]),
-    "a length of truth": altered([2, 2, 0, 2], ["f", [True, 3]]),
-    "a huge array": altered([2, 2, 0, 2], ["f", [1 << 40, 1 << 40]]),
-    "a huge array of nothing": altered([2, 2, 0, 2], ["f", [0, 1 << 62, 1 << 62]]),
-    "too many axes": altered([2, 2, 0, 2], ["f", [1] * 99]),
-    "values without steps": altered([2, 2, 0, 2], ["f", []]),
-    "more bytes than arrays": framed(call("info"), bytes(8)),
-    "fewer bytes than arrays": altered([2, 2, 0, 2], ["f", [2, 3]]),
-    "a text longer than the frame": HEAD.pack(0.0, 1 << 30, 0, 8) + bytes(8),
-    "a text of half a number": HEAD.pack(0.0, 4, 0, 8) + bytes(8),
-    "more numbers than the frame": HEAD.pack(0.0, 8, 1 << 60, 16) + bytes(16),
-    "a frame of exabytes": HEAD.pack(0.0, 8, 0, 1 << 60),
-    "too many numbers": framed(call("info"), bytes(8), 1),
-    "too few numbers": framed(MESSAGE, NUMBERS[8:] + ARRAYS, 3),
-    "a message without arrays": framed(MESSAGE, NUMBERS, 4),
-    "a message without values": altered([2, 2, 0], ["obs", None], ARRAYS[16:]),
-    "a message without priorities": altered([2, 3, 0], [ITEM[0], *ITEM[2:]], ARRAYS[:16] + ARRAYS[24:]),
-    "a message with more": framed(MESSAGE, NUMBERS + ARRAYS + bytes(8), 4),
-    "a number that is a word": altered([2, 0], "8"),
-    "a number that stands in the text": altered([2, 0], 8),
-    "a column that is no word": altered([2, 2, 0, 0], 7),
-    "columns that are no list": altered([2, 2], "obs"),
-    "a table that is no word": altered([2, 3, 0, 0], ["replay"]),
-    "a length that is no number": altered([2, 3, 0, 2, 0, 2], "1"),
-    "a length that is a half": altered([2, 3, 0, 2, 0, 2], 0.5),
-    "a part of too few words": altered([2, 3, 0, 2, 0], ["obs", "obs"]),
-    "squeezed, perhaps": altered([2, 3, 0, 2, 0, 3], None),
-    "no item": altered([2, 3], 5),
-    "no message": framed(call("insert", None)),
-    "a sample of nothing": framed(call("sample", "replay")),
-    "a sample of a word": framed(call("sample", ["replay"], None), bytes(8), 1),
-    "a mutation of nothing": framed(call("mutate_priorities", "replay")),
-    "an unknown limiter": framed(call("replace_limiter", "replay", ["object", 1, 1, 1, 1])),
-    "a limiter of words": framed(call("replace_limiter", "replay", ["MinSize", "1", 1, 1, 1])),
-    "no limiter": framed(call("replace_limiter", "replay", None)),
-    "a writer without a number": framed(call("close_writer")),
+    "an unknown call": framed(["shutdown"]),
+    "a call of another name": framed(["__init__", "replay"]),
+    "a call of what the server keeps to itself": framed(["close"]),
+    "an answer": framed(["answer", None]),
+    "an error": framed(["error", "ValueError", "no"]),
+    "a second hello": framed([HELLO, 1, 0, False]),
+    "Python objects": altered([1, 2, 0, 2], ["O", [1]]),
+    "texts": altered([1, 2, 0, 2], ["U", [1]]),
+    "records": altered([1, 2, 0, 2], ["i,i", [1]]),
+    "a dtype that isn't there": altered([1, 2, 0, 2], ["m", [1]]),
+    "a negative length": altered([1, 2, 0, 2], ["f", [-1, 3]]),
+    "a length of a half": altered([1, 2, 0, 2], ["f", [0.5, 3]]),
+    "a length of truth": altered([1, 2, 0, 2], ["f", [True, 3]]),
+    "a huge array": altered([1, 2, 0, 2], ["f", [1 << 40, 1 << 40]]),
+    "a huge array of nothing": altered([1, 2, 0, 2], ["f", [0, 1 << 62, 1 << 62]]),
+    "too many axes": altered([1, 2, 0, 2], ["f", [1] * 99]),
+    "shapes of many axes": altered([1, 2, 0, 2], ["f", [9] * 300_000]),
+    "a shape that is no list": altered([1, 2, 0, 2], ["f", 3]),
+    "a length of more than 64 bits": altered([1, 2, 0, 2], ["f", [0, 1 << 70]]),
+    "values without steps": altered([1, 2, 0, 2], ["f", []]),
+    "more bytes than arrays": framed(["info"], bytes(8)),
+    "fewer bytes than arrays": altered([1, 2, 0, 2], ["f", [2, 3]]),
+    "a text longer than the frame": HEAD.pack(0.0, 1 << 30, 8) + bytes(8),
+    "a text of half a number": HEAD.pack(0.0, 4, 8) + bytes(8),
+    "a text that is too long": framed(b" " * (1 << 20) + b'["info"]'),
+    "a frame of exabytes": HEAD.pack(0.0, 8, 1 << 60),
+    "too many arguments": framed(["info", 1]),
+    "too few fields": framed(["insert", MESSAGE[1][1:]], ARRAYS),
+    "too many fields": framed(["insert", [*MESSAGE[1], 1]], ARRAYS),
+    "a message without arrays": framed(MESSAGE),
+    "a message without values": altered([1, 2, 0], ["obs", 0], ARRAYS[16:]),
+    "a message without priorities": altered([1, 3, 0], [ITEM[0], *ITEM[2:]], ARRAYS[:16] + ARRAYS[24:]),
+    "a message with more": framed(MESSAGE, ARRAYS + bytes(8)),
+    "a message that names its fields": framed(["insert", {"writer": 8}], ARRAYS),
+    "a number that is a word": altered([1, 0], "8"),
+    "a number that stands behind the text": altered([1, 0], ["q", [1]], bytes(8) + ARRAYS),
+    "a column that is no word": altered([1, 2, 0, 0], 7),
+    "columns that are no list": altered([1, 2], "obs"),
+    "a table that is no word": altered([1, 3, 0, 0], ["replay"]),
+    "a length that is no number": altered([1, 3, 0, 2, 0, 2], "1"),
+    "a length that is a half": altered([1, 3, 0, 2, 0, 2], 0.5),
+    "a part of too few words": altered([1, 3, 0, 2, 0], ["obs", "obs"]),
+    "squeezed, perhaps": altered([1, 3, 0, 2, 0, 3], None),
+    "no item": altered([1, 3], 5),
+    "no message": framed(["insert", None]),
+    "a sample of nothing": framed(["sample", "replay"]),
+    "a sample of a word": framed(["sample", ["replay"], 1]),
+    "a mutation of nothing": framed(["mutate_priorities", "replay"]),
+    "an unknown limiter": framed(["replace_limiter", "replay", ["object", 1, 1, 1, 1]]),
+    "a limiter of words": framed(["replace_limiter", "replay", ["MinSize", "1", 1, 1, 1]]),
+    "a limiter of three numbers": framed(["replace_limiter", "replay", ["MinSize", 1, 1, 1]]),
+    "a limiter of huge numbers": framed(["replace_limiter", "replay", ["RateLimiter", 10**400, 1, 1, 1]]),
+    "no limiter": framed(["replace_limiter", "replay", None]),
+    "a writer without a number": framed(["close_writer"]),
 }
 
 
 def connected(address: str) -> Wire:
     wire = Wire(dial(address))
     wire.prove(KEY.encode(), first=False)
-    wire.send(say("call", HELLO, [np.random.default_rng().integers(1 << 60), 0, False]))
-    assert hear(wire.receive())[:2] == ("answer", HELLO)
+    wire.send(pack(HELLO, [np.random.default_rng().integers(1 << 60), 0, False]))
+    assert unpack(wire.receive(), GIVES[HELLO])[0] == "answer"
     return wire
+
+
+def came(said: bytes) -> Frame:
+    """What was said, as it comes."""
+    timeout, length, _ = HEAD.unpack(said[: HEAD.size])
+    return Frame(timeout, length, bytearray(said[HEAD.size :]))
 
 
 def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path: Path) -> None:
@@ -135,21 +152,21 @@ def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path:
         for what, frame in BAD.items():
             wire = connected(endpoint.address)
             wire.send(frame)
-            answer = hear(wire.receive())
-            assert (answer.name, answer.values[0]) == ("error", "BadFrame"), f"{what}: {answer}"
+            answer = unpack(wire.receive(), GIVES["info"])
+            assert (answer[0], answer[1][0]) == ("error", "BadFrame"), f"{what}: {answer}"
             wire.close()
         assert server.info() == before
         wire = connected(endpoint.address)
-        wire.send(framed(MESSAGE, NUMBERS + ARRAYS, 4))
-        assert hear(wire.receive()) == ("answer", "insert", ([0],)), (
-            "the frame that the bad ones were made from is good"
-        )
+        wire.send(framed(MESSAGE, ARRAYS))
+        name, values = unpack(wire.receive(), GIVES["insert"])
+        assert name == "answer", "the frame that the bad ones were made from is good"
+        assert values[0].tolist() == [0]
         wire.close()
 
 
 def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    good = np.frombuffer(say("call", "insert", [message(5, 0)], 0.0), np.uint8)
+    good = np.frombuffer(pack("insert", [message(5, 0)], 0.0), np.uint8)
     with serving(small_server(2000), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         for _ in range(300):
             wire, bad = connected(endpoint.address), good.copy()
@@ -165,7 +182,7 @@ def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path
 def test_who_does_not_know_the_key_is_not_listened_to(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         silent = dial(endpoint.address)
-        for said in (b"", b"x", bytes(100), b"\x00\x05#WELC", b"\xff" * 1000, say("call", "info", ())):
+        for said in (b"", b"x", bytes(100), b"\x00\x05#WELC", b"\xff" * 1000, pack("info", ())):
             with dial(endpoint.address) as stranger:
                 stranger.settimeout(10)
                 stranger.sendall(said)
@@ -200,20 +217,53 @@ def test_there_are_not_more_connections_than_allowed(
         second.close()
 
 
-def test_only_some_short_texts_are_remembered() -> None:
-    for count in [*range(600), 5000]:
-        said = say(
-            "answer",
-            "sample",
-            [Sample(SampleInfo(*[np.zeros(1)] * 6), {"x" * count: np.zeros(1)}, None, frozenset())],
-        )
-        hear(unpack(HEAD.unpack(said[: HEAD.size]), bytearray(said[HEAD.size :])))
-    for known in (TEXTS, KNOWN):
-        assert 0 < len(known) <= 256
-        assert not any("x" * 5000 in str(key) for key in known)
+def plain(value: Any) -> Any:
+    """A value with its types, so that == compares it bit for bit."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.newbyteorder("=").str, value.shape, value.tolist()
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value), [plain(one) for one in value]
+    return type(value), value
 
 
-def test_a_call_is_heard_as_it_was_said() -> None:
+LIMITERS = [
+    MinSize(3),
+    Queue(2),
+    Stack(7),
+    SampleToInsertRatio(2.0, 5, (3, 20.5)),
+    RateLimiter(0.5, 1, -float("inf"), float("inf")),
+]
+SAMPLE = Sample(
+    SampleInfo(*[np.arange(2) * 1.5] * 6), {"obs": np.ones((2, 3), np.float32)}, None, frozenset("ba")
+)
+SAID = [
+    (TAKES, HELLO, (1 << 62, 0, True)),
+    (TAKES, "insert", (Message(3, 4, [], [NewItems("é", None, (), np.zeros((1, 0), np.int64))], 0),)),
+    (TAKES, "sample", ("\ud800 \n", -(1 << 63))),
+    (TAKES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),
+    (TAKES, "info", ()),
+    *[(TAKES, "replace_limiter", ("a", limiter)) for limiter in LIMITERS],
+    (GIVES["sample"], "answer", (SAMPLE,)),
+    (GIVES["items"], "answer", (SAMPLE._replace(lengths={"obs": np.array([1, 2])}, squeezed=frozenset()),)),
+    (GIVES["reset"], "answer", (None,)),
+    (
+        GIVES["info"],
+        "answer",
+        ({"a": TableInfo(*range(7), 1.5, Stack(2)), "b": TableInfo(*range(8), *LIMITERS[:1])},),
+    ),
+    (GIVES["info"], "error", ("KeyError", "There is none.")),
+]
+
+
+@pytest.mark.parametrize(("known", "name", "values"), SAID, ids=str)
+def test_what_is_said_is_heard(known: Any, name: str, values: tuple[Any, ...]) -> None:
+    heard = unpack(came(pack(name, values)), known)
+    assert (heard[0], plain(heard[1])) == (name, plain(values))
+
+
+def test_arrays_of_any_shape_are_heard_as_they_were_said() -> None:
     arrays = [
         np.arange(5, dtype=np.uint8),
         np.zeros((0, 3), np.float32),
@@ -221,14 +271,15 @@ def test_a_call_is_heard_as_it_was_said() -> None:
         np.arange(12, dtype=np.complex128).reshape(3, 4)[:, ::2],
         np.array([True, False, True]),
         np.arange(3, dtype=">i4"),
+        np.zeros((2, 0), np.float16),
+        np.arange(24, dtype=np.longdouble).reshape(2, 3, 4).T,
     ]
     items = [NewItems("replay", None, (Part("obs", "obs", 1, True),), np.zeros((1, 1), np.int64))]
     runs = [Run(f"column {i}", 1 << 62, array) for i, array in enumerate(arrays)]
-    said = say("call", "insert", [Message(3, 4, runs, items, -5)], 1.5)
-    frame = unpack(HEAD.unpack(said[: HEAD.size]), bytearray(said[HEAD.size :]))
+    frame = came(pack("insert", [Message(3, 4, runs, items, -5)], 1.5))
     assert frame.timeout == 1.5
-    what, name, (heard,) = hear(frame)
-    assert (what, name) == ("call", "insert")
+    name, (heard,) = unpack(frame, TAKES)
+    assert name == "insert"
     assert (heard.writer, heard.sequence, heard.keep_from) == (3, 4, -5)
     assert str(heard.items) == str(items)
     for array, run in zip(arrays, heard.runs, strict=True):
@@ -237,12 +288,35 @@ def test_a_call_is_heard_as_it_was_said() -> None:
         assert (run.values.shape, run.values.tolist()) == (array.shape, array.tolist())
         assert run.values.ctypes.data % 8 == 0
         assert run.values.flags.writeable
-    with pytest.raises(BadFrame):
-        words_of(b"{}")
-    with pytest.raises(OverflowError):
-        say("call", "sample", ["replay", 1 << 64])
-    with pytest.raises(TypeError):
-        say("call", "sample", ["replay", 1.5])
+
+
+@pytest.mark.parametrize("count", [1 << 64, 1.5, "1", None, True, np.float64(2.0)])
+def test_a_client_that_says_what_is_no_int_is_refused(count: Any) -> None:
+    with pytest.raises(BadFrame, match="stands where <class 'int'> must be"):
+        unpack(came(pack("sample", ["replay", count])), TAKES)
+
+
+class OwnLimiter(MinSize):
+    """Of a kind that the server does not know."""
+
+
+@pytest.mark.parametrize(
+    "value", [OwnLimiter(1), np.array([None]), np.array(["a"]), np.array(["2020-01-01"], "M8[s]"), object()]
+)
+def test_what_the_other_side_could_not_know_is_not_sent(value: Any) -> None:
+    with pytest.raises(TypeError, match="can't be sent"):
+        pack("replace_limiter", ["replay", value])
+
+
+def test_a_text_that_is_too_long_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="fewer kinds of items"):
+        pack("insert", [Message(1, 0, [], [NewItems("replay", None, (), np.zeros((1, 1)))] * 50_000, 0)])
+
+
+def test_every_call_is_a_method_of_both_ends() -> None:
+    for name in CALLS.keys() - {HELLO}:
+        assert callable(getattr(Server, name))
+        assert callable(getattr(RemoteServer, name))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from replay_tutorial.tables import (
     TrajectoryDataset,
     UnknownWriter,
 )
-from replay_tutorial.tables.call_forms import HELLO, say
+from replay_tutorial.tables.codec import HELLO, pack
 from replay_tutorial.tables.local_socket import Wire, dial
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
 
@@ -278,7 +278,7 @@ def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(key: byt
         for round_ in range(30):
             sent, before = message(10 + round_, 0, "queue", 2), served.info()["queue"].inserts
             wire = server._connect(comes_back=True)[0]
-            wire.send(say("call", "insert", [sent]))
+            wire.send(pack("insert", [sent]))
             if round_ % 2:
                 until(lambda: served.info()["queue"].waiting_inserts == 1)
             sampling = threading.Thread(target=lambda: [server.sample("queue", 1) for _ in range(2)])
@@ -299,8 +299,8 @@ def test_a_message_whose_sender_has_gone_is_not_begun(key: bytes, tmp_path: Path
         server.info()
         with served._lock:  # the server hears, and can't go on
             wire = server._idle[0]
-            wire.send(say("call", "close_writer", [1]))
-            wire.send(say("call", "insert", [message(2, 0)]))
+            wire.send(pack("close_writer", [1]))
+            wire.send(pack("insert", [message(2, 0)]))
             wire.cut()
         until(lambda: len(endpoint._threads) == 1)
         assert served.info()["replay"].inserts == 0
@@ -350,7 +350,7 @@ def test_a_newcomer_that_goes_at_once_leaves_no_session(key: bytes, tmp_path: Pa
         for session in range(50):
             wire = Wire(dial(endpoint.address))
             wire.prove(key, first=False)
-            wire.send(say("call", HELLO, [session, 0, False]))
+            wire.send(pack(HELLO, [session, 0, False]))
             wire.close()
         until(lambda: not endpoint._threads)
         assert not endpoint._sessions

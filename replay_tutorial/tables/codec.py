@@ -1,0 +1,220 @@
+"""What a client and the tables' server say to each other, as bytes.
+
+    head       seconds that a call may wait; bytes of the text, and of all behind the head       24 bytes
+    text       JSON: what is said, and in the place of each array its dtype and shape
+    arrays     their raw bytes, in the order of the text           text and arrays each filled up to 8 bytes
+
+    sample("replay", 32)    ["sample", "replay", 32]
+    its answer              ["answer", [[["l", [32]], ...], {"obs": ["f", [32, 3]]}, null, []]]
+
+Whoever sends a frame chooses numbers and words, and never what is run: nothing is unpickled. It must be one
+of the calls below, with arguments of their types. A NamedTuple is a list of its fields, whose types are those
+of its annotations. What the values mean is checked by the server itself.
+
+Left out: who calls (`remote_server`), and who answers (`endpoint`).
+"""
+
+import json
+import math
+import reprlib
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import repeat
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.tables.cells import CapacityError
+from replay_tutorial.tables.message import Message, UnknownWriter
+from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.sampled import Sample, TableInfo
+from replay_tutorial.tables.waiting import Closed
+
+Array = npt.NDArray[Any]
+ARRAY = get_origin(Array)
+
+
+class BadFrame(ValueError):
+    """Bytes that are no frame, or a frame that is no call."""
+
+
+HEAD = struct.Struct("=dQQ")
+MOST_BYTES = 1 << 28  # of a call
+MOST_TEXT = 1 << 20  # of these, the text: what is made of it takes twenty times as much
+MOST_AXES = 32  # of an array
+LARGEST = 1 << 63  # numbers are below it
+DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of bools and numbers
+
+HELLO = "hello 2"  # with the version of what is said
+CALLS: dict[str, tuple[Any, Any]] = {  # what may be called: types of arguments, and of what comes back
+    HELLO: (tuple[int, int, bool], tuple[int, dict[str, Array]]),
+    "insert": (tuple[Message], Array),
+    "close_writer": (tuple[int], None),
+    "sample": (tuple[str, int], Sample),
+    "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),
+    "reset": (tuple[str], None),
+    "replace_limiter": (tuple[str, RateLimiter], None),
+    "items": (tuple[str], Sample),
+    "info": (tuple[()], dict[str, TableInfo]),
+    "save": (tuple[str], None),
+    "load": (tuple[str], None),
+}
+TAKES = {name: takes for name, (takes, _) in CALLS.items()}  # what a call may say, and what its answer:
+GIVES = {name: {"answer": tuple[gives], "error": tuple[str, str]} for name, (_, gives) in CALLS.items()}
+ERRORS: dict[str, type[Exception]] = {  # of the server, that its client is told; the first that fits
+    kind.__name__: kind
+    for kind in (
+        *(CapacityError, UnknownWriter, Closed, BadFrame, TimeoutError, KeyError, IndexError, TypeError),
+        *(ValueError, MemoryError, OverflowError, OSError, RuntimeError),
+    )
+}
+LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInsertRatio, Queue, Stack)}
+
+
+class Frame(NamedTuple):
+    """A frame as it came."""
+
+    timeout: float  # seconds
+    length: int  # bytes of the text
+    body: bytearray  # text and arrays
+
+
+def pack(name: str, values: Iterable[Any], timeout: float | None = None) -> bytes:
+    """Make a frame of a call, or of an "answer" or "error".
+
+    Raises:
+        TypeError: If a value is of a kind that can't be sent.
+        ValueError: If its text is too long.
+    """
+    arrays: list[Array] = []
+
+    def apart(value: Any) -> Any:
+        """Say what JSON has no word for."""
+        if isinstance(value, np.generic):
+            return cast(Any, value).item()
+        if isinstance(value, frozenset):
+            return sorted(cast("frozenset[str]", value))
+        if LIMITERS.get(kind := type(value).__name__) is type(value):
+            return kind, value.samples_per_insert, value.min_size, value.min_diff, value.max_diff
+        if isinstance(value, np.ndarray) and (array := cast(Array, value)).dtype.char in DTYPES:
+            arrays.append(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
+            return array.dtype.char, array.shape
+        raise TypeError(f"{value!r:.80} can't be sent: only numbers, words, arrays, and {[*LIMITERS]}.")
+
+    text = json.dumps([name, *values], default=apart, separators=(",", ":")).encode()
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"A text of {len(text):,} bytes is too long: make fewer kinds of items in one call.")
+    pieces: list[Any] = [b""]
+    for piece in cast("list[Any]", [text, *arrays]):
+        pieces += [piece, bytes(-memoryview(piece).nbytes % 8)]
+    size = sum(memoryview(piece).nbytes for piece in pieces)
+    pieces[0] = HEAD.pack(math.inf if timeout is None else timeout, len(text), size)
+    return b"".join(pieces)
+
+
+def unpack(frame: Frame, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    """Put together what a frame says; arrays are views of its bytes.
+
+    Args:
+        frame: The frame.
+        known: What it may say: names, and the types of what stands behind them.
+
+    Raises:
+        BadFrame: If it says anything else.
+    """
+    _, length, body = frame
+    if length > min(MOST_TEXT, len(body)):
+        raise BadFrame(f"A frame of {len(body):,} bytes has no text of {length:,}; {MOST_TEXT:,} may be.")
+    try:
+        words = json.loads(body[:length])
+    except (ValueError, RecursionError) as error:
+        raise BadFrame(f"The text of a frame is no JSON: {error}.") from None
+    match words:
+        case [str(name), *values] if name in known:
+            arrays = Arrays(body, length + -length % 8)
+            heard = value_of(values, known[name], arrays)
+        case _:
+            raise BadFrame(f"{reprlib.repr(words)} is none of {[*known]}.")
+    if arrays.at != len(body):
+        raise BadFrame(f"A frame of {len(body):,} bytes came; its text speaks of {arrays.at:,}.")
+    return name, heard
+
+
+class Arrays:
+    """The arrays of a frame, one after the other."""
+
+    def __init__(self, body: bytearray, start: int) -> None:
+        """Begin behind the text."""
+        self._body = body
+        self.at = start  # where the next one begins
+
+    def take(self, word: Any) -> Array:
+        """Return the next one, which is as its dtype and shape say."""
+        match word:
+            case [str(letter), [_, *_] as shape] if letter in DTYPES and len(shape) <= MOST_AXES:
+                lengths, dtype, start = cast("list[Any]", shape), DTYPES[letter], self.at
+            case _:
+                raise BadFrame(f"{reprlib.repr(word)} is no dtype of numbers and a shape.")
+        if not all(type(length) is int and length >= 0 for length in lengths):
+            raise BadFrame(f"{reprlib.repr(lengths)} is no shape of an array.")
+        nbytes = math.prod(lengths) * dtype.itemsize
+        self.at += nbytes + -nbytes % 8
+        if self.at > len(self._body):
+            raise BadFrame(f"A frame of {len(self._body):,} bytes has no array of {nbytes:,} at {start:,}.")
+        try:
+            return np.ndarray(lengths, dtype, self._body, start)
+        except (ValueError, OverflowError) as error:  # beside an axis of length 0, another one is too long
+            raise BadFrame(f"NumPy has no array of shape {reprlib.repr(lengths)}: {error}.") from None
+
+
+PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (float, int)}  # what JSON makes
+
+
+def value_of(word: Any, kind: Any, arrays: Arrays) -> Any:
+    """Make a value of a type of what JSON made of it, or refuse it as a BadFrame."""
+    if kind in PLAIN:
+        if type(word) not in PLAIN[kind] or (type(word) is int and not -LARGEST <= word < LARGEST):
+            raise BadFrame(f"{reprlib.repr(word)} stands where {kind} must be, in 64 bits.")
+        return word
+    make, kinds, count = parts_of(kind)
+    if make is UnionType:  # with None
+        return None if word is None else value_of(word, get_args(kind)[0], arrays)
+    if make is ARRAY:
+        return arrays.take(word)
+    named = make == dict
+    if (dict if named else list) is not type(word) or count not in (None, len(word)):
+        raise BadFrame(f"{reprlib.repr(word)} stands where {kind} must be.")
+    parts = zip(word.values() if named else word, kinds, strict=False)
+    values = [value_of(part, kind, arrays) for part, kind in parts]
+    return dict(zip(word, values, strict=True)) if named else make(values)
+
+
+@cache
+def parts_of(kind: Any) -> tuple[Any, Iterable[Any], int | None]:
+    """Return what makes a value of a type of its parts, their types, and how many they are; None if any."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (list, Sequence):
+        return list, repeat(inner[0]), None
+    if origin in (dict, frozenset) or Ellipsis in inner:
+        return origin, repeat(inner[1] if origin is dict else inner[0]), None
+    if NoneType in inner:
+        return UnionType, inner, None
+    if origin is not None:
+        return origin, inner, len(inner)
+    if kind is RateLimiter:
+        return limiter_of, (str, float, int, float, float), 5
+    fields = tuple(get_type_hints(kind).values())
+    return kind._make, fields, len(fields)
+
+
+def limiter_of(parts: list[Any]) -> RateLimiter:
+    """Make a limiter of its kind and its four numbers, however they were found."""
+    kind, *numbers = parts
+    if kind not in LIMITERS:
+        raise BadFrame(f"There is no limiter {kind!r:.80}; there are {[*LIMITERS]}.")
+    limiter = RateLimiter.__new__(LIMITERS[kind])
+    RateLimiter.__init__(limiter, *numbers)
+    return limiter

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 
 from replay_tutorial.tables.sampled import Sample
-from replay_tutorial.tables.waiting import Forsaken, caller_is_there
+from replay_tutorial.tables.waiting import LOOK, Forsaken, caller_is_there
 
 Draw = Callable[[int, float | None], Sample]  # at most so many items; seconds to wait
 
@@ -51,7 +51,8 @@ class Ahead:
             with self._changed:
                 self._closing = True
                 self._changed.notify_all()
-            thread.join()
+            # Not for good: it may need a lock that this thread holds, if the garbage collector ends this.
+            thread.join(2 * LOOK)
         if self._error is not None:
             raise self._error
 

@@ -16,6 +16,7 @@ from replay_tutorial.tables.patterns import Pattern
 from replay_tutorial.tables.remote_server import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.structured_writer import StructuredWriter
+from replay_tutorial.tables.vanished_writers import close_vanished
 from replay_tutorial.tables.writer import TrajectoryWriter
 
 
@@ -92,6 +93,7 @@ class Client:
         ]
         if not items:
             raise ValueError("priorities names no table; name one, such as {'replay': 1.0}.")
+        close_vanished(self.server)
         writer = secrets.randbits(63)
         try:
             keys = self.server.insert(Message(writer, 0, runs, items, count), timeout)

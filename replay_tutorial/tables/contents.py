@@ -74,6 +74,7 @@ class Contents(HookedTable):
         self.structure: Structure | None = None
         self._cells = cells
         self._rng = rng
+        self._hooks_under_way = 0
         slots = table.max_size + 1  # the newcomer is in before another one goes
         self.items = Items(slots)
         self._make_selectors()
@@ -162,6 +163,7 @@ class Contents(HookedTable):
     def try_insert(self, item: Item, tables: Tables) -> int | None:
         fits = self.structure in (None, item.plan.structure)
         fits &= item.priority is None or self._low <= item.priority <= self._high
+        fits &= not self._hooks_under_way  # or this table would be changed in the middle of a change
         return self.insert(item, tables) if fits and self.may_insert() else None
 
     def sample(self, most: int, tables: Tables) -> Sample:
@@ -270,11 +272,13 @@ class Contents(HookedTable):
 
     def _call_hooks(self, event: str, tables: Tables, *keys: int) -> None:
         """Call all hooks, in the middle of a change: what one raises must not leave it half done."""
+        self._hooks_under_way += 1
         for hook in self.description.hooks:
             try:
                 getattr(hook, event)(tables, self.description.name, *keys)
             except Exception:
                 log.exception("%r of the table %r failed in %s", hook, self.description.name, event)
+        self._hooks_under_way -= 1
 
     def _delete(self, slot: int, tables: Tables) -> None:
         self._take_out(slot, tables)

@@ -26,7 +26,8 @@ class HookedTable(Protocol):
         ...
 
     def try_insert(self, item: Item, tables: "Tables") -> int | None:
-        """Insert an item, unless the table's limiter would wait, or its items have other parts.
+        """Insert an item, unless the table's limiter would wait, its items have other parts, or a hook of its
+        own is being called: it is in the middle of a change then.
 
         Returns:
             Its key; None if it was not inserted.

@@ -7,7 +7,7 @@ are taken back.
 Left out: waiting (`server`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,20 @@ MOST_STEPS = 1 << 62  # a step's number is below it
 class Intake:
     """What all writers have sent, and how far their last messages have come."""
 
-    def __init__(self, cells: Cells, plans: Plans, tables: Mapping[str, Contents]) -> None:
-        """Begin with no writer."""
+    def __init__(
+        self, cells: Cells, plans: Plans, tables: Mapping[str, Contents], gone: Iterable[int] = ()
+    ) -> None:
+        """Begin with no writer; those that are gone were known to a server that has been loaded since."""
         self._cells = cells
         self._plans = plans
         self._tables = tables
         self._windows: dict[int, Window] = {}
+        self._gone = set(gone)
+
+    @property
+    def writers(self) -> set[int]:
+        """The writers that are known, or were."""
+        return self._gone | self._windows.keys()
 
     def accept(self, message: Message) -> Window:
         """Take a message in, unless it is the writer's last one again; return the writer's window.
@@ -42,7 +50,7 @@ class Intake:
         writer, sequence = message.writer, message.sequence
         window = self._windows.get(writer)
         if window is None:
-            if sequence:
+            if sequence or writer in self._gone:  # of a first message items may be in the file
                 raise UnknownWriter(
                     f"Message {sequence} of the writer {writer} came, but no earlier one is known: the "
                     "server was loaded, or the writer closed. Begin with a new writer."
@@ -80,6 +88,7 @@ class Intake:
 
     def close(self, writer: int) -> None:
         """Forget a writer, if it is known."""
+        self._gone.discard(writer)
         window = self._windows.pop(writer, None)
         if window is not None:
             window.forget(MOST_STEPS)

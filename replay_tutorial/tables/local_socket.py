@@ -33,6 +33,10 @@ BACKLOG = 128
 LOOK_WITHOUT_WAITING = socket.MSG_PEEK | socket.MSG_DONTWAIT if hasattr(socket, "MSG_DONTWAIT") else None
 VARIABLE = "REPLAY_TUTORIAL_KEY"
 LEAST = 16  # bytes of a key
+# A forked child would hold them open, and nobody would see its parent's end: it closes them.
+SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [one.close() for one in SOCKETS])
 PORT = re.compile(r"(localhost|127\.0\.0\.1):([0-9]{1,5})")
 
 
@@ -68,10 +72,12 @@ def listen(address: str) -> tuple[socket.socket, str]:
     place = place_of(address)
     if isinstance(place, tuple):
         listening = socket.create_server(place, backlog=BACKLOG)
+        SOCKETS.add(listening)
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
     if os.path.exists(place) and stat.S_ISSOCK(os.stat(place).st_mode) and was_left(place):
         os.unlink(place)
     listening = socket.socket(socket.AF_UNIX)
+    SOCKETS.add(listening)
     try:
         listening.bind(place)
         os.chmod(place, 0o600)
@@ -91,9 +97,9 @@ def was_left(path: str) -> bool:
 
 def stop_listening(listening: socket.socket, address: str) -> None:
     """Close a socket that listened, and remove its file."""
-    listening.close()
     if isinstance(place_of(address), str):
         Path(address).unlink(missing_ok=True)
+    listening.close()
 
 
 def dial(address: str) -> socket.socket:
@@ -124,6 +130,7 @@ class Wire:
     def __init__(self, connected: socket.socket) -> None:
         """Take a connected socket over."""
         self._socket = connected
+        SOCKETS.add(connected)
         self._finalizer = weakref.finalize(self, connected.close)  # a handle may be dropped without a word
         if connected.family != getattr(socket, "AF_UNIX", None):
             # or the end of a frame waits until its beginning is confirmed

@@ -34,7 +34,7 @@ from replay_tutorial.tables.rate_limiters import RateLimiter
 from replay_tutorial.tables.sampled import Sample, TableInfo
 from replay_tutorial.tables.table import Table, check_reachable
 from replay_tutorial.tables.trajectories import Plans
-from replay_tutorial.tables.waiting import Closed, Line, deadline_of
+from replay_tutorial.tables.waiting import Closed, Line, Undisturbed, deadline_of
 
 log = logging.getLogger("replay_tutorial")
 
@@ -72,8 +72,7 @@ class Server:
         Args:
             tables: Their descriptions; no name twice.
             env_dict: The columns, as of a buffer; a step may leave some out.
-            capacity: How many cells each column has: how many steps can be stored at once. Memory is
-                reserved for all, and used when they are first written.
+            capacity: Cells of each column: how many steps can be stored at once.
             default_dtype: The dtype of columns that name none.
             seed: Of the generator that draws.
             patience: Seconds that a call waits before it logs a warning that says for what.
@@ -134,15 +133,16 @@ class Server:
                 self._check_open()
                 self._intake.check_known(message.writer, window)
 
-            while len(keys) < len(items):
-                place = len(keys)
-                name, item = items[place]
+            while (place := len(keys)) < len(items):
                 try:
-                    self._wait("insert", name, deadline, check, message.writer)
-                    # the same message may have been sent twice, and the other call been faster
-                    if len(keys) == place:
-                        # in one line: an item that is in has its key, also after Ctrl-C
-                        keys.append(self._tables[name].insert(item, self._tables))
+                    self._wait("insert", items[place][0], deadline, check, message.writer)
+                    with Undisturbed():
+                        # the same message may have been sent twice, and the other call been faster
+                        while place == len(keys) < len(items):
+                            name, item = items[place]
+                            keys.append(self._tables[name].insert(item, self._tables))
+                            following = items[place + 1 : place + 2]
+                            place += all(self._lines["insert", then].is_free for then, _ in following)
                 finally:
                     self._wake()  # also if nothing has changed: the next one in line waits for its turn
             window.forget(message.keep_from)
@@ -174,7 +174,8 @@ class Server:
         deadline = deadline_of(timeout)
         with self._changing(table):
             self._wait("sample", table, deadline, self._check_open)
-            return self._tables[table].sample(batch_size, self._tables)  # perhaps another one was loaded
+            with Undisturbed():
+                return self._tables[table].sample(batch_size, self._tables)  # perhaps another one was loaded
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
@@ -195,13 +196,13 @@ class Server:
         pairs = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
         keys, deleted = as_keys(pairs[0]), as_keys(deletes)
         priorities = as_floats(pairs[1], len(keys))
-        with self._changing(table) as contents:
+        with self._changing(table) as contents, Undisturbed():
             contents.check_priorities(priorities)
             return contents.mutate(keys, priorities, deleted, self._tables)
 
     def reset(self, table: str) -> None:
         """Delete all items of a table, and count from 0; keys are not used again; who waits goes in."""
-        with self._changing(table) as contents:
+        with self._changing(table) as contents, Undisturbed():
             contents.reset(self._tables)
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
@@ -249,11 +250,11 @@ class Server:
             self._check_open()
             loaded = server_file.load(path, self.fields, self._cells.capacity, self._tables)
             self._cells, plans, self._rng, self._tables = loaded
-            self._intake = Intake(self._cells, plans, self._tables)
+            self._intake = Intake(self._cells, plans, self._tables, self._intake.writers)
             self._look_up()
 
     def close(self) -> None:
-        """End: whoever waits, or calls later, gets the error `Closed`; what has waited has not happened."""
+        """End: whoever waits, or calls later, gets the error `Closed`; what waited has not happened."""
         with self._lock:
             self._closed = True
             self._look_up()

@@ -64,6 +64,8 @@ def serve(path: Path, address: str | None = None) -> None:
                 while True:
                     time.sleep(3600.0)
             finally:
+                for number in (signal.SIGINT, signal.SIGTERM):  # another one must not keep us from saving
+                    signal.signal(number, signal.SIG_IGN)
                 server.close()  # whoever waits is told
     except KeyboardInterrupt:
         pass

@@ -8,11 +8,14 @@ Left out: when one may go (`rate_limiters`).
 """
 
 import math
+import signal
 import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from threading import Condition, RLock
+from threading import Condition, RLock, current_thread, main_thread
+from types import FrameType
+from typing import Any, Self
 
 LOOK = 0.25  # seconds after which a caller is looked for
 # Asked while a thread waits that calls for somebody else, and once more when its turn has come.
@@ -25,6 +28,28 @@ class Closed(RuntimeError):
 
 class Forsaken(Exception):
     """Whoever a call was made for has gone; it was not carried out."""
+
+
+class Undisturbed:
+    """Holds Ctrl-C back for a moment: a change of tables that ends halfway would leave none of them whole."""
+
+    def __enter__(self) -> Self:
+        self._came: tuple[int, FrameType | None] | None = None
+        self._handler: Any = None
+        if current_thread() is main_thread():  # Python raises it in no other one
+            self._handler = signal.getsignal(signal.SIGINT)
+            if callable(self._handler):
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came = number, frame
+
+    def __exit__(self, *_: object) -> None:
+        if callable(self._handler):
+            signal.signal(signal.SIGINT, self._handler)
+            if self._came is not None:
+                self._handler(*self._came)
 
 
 def deadline_of(timeout: float | None) -> float | None:
@@ -59,6 +84,11 @@ class Line:
     def __len__(self) -> int:
         return len(self._turns)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether who comes now may go at once."""
+        return not self._turns and self._may_go()
+
     def wake(self) -> None:
         """Wake the first one, if it may go."""
         if self._turns and self._may_go():
@@ -91,7 +121,7 @@ class Line:
         Raises:
             Forsaken: If `caller_is_there` says so.
         """
-        if not self._turns and self._may_go():
+        if self.is_free:
             return True
         if deadline is not None and time.monotonic() >= deadline:
             return False

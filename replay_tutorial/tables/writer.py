@@ -15,12 +15,8 @@ one thread.
 """
 
 import operator
-import os
 import secrets
-import weakref
-from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import groupby
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -31,13 +27,11 @@ from replay_tutorial.tables.history import History, NamedCells
 from replay_tutorial.tables.message import Layout, Message, NewItems, Part, UnknownWriter
 from replay_tutorial.tables.remote_server import RemoteServer
 from replay_tutorial.tables.server import Server
+from replay_tutorial.tables.vanished_writers import close_vanished, close_when_vanished
 from replay_tutorial.tables.waiting import deadline_of
 
 # What the server refuses a message with, before it has changed anything.
 REFUSED = (LookupError, TypeError, ValueError, MemoryError)
-# Of each server the writers that nobody holds any more. The next one that sends closes them: a writer may
-# vanish in any thread at any moment, also in one that holds the server's lock.
-VANISHED: weakref.WeakKeyDictionary[Any, deque[int]] = weakref.WeakKeyDictionary()
 
 
 class ItemInFlight(NamedTuple):
@@ -92,14 +86,13 @@ class TrajectoryWriter:
         self._in_flight: list[ItemInFlight] = []
         self._unfinished: Message | None = None  # it has all that is in flight
         self._closed = False
-        self._vanished = VANISHED.setdefault(server, deque())
         self._begin()
 
     def _begin(self) -> None:
         """Be a writer of which the server has heard nothing, in a history without a step."""
         self._number = secrets.randbits(63)  # another one in each episode: so the server forgets the last one
         self._sequence = 0  # of the next message
-        self._finalizer = weakref.finalize(self, vanish, self._vanished, self._number, os.getpid())
+        self._finalizer = close_when_vanished(self, self._server, self._number)
         self.history.forget_all()
         self.episode_steps, self.step_is_open = 0, False
 
@@ -264,13 +257,11 @@ class TrajectoryWriter:
     def _send(self, timeout: float | None) -> list[int]:
         """Send what is in flight; keep it if nobody can say how much has been done."""
         self._unfinished = message = self._unfinished or self._message()
-        while self._vanished:
-            with suppress(IndexError):  # another thread may have been faster
-                self._server.close_writer(self._vanished.popleft())
+        close_vanished(self._server)
         try:
             keys = self._server.insert(message, timeout)
         except REFUSED as error:
-            if len(self._in_flight) > 1:
+            if len(self._in_flight) > 1 and not isinstance(error, UnknownWriter):
                 error.add_note(f"The message held {len(self._in_flight)} items. None of them was inserted.")
             self._finish(refused=True)
             if isinstance(error, UnknownWriter):
@@ -284,17 +275,10 @@ class TrajectoryWriter:
         """Be done with what was in flight."""
         for column in self.history.values():
             column.arrive(refused)
-        self._in_flight.clear()
-        self._unfinished = None
+        self._in_flight, self._unfinished = [], None  # at once: between two lines Ctrl-C may come
 
     def _begin_anew(self) -> None:
         self._finalizer.detach()
         if self._sequence:
             self._server.close_writer(self._number)
         self._begin()
-
-
-def vanish(vanished: deque[int], number: int, process: int) -> None:
-    """Note that nobody holds a writer any more; if it is a forked process that says so, its parent may."""
-    if os.getpid() == process:
-        vanished.append(number)

@@ -13,7 +13,8 @@ from recording_server import RecordingServer
 
 from replay_tutorial.tables.history import History
 from replay_tutorial.tables.message import UnknownWriter
-from replay_tutorial.tables.writer import TrajectoryWriter, vanish
+from replay_tutorial.tables.vanished_writers import vanish
+from replay_tutorial.tables.writer import TrajectoryWriter
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},

@@ -449,7 +449,7 @@ def test_an_item_is_inserted_once_when_the_call_is_interrupted_before_or_after_i
 
     def wake_and_be_interrupted():
         wake()
-        if calls.count("insert") == 3 and "wake" not in calls:
+        if calls.count("insert") >= 3 and "wake" not in calls:
             calls.append("wake")
             raise KeyboardInterrupt
 

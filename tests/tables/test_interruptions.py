@@ -1,0 +1,190 @@
+"""What comes at a bad moment: Ctrl-C, the garbage collector, a load, a fork, a hook of a hook."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from replay_tutorial.tables import (
+    Client,
+    Endpoint,
+    Fifo,
+    Hook,
+    InsertOnSample,
+    MinSize,
+    Server,
+    Table,
+    TrajectoryDataset,
+    TrajectoryWriter,
+    Uniform,
+    UnknownWriter,
+)
+
+COLUMNS = {"obs": {"shape": (), "dtype": np.int64}}
+KEY = "a key that both sides know"
+
+
+def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
+    table = Table(
+        "t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(1), max_times_sampled=3
+    )
+    server, until = Server([table], COLUMNS, capacity=40), time.monotonic() + 2.0
+    done = threading.Event()
+
+    def press() -> None:
+        while not done.wait(0.002):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    writer, number, presses = TrajectoryWriter(server, 3), 0, 0
+    keys = threading.Thread(target=press)
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        keys.start()
+        while time.monotonic() < until:
+            try:
+                writer.flush()
+                writer.append({"obs": number})
+                number += 1
+                writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
+                server.sample("t", 2)
+            except KeyboardInterrupt:
+                presses += 1
+            except RuntimeError:
+                pass  # an interrupted message has to be flushed first
+    except KeyboardInterrupt:
+        pass  # between two calls
+    finally:
+        try:
+            done.set()
+            keys.join()
+        except KeyboardInterrupt:
+            keys.join()
+        signal.signal(signal.SIGINT, before)
+    writer.flush()
+    info = server.info()["t"]
+    assert info.size == info.inserts - info.deletes
+    values = server.items("t").data["obs"].tolist()
+    assert len(set(values)) == len(values) == info.size
+    server.save(tmp_path / "tables.npz")
+    server.load(tmp_path / "tables.npz")
+    assert presses
+
+
+class Collects(Hook):
+    """Stands for a garbage collector that comes while the server's lock is held."""
+
+    def on_insert(self, tables: Any, table: str, key: int) -> None:
+        gc.collect()
+
+
+def test_batches_that_the_garbage_collector_ends_hold_nobody_up_for_good() -> None:
+    server = Server([Table.queue("q", 5), Table.queue("other", 5, hooks=[Collects()])], COLUMNS, capacity=20)
+    client = Client(server)
+    client.insert({"obs": 1}, {"q": 1.0})
+
+    class Learner:
+        def __init__(self) -> None:
+            self.itself = self
+            self.batches = iter(TrajectoryDataset(server, "q", 1, in_flight=1))
+
+    learner = Learner()
+    next(learner.batches)
+    time.sleep(0.1)  # the thread stands in the line
+    del learner
+    inserts = threading.Thread(target=client.insert, args=({"obs": 2}, {"other": 1.0}), daemon=True)
+    inserts.start()
+    inserts.join(10.0)
+    assert not inserts.is_alive()
+
+
+def test_a_first_message_that_is_half_in_does_not_go_on_after_a_load(tmp_path: Path) -> None:
+    server = Server([Table.queue("q", 2)], COLUMNS, capacity=20)
+    writer = TrajectoryWriter(server, 3, max_in_flight_items=3)
+    for obs in range(2):
+        writer.append({"obs": obs})
+        writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1]})
+    writer.append({"obs": 2})
+    with pytest.raises(TimeoutError):
+        writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1]}, timeout=0.0)
+    server.save(tmp_path / "tables.npz")
+    server.load(tmp_path / "tables.npz")
+    with pytest.raises(UnknownWriter) as error:
+        writer.flush(0.0)
+    assert not getattr(error.value, "__notes__", [])  # two of its items are in
+    assert server.items("q").data["obs"].tolist() == [0, 1]
+
+
+def test_a_writer_that_vanished_is_closed_by_a_client_that_inserts() -> None:
+    tables = [Table(n, sampler=Uniform(), remover=Fifo(), max_size=2, rate_limiter=MinSize(1)) for n in "tu"]
+    server = Server(tables, COLUMNS, capacity=10)
+    writer = TrajectoryWriter(server, 7)
+    for obs in range(7):
+        writer.append({"obs": obs})
+    writer.create_item("t", 1.0, {"obs": writer.history["obs"][:]})
+    del writer
+    gc.collect()
+    server.reset("t")
+    assert len(Client(server).insert_batch({"obs": range(4)}, {"u": None})["u"]) == 4
+
+
+class PutsBack(Hook):
+    """Inserts what one table deletes into another one."""
+
+    def on_delete(self, tables: Any, table: str, key: int) -> None:
+        tables["a"].try_insert(tables[table].item(key), tables)
+
+
+def test_a_hook_does_not_change_a_table_in_the_middle_of_a_change() -> None:
+    alike: dict[str, Any] = {"sampler": Fifo(), "remover": Fifo(), "rate_limiter": MinSize(1)}
+    first = Table("a", max_size=3, max_times_sampled=1, hooks=[InsertOnSample("b")], **alike)
+    server = Server([first, Table("b", max_size=1, hooks=[PutsBack()], **alike)], COLUMNS, capacity=20)
+    Client(server).insert_batch({"obs": [1, 2, 3]}, {"a": None})
+    assert server.sample("a", 3).data["obs"].tolist() == [1, 2, 3]
+    info = server.info()["a"]
+    assert info.size == info.inserts - info.deletes == 0
+
+
+CLIENT_WITH_A_CHILD = """
+import os, sys, time
+from replay_tutorial.tables import RemoteServer, TrajectoryWriter
+server = RemoteServer(sys.argv[1])
+writer = TrajectoryWriter(server, 5)
+writer.append({"obs": 7})
+writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+print(child, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_a_killed_client_is_noticed_although_its_child_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
+    server = Server([Table.queue("t", 5)], COLUMNS, capacity=9)
+    with Endpoint(server, "127.0.0.1:0", KEY.encode()) as endpoint:
+        command = [sys.executable, "-c", CLIENT_WITH_A_CHILD, endpoint.address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+            assert client.stdout is not None
+            child = int(client.stdout.readline())
+            try:
+                server.reset("t")
+                assert server._cells.free_count(0) == 8  # the writer may still name its step
+                client.kill()
+                until = time.monotonic() + 5.0
+                while server._cells.free_count(0) < 9 and time.monotonic() < until:
+                    time.sleep(0.02)
+                assert server._cells.free_count(0) == 9
+            finally:
+                os.kill(child, signal.SIGKILL)

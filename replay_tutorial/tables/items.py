@@ -22,23 +22,27 @@ class Matrix:
 
     Attributes:
         rows: int32[rows, cells].
-        free: The numbers of those that no item has.
+        used: How many rows have ever had an item, the first ones.
+        free: Those of them that have none now.
     """
 
     def __init__(self, width: int) -> None:
         """Begin with no row."""
         self.rows: CellMatrix = np.empty((0, width), np.int32)
+        self.used = 0
         self.free: list[int] = []
 
     def put(self, cells: CellList, most: int) -> int:
         """Write a list into a free row, and return its number; there will never be more than `most`."""
-        if not self.free:
-            count, width = self.rows.shape
-            longer = np.empty((min(most, max(1, 2 * count)), width), np.int32)
-            longer[:count] = self.rows
-            self.free += range(count, len(longer))
-            self.rows = longer
-        row = self.free.pop()
+        if self.free:
+            row = self.free.pop()
+        else:
+            row = self.used
+            self.used += 1
+            if row == len(self.rows):
+                longer = np.empty((min(most, max(1, 2 * row)), self.rows.shape[1]), np.int32)
+                longer[:row] = self.rows
+                self.rows = longer
         self.rows[row] = cells
         return row
 
@@ -90,7 +94,7 @@ class Items:
         plan = self.plan_of(slot)
         matrix = self._matrices[plan]
         matrix.free.append(int(self.rows[slot]))
-        if len(matrix.free) == len(matrix.rows):
+        if len(matrix.free) == matrix.used:
             del self._matrices[plan]
         self._plans[slot] = None
         self.free_slots[self.slots - self.size] = slot

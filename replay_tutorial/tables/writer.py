@@ -155,19 +155,21 @@ class TrajectoryWriter:
         keys = self._send_if_full(timeout)
         return keys[-1] if keys else None
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: float | None = None) -> list[int]:
         """Send what is in flight, and wait for items that timed out, or whose call was interrupted.
 
         Args:
             timeout: Seconds to wait at most; None waits, 0 looks once.
+
+        Returns:
+            The keys of these items, in their order.
 
         Raises:
             TimeoutError: If they are not in yet; they are kept.
             Exception: What `create_item` raises when a message is refused; its items are lost.
         """
         deadline_of(timeout)  # refused by the server, the message would be given up
-        if self._in_flight:
-            self._send(timeout)
+        return self._send(timeout) if self._in_flight else []
 
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
         """Send what is in flight, and begin a new episode; a step that is open is closed.

@@ -72,7 +72,7 @@ def visits(site: Site, address: str, browser: "Browser") -> dict[str, Visit]:
     for name, visit in found.items():
         page.set_viewport_size(DESKTOP)
         page.emulate_media(color_scheme="light")
-        page.goto(address + name, wait_until="load")
+        page.goto(address + name, wait_until="networkidle")  # what a page that is left has asked for fails
         visit.overhang["desktop"] = page.evaluate(OVERHANG)
         page.set_viewport_size(PHONE)
         visit.overhang["phone"] = page.evaluate(OVERHANG)

@@ -257,7 +257,9 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("known", "name", "values"), SAID, ids=str)
+@pytest.mark.parametrize(
+    ("known", "name", "values"), SAID, ids=[f"{i}-{said[1]}" for i, said in enumerate(SAID)]
+)
 def test_what_is_said_is_heard(known: Any, name: str, values: tuple[Any, ...]) -> None:
     heard = unpack(came(pack(name, values)), known)
     assert (heard[0], plain(heard[1])) == (name, plain(values))

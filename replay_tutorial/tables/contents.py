@@ -273,12 +273,14 @@ class Contents(HookedTable):
     def _call_hooks(self, event: str, tables: Tables, *keys: int) -> None:
         """Call all hooks, in the middle of a change: what one raises must not leave it half done."""
         self._hooks_under_way += 1
-        for hook in self.description.hooks:
-            try:
-                getattr(hook, event)(tables, self.description.name, *keys)
-            except Exception:
-                log.exception("%r of the table %r failed in %s", hook, self.description.name, event)
-        self._hooks_under_way -= 1
+        try:
+            for hook in self.description.hooks:
+                try:
+                    getattr(hook, event)(tables, self.description.name, *keys)
+                except Exception:
+                    log.exception("%r of the table %r failed in %s", hook, self.description.name, event)
+        finally:
+            self._hooks_under_way -= 1
 
     def _delete(self, slot: int, tables: Tables) -> None:
         self._take_out(slot, tables)

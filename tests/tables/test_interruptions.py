@@ -153,6 +153,24 @@ def test_a_hook_does_not_change_a_table_in_the_middle_of_a_change() -> None:
     assert info.size == info.inserts - info.deletes == 0
 
 
+class Exits(Hook):
+    """Ends the program when it hears of a reset."""
+
+    def on_reset(self, tables: Any, table: str) -> None:
+        raise SystemExit
+
+
+def test_a_hook_that_ends_the_program_leaves_its_table_open_for_other_hooks() -> None:
+    alike: dict[str, Any] = {"sampler": Fifo(), "remover": Fifo(), "rate_limiter": MinSize(1), "max_size": 3}
+    tables = [Table("a", hooks=[InsertOnSample("b")], **alike), Table("b", hooks=[Exits()], **alike)]
+    server = Server(tables, COLUMNS, capacity=20)
+    with pytest.raises(SystemExit):
+        server.reset("b")
+    Client(server).insert({"obs": 1}, {"a": 1.0})
+    server.sample("a", 1)
+    assert server.info()["b"].size == 1
+
+
 CLIENT_WITH_A_CHILD = """
 import os, sys, time
 from replay_tutorial.tables import RemoteServer, TrajectoryWriter

@@ -53,6 +53,26 @@ def test_explorers_add_no_faster_than_their_rate(quick):
     assert 5_000 < rows < 21_000
 
 
+class Paused:
+    """Takes a quarter of a second for its first chunk, and notes when each further one comes."""
+
+    def __init__(self):
+        self.times = []
+
+    def add(self, chunk):
+        if not self.times:
+            time.sleep(0.25)
+        self.times.append(time.perf_counter())
+        if len(self.times) == 12:
+            raise EOFError
+
+
+def test_explorer_makes_up_for_no_pause():
+    route = Paused()
+    shared.explore(route, [0], 0, rate=routes.CHUNK / 0.01)
+    assert route.times[-1] - route.times[1] >= 0.1
+
+
 def beget(begun):
     process_group.lead_group()
     routes.context.Process(target=time.sleep, args=(60,)).start()

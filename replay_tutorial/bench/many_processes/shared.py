@@ -59,16 +59,17 @@ class Row:
 
 
 def explore(route: Route, counts: Any, number: int, rate: float) -> None:
-    """Add chunks forever, and count the rows."""
+    """Add chunks forever, no faster than `rate` even after a pause, and count the rows."""
     chunk = random_chunk(np.random.default_rng(number))
     due = time.perf_counter()
     with contextlib.suppress(EOFError, ConnectionError):  # the manager may be ended first
         while True:
             route.add(chunk)
             counts[number] += CHUNK
-            due += CHUNK / rate
-            if (early := due - time.perf_counter()) > 0 and rate < math.inf:
-                time.sleep(early)
+            now = time.perf_counter()
+            due = max(due + CHUNK / rate, now)  # what a pause cost is not made up for
+            if due > now:
+                time.sleep(due - now)
 
 
 def run_slot(

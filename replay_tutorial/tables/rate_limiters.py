@@ -18,6 +18,7 @@ import math
 import operator
 import sys
 import warnings
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,18 +63,11 @@ class RateLimiter:
 
     def sampleable(self, inserts: int, samples: int, deletes: int, most: int) -> int:
         """Count how many more items may be sampled: 0 to `most`."""
-        if not self.may_sample(inserts, samples, deletes):
-            return 0
-        room = inserts * self.samples_per_insert - samples - self.min_diff
-        if room >= most + 1:  # also if it is infinite
+        if self.may_sample(inserts, samples, deletes, most):  # nearly always
             return most
-        count = max(1, min(most, math.floor(room)))
-        # The room is rounded; what counts is the inequality.
-        while count < most and self.may_sample(inserts, samples, deletes, count + 1):
-            count += 1
-        while not self.may_sample(inserts, samples, deletes, count):
-            count -= 1
-        return count
+        return bisect_left(
+            range(1, most), True, key=lambda n: not self.may_sample(inserts, samples, deletes, n)
+        )
 
 
 class MinSize(RateLimiter):

@@ -51,12 +51,12 @@ class NamedCells:
             IndexError: If the writer does not hold them any more.
         """
         self.column.check(self.steps)
-        values = np.concatenate([self.column.values[step] for step in self.steps])
+        values = np.array([self.column.values[step] for step in self.steps])
         return values[0] if self.squeezed else values
 
 
 class ColumnHistory:
-    """What a writer holds of one column: of each step with a value its number, and the value, (1, *shape).
+    """What a writer holds of one column: of each step with a value its number, and a copy of the value.
 
     Attributes:
         name: The column's.
@@ -73,8 +73,7 @@ class ColumnHistory:
         self.values: dict[int, npt.NDArray[Any]] = {}
         self.unsent: dict[int, npt.NDArray[Any]] = {}
         self.in_flight: dict[int, npt.NDArray[Any]] = {}
-        self._shape = (1, *field.shape)
-        self._dtype = field.dtype
+        self._dtype, self._ndim = field.dtype, len(field.shape)
 
     def __getitem__(self, index: "Index") -> NamedCells:
         """Name steps.
@@ -95,10 +94,7 @@ class ColumnHistory:
 
     def put(self, step: int, value: Any) -> None:
         """Hold a copy of a step's value, which has been checked."""
-        values = np.empty(self._shape, self._dtype)
-        values[0] = value
-        values.setflags(write=False)  # a pattern's condition may look at it
-        self.values[step] = self.unsent[step] = values
+        self.values[step] = self.unsent[step] = np.array(value, self._dtype, ndmin=self._ndim)
 
     def send(self, steps: Sequence[int]) -> None:
         """Let the next message bring those of these values that the server lacks."""
@@ -110,12 +106,10 @@ class ColumnHistory:
 
     def runs(self) -> list[Run]:
         """Return what is in flight, in as few runs as there are gaps."""
-        if len(self.in_flight) == 1:  # nearly always, if items are sent by themselves
-            return [Run(self.name, *self.in_flight.copy().popitem())]
         steps = sorted(self.in_flight)
         begins = [i for i, step in enumerate(steps) if not i or step != steps[i - 1] + 1]
         return [
-            Run(self.name, steps[begin], np.concatenate([self.in_flight[step] for step in steps[begin:end]]))
+            Run(self.name, steps[begin], np.array([self.in_flight[step] for step in steps[begin:end]]))
             for begin, end in pairwise([*begins, len(steps)])
         ]
 
@@ -203,9 +197,10 @@ class History(dict[str, ColumnHistory]):
         """Take in a step, or if it goes on, more of the newest one; see `TrajectoryWriter.append`."""
         if not data and goes_on:
             return
-        if tuple(data) not in self._checks:
+        if not (check := self._checks.get(tuple(data))):
             data = self._flat(data)
-        fields, columns = self._check_for(tuple(data))
+            check = self._check_for(tuple(data))
+        fields, columns = check
         count, values = fields.to_columns(data)
         if count != 1:
             raise ValueError(f"`append` takes one step, and this is a batch of {count}. Append one by one.")

@@ -137,12 +137,11 @@ class Server:
                 try:
                     self._wait("insert", items[place][0], deadline, check, message.writer)
                     with Undisturbed():
-                        # the same message may have been sent twice, and the other call been faster
-                        while place == len(keys) < len(items):
+                        while place == len(keys):  # unless it was sent twice, and the other call was faster
                             name, item = items[place]
                             keys.append(self._tables[name].insert(item, self._tables))
-                            following = items[place + 1 : place + 2]
-                            place += all(self._lines["insert", then].is_free for then, _ in following)
+                            if len(keys) < len(items) and self._lines["insert", items[len(keys)][0]].is_free:
+                                place += 1
                 finally:
                     self._wake()  # also if nothing has changed: the next one in line waits for its turn
             window.forget(message.keep_from)

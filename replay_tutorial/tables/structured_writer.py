@@ -39,7 +39,10 @@ class Applied:
         self._steps_since_applied += self._looked_at != end - 1
         self._looked_at = end - 1
         if self.pattern.when:
-            data = {name: held.values[end - 1][0] for name, held in history.items() if end - 1 in held.values}
+            newest = {name: held.values[end - 1] for name, held in history.items() if end - 1 in held.values}
+            for value in newest.values():
+                value.setflags(write=False)  # a condition looks at it
+            data = {name: value[()] for name, value in newest.items()}
             state = StepState(step_index, self._steps_since_applied, is_end_episode, data)
             if not all(holds(state) for holds in self.pattern.when):
                 return None

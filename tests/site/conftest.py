@@ -8,10 +8,12 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from built_site import Loads, Site
+from filelock import FileLock
 from places import ROOT
 
 if TYPE_CHECKING:
@@ -21,10 +23,21 @@ CHROMIUMS = ["chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """The site as it is built from this tree, strictly."""
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Site:
+    """The site as it is built from this tree, strictly; all workers of a run share one."""
     pytest.importorskip("mkdocs", reason="the site needs the extra `docs`")
-    folder = tmp_path_factory.mktemp("site")
+    here = tmp_path_factory.getbasetemp()
+    folder = (here if worker_id == "master" else here.parent) / "site"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            build_site(folder.with_name("half-built"))
+            folder.with_name("half-built").rename(folder)
+    pages = {page.relative_to(folder).as_posix(): Loads(page) for page in sorted(folder.rglob("*.html"))}
+    return Site(folder, pages)
+
+
+def build_site(folder: Path) -> None:
+    """Run the chapters, unless they were, and mkdocs."""
     chapters = {path.name for path in (ROOT / "chapters").glob("*.md")}
     if not chapters <= {path.name for path in (ROOT / "docs" / "chapters").iterdir()}:
         subprocess.run([sys.executable, ROOT / "docs" / "render_chapters.py"], check=True, timeout=1200)
@@ -37,8 +50,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    pages = {page.relative_to(folder).as_posix(): Loads(page) for page in sorted(folder.rglob("*.html"))}
-    return Site(folder, pages)
 
 
 class Quiet(SimpleHTTPRequestHandler):

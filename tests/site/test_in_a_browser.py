@@ -55,11 +55,11 @@ def watch(page: "Page", address: str, see: Callable[[str], None]) -> None:
 
 
 def worth_a_visit(site: Site) -> list[str]:
-    """All pages, but of the source pages, which one function makes, only the longest of each folder."""
+    """All pages, but of the source pages, which one function makes, only the longest of each package."""
     longest = {}
     for name in sorted(site.pages, key=lambda name: (site.folder / name).stat().st_size):
-        is_source = name.startswith("source/") and name != "source/files.html"
-        longest[name.rpartition("/")[0] if is_source else name] = name
+        first, _, rest = name.partition("/")
+        longest[rest.split("/")[0] if first == "source" else name] = name
     return sorted(longest.values())
 
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.jit import Floats, Integers, kernel
 from replay_tutorial.buffers.priorities import FIRST_PRIORITY
 from replay_tutorial.tables.cells import Cells
@@ -61,10 +62,10 @@ class Contents(HookedTable):
         description: The table as it was described.
         limiter: The rate limiter in force.
         items: The items.
-        structure: The parts that all items have; None before the first.
-        inserts: Items inserted since the table was made or reset; likewise
-        samples: items sampled,
-        deletes: and items deleted.
+        structure: The parts that all items have, also those that wait; None before the first.
+        inserts: Items inserted since the table was made or reset.
+        samples: Items sampled since then, each time counted.
+        deletes: Items deleted since then.
     """
 
     def __init__(self, table: Table, cells: Cells, rng: np.random.Generator) -> None:
@@ -77,9 +78,11 @@ class Contents(HookedTable):
         self._hooks_under_way = 0
         slots = table.max_size + 1  # the newcomer is in before another one goes
         self.items = Items(slots)
-        self._make_selectors()
+        self._begin()
 
-    def _make_selectors(self) -> None:
+    def _begin(self) -> None:
+        """Be without items, and count from 0."""
+        self.items.clear()
         self.sampler = self.description.sampler.over(self.items.slots)
         self.remover = self.description.remover.over(self.items.slots)
         self._low = max(self.sampler.low, self.remover.low)
@@ -161,10 +164,11 @@ class Contents(HookedTable):
         return key
 
     def try_insert(self, item: Item, tables: Tables) -> int | None:
+        if self._hooks_under_way or not self.may_insert():  # not in the middle of a change
+            return None
         fits = self.structure in (None, item.plan.structure)
         fits &= item.priority is None or self._low <= item.priority <= self._high
-        fits &= not self._hooks_under_way  # or this table would be changed in the middle of a change
-        return self.insert(item, tables) if fits and self.may_insert() else None
+        return self.insert(item, tables) if fits else None
 
     def sample(self, most: int, tables: Tables) -> Sample:
         """Sample as many items as the limiter lets through now, at most `most`; it must let one through."""
@@ -172,23 +176,21 @@ class Contents(HookedTable):
         try:
             if self.description.max_times_sampled or self.description.hooks:
                 slots, info = self._draw_one_by_one(most, spent, tables)
-            else:
-                slots, info = self._draw(most)
-            return self._copy(info, slots)
+                return Sample(info, *self._copy(slots))
+            return self._draw(most)
         finally:
             for slot in spent:
                 self._free(slot)
 
-    def _draw(self, most: int) -> tuple[Integers, SampleInfo]:
+    def _draw(self, most: int) -> Sample:
         """Draw all at once: no draw changes what the next one may be."""
-        items = self.items
         count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, most)
-        self.samples += count
         slots, probabilities, least = self.sampler.select(count, self._rng)
-        times = np.empty(count, np.int64)
-        self.unique_samples += count_samples(slots, items.times_sampled, times)
-        sizes = np.full(count, items.size)
-        return slots, self._info(slots, probabilities, np.full(count, least), sizes, times)
+        copied = self._copy(slots)  # a batch that is too big for the memory is not counted
+        sizes, times = np.full(count, self.items.size), np.empty(count, np.int64)
+        self.samples += count
+        self.unique_samples += count_samples(slots, self.items.times_sampled, times)
+        return Sample(self._info(slots, probabilities, np.full(count, least), sizes, times), *copied)
 
     def _draw_one_by_one(self, most: int, spent: list[int], tables: Tables) -> tuple[Integers, SampleInfo]:
         """Draw one after the other: what is deleted can't be drawn again."""
@@ -217,15 +219,15 @@ class Contents(HookedTable):
         keys, priorities = self.items.keys[slots], self.items.priorities[slots]
         return SampleInfo(keys, probabilities, least, sizes, priorities, times)
 
-    def _copy(self, info: SampleInfo, slots: Integers) -> Sample:
-        """Add to what is known of items their trajectories."""
+    def _copy(self, slots: Integers) -> tuple[Batch, dict[str, Integers] | None, frozenset[str]]:
+        """Copy the trajectories of items: the data, lengths and squeezed parts of a `Sample`."""
         groups = self.items.lists(slots)
         if not groups:
-            return Sample(info, {}, None, frozenset())
+            return {}, None, frozenset()
         squeezed = groups[0][1].plan.squeezed
         if len(groups) == 1:
-            return Sample(info, copy_out(self._cells, groups[0][1]), None, squeezed)
-        return Sample(info, *copy_out_mixed(self._cells, groups, len(slots)), squeezed)
+            return copy_out(self._cells, groups[0][1]), None, squeezed
+        return *copy_out_mixed(self._cells, groups, len(slots)), squeezed
 
     def look(self) -> Sample:
         """Copy all items, in the order of their slots; nothing is counted."""
@@ -234,7 +236,7 @@ class Contents(HookedTable):
         positive = probabilities[probabilities > 0]
         least = np.full(len(slots), positive.min() if len(positive) else 0.0)
         sizes, times = np.full(len(slots), len(slots)), self.items.times_sampled[slots].astype(np.int64)
-        return self._copy(self._info(slots, probabilities, least, sizes, times), slots)
+        return Sample(self._info(slots, probabilities, least, sizes, times), *self._copy(slots))
 
     def mutate(self, keys: Integers, priorities: Floats, deletes: Integers, tables: Tables) -> int:
         """Delete items, then give others new priorities; of a repeated key the last one stays.
@@ -266,8 +268,7 @@ class Contents(HookedTable):
         """Delete everything, and count from 0 again."""
         for _, lists in self.items.lists(self.items.used_slots()):
             self._cells.release(lists.matrix[lists.rows].reshape(-1))
-        self.items.clear()
-        self._make_selectors()
+        self._begin()
         self._call_hooks("on_reset", tables)
 
     def _call_hooks(self, event: str, tables: Tables, *keys: int) -> None:

@@ -4,8 +4,9 @@ A writer copies each step. A trajectory is put together by naming steps of each 
 with any stride (`[-5:-1]`, `[::2]`), or a list (`[[-4, -1]]`). What is named is a list of step numbers, one a
 cell, and never only the first and the last: steps that are not neighbours can't come back as if they were.
 
-Steps are counted as in a list of the episode's steps: 0 is the first, -1 the newest. But nothing is clamped:
-where a list would return less than was asked for, a history raises an IndexError.
+Steps are counted as in a list: 0 is the episode's first, or that of an earlier one if the history went on at
+its end; -1 is the newest. But nothing is clamped: where a list would return less than was asked for, a
+history raises an IndexError.
 
 Left out: masks and arrays as indexes.
 """

@@ -23,7 +23,7 @@ from typing import Any, Self
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.tables.codec import ERRORS, GIVES, HELLO, MOST_BYTES, Array, pack, unpack
-from replay_tutorial.tables.intake import as_floats, as_keys
+from replay_tutorial.tables.intake import as_updates
 from replay_tutorial.tables.local_socket import Wire, dial, read_key
 from replay_tutorial.tables.message import Message
 from replay_tutorial.tables.rate_limiters import RateLimiter
@@ -174,9 +174,8 @@ class RemoteServer:
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
     ) -> int:
         """Delete items, then give others new priorities."""
-        pairs = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
-        keys, deleted = as_keys(pairs[0]), as_keys(deletes)
-        return self._call("mutate_priorities", table, (keys, as_floats(pairs[1], len(keys))), deleted)
+        keys, priorities, deleted = as_updates(updates, deletes)
+        return self._call("mutate_priorities", table, (keys, priorities), deleted)
 
     def reset(self, table: str) -> None:
         """Delete all items of a table."""

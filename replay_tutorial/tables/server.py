@@ -4,11 +4,11 @@ One lock is held by whoever looks at, or changes, anything. So a step of one cal
 another, and a file holds one moment of all tables. A call that the limiter of its table stops stands in that
 table's line, without the lock, until another call has changed the counts:
 
-    insert  ─▶ line of inserts  ─▶ in    wakes the first in the line of samples, if it may go now
-    sample  ─▶ line of samples  ─▶ out   wakes the first in the line of inserts, if it may go now
+    insert  ─▶ line of inserts  ─▶ in    more may be sampled now
+    sample  ─▶ line of samples  ─▶ out   more may be inserted now
 
-Whatever else changes something wakes them, too. Who waits in vain, as the server or the writer was closed,
-hears of it at once. Left out: everything that one table does by itself (`contents`).
+Whatever changes something wakes the first of each line that may go now. Who waits in vain, as the server or
+the writer was closed, hears of it at once. Left out: everything that one table does by itself (`contents`).
 """
 
 import logging
@@ -28,7 +28,7 @@ from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.tables import server_file
 from replay_tutorial.tables.cells import Cells
 from replay_tutorial.tables.contents import Contents
-from replay_tutorial.tables.intake import Intake, as_floats, as_keys, table_of
+from replay_tutorial.tables.intake import Intake, as_updates, table_of
 from replay_tutorial.tables.message import Message
 from replay_tutorial.tables.rate_limiters import RateLimiter
 from replay_tutorial.tables.sampled import Sample, TableInfo
@@ -42,7 +42,7 @@ log = logging.getLogger("replay_tutorial")
 class Server:
     """Named tables in this process, for threads.
 
-    A table or column that is not there is a KeyError. What changes something raises `Closed` if the server is
+    A table or column that is not there is a KeyError. What changes a table raises `Closed` if the server is
     closed, before or meanwhile. Everything is checked before anything changes.
 
     Example:
@@ -83,7 +83,7 @@ class Server:
         self.fields = Fields(env_dict, default_dtype)
         self._cells = Cells(self.fields, operator.index(capacity))
         self._rng = np.random.default_rng(seed)
-        self._lock = RLock()
+        self._lock = RLock()  # a hook, which is called under it, may look at the server
         self._closed = False
         names = [table.name for table in tables]
         if not names or len(set(names)) < len(names):
@@ -119,8 +119,7 @@ class Server:
         Raises:
             CapacityError: If there are no free cells for its values.
             TimeoutError: If not all items are in when the time is up.
-            UnknownWriter: If it is not the writer's first message, and the server does not know the writer;
-                or if the writer is closed, or the server loaded, meanwhile.
+            UnknownWriter: If the server knows no earlier message of the writer, or forgets it meanwhile.
             ValueError: If anything in it does not fit, or the writer's last message is not finished.
         """
         deadline = deadline_of(timeout)
@@ -128,6 +127,7 @@ class Server:
             self._check_open()
             window = self._intake.accept(message)
             items, keys = window.items, window.keys
+            lines = [self._lines["insert", name] for name, _ in items]
 
             def check() -> None:
                 self._check_open()
@@ -137,19 +137,20 @@ class Server:
                 try:
                     self._wait("insert", items[place][0], deadline, check, message.writer)
                     with Undisturbed():
-                        while place == len(keys):  # unless it was sent twice, and the other call was faster
-                            name, item = items[place]
+                        goes_on = place == len(keys)  # or it was sent twice, and the other call was faster
+                        while goes_on:
+                            name, item = items[len(keys)]
                             keys.append(self._tables[name].insert(item, self._tables))
-                            if len(keys) < len(items) and self._lines["insert", items[len(keys)][0]].is_free:
-                                place += 1
+                            goes_on = len(keys) < len(items) and lines[len(keys)].is_free
                 finally:
                     self._wake()  # also if nothing has changed: the next one in line waits for its turn
-            window.forget(message.keep_from)
+            with Undisturbed():
+                window.forget(message.keep_from)
             return list(keys)
 
     def close_writer(self, writer: int) -> None:
-        """Forget a writer, if it is known, and its steps, but for those in items; what waits stays out."""
-        with self._lock:
+        """Forget a writer, if it is known, and its steps; items stay, but those that wait don't get in."""
+        with self._lock, Undisturbed():
             self._intake.close(writer)
             self._look_up(writer)
 
@@ -169,7 +170,7 @@ class Server:
             ValueError: If batch_size or timeout is out of range.
         """
         check_batch_size(batch_size)
-        batch_size = int(batch_size)  # of NumPy's kind, the counts would become so, too
+        batch_size = int(batch_size)  # an integer of NumPy would turn the counts into such
         deadline = deadline_of(timeout)
         with self._changing(table):
             self._wait("sample", table, deadline, self._check_open)
@@ -192,15 +193,13 @@ class Server:
         Raises:
             ValueError: If a priority is out of range; a TypeError if it is no number, or a key no integer.
         """
-        pairs = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
-        keys, deleted = as_keys(pairs[0]), as_keys(deletes)
-        priorities = as_floats(pairs[1], len(keys))
+        keys, priorities, deleted = as_updates(updates, deletes)
         with self._changing(table) as contents, Undisturbed():
             contents.check_priorities(priorities)
             return contents.mutate(keys, priorities, deleted, self._tables)
 
     def reset(self, table: str) -> None:
-        """Delete all items of a table, and count from 0; keys are not used again; who waits goes in."""
+        """Delete all items of a table, and count from 0; keys are not used again."""
         with self._changing(table) as contents, Undisturbed():
             contents.reset(self._tables)
 
@@ -248,9 +247,10 @@ class Server:
         with self._lock:
             self._check_open()
             loaded = server_file.load(path, self.fields, self._cells.capacity, self._tables)
-            self._cells, plans, self._rng, self._tables = loaded
-            self._intake = Intake(self._cells, plans, self._tables, self._intake.writers)
-            self._look_up()
+            with Undisturbed():
+                self._cells, plans, self._rng, self._tables = loaded
+                self._intake = Intake(self._cells, plans, self._tables, self._intake.writers)
+                self._look_up()
 
     def close(self) -> None:
         """End: whoever waits, or calls later, gets the error `Closed`; what waited has not happened."""

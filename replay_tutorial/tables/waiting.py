@@ -75,7 +75,12 @@ class Line:
             lock: The lock that whoever calls holds.
             may_go: Whether the first one may go.
             patience: Seconds after which waiting is worth a word.
+
+        Raises:
+            ValueError: If they are below 0.
         """
+        if not patience >= 0.0:
+            raise ValueError(f"patience must be at least 0 seconds, not {patience}.")
         self._lock = lock
         self._may_go = may_go
         self._patience = patience

@@ -1,7 +1,7 @@
 """A writer's window: the cells of the steps that the writer may still name.
 
-    obs   {4: 30, 5: 17, 6: 8, 7: 31}      of each column the cell of each step that was sent
-    act   {4: 30, 5: 17, 6: 8}             step 7 is still open
+    obs   {4: 60, 5: 34, 6: 16, 7: 62}      of each column the cell of each step that was sent
+    act   {4: 61, 5: 35, 6: 17}             step 7 is still open
 
 The window names its cells as an item does, so they stay until the writer lets go of their step. It also knows
 the writer's last message, how far that has come, and what was answered.

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from replay_tutorial.tables.cells import CapacityError
 from replay_tutorial.tables.history import History, NamedCells
 from replay_tutorial.tables.message import Layout, Message, NewItems, Part, UnknownWriter
 from replay_tutorial.tables.remote_server import RemoteServer
@@ -31,7 +32,7 @@ from replay_tutorial.tables.vanished_writers import close_vanished, close_when_v
 from replay_tutorial.tables.waiting import deadline_of
 
 # What the server refuses a message with, before it has changed anything.
-REFUSED = (LookupError, TypeError, ValueError, MemoryError)
+REFUSED = (LookupError, TypeError, ValueError, CapacityError)
 
 
 class ItemInFlight(NamedTuple):
@@ -70,8 +71,9 @@ class TrajectoryWriter:
         Args:
             server: Where items go.
             num_keep_alive_refs: The newest steps that can be named; at least 1.
-            max_in_flight_items: How many items may wait for their message; with 0 `create_item` sends each by
-                itself. The server needs free cells for all that a message brings before it evicts an item.
+            max_in_flight_items: How many items wait for each other, to be sent in one message; with 0
+                `create_item` sends each by itself. The server needs free cells for all that a message brings
+                before it evicts an item.
 
         Raises:
             ValueError: If num_keep_alive_refs is below 1, or max_in_flight_items below 0.
@@ -175,13 +177,15 @@ class TrajectoryWriter:
         """Send what is in flight, and begin a new episode; a step that is open is closed.
 
         Args:
-            clear_buffers: Whether no item may reach back beyond here. If not, the history goes on.
+            clear_buffers: Whether no item may reach back beyond here. If not, the history goes on, and its
+                steps are counted on.
             timeout: Seconds to wait at most.
 
         Raises:
             TimeoutError: If not all items are in yet; the episode goes on.
             Exception: What `flush` raises.
         """
+        self._check_open()
         self.flush(timeout)
         self.episode_steps, self.step_is_open = 0, False
         if clear_buffers:
@@ -277,7 +281,7 @@ class TrajectoryWriter:
         """Be done with what was in flight."""
         for column in self.history.values():
             column.arrive(refused)
-        self._in_flight, self._unfinished = [], None  # at once: between two lines Ctrl-C may come
+        self._in_flight, self._unfinished = [], None  # in one line: Ctrl-C can't come in between
 
     def _begin_anew(self) -> None:
         self._finalizer.detach()

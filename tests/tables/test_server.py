@@ -73,6 +73,8 @@ def test_a_server_that_can_not_work_is_refused() -> None:
     for tables, capacity in [([], 5), ([table(), table()], 5), ([table()], 0), ([table()], 2**31)]:
         with pytest.raises(ValueError):
             Server(tables, COLUMNS, capacity)
+    with pytest.raises(ValueError, match="patience must be at least 0 seconds, not -1"):
+        Server([table()], COLUMNS, 5, patience=-1)
     for target in ("t", "?"):
         with pytest.raises(ValueError, match="target"):
             Server([table(hooks=[InsertOnSample(target)])], COLUMNS, 5)
@@ -327,6 +329,15 @@ def test_a_hook_that_raises_is_logged_and_leaves_whole_tables(
     assert client.server._cells.free_count(0) == 50
     client.reset("t")
     assert "failed in " + event in caplog.text and "the hook's own fault" in caplog.text
+
+
+def test_a_batch_that_is_too_big_for_the_memory_is_not_counted() -> None:
+    client = client_of(table())
+    client.insert({"rew": 1.0}, {"t": None})
+    with pytest.raises(MemoryError):
+        client.sample("t", 10**14)
+    info = client.info()["t"]
+    assert (info.samples, info.unique_samples) == (0, 0)
 
 
 def test_a_copy_that_fails_leaves_no_item_half_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -632,6 +632,8 @@ def test_with_waits_for_what_timed_out_and_closes(server):
         append_steps(writer, 1)
     with pytest.raises(ValueError, match="closed"):
         writer.create_item("table", 1, {"x": writer.history["act"][-1]})
+    with pytest.raises(ValueError, match="closed"):
+        writer.end_episode()
     writer.close()
 
 

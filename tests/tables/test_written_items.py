@@ -1,6 +1,7 @@
 """Writers on a real server: what is sampled is what was named, and cells nobody names are free again."""
 
 import gc
+import signal
 import threading
 from contextlib import nullcontext
 
@@ -26,6 +27,8 @@ from replay_tutorial.tables import (
     UnknownWriter,
     reference,
 )
+from replay_tutorial.tables.cells import Cells
+from replay_tutorial.tables.intake import Intake
 from replay_tutorial.tables.trajectories import KEPT
 from replay_tutorial.tables.window import Window
 
@@ -462,6 +465,66 @@ def test_an_item_is_inserted_once_when_the_call_is_interrupted_before_or_after_i
             call()
     writer.flush()
     assert server.items("t").data["act"].tolist() == [0, 1, 2]
+
+
+def test_an_item_that_was_accepted_is_not_lost_for_want_of_memory(monkeypatch):
+    server = Server([table()], COLUMNS, capacity=9)
+    writer = TrajectoryWriter(server, 9)
+    for act in range(2):
+        writer.append({"act": act})
+
+    def out_of_memory(*_):
+        monkeypatch.undo()
+        raise MemoryError
+
+    monkeypatch.setattr(server._tables["t"], "insert", out_of_memory)
+    with pytest.raises(MemoryError):
+        writer.create_item("t", 1.0, {"act": writer.history["act"][0]})
+    with pytest.raises(RuntimeError, match="flush"):
+        writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
+    writer.flush()
+    writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
+    assert server.items("t").data["act"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("does", ["create_item", "close"])
+def test_ctrl_c_while_cells_are_given_back_loses_none(monkeypatch, does):
+    server = Server([table()], COLUMNS, capacity=9)
+    writer = TrajectoryWriter(server, num_keep_alive_refs=1)
+    writer.append({"act": 0})
+    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
+    writer.append({"act": 1})
+    named, release = writer.history["act"][-1], Cells.release
+
+    def release_after_ctrl_c(cells, given_back):
+        signal.raise_signal(signal.SIGINT)
+        release(cells, given_back)
+
+    monkeypatch.setattr(Cells, "release", release_after_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        writer.close() if does == "close" else writer.create_item("t", 1.0, {"act": named})
+    monkeypatch.undo()
+    if does == "create_item":
+        writer.flush()
+        writer.close()
+    server.reset("t")
+    assert not server._cells.store.references.any()
+
+
+def test_ctrl_c_while_a_file_is_loaded_leaves_one_server(monkeypatch, tmp_path):
+    server = Server([table()], COLUMNS, capacity=9)
+    Client(server).insert({"act": 1}, {"t": 1.0})
+    server.save(tmp_path / "server.zip")
+
+    def intake_after_ctrl_c(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return Intake(*arguments)
+
+    monkeypatch.setattr("replay_tutorial.tables.server.Intake", intake_after_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        server.load(tmp_path / "server.zip")
+    Client(server).insert({"act": 2}, {"t": 1.0})
+    assert server.items("t").data["act"].tolist() == [1, 2]
 
 
 def test_a_writer_that_vanishes_while_the_lock_is_held_stops_nobody():

@@ -2,7 +2,8 @@
 
 The learner computes while the thread draws. When there is nothing, the thread stands in the table's line, as
 any other caller; when it is no longer wanted, it leaves the line (`caller_is_there`). What it has drawn by
-then is handed over, because the table has counted it.
+then is handed over, because the table has counted it. When the reader's time is up, it leaves the line, too,
+and looks once more: the turn may have come without the thread having run since.
 
 Left out: more than one thread.
 """
@@ -38,6 +39,8 @@ class Ahead:
         self._ready: deque[Sample] = deque()
         self._error: BaseException | None = None
         self._empty_since: float | None = None  # since when the table gives out nothing
+        self._patience: float | None = 0.0  # seconds that the draw under way waits
+        self._is_late = False  # whether the reader's time is up
         self._closing = self._ended = False
 
     def batches(self, timeout: float | None) -> Generator[Sample]:
@@ -62,15 +65,15 @@ class Ahead:
         with self._changed:
             while not (self._ready or self._ended):
                 left = None
-                if timeout is not None and self._empty_since is not None and not self._closing:
+                if timeout is not None and self._empty_since is not None and not self._is_late:
                     left = max(asked_at, self._empty_since) + timeout - time.monotonic()
-                    self._closing = left <= 0
-                self._changed.wait(None if self._closing else left)
+                    self._is_late = left <= 0
+                self._changed.wait(None if self._is_late else left)
             self._changed.notify_all()
             return self._ready.popleft() if self._ready else None
 
     def _run(self) -> None:
-        caller_is_there.set(lambda: not self._closing)
+        caller_is_there.set(lambda: not (self._closing or (self._is_late and self._patience is None)))
         try:
             for batch in self._make(self._patient_draw):
                 with self._changed:
@@ -86,12 +89,14 @@ class Ahead:
 
     def _patient_draw(self, count: int) -> Sample:
         """Draw items as soon as there are some; a TimeoutError when nobody wants them any more."""
-        timeout = 0.0  # look once, so that the reader knows whether there is nothing; then wait
+        self._patience = 0.0  # look once, so that the reader knows whether there is nothing; then wait
         while not self._closing:
             try:
-                sample = self._draw(count, timeout)
+                sample = self._draw(count, self._patience)
             except (TimeoutError, Forsaken):
-                timeout = None
+                if self._is_late and self._patience == 0.0:
+                    break  # that was the last look
+                self._patience = 0.0 if self._is_late else None
                 self._note_emptiness(self._empty_since or time.monotonic())
             else:
                 self._note_emptiness(None)
@@ -101,4 +106,5 @@ class Ahead:
     def _note_emptiness(self, since: float | None) -> None:
         with self._changed:
             self._empty_since = since
+            self._is_late = self._is_late and since is not None
             self._changed.notify_all()

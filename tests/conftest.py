@@ -1,6 +1,9 @@
-"""What all tests share: pictures and environments are drawn without a screen."""
+"""What all tests share: pictures are drawn without a screen, and Ctrl-C interrupts them wherever they run."""
 
 import os
+import signal
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+# In the background of a script it is ignored, and so it would be in the programs that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)

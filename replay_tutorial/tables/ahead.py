@@ -2,8 +2,8 @@
 
 The learner computes while the thread draws. When there is nothing, the thread stands in the table's line, as
 any other caller, and is asked there whether it is still wanted (`caller_is_there`). It is not, if somebody
-has waited for a batch too long, or nobody will any more: then it leaves the line. What it has drawn by then
-is handed over, because the table has counted it.
+has waited for a batch too long, or nobody will any more: then it leaves the line, and looks once more. What
+it has drawn by then is handed over, because the table has counted it.
 
 Left out: more than one thread.
 """
@@ -77,15 +77,19 @@ class Ahead:
 
     def _patient_draw(self, count: int) -> Sample:
         """Draw items as soon as there are some; a TimeoutError when nobody wants them any more."""
-        self._empty_since = math.inf
         with suppress(TimeoutError, Forsaken):
-            if not self._closed:
-                return self._draw(count, 0.0)
+            return self._look(count)
         self._empty_since = time.monotonic()
         with suppress(Forsaken):
             if self._is_wanted():
                 return self._draw(count, None)
-        raise TimeoutError
+        return self._look(count)  # its turn may have come since, and the thread not have run
+
+    def _look(self, count: int) -> Sample:
+        self._empty_since = math.inf
+        if self._closed:
+            raise TimeoutError
+        return self._draw(count, 0.0)
 
     def _is_wanted(self) -> bool:
         """Return whether somebody may still want items; while nobody waits, the time does not count."""

@@ -91,6 +91,7 @@ class Intake:
         self._gone.discard(writer)
         window = self._windows.pop(writer, None)
         if window is not None:
+            window.take_back()
             window.forget(MOST_STEPS)
 
     def _take_in(self, message: Message, window: Window) -> None:

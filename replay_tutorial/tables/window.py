@@ -19,6 +19,7 @@ import numpy.typing as npt
 from replay_tutorial.tables.cells import CellMatrix, Cells
 from replay_tutorial.tables.message import Steps
 from replay_tutorial.tables.trajectories import Item, Plan
+from replay_tutorial.tables.waiting import Undisturbed
 
 Values = tuple[int, int, npt.NDArray[Any]]  # of a run: the column's number, the first step, the values
 NO_CELLS = np.zeros(0, np.int32)
@@ -50,6 +51,7 @@ class Window:
             CapacityError: If there are too few.
             ValueError: If a value is there already, or forgotten.
         """
+        self.take_back()
         wanted: list[int] = []
         for column, _, values in runs:
             wanted += [~column] * len(values)
@@ -75,14 +77,17 @@ class Window:
             begin = end
 
     def take_back(self) -> None:
-        """Undo `store`, however far it came."""
-        new = self._new_cells[self._new_cells >= 0]
-        known = set(new.tolist())
-        for cell_of in self._cell_of:
-            for step in [step for step, cell in cell_of.items() if cell in known]:
-                del cell_of[step]
-        self._cells.release(new)
-        self._new_cells = NO_CELLS
+        """Undo `store`, however far it came. If Ctrl-C comes before this begins, the next `store` does it."""
+        if not len(self._new_cells):
+            return
+        with Undisturbed():
+            new = self._new_cells[self._new_cells >= 0]
+            known = set(new.tolist())
+            for cell_of in self._cell_of:
+                for step in [step for step, cell in cell_of.items() if cell in known]:
+                    del cell_of[step]
+            self._cells.release(new)
+            self._new_cells = NO_CELLS
 
     def begin(self, items: list[tuple[str, Item]]) -> None:
         """Go on to the next message, which has these items."""

@@ -51,6 +51,9 @@ def test_batches_come_in_order_as_tensors_and_none_is_lost():
 def test_thread_is_no_further_ahead_than_it_may_be():
     draw_next, drawn = numbered(100)
     prefetcher = Prefetcher(draw_next, "cpu", ahead=2)
+    deadline = time.monotonic() + 60
+    while len(drawn) < 3 and time.monotonic() < deadline:
+        time.sleep(0.001)
     time.sleep(0.3)
     assert len(drawn) == 3  # two that wait, and one in its hand
     prefetcher.close()  # also with a full queue

@@ -24,8 +24,17 @@ def sleep(hosts: Hosts, host: int, seconds: float) -> "subprocess.Popen[bytes]":
 def test_faults_happen_while_train_runs(capsys: pytest.CaptureFixture[str]) -> None:
     with Hosts(3) as hosts:
         killed, cut = sleep(hosts, KILLED, 1000), sleep(hosts, CUT, 1000)
-        train = sleep(hosts, LEARNER, 1)
-        assert wait_with([Fault("kill", 0.1), Fault("cut", 0.2)], train, hosts, {}, Show()) == 0
+        train = hosts.run(LEARNER, [sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
+
+        class ShowTwo(Show):
+            """Lets `train` end when both faults have happened."""
+
+            def __call__(self, text: str) -> None:
+                super().__call__(text)
+                if "cable" in text:
+                    train.communicate(b"\n")
+
+        assert wait_with([Fault("kill", 0.1), Fault("cut", 0.2)], train, hosts, {}, ShowTwo()) == 0
         assert killed.wait() == -9
         assert cut.poll() is None
     first, second = capsys.readouterr().out.splitlines()

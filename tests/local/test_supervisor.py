@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -22,7 +21,7 @@ from replay_tutorial.local import supervisor as supervisor_module
 from replay_tutorial.local.parallel import roles
 from replay_tutorial.local.supervisor import Role, Supervisor
 
-POLL_SECONDS = 60  # seconds that a process may take to start on a busy machine
+POLL_SECONDS = 240  # seconds that a process may take to start on a busy machine
 
 
 class Deadly:
@@ -112,13 +111,18 @@ def test_of_a_runs_roles_only_actors_may_die():
     assert may_die == {"learner": None, "actor 0": 7, "actor 1": 7, "evaluator": None}
 
 
-def test_server_that_is_killed_while_it_starts_a_process_is_told():
+def test_server_that_is_killed_while_it_starts_a_process_is_told(monkeypatch):
     def start(life, messages):
-        server = forkserver._forkserver._forkserver_pid
-        if server is not None:
-            os.kill(server, signal.SIGSTOP)  # so that it is sure not to be faster
-            threading.Timer(0.3, os.kill, (server, signal.SIGKILL)).start()
+        os.kill(server, signal.SIGSTOP)  # so that it is sure not to be faster
         return work_on, (messages,)
+
+    def read_signed_of_a_dead_server(end):
+        """It has been asked for a process, and has not answered yet."""
+        os.kill(server, signal.SIGKILL)
+        return read_signed(end)
+
+    read_signed = forkserver.read_signed
+    monkeypatch.setattr(forkserver, "read_signed", read_signed_of_a_dead_server)
 
     supervisor_module.start_context()
     forkserver.ensure_running()

@@ -125,7 +125,7 @@ run_worker(theirs, parts()[0], lambda context: context.tell("a message"))
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
         env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
     )
     assert (done.returncode, done.stderr) == (1, "")

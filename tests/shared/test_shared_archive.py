@@ -25,12 +25,11 @@ def filled(buffer_class, rows, size=50, seed=1):
     return buffer
 
 
-def add_until(stop, buffer, writer):
+def add_when_allowed(allowed, stop, buffer, writer):
     first = 0
-    while not stop.is_set():
+    while allowed.acquire() and not stop.is_set():
         buffer.add(**rows_of(writer, first, 13))
         first += 13
-        time.sleep(0.0005)  # so that a snapshot is not lapped
 
 
 def everything(buffer):
@@ -83,11 +82,23 @@ def test_updated_priorities_come_back_and_stale_ones_do_not(tmp_path):
 def test_a_buffer_that_others_write_to_is_saved_without_a_torn_row(buffer_class, tmp_path):
     context = multiprocessing.get_context("spawn")
     buffer = buffer_class(3000, row_fields(), seed=1)
-    stop = context.Event()
-    with running(context, add_until, [(stop, buffer, writer) for writer in (1, 2)]):
-        assert buffer.wait_for(3000, timeout=60)
-        kept = []
-        for _ in range(20):
+    stop, allowed, added = context.Event(), context.Semaphore(0), 0
+
+    def let_add(chunks):
+        """Let the writers add so many chunks from now on: few enough that no snapshot is lapped."""
+        nonlocal added
+        while buffer.get_next_index() < added:
+            time.sleep(0.001)  # they may not have made use of the last leave
+        added += 13 * chunks
+        for _ in range(chunks):
+            allowed.release()
+
+    with running(context, add_when_allowed, [(allowed, stop, buffer, writer) for writer in (1, 2)]):
+        let_add(231)
+        assert buffer.wait_for(3000, timeout=shared_rows.POLL_SECONDS)
+        kept = [3000]
+        while len(kept) < 20 or min(kept) == 3000:  # until they wrote while it was saved
+            let_add(100)
             buffer.save(tmp_path / "buffer")
             loaded = buffer_class(3000, row_fields())
             loaded.load(tmp_path / "buffer")
@@ -96,8 +107,8 @@ def test_a_buffer_that_others_write_to_is_saved_without_a_torn_row(buffer_class,
             assert_whole(loaded.sample(100))
             kept.append(len(rows["obs"]))
         stop.set()
-    assert 0 < min(kept) <= max(kept), kept
-    assert min(kept) < 3000, "nobody wrote while it was saved: this tests nothing"
+        let_add(2)  # they wake, and see it
+    assert min(kept) >= 1700, kept
 
 
 @every_buffer
@@ -169,7 +180,7 @@ def test_load_beside_another_sampler_says_so_and_does_not_blame_the_file(buffer_
     context = multiprocessing.get_context("spawn")
     buffer, stop, answers = buffer_class(50, row_fields()), context.Event(), context.Queue()
     with running(context, sample_until, [(stop, buffer, answers)]):
-        assert answers.get(timeout=60) == "sampled"
+        assert answers.get(timeout=shared_rows.POLL_SECONDS) == "sampled"
         with pytest.raises(RuntimeError, match="is this buffer's sampler"):
             buffer.load(tmp_path / "buffer")
         stop.set()

@@ -53,7 +53,8 @@ class Relay:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listening, self.address = listen(free_address(folder, "relay.sock"))
         self._closed = False
-        threading.Thread(target=self._run, daemon=True).start()
+        self._accepting = threading.Thread(target=self._run, daemon=True)
+        self._accepting.start()
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):
@@ -93,9 +94,10 @@ class Relay:
 
     def close(self) -> None:
         self._closed = True
-        self.cut_all()
         with contextlib.suppress(OSError):
             dial(self.address).close()
+        self._accepting.join()  # a socket in which a thread waits would go on listening
+        self.cut_all()
         self._listening.close()
         for pair in self._pairs:
             for end in pair:

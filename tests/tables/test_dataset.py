@@ -13,6 +13,7 @@ from served import KEY, serving
 from replay_tutorial.tables import Client, Closed, Fifo, MinSize, RemoteServer, Server, Table, Uniform
 from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch, join
 from replay_tutorial.tables.timesteps import TimestepDataset
+from replay_tutorial.tables.waiting import Forsaken, caller_is_there
 from replay_tutorial.tables.writer import TrajectoryWriter
 
 COLUMNS = {"obs": {"shape": 2}, "act": {"shape": (), "dtype": np.int64}}
@@ -228,6 +229,25 @@ def test_what_was_drawn_in_the_last_moment_is_handed_over():
 def test_a_draw_that_takes_long_is_not_taken_for_an_empty_table():
     script = Script(None, 0.0, 0.3, 0.0)
     assert len(list(TrajectoryDataset(script, "t", 1, timeout=0.2, in_flight=1))) == 3
+
+
+class Slow:
+    """A source whose caller in the line has not yet noticed, when its time is up, that its turn has come."""
+
+    def __init__(self):
+        self.looks, self.is_there = Script(None, 0.0, None, 0.0), caller_is_there
+
+    def sample(self, table, batch_size, timeout=None):
+        if timeout == 0.0:
+            return self.looks.sample(table, batch_size)
+        while self.is_there.get()():
+            time.sleep(0.001)
+        raise Forsaken
+
+
+def test_what_is_there_when_the_time_is_up_is_drawn_and_the_clock_begins_anew():
+    """The first look finds nothing, the last one an item; so twice, and then nothing is there any more."""
+    assert len(list(TrajectoryDataset(Slow(), "t", 1, timeout=0.1, in_flight=1))) == 2
 
 
 def test_a_thread_that_waits_keeps_its_place_in_the_line_and_says_what_for(caplog):

@@ -1,17 +1,19 @@
 """What comes at a bad moment: Ctrl-C, the garbage collector, a load, a fork, a hook of a hook."""
 
+import contextlib
 import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from test_remote_server import until
 
 from replay_tutorial.tables import (
     Client,
@@ -28,16 +30,32 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
+from replay_tutorial.tables.cells import Cells
+from replay_tutorial.tables.window import Window
 
 COLUMNS = {"obs": {"shape": (), "dtype": np.int64}}
 KEY = "a key that both sides know"
+
+
+def in_tables(frame: FrameType | None) -> bool:
+    """Whether a call of the tables is under way; outside of them Ctrl-C would end the test itself."""
+    while frame is not None and frame.f_code is not test_ctrl_c_leaves_whole_tables.__code__:
+        if frame.f_globals["__name__"].startswith("replay_tutorial.tables"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    if in_tables(frame):
+        raise KeyboardInterrupt
 
 
 def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
     table = Table(
         "t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(1), max_times_sampled=3
     )
-    server, until = Server([table], COLUMNS, capacity=40), time.monotonic() + 2.0
+    server = Server([table], COLUMNS, capacity=40)
     done = threading.Event()
 
     def press() -> None:
@@ -47,10 +65,10 @@ def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
     writer, number, presses = TrajectoryWriter(server, 3), 0, 0
     keys = threading.Thread(target=press)
     before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         keys.start()
-        while time.monotonic() < until:
+        while presses < 500:
             try:
                 writer.flush()
                 writer.append({"obs": number})
@@ -61,14 +79,9 @@ def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
                 presses += 1
             except RuntimeError:
                 pass  # an interrupted message has to be flushed first
-    except KeyboardInterrupt:
-        pass  # between two calls
     finally:
-        try:
-            done.set()
-            keys.join()
-        except KeyboardInterrupt:
-            keys.join()
+        done.set()
+        keys.join()
         signal.signal(signal.SIGINT, before)
     writer.flush()
     info = server.info()["t"]
@@ -77,7 +90,43 @@ def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
     assert len(set(values)) == len(values) == info.size
     server.save(tmp_path / "tables.npz")
     server.load(tmp_path / "tables.npz")
-    assert presses
+
+
+def press_ctrl_c(*_: Any) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("moment", ["before it is undone", "while it is undone"])
+@pytest.mark.parametrize("messages", [0, 1])
+def test_a_second_ctrl_c_harms_no_message_that_a_first_one_stopped(
+    moment: str, messages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server([Table.queue("q", 5)], COLUMNS, capacity=9)
+    writer, release = TrajectoryWriter(server, 3), Cells.release
+
+    def take_nothing_back(window: Window) -> None:
+        if len(window._new_cells):
+            press_ctrl_c()
+
+    def release_late(cells: Cells, which: Any) -> None:
+        press_ctrl_c()
+        release(cells, which)
+
+    for obs in range(messages + 1):
+        writer.append({"obs": obs})
+        with monkeypatch.context() as patched:
+            if obs == messages:
+                patched.setattr(Window, "begin", press_ctrl_c)  # all is stored
+                if moment == "before it is undone":
+                    patched.setattr(Window, "take_back", take_nothing_back)
+                else:
+                    patched.setattr(Cells, "release", release_late)
+            with pytest.raises(KeyboardInterrupt) if obs == messages else contextlib.nullcontext():
+                writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1]})
+    assert len(writer.flush()) == 1
+    writer.close()
+    assert server.items("q").data["obs"].tolist() == list(range(messages + 1))
+    assert server._cells.free_count(0) == 9 - (messages + 1)
 
 
 class Collects(Hook):
@@ -99,11 +148,11 @@ def test_batches_that_the_garbage_collector_ends_hold_nobody_up_for_good() -> No
 
     learner = Learner()
     next(learner.batches)
-    time.sleep(0.1)  # the thread stands in the line
+    until(lambda: server.info()["q"].waiting_samples == 1)
     del learner
     inserts = threading.Thread(target=client.insert, args=({"obs": 2}, {"other": 1.0}), daemon=True)
     inserts.start()
-    inserts.join(10.0)
+    inserts.join(60.0)
     assert not inserts.is_alive()
 
 
@@ -242,9 +291,6 @@ def test_a_killed_client_is_noticed_although_its_child_lives(monkeypatch: pytest
                 server.reset("t")
                 assert server._cells.free_count(0) == 8  # the writer may still name its step
                 client.kill()
-                until = time.monotonic() + 5.0
-                while server._cells.free_count(0) < 9 and time.monotonic() < until:
-                    time.sleep(0.02)
-                assert server._cells.free_count(0) == 9
+                until(lambda: server._cells.free_count(0) == 9)
             finally:
                 os.kill(child, signal.SIGKILL)

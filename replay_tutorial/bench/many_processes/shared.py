@@ -91,11 +91,13 @@ def run_slot(
         route.step(priorities[steps % 256])
         steps += 1
         now = time.perf_counter()
-        if not started and now >= warm:
+        if not started and now >= warm and all(counts):  # each explorer is at work
             steps, started, rows_before = 0, now, sum(counts)
         elif started and now - started >= seconds:
             break
-    answer.send((steps / (now - started), (sum(counts) - rows_before) / (now - started)))
+    rows = sum(counts) - rows_before
+    spent = time.perf_counter() - started  # after the last count: a pause makes no figure larger
+    answer.send((steps / spent, rows / spent))
 
 
 def slot(

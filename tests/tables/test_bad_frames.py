@@ -17,7 +17,18 @@ from served import KEY, key, serving, small_server
 from test_remote_server import message
 
 from replay_tutorial.tables import Client, RemoteServer, Server
-from replay_tutorial.tables.codec import CALLS, GIVES, HEAD, HELLO, TAKES, BadFrame, Frame, pack, unpack
+from replay_tutorial.tables.codec import (
+    CALLS,
+    GIVES,
+    GREETING,
+    HEAD,
+    HELLO,
+    TAKES,
+    BadFrame,
+    Frame,
+    pack,
+    unpack,
+)
 from replay_tutorial.tables.local_socket import (
     Wire,
     dial,
@@ -80,7 +91,7 @@ BAD = {
     "a call of what the server keeps to itself": framed(["close"]),
     "an answer": framed(["answer", None]),
     "an error": framed(["error", "ValueError", "no"]),
-    "a second hello": framed([HELLO, 1, 0, False]),
+    "a second hello": framed([HELLO, 0, 0]),
     "Python objects": altered([1, 2, 0, 2], ["O", [1]]),
     "texts": altered([1, 2, 0, 2], ["U", [1]]),
     "records": altered([1, 2, 0, 2], ["i,i", [1]]),
@@ -135,7 +146,7 @@ BAD = {
 def connected(address: str) -> Wire:
     wire = Wire(dial(address))
     wire.prove(KEY.encode(), first=False)
-    wire.send(pack(HELLO, [np.random.default_rng().integers(1 << 60), 0, False]))
+    wire.send(pack(HELLO, [0, 0]))
     assert unpack(wire.receive(), GIVES[HELLO])[0] == "answer"
     return wire
 
@@ -239,7 +250,7 @@ SAMPLE = Sample(
     SampleInfo(*[np.arange(2) * 1.5] * 6), {"obs": np.ones((2, 3), np.float32)}, None, frozenset("ba")
 )
 SAID = [
-    (TAKES, HELLO, (1 << 62, 0, True)),
+    (GREETING, HELLO, (1 << 62, 0)),
     (TAKES, "insert", (Message(3, 4, [], [NewItems("é", None, (), np.zeros((1, 0), np.int64))], 0),)),
     (TAKES, "sample", ("\ud800 \n", -(1 << 63))),
     (TAKES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),
@@ -333,13 +344,13 @@ def test_an_address_of_another_machine_is_refused(address: str) -> None:
 class TestPaths:
     def test_what_a_killed_server_left_is_removed_and_nothing_else(self, tmp_path: Path) -> None:
         path = tmp_path / "tables.sock"
-        listening, address = listen(str(path))
+        listening, _ = listen(str(path))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with pytest.raises(OSError, match="in use"):
             listen(str(path))
         listening.close()  # as a killed one: its file stays
-        listening, address = listen(str(path))
-        stop_listening(listening, address)
+        listening, _ = listen(str(path))
+        stop_listening(listening)
         assert not path.exists()
         path.write_text("a file")
         with pytest.raises(OSError, match="in use"):

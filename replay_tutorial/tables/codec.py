@@ -171,7 +171,7 @@ PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (flo
 @cache
 def reader_of(kind: Any) -> Callable[[Any, Arrays], Any]:
     """Return what makes a value of a type of what JSON made of it, or refuses that as a BadFrame."""
-    origin, inner = cast(Any, get_origin(kind)), get_args(kind)
+    origin, inner = get_origin(kind), get_args(kind)
     types = PLAIN.get(kind, (dict if origin is dict else list,))  # of what JSON made
 
     def refuse(word: Any) -> Any:
@@ -198,7 +198,7 @@ def reader_of(kind: Any) -> Callable[[Any, Arrays], Any]:
         return lambda word, arrays: (
             many([every(one, arrays) for one in word]) if type(word) in types else refuse(word)
         )
-    make, kinds = fields_of(kind) if origin is None else (origin, inner)
+    make, kinds = cast(Any, fields_of(kind) if origin is None else (origin, inner))
     readers = [reader_of(one) for one in kinds]
     return lambda word, arrays: (
         make([read(one, arrays) for read, one in zip(readers, word, strict=True)])

@@ -1,10 +1,10 @@
 """What a client and the tables' server say to each other, as bytes.
 
-    head       seconds that a call may wait; bytes of the text, and of all behind the head       24 bytes
+    head       bytes of the text, and of all behind the head                                     16 bytes
     text       JSON: what is said, and in the place of each array its dtype and shape
     arrays     their raw bytes, in the order of the text           text and arrays each filled up to 8 bytes
 
-    sample("replay", 32)    ["sample", "replay", 32]
+    sample("replay", 32)    ["sample", "replay", 32, null]
     its answer              ["answer", [[["l", [32]], ...], {"obs": ["f", [32, 3]]}, null, []]]
 
 Whoever sends a frame chooses numbers and words, and never what is run: nothing is unpickled. It must be one
@@ -15,14 +15,13 @@ Left out: who calls (`remote_server`), and who answers (`endpoint`).
 """
 
 import json
-import math
 import reprlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from functools import cache
 from types import NoneType
-from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +40,7 @@ class BadFrame(ValueError):
     """Bytes that are no frame, or a frame that is no call."""
 
 
-HEAD = struct.Struct("=dQQ")
+HEAD = struct.Struct("=QQ")
 MOST_BYTES = 1 << 28  # of a call
 MOST_TEXT = 1 << 20  # of these, the text: what is made of it takes twenty times as much
 LARGEST = 1 << 63  # numbers are below it
@@ -50,9 +49,9 @@ DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of boo
 HELLO = "hello 3"  # with the version of what is said
 CALLS: dict[str, tuple[Any, Any]] = {  # what may be called: types of arguments, and of what comes back
     HELLO: (tuple[int, int], tuple[int, int, dict[str, Array]]),
-    "insert": (tuple[Message], Array),
+    "insert": (tuple[Message, float | None], Array),
     "close_writer": (tuple[int], None),
-    "sample": (tuple[str, int], Sample),
+    "sample": (tuple[str, int, float | None], Sample),
     "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),
     "reset": (tuple[str], None),
     "replace_limiter": (tuple[str, RateLimiter], None),
@@ -74,15 +73,7 @@ ERRORS: dict[str, type[Exception]] = {  # of the server, that its client is told
 LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInsertRatio, Queue, Stack)}
 
 
-class Frame(NamedTuple):
-    """A frame as it came."""
-
-    timeout: float  # seconds
-    length: int  # bytes of the text
-    body: bytearray  # text and arrays
-
-
-def pack(name: str, values: Iterable[Any], timeout: float | None = None) -> bytes:
+def pack(name: str, values: Iterable[Any]) -> bytes:
     """Make a frame of a call, or of an "answer" or "error".
 
     Raises:
@@ -111,20 +102,20 @@ def pack(name: str, values: Iterable[Any], timeout: float | None = None) -> byte
     for array in arrays:
         pieces += [array, bytes(-array.nbytes % 8)]
     size = sum(memoryview(piece).nbytes for piece in pieces)
-    return b"".join([HEAD.pack(math.inf if timeout is None else timeout, len(text), size), *pieces])
+    return b"".join([HEAD.pack(len(text), size), *pieces])
 
 
-def unpack(frame: Frame, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+def unpack(length: int, body: bytearray, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
     """Put together what a frame says; arrays are views of its bytes.
 
     Args:
-        frame: The frame.
+        length: Bytes of its text.
+        body: Text and arrays.
         known: What it may say: names, and the types of what stands behind them.
 
     Raises:
         BadFrame: If it says anything else.
     """
-    _, length, body = frame
     if length > min(MOST_TEXT, len(body)):
         raise BadFrame(f"A frame of {len(body):,} bytes has no text of {length:,}; {MOST_TEXT:,} may be.")
     try:

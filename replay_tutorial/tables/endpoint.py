@@ -18,27 +18,23 @@ import socket
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
 from typing import Self
 
 import numpy as np
 
-from replay_tutorial.tables.codec import ERRORS, GREETING, MOST_BYTES, TAKES, BadFrame, Frame, pack, unpack
+from replay_tutorial.tables.codec import ERRORS, GREETING, MOST_BYTES, TAKES, BadFrame, pack, unpack
 from replay_tutorial.tables.local_socket import Wire, checked_key, listen, stop_listening
 from replay_tutorial.tables.sampled import SampleInfo
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.waiting import Forsaken, caller_is_there
+from replay_tutorial.tables.waiting import Closed, Forsaken, caller_is_there
 
 MOST_CONNECTIONS = 1000
 NAP = 0.2  # seconds
 PATIENCE = 1.0  # seconds that the end waits for answers that are on their way
 
 log = logging.getLogger("replay_tutorial")
-
-
-class Forgotten(RuntimeError):
-    """The client comes back to a session that has ended, or to another server."""
 
 
 class Endpoint:
@@ -105,15 +101,13 @@ class Endpoint:
         """Carry out all calls of a connection."""
         try:
             wire.prove(self._key, first=True)
-            try:
-                _, greeting = unpack(wire.receive(MOST_BYTES), GREETING)
-                with self._session(wire, *greeting) as writers:
-                    caller_is_there.set(wire.is_there)
-                    while True:
-                        answer = self._answer(wire.receive(MOST_BYTES), writers, wire)
-                        if answer is not None:
-                            wire.send(answer)
-            except (BadFrame, Forgotten) as error:
+            _, greeting = unpack(*wire.receive(MOST_BYTES), GREETING)
+            with self._session(wire, *greeting) as writers:
+                caller_is_there.set(wire.is_there)
+                while True:
+                    self._carry_out(*wire.receive(MOST_BYTES), writers, wire)
+        except (BadFrame, Closed) as error:
+            with suppress(OSError):
                 wire.send(error_frame(error))
         except AuthenticationError as error:
             log.warning("Refused a connection that does not know the key: %s", error)
@@ -127,13 +121,13 @@ class Endpoint:
     def _session(self, wire: Wire, instance: int, number: int) -> Generator[set[int]]:
         """Begin a session, number 0, or belong to one; close its writers when it has ended."""
         if instance not in (0, self._instance):
-            raise Forgotten("The server was started again; what it held is gone.")
+            raise Closed("The server was started again; what it held is gone.")
         begins = not number
         if begins:
             self._sessions[number := secrets.randbits(62) + 1] = set()
         writers = self._sessions.get(number)
         if writers is None:
-            raise Forgotten("The first connection of this handle has ended, so that its writers were closed.")
+            raise Closed("The first connection of this handle has ended, so that its writers were closed.")
         columns = self._server.fields.fields.values()
         empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
         try:
@@ -146,24 +140,23 @@ class Endpoint:
                 for writer in list(writers):
                     self._server.close_writer(writer)
 
-    def _answer(self, frame: Frame, writers: set[int], wire: Wire) -> bytes | None:
-        """Carry out a call; return what is to be answered, if anything."""
+    def _carry_out(self, length: int, body: bytearray, writers: set[int], wire: Wire) -> None:
+        """Carry out a call, and answer it."""
         try:
-            name, values = unpack(frame, TAKES)
+            name, values = unpack(length, body, TAKES)
             if name == "insert":
                 writers.add(values[0].writer)
                 if not wire.is_there():
                     raise Forsaken  # it may have sent the message again, elsewhere, and be further by now
             elif name == "sample" and values[1] > (most := self._most_items):  # before anything is drawn
                 raise ValueError(f"sample({values[1]}) fits into no answer; ask for at most {most:,} items.")
-            timeout = (frame.timeout,) if name in ("insert", "sample") else ()
-            result = getattr(self._server, name)(*values, *timeout)
+            result = getattr(self._server, name)(*values)
             if name == "close_writer":
-                writers.discard(values[0])
-                return None  # nobody waits for it
-            return pack("answer", [np.array(result, np.int64) if name == "insert" else result])
+                return writers.discard(values[0])  # nobody waits for an answer
+            answer = pack("answer", [np.array(result, np.int64) if name == "insert" else result])
         except tuple(ERRORS.values()) as error:
-            return error_frame(error)
+            answer = error_frame(error)
+        wire.send(answer)
 
     def close(self) -> None:
         """End all connections. Answers that are on their way get a second; calls that wait are given up."""
@@ -190,5 +183,4 @@ class Endpoint:
 def error_frame(error: Exception) -> bytes:
     """Say what went wrong."""
     kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
-    text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    return pack("error", [kind, text])
+    return pack("error", [kind, str(error.args[0] if isinstance(error, KeyError) else error)])

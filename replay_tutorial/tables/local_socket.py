@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 from typing import Any, cast
 
-from replay_tutorial.tables.codec import HEAD, BadFrame, Frame
+from replay_tutorial.tables.codec import HEAD, BadFrame
 
 HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself
 BACKLOG = 128
@@ -68,13 +68,11 @@ def listen(address: str) -> tuple[socket.socket, str]:
     """
     place = place_of(address)
     if isinstance(place, tuple):
-        listening = socket.create_server(place, backlog=BACKLOG)
-        SOCKETS.add(listening)
+        SOCKETS.add(listening := socket.create_server(place, backlog=BACKLOG))
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
     if Path(place).is_socket() and was_left(place):
         os.unlink(place)
-    listening = socket.socket(socket.AF_UNIX)
-    SOCKETS.add(listening)
+    SOCKETS.add(listening := socket.socket(socket.AF_UNIX))
     try:
         listening.bind(place)
         os.chmod(place, 0o600)
@@ -134,11 +132,7 @@ class Wire:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def prove(self, key: bytes, *, first: bool) -> None:
-        """Prove to the other end that one knows the key, and let it prove the same.
-
-        Args:
-            key: The key.
-            first: Whether to ask first, as a server does.
+        """Prove to the other end that one knows the key, and let it prove the same; a server asks first.
 
         Raises:
             EOFError: If the other end went away.
@@ -156,35 +150,28 @@ class Wire:
 
     def send_bytes(self, data: bytes) -> None:
         """Send what the challenge says."""
-        self.send(HEAD.pack(0.0, len(data), len(data)) + data)
+        self.send(HEAD.pack(0, len(data)) + data)
 
     def recv_bytes(self, most: int) -> bytes:
         """Receive what the challenge says."""
-        return bytes(self.receive(most).body)
+        return bytes(self.receive(most)[1])
 
     def send(self, frame: bytes) -> None:
-        """Send a frame.
-
-        Raises:
-            OSError: If the connection was cut.
-        """
+        """Send a frame; an OSError says that the connection was cut."""
         self._socket.sendall(frame)
 
-    def receive(self, most: int | None = None) -> Frame:
-        """Wait for a frame.
-
-        Args:
-            most: Bytes that it may have.
+    def receive(self, most: int | None = None) -> tuple[int, bytearray]:
+        """Wait for a frame of at most so many bytes; return how long its text is, and all of it.
 
         Raises:
             BadFrame: If it is longer.
             EOFError: If the other end went away.
             OSError: If the connection was cut.
         """
-        timeout, length, size = HEAD.unpack(self._exactly(HEAD.size))
+        length, size = HEAD.unpack(self._exactly(HEAD.size))
         if most is not None and size > most:
             raise BadFrame(f"A frame of {size:,} bytes came; there may be {most:,}.")
-        return Frame(timeout, length, self._exactly(size))
+        return length, self._exactly(size)
 
     def _exactly(self, count: int) -> bytearray:
         data = bytearray(count)
@@ -228,12 +215,7 @@ def key_path() -> Path:
 
 
 def make_key() -> bytes:
-    """Return the key; make one if there is none.
-
-    Raises:
-        OSError: If it can't be read or written.
-        ValueError: If it is too short, or others can read it.
-    """
+    """Return the key, as `read_key` does; make one if there is none."""
     place = key_path()
     if VARIABLE not in os.environ and not place.exists():
         whole = place.with_name(f"{place.name}.{secrets.token_hex(8)}")  # nobody sees half of one

@@ -96,7 +96,7 @@ class RemoteServer:
             self._wires.add(weakref.ref(wire, self._wires.discard))
             wire.prove(self._key, first=False)
             wire.send(pack(HELLO, (self._instance, session)))
-            outcome, values = unpack(wire.receive(), GIVES[HELLO])
+            outcome, values = unpack(*wire.receive(), GIVES[HELLO])
         except AuthenticationError as error:
             raise AuthenticationError(f"The server at {self.address} has another key: {error}.") from None
         except (OSError, EOFError) as error:
@@ -124,9 +124,9 @@ class RemoteServer:
         if self._closed:
             raise Closed("This handle was closed. Make another one.")
 
-    def _call(self, name: str, *values: Any, timeout: float | None = None) -> Any:
+    def _call(self, name: str, *values: Any) -> Any:
         """Make a call, and return what comes back."""
-        frame = pack(name, values, timeout)
+        frame = pack(name, values)
         if len(frame) > MOST_BYTES:
             raise ValueError(
                 f"A call of {len(frame):,} bytes is too long; there may be {MOST_BYTES:,}. Send less at once."
@@ -137,7 +137,7 @@ class RemoteServer:
             while is_wanted is not None and not wire.has_word(LOOK):
                 if not is_wanted():
                     raise Forsaken
-            outcome, back = unpack(wire.receive(), GIVES[name])
+            outcome, back = unpack(*wire.receive(), GIVES[name])
         except BaseException as error:
             wire.close()  # an answer may still come, for which nobody waits any more
             if not isinstance(error, (OSError, EOFError)):
@@ -155,7 +155,7 @@ class RemoteServer:
 
     def insert(self, message: Message, timeout: float | None = None) -> list[int]:
         """Store a message's values, and insert its items."""
-        return self._call("insert", message, timeout=timeout).tolist()
+        return self._call("insert", message, timeout).tolist()
 
     def close_writer(self, writer: int) -> None:
         """Forget a writer, soon: this waits for no answer."""
@@ -167,7 +167,7 @@ class RemoteServer:
     def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
         """Draw items."""
         check_batch_size(batch_size)
-        return self._call("sample", table, batch_size, timeout=timeout)
+        return self._call("sample", table, batch_size, timeout)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()

@@ -278,7 +278,7 @@ def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(key: byt
         for round_ in range(30):
             sent, before = message(10 + round_, 0, "queue", 2), served.info()["queue"].inserts
             wire = server._connect(server._session)[0]
-            wire.send(pack("insert", [sent]))
+            wire.send(pack("insert", [sent, None]))
             if round_ % 2:
                 until(lambda: served.info()["queue"].waiting_inserts == 1)
             sampling = threading.Thread(target=lambda: [server.sample("queue", 1) for _ in range(2)])
@@ -300,7 +300,7 @@ def test_a_message_whose_sender_has_gone_is_not_begun(key: bytes, tmp_path: Path
         with served._lock:  # the server hears, and can't go on
             wire = server._idle[0]
             wire.send(pack("close_writer", [1]))
-            wire.send(pack("insert", [message(2, 0)]))
+            wire.send(pack("insert", [message(2, 0), None]))
             wire.cut()
         until(lambda: len(endpoint._threads) == 1)
         assert served.info()["replay"].inserts == 0

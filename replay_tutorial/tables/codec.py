@@ -1,10 +1,10 @@
 """What a client and the tables' server say to each other, as bytes.
 
-    head       seconds that a call may wait; bytes of the text, and of all behind the head       24 bytes
+    head       bytes of the text, and of all behind the head                                     16 bytes
     text       JSON: what is said, and in the place of each array its dtype and shape
     arrays     their raw bytes, in the order of the text           text and arrays each filled up to 8 bytes
 
-    sample("replay", 32)    ["sample", "replay", 32]
+    sample("replay", 32)    ["sample", "replay", 32, null]
     its answer              ["answer", [[["l", [32]], ...], {"obs": ["f", [32, 3]]}, null, []]]
 
 Whoever sends a frame chooses numbers and words, and never what is run: nothing is unpickled. It must be one
@@ -15,14 +15,13 @@ Left out: who calls (`remote_server`), and who answers (`endpoint`).
 """
 
 import json
-import math
 import reprlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple
 from functools import cache
-from itertools import repeat
-from types import NoneType, UnionType
-from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -41,19 +40,18 @@ class BadFrame(ValueError):
     """Bytes that are no frame, or a frame that is no call."""
 
 
-HEAD = struct.Struct("=dQQ")
+HEAD = struct.Struct("=QQ")
 MOST_BYTES = 1 << 28  # of a call
 MOST_TEXT = 1 << 20  # of these, the text: what is made of it takes twenty times as much
-MOST_AXES = 32  # of an array
 LARGEST = 1 << 63  # numbers are below it
 DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of bools and numbers
 
-HELLO = "hello 2"  # with the version of what is said
+HELLO = "hello 3"  # with the version of what is said
 CALLS: dict[str, tuple[Any, Any]] = {  # what may be called: types of arguments, and of what comes back
-    HELLO: (tuple[int, int, bool], tuple[int, dict[str, Array]]),
-    "insert": (tuple[Message], Array),
+    HELLO: (tuple[int, int], tuple[int, int, dict[str, Array]]),
+    "insert": (tuple[Message, float | None], Array),
     "close_writer": (tuple[int], None),
-    "sample": (tuple[str, int], Sample),
+    "sample": (tuple[str, int, float | None], Sample),
     "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),
     "reset": (tuple[str], None),
     "replace_limiter": (tuple[str, RateLimiter], None),
@@ -62,7 +60,8 @@ CALLS: dict[str, tuple[Any, Any]] = {  # what may be called: types of arguments,
     "save": (tuple[str], None),
     "load": (tuple[str], None),
 }
-TAKES = {name: takes for name, (takes, _) in CALLS.items()}  # what a call may say, and what its answer:
+TAKES = {name: takes for name, (takes, _) in CALLS.items()}  # what a call may say
+GREETING = {HELLO: TAKES.pop(HELLO)}  # what the first one may, and no other
 GIVES = {name: {"answer": tuple[gives], "error": tuple[str, str]} for name, (_, gives) in CALLS.items()}
 ERRORS: dict[str, type[Exception]] = {  # of the server, that its client is told; the first that fits
     kind.__name__: kind
@@ -74,15 +73,7 @@ ERRORS: dict[str, type[Exception]] = {  # of the server, that its client is told
 LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInsertRatio, Queue, Stack)}
 
 
-class Frame(NamedTuple):
-    """A frame as it came."""
-
-    timeout: float  # seconds
-    length: int  # bytes of the text
-    body: bytearray  # text and arrays
-
-
-def pack(name: str, values: Iterable[Any], timeout: float | None = None) -> bytes:
+def pack(name: str, values: Iterable[Any]) -> bytes:
     """Make a frame of a call, or of an "answer" or "error".
 
     Raises:
@@ -93,39 +84,38 @@ def pack(name: str, values: Iterable[Any], timeout: float | None = None) -> byte
 
     def apart(value: Any) -> Any:
         """Say what JSON has no word for."""
+        if isinstance(value, np.ndarray) and (array := cast(Array, value)).dtype.char in DTYPES:
+            arrays.append(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
+            return array.dtype.char, array.shape
         if isinstance(value, np.generic):
             return cast(Any, value).item()
         if isinstance(value, frozenset):
             return sorted(cast("frozenset[str]", value))
-        if LIMITERS.get(kind := type(value).__name__) is type(value):
-            return kind, value.samples_per_insert, value.min_size, value.min_diff, value.max_diff
-        if isinstance(value, np.ndarray) and (array := cast(Array, value)).dtype.char in DTYPES:
-            arrays.append(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
-            return array.dtype.char, array.shape
+        if isinstance(value, RateLimiter) and type(value) in LIMITERS.values():
+            return type(value).__name__, *astuple(value)
         raise TypeError(f"{value!r:.80} can't be sent: only numbers, words, arrays, and {[*LIMITERS]}.")
 
     text = json.dumps([name, *values], default=apart, separators=(",", ":")).encode()
     if len(text) > MOST_TEXT:
         raise ValueError(f"A text of {len(text):,} bytes is too long: make fewer kinds of items in one call.")
-    pieces: list[Any] = [b""]
-    for piece in cast("list[Any]", [text, *arrays]):
-        pieces += [piece, bytes(-memoryview(piece).nbytes % 8)]
+    pieces: list[Any] = [text, bytes(-len(text) % 8)]
+    for array in arrays:
+        pieces += [array, bytes(-array.nbytes % 8)]
     size = sum(memoryview(piece).nbytes for piece in pieces)
-    pieces[0] = HEAD.pack(math.inf if timeout is None else timeout, len(text), size)
-    return b"".join(pieces)
+    return b"".join([HEAD.pack(len(text), size), *pieces])
 
 
-def unpack(frame: Frame, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+def unpack(length: int, body: bytearray, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
     """Put together what a frame says; arrays are views of its bytes.
 
     Args:
-        frame: The frame.
+        length: Bytes of its text.
+        body: Text and arrays.
         known: What it may say: names, and the types of what stands behind them.
 
     Raises:
         BadFrame: If it says anything else.
     """
-    _, length, body = frame
     if length > min(MOST_TEXT, len(body)):
         raise BadFrame(f"A frame of {len(body):,} bytes has no text of {length:,}; {MOST_TEXT:,} may be.")
     try:
@@ -135,7 +125,7 @@ def unpack(frame: Frame, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]
     match words:
         case [str(name), *values] if name in known:
             arrays = Arrays(body, length + -length % 8)
-            heard = value_of(values, known[name], arrays)
+            heard = reader_of(known[name])(values, arrays)
         case _:
             raise BadFrame(f"{reprlib.repr(words)} is none of {[*known]}.")
     if arrays.at != len(body):
@@ -154,60 +144,64 @@ class Arrays:
     def take(self, word: Any) -> Array:
         """Return the next one, which is as its dtype and shape say."""
         match word:
-            case [str(letter), [_, *_] as shape] if letter in DTYPES and len(shape) <= MOST_AXES:
-                lengths, dtype, start = cast("list[Any]", shape), DTYPES[letter], self.at
+            case [str(letter), [*shape]] if letter in DTYPES and {*map(type, shape)} == {int}:
+                pass
             case _:
                 raise BadFrame(f"{reprlib.repr(word)} is no dtype of numbers and a shape.")
-        if not all(type(length) is int and length >= 0 for length in lengths):
-            raise BadFrame(f"{reprlib.repr(lengths)} is no shape of an array.")
-        nbytes = math.prod(lengths) * dtype.itemsize
-        self.at += nbytes + -nbytes % 8
-        if self.at > len(self._body):
-            raise BadFrame(f"A frame of {len(self._body):,} bytes has no array of {nbytes:,} at {start:,}.")
         try:
-            return np.ndarray(lengths, dtype, self._body, start)
-        except (ValueError, OverflowError) as error:  # beside an axis of length 0, another one is too long
-            raise BadFrame(f"NumPy has no array of shape {reprlib.repr(lengths)}: {error}.") from None
+            array: Array = np.ndarray(shape, DTYPES[letter], self._body, self.at)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise BadFrame(f"There is no array {reprlib.repr(word)} at byte {self.at:,}: {error}.") from None
+        self.at += array.nbytes + -array.nbytes % 8
+        return array
 
 
-PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (float, int)}  # what JSON makes
-
-
-def value_of(word: Any, kind: Any, arrays: Arrays) -> Any:
-    """Make a value of a type of what JSON made of it, or refuse it as a BadFrame."""
-    if kind in PLAIN:
-        if type(word) not in PLAIN[kind] or (type(word) is int and not -LARGEST <= word < LARGEST):
-            raise BadFrame(f"{reprlib.repr(word)} stands where {kind} must be, in 64 bits.")
-        return word
-    make, kinds, count = parts_of(kind)
-    if make is UnionType:  # with None
-        return None if word is None else value_of(word, get_args(kind)[0], arrays)
-    if make is ARRAY:
-        return arrays.take(word)
-    named = make == dict
-    if (dict if named else list) is not type(word) or count not in (None, len(word)):
-        raise BadFrame(f"{reprlib.repr(word)} stands where {kind} must be.")
-    parts = zip(word.values() if named else word, kinds, strict=False)
-    values = [value_of(part, kind, arrays) for part, kind in parts]
-    return dict(zip(word, values, strict=True)) if named else make(values)
+PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (float, int)}
 
 
 @cache
-def parts_of(kind: Any) -> tuple[Any, Iterable[Any], int | None]:
-    """Return what makes a value of a type of its parts, their types, and how many they are; None if any."""
+def reader_of(kind: Any) -> Callable[[Any, Arrays], Any]:
+    """Return what makes a value of a type of what JSON made of it, or refuses that as a BadFrame."""
     origin, inner = get_origin(kind), get_args(kind)
-    if origin in (list, Sequence):
-        return list, repeat(inner[0]), None
-    if origin in (dict, frozenset) or Ellipsis in inner:
-        return origin, repeat(inner[1] if origin is dict else inner[0]), None
+    types = PLAIN.get(kind, (dict if origin is dict else list,))  # of what JSON made
+
+    def refuse(word: Any) -> Any:
+        raise BadFrame(f"{reprlib.repr(word)} stands where {kind} must be, in 64 bits.")
+
+    if kind in PLAIN:
+        return lambda word, _: (
+            word
+            if type(word) in types and (type(word) is not int or -LARGEST <= word < LARGEST)
+            else refuse(word)
+        )
+    if origin is ARRAY:
+        return lambda word, arrays: arrays.take(word)
     if NoneType in inner:
-        return UnionType, inner, None
-    if origin is not None:
-        return origin, inner, len(inner)
-    if kind is RateLimiter:
-        return limiter_of, (str, float, int, float, float), 5
-    fields = tuple(get_type_hints(kind).values())
-    return kind._make, fields, len(fields)
+        some = reader_of(inner[0])
+        return lambda word, arrays: None if word is None else some(word, arrays)
+    if origin is dict:
+        each = reader_of(inner[1])
+        return lambda word, arrays: (
+            {name: each(word[name], arrays) for name in word} if type(word) in types else refuse(word)
+        )
+    if origin in (list, Sequence, frozenset) or Ellipsis in inner:
+        every, many = reader_of(inner[0]), cast(Any, list if origin is Sequence else origin)
+        return lambda word, arrays: (
+            many([every(one, arrays) for one in word]) if type(word) in types else refuse(word)
+        )
+    make, kinds = cast(Any, fields_of(kind) if origin is None else (origin, inner))
+    readers = [reader_of(one) for one in kinds]
+    return lambda word, arrays: (
+        make([read(one, arrays) for read, one in zip(readers, word, strict=True)])
+        if type(word) in types and len(word) == len(readers)
+        else refuse(word)
+    )
+
+
+def fields_of(kind: Any) -> tuple[Callable[[list[Any]], Any], Sequence[Any]]:
+    """Return what makes a NamedTuple, or a limiter, of its parts, and their types."""
+    fields = list(get_type_hints(kind).values())
+    return (limiter_of, [str, *fields]) if kind is RateLimiter else (kind._make, fields)
 
 
 def limiter_of(parts: list[Any]) -> RateLimiter:

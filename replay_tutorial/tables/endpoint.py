@@ -4,8 +4,8 @@ Each connection has a thread, which carries out one call after the other, as a t
 So a call that waits holds nobody else up. While it waits, it looks whether its client is still there: what a
 dead one asked for is not done.
 
-The connections of one handle are a *session*. A connection ends only when one of the two processes does, or
-cuts it on purpose; when the last one of a session has ended, its writers are closed.
+The connections of one handle are a *session*, which the first of them begins and ends. A connection ends only
+when one of the two processes does, or cuts it on purpose. With its session a handle's writers are closed.
 
 A connection that proves not to know the key, or sends what is no call, is answered; it can hurt itself only.
 
@@ -14,6 +14,7 @@ Left out: the other end (`remote_server`).
 
 import logging
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Generator
@@ -23,30 +24,17 @@ from typing import Self
 
 import numpy as np
 
-from replay_tutorial.tables.codec import ERRORS, HELLO, MOST_BYTES, TAKES, BadFrame, Frame, pack, unpack
-from replay_tutorial.tables.local_socket import Wire, checked_key, dial, listen, stop_listening
+from replay_tutorial.tables.codec import ERRORS, GREETING, MOST_BYTES, TAKES, BadFrame, pack, unpack
+from replay_tutorial.tables.local_socket import Wire, checked_key, listen, stop_listening
 from replay_tutorial.tables.sampled import SampleInfo
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.waiting import Forsaken, caller_is_there
+from replay_tutorial.tables.waiting import Closed, Forsaken, caller_is_there
 
 MOST_CONNECTIONS = 1000
 NAP = 0.2  # seconds
 PATIENCE = 1.0  # seconds that the end waits for answers that are on their way
 
 log = logging.getLogger("replay_tutorial")
-
-
-class Forgotten(RuntimeError):
-    """The client comes back to a session that has ended, or to another server."""
-
-
-class Session:
-    """What is held for a handle: how many connections it has, and whose messages it has sent."""
-
-    def __init__(self) -> None:
-        """Begin with none."""
-        self.connections = 0
-        self.writers = set[int]()
 
 
 class Endpoint:
@@ -80,8 +68,7 @@ class Endpoint:
         self._instance = secrets.randbits(62) + 1
         least = min(column.nbytes for column in server.fields.fields.values())
         self._most_items = MOST_BYTES // (least + 8 * len(SampleInfo._fields))  # that can be answered
-        self._sessions: dict[int, Session] = {}
-        self._lock = threading.Lock()  # of the sessions
+        self._sessions: dict[int, set[int]] = {}  # of each the writers whose messages it has sent
         self._threads: dict[Wire, threading.Thread] = {}
         self._closed = False
         self._listening, self.address = listen(address)
@@ -99,18 +86,14 @@ class Endpoint:
                 log.warning("Can't take a connection: %s", error)  # too many open files, for example
                 time.sleep(NAP)
                 continue
-            if self._closed:
-                return wire.close()
-            if len(self._threads) >= MOST_CONNECTIONS:
-                log.warning("Refused a connection: there are %s already.", len(self._threads))
-                wire.close()
-                continue
             thread = threading.Thread(target=self._receive, args=(wire,), name="tables client", daemon=True)
             self._threads[wire] = thread
             try:
+                if len(self._threads) > MOST_CONNECTIONS:
+                    raise RuntimeError(f"there are {MOST_CONNECTIONS} already")
                 thread.start()
-            except RuntimeError as error:
-                log.warning("Refused a connection: %s", error)  # too many threads
+            except RuntimeError as error:  # also of a system that has no more threads
+                log.warning("Refused a connection: %s", error)
                 del self._threads[wire]
                 wire.close()
 
@@ -118,9 +101,13 @@ class Endpoint:
         """Carry out all calls of a connection."""
         try:
             wire.prove(self._key, first=True)
-            try:
-                self._carry_out_calls(wire)
-            except (BadFrame, Forgotten) as error:
+            _, greeting = unpack(*wire.receive(MOST_BYTES), GREETING)
+            with self._session(wire, *greeting) as writers:
+                caller_is_there.set(wire.is_there)
+                while True:
+                    self._carry_out(*wire.receive(MOST_BYTES), writers, wire)
+        except (BadFrame, Closed) as error:
+            with suppress(OSError):
                 wire.send(error_frame(error))
         except AuthenticationError as error:
             log.warning("Refused a connection that does not know the key: %s", error)
@@ -130,80 +117,55 @@ class Endpoint:
             del self._threads[wire]
             wire.close()
 
-    def _carry_out_calls(self, wire: Wire) -> None:
-        name, values = unpack(wire.receive(MOST_BYTES), TAKES)
-        if name != HELLO:
-            raise BadFrame(f"A connection begins with {HELLO!r}, not {name!r}.")
-        with self._session(*values) as session:
-            columns = self._server.fields.fields.values()
-            empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
-            wire.send(pack("answer", [(self._instance, empty)]))
-            caller_is_there.set(wire.is_there)
-            while True:
-                answer = self._answer(wire.receive(MOST_BYTES), session, wire)
-                if answer is not None:
-                    wire.send(answer)
-
     @contextmanager
-    def _session(self, number: int, instance: int, comes_back: bool) -> Generator[Session]:
-        """Belong to a session, and close its writers if it ends with this connection."""
-        with self._lock:
-            if instance not in (0, self._instance):
-                raise Forgotten("The server was started again; what it held is gone.")
-            if comes_back and number not in self._sessions:
-                raise Forgotten("All connections of this handle had ended, so that its writers were closed.")
-            session = self._sessions.setdefault(number, Session())
-            session.connections += 1
+    def _session(self, wire: Wire, instance: int, number: int) -> Generator[set[int]]:
+        """Begin a session, number 0, or belong to one; close its writers when it has ended."""
+        if instance not in (0, self._instance):
+            raise Closed("The server was started again; what it held is gone.")
+        begins = not number
+        if begins:
+            self._sessions[number := secrets.randbits(62) + 1] = set()
+        writers = self._sessions.get(number)
+        if writers is None:
+            raise Closed("The first connection of this handle has ended, so that its writers were closed.")
+        columns = self._server.fields.fields.values()
+        empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
         try:
-            yield session
+            wire.send(pack("answer", [(self._instance, number, empty)]))
+            yield writers
         finally:
-            with self._lock:
-                session.connections -= 1
-                if not session.connections:
-                    del self._sessions[number]
-            if not session.connections:
-                for writer in session.writers:
+            if begins:
+                del self._sessions[number]
+            if number not in self._sessions:  # a call of another connection may have ended later
+                for writer in list(writers):
                     self._server.close_writer(writer)
 
-    def _answer(self, frame: Frame, session: Session, wire: Wire) -> bytes | None:
-        """Carry out a call; return what is to be answered, if anything."""
+    def _carry_out(self, length: int, body: bytearray, writers: set[int], wire: Wire) -> None:
+        """Carry out a call, and answer it."""
         try:
-            name, values = unpack(frame, TAKES)
-            if name == HELLO:
-                raise BadFrame(f"{HELLO!r} is said once, at the beginning.")
+            name, values = unpack(length, body, TAKES)
             if name == "insert":
-                session.writers.add(values[0].writer)
+                writers.add(values[0].writer)
                 if not wire.is_there():
                     raise Forsaken  # it may have sent the message again, elsewhere, and be further by now
-            elif name == "sample":
-                self._check_size(values[1])
-            timeout = (frame.timeout,) if name in ("insert", "sample") else ()
-            result = getattr(self._server, name)(*values, *timeout)
+            elif name == "sample" and values[1] > (most := self._most_items):  # before anything is drawn
+                raise ValueError(f"sample({values[1]}) fits into no answer; ask for at most {most:,} items.")
+            result = getattr(self._server, name)(*values)
             if name == "close_writer":
-                session.writers.discard(values[0])
-                return None  # nobody waits for it
-            return pack("answer", [np.array(result, np.int64) if name == "insert" else result])
+                return writers.discard(values[0])  # nobody waits for an answer
+            answer = pack("answer", [np.array(result, np.int64) if name == "insert" else result])
         except tuple(ERRORS.values()) as error:
-            return error_frame(error)
-
-    def _check_size(self, batch_size: int) -> None:
-        """Refuse a sample that can't fit into a frame, before anything is drawn."""
-        most = self._most_items
-        if batch_size > most:
-            raise ValueError(
-                f"sample({batch_size}) is too much for one answer; ask for at most {most:,} items."
-            )
+            answer = error_frame(error)
+        wire.send(answer)
 
     def close(self) -> None:
         """End all connections. Answers that are on their way get a second; calls that wait are given up."""
         self._closed = True
-        with suppress(OSError):
-            dial(self.address).close()  # it hears at once
         self._listener.join()
-        stop_listening(self._listening, self.address)
+        stop_listening(self._listening)
         threads = list(self._threads.items())
         for wire, _ in threads:
-            wire.hear_no_more()
+            wire.cut(socket.SHUT_RD)
         deadline = time.monotonic() + PATIENCE
         for _, thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -221,5 +183,4 @@ class Endpoint:
 def error_frame(error: Exception) -> bytes:
     """Say what went wrong."""
     kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
-    text = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    return pack("error", [kind, text])
+    return pack("error", [kind, str(error.args[0] if isinstance(error, KeyError) else error)])

@@ -16,7 +16,6 @@ import os
 import re
 import secrets
 import socket
-import stat
 import sys
 import weakref
 from contextlib import suppress
@@ -25,12 +24,10 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 from typing import Any, cast
 
-from replay_tutorial.tables.codec import HEAD, BadFrame, Frame
+from replay_tutorial.tables.codec import HEAD, BadFrame
 
 HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself
 BACKLOG = 128
-# Flags of a look at what has come; a fifth of the time of `wait`, but not everywhere.
-LOOK_WITHOUT_WAITING = socket.MSG_PEEK | socket.MSG_DONTWAIT if hasattr(socket, "MSG_DONTWAIT") else None
 VARIABLE = "REPLAY_TUTORIAL_KEY"
 LEAST = 16  # bytes of a key
 # A forked child would hold them open, and nobody would see its parent's end: it closes them.
@@ -71,13 +68,11 @@ def listen(address: str) -> tuple[socket.socket, str]:
     """
     place = place_of(address)
     if isinstance(place, tuple):
-        listening = socket.create_server(place, backlog=BACKLOG)
-        SOCKETS.add(listening)
+        SOCKETS.add(listening := socket.create_server(place, backlog=BACKLOG))
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
-    if os.path.exists(place) and stat.S_ISSOCK(os.stat(place).st_mode) and was_left(place):
+    if Path(place).is_socket() and was_left(place):
         os.unlink(place)
-    listening = socket.socket(socket.AF_UNIX)
-    SOCKETS.add(listening)
+    SOCKETS.add(listening := socket.socket(socket.AF_UNIX))
     try:
         listening.bind(place)
         os.chmod(place, 0o600)
@@ -95,10 +90,11 @@ def was_left(path: str) -> bool:
         return probe.connect_ex(path) == errno.ECONNREFUSED
 
 
-def stop_listening(listening: socket.socket, address: str) -> None:
+def stop_listening(listening: socket.socket) -> None:
     """Close a socket that listened, and remove its file."""
-    if isinstance(place_of(address), str):
-        Path(address).unlink(missing_ok=True)
+    place = listening.getsockname()
+    if isinstance(place, str):
+        Path(place).unlink(missing_ok=True)
     listening.close()
 
 
@@ -109,39 +105,34 @@ def dial(address: str) -> socket.socket:
         OSError: If there is none.
     """
     place = place_of(address)
-    if isinstance(place, tuple):
-        dialing = socket.create_connection(place)
-        if dialing.getsockname() == dialing.getpeername():  # it may call itself where nobody listens
-            dialing.close()
-            raise ConnectionRefusedError(f"Nobody listens at {address}.")
-        return dialing
-    dialing = socket.socket(socket.AF_UNIX)
+    dialing = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
     try:
         dialing.connect(place)
-    except OSError:
+        if dialing.getsockname() == place:  # a port may call itself where nobody listens
+            raise ConnectionRefusedError(f"Nobody listens at {address}.")
+    except BaseException:
         dialing.close()
         raise
     return dialing
 
 
 class Wire:
-    """One end of a connection; one thread reads and writes, any other may cut it."""
+    """One end of a connection; one thread reads and writes, any other may cut it.
+
+    It ends when nobody holds it any more, at the latest.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
         """Take a connected socket over."""
         self._socket = connected
         SOCKETS.add(connected)
-        self._finalizer = weakref.finalize(self, connected.close)  # a handle may be dropped without a word
-        if connected.family != getattr(socket, "AF_UNIX", None):
+        self._finalizer = weakref.finalize(self, connected.close)
+        if connected.family == socket.AF_INET:
             # or the end of a frame waits until its beginning is confirmed
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def prove(self, key: bytes, *, first: bool) -> None:
-        """Prove to the other end that one knows the key, and let it prove the same.
-
-        Args:
-            key: The key.
-            first: Whether to ask first, as a server does.
+        """Prove to the other end that one knows the key, and let it prove the same; a server asks first.
 
         Raises:
             EOFError: If the other end went away.
@@ -158,43 +149,33 @@ class Wire:
         self._socket.settimeout(None)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send a short message, as the challenge does."""
-        self._socket.sendall(bytes([len(data) >> 8, len(data) & 255]) + data)
+        """Send what the challenge says."""
+        self.send(HEAD.pack(0, len(data)) + data)
 
-    def recv_bytes(self, maxlength: int) -> bytes:
-        """Receive a short message."""
-        high, low = self._exactly(2)
-        if (high << 8 | low) > maxlength:
-            raise OSError("too long for a challenge")
-        return bytes(self._exactly(high << 8 | low))
+    def recv_bytes(self, most: int) -> bytes:
+        """Receive what the challenge says."""
+        return bytes(self.receive(most)[1])
 
     def send(self, frame: bytes) -> None:
-        """Send a frame.
-
-        Raises:
-            OSError: If the connection was cut.
-        """
+        """Send a frame; an OSError says that the connection was cut."""
         self._socket.sendall(frame)
 
-    def receive(self, most: int | None = None) -> Frame:
-        """Wait for a frame.
-
-        Args:
-            most: Bytes that it may have.
+    def receive(self, most: int | None = None) -> tuple[int, bytearray]:
+        """Wait for a frame of at most so many bytes; return how long its text is, and all of it.
 
         Raises:
             BadFrame: If it is longer.
             EOFError: If the other end went away.
             OSError: If the connection was cut.
         """
-        timeout, length, size = HEAD.unpack(self._exactly(HEAD.size))
+        length, size = HEAD.unpack(self._exactly(HEAD.size))
         if most is not None and size > most:
             raise BadFrame(f"A frame of {size:,} bytes came; there may be {most:,}.")
-        return Frame(timeout, length, self._exactly(size))
+        return length, self._exactly(size)
 
     def _exactly(self, count: int) -> bytearray:
         data = bytearray(count)
-        done = self._socket.recv_into(data) if count else 0
+        done = 0
         while done < count:
             more = self._socket.recv_into(memoryview(data)[done:])
             if not more:
@@ -208,28 +189,14 @@ class Wire:
 
     def is_there(self) -> bool:
         """Return whether the other end is still there; only while it has nothing to send."""
-        if LOOK_WITHOUT_WAITING is None:
-            return not wait([self._socket], 0)
-        try:
-            self._socket.recv(1, LOOK_WITHOUT_WAITING)
-        except BlockingIOError:
-            return True
-        except OSError:
-            pass  # it was cut
-        return False
+        return not wait([self._socket], 0)
 
-    def hear_no_more(self) -> None:
-        """Hear nothing more, from any thread: whoever reads here sees the end; what is being sent arrives."""
-        self._end(socket.SHUT_RD)
-
-    def cut(self) -> None:
+    def cut(self, how: int = socket.SHUT_RDWR) -> None:
         """End the connection, from any thread: whoever reads or writes, here or there, sees the end at once.
 
-        To close the socket would not do: a forked process may have it, too.
+        With SHUT_RD, only who reads here does, and what is being sent arrives. To close the socket would not
+        do: a forked process may have it, too.
         """
-        self._end(socket.SHUT_RDWR)
-
-    def _end(self, how: int) -> None:
         with suppress(OSError):  # it has ended already
             self._socket.shutdown(how)
 
@@ -248,12 +215,7 @@ def key_path() -> Path:
 
 
 def make_key() -> bytes:
-    """Return the key; make one if there is none.
-
-    Raises:
-        OSError: If it can't be read or written.
-        ValueError: If it is too short, or others can read it.
-    """
+    """Return the key, as `read_key` does; make one if there is none."""
     place = key_path()
     if VARIABLE not in os.environ and not place.exists():
         whole = place.with_name(f"{place.name}.{secrets.token_hex(8)}")  # nobody sees half of one

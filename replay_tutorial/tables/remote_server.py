@@ -3,8 +3,8 @@
 A thread that calls takes a connection, or makes one, and puts it back when it has its answer. So threads wait
 for the server, and not for each other. If a connection ends in a call, the server has ended: nothing else on
 one machine ends it. A call that is interrupted here, by Ctrl-C, leaves a connection on which an answer may
-still come; it is dropped. One connection more is held as long as the handle lives, because when the last one
-ends, the server closes the handle's writers.
+still come; it is dropped. The first connection makes no calls: it is held as long as the handle lives, for
+when it ends, the server closes the handle's writers.
 
 No call is made twice. A writer may send its last message again (`flush`): the server knows its number.
 
@@ -12,8 +12,8 @@ Left out: starting a server (`python -m replay_tutorial tables serve`).
 """
 
 import os
-import secrets
 import time
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import AuthenticationError
@@ -83,32 +83,32 @@ class RemoteServer:
 
     def _begin(self) -> dict[str, Array]:
         """Be a client that the server has not heard of, as each process is; return its columns."""
-        self._session = secrets.randbits(63)
-        self._wires, self._idle = set[Wire](), list[Wire]()  # in a forked process: no more the parent's
-        self._held, columns = self._connect(comes_back=False)
+        self._wires = set[weakref.ref[Wire]]()  # weak: what an interrupted call drops is closed
+        self._idle = list[Wire]()
+        self._held, self._session, columns = self._connect(0)
         self._process = os.getpid()
         return columns
 
-    def _connect(self, *, comes_back: bool) -> tuple[Wire, dict[str, Array]]:
-        """Make a connection; return also what the server says of itself."""
+    def _connect(self, session: int) -> tuple[Wire, int, dict[str, Array]]:
+        """Make a connection of a session, of a new one for 0; return also its number, and the columns."""
         try:
             wire = Wire(dial(self.address))
+            self._wires.add(weakref.ref(wire, self._wires.discard))
             wire.prove(self._key, first=False)
-            wire.send(pack(HELLO, (self._session, self._instance, comes_back)))
-            outcome, values = unpack(wire.receive(), GIVES[HELLO])
+            wire.send(pack(HELLO, (self._instance, session)))
+            outcome, values = unpack(*wire.receive(), GIVES[HELLO])
         except AuthenticationError as error:
             raise AuthenticationError(f"The server at {self.address} has another key: {error}.") from None
         except (OSError, EOFError) as error:
+            self._check_open()
             raise ServerLost(
                 f"There is no server at {self.address} ({error!r}). Start it, and make a new handle."
             ) from None
+        self._check_open()  # `close` may not have seen the connection
         if outcome == "error":
             raise ServerLost(f"{values[1]} Make a new handle on {self.address}, and new writers.")
-        self._wires.add(wire)
-        if self._closed:
-            wire.cut()  # `close` may not have seen it
-        ((self._instance, columns),) = values
-        return wire, columns
+        ((self._instance, session, columns),) = values
+        return wire, session, columns
 
     def _take(self) -> Wire:
         """Take a connection that nobody uses."""
@@ -118,15 +118,15 @@ class RemoteServer:
         try:
             return self._idle.pop()
         except IndexError:
-            return self._connect(comes_back=True)[0]
+            return self._connect(self._session)[0]
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("This handle was closed. Make another one.")
 
-    def _call(self, name: str, *values: Any, timeout: float | None = None) -> Any:
+    def _call(self, name: str, *values: Any) -> Any:
         """Make a call, and return what comes back."""
-        frame = pack(name, values, timeout)
+        frame = pack(name, values)
         if len(frame) > MOST_BYTES:
             raise ValueError(
                 f"A call of {len(frame):,} bytes is too long; there may be {MOST_BYTES:,}. Send less at once."
@@ -137,9 +137,8 @@ class RemoteServer:
             while is_wanted is not None and not wire.has_word(LOOK):
                 if not is_wanted():
                     raise Forsaken
-            outcome, back = unpack(wire.receive(), GIVES[name])
+            outcome, back = unpack(*wire.receive(), GIVES[name])
         except BaseException as error:
-            self._wires.discard(wire)
             wire.close()  # an answer may still come, for which nobody waits any more
             if not isinstance(error, (OSError, EOFError)):
                 raise
@@ -156,7 +155,7 @@ class RemoteServer:
 
     def insert(self, message: Message, timeout: float | None = None) -> list[int]:
         """Store a message's values, and insert its items."""
-        return self._call("insert", message, timeout=timeout).tolist()
+        return self._call("insert", message, timeout).tolist()
 
     def close_writer(self, writer: int) -> None:
         """Forget a writer, soon: this waits for no answer."""
@@ -168,7 +167,7 @@ class RemoteServer:
     def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
         """Draw items."""
         check_batch_size(batch_size)
-        return self._call("sample", table, batch_size, timeout=timeout)
+        return self._call("sample", table, batch_size, timeout)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
@@ -204,8 +203,9 @@ class RemoteServer:
     def close(self) -> None:
         """Close the handle, and what its writers hold; calls of other threads raise `Closed`."""
         self._closed = True
-        for wire in list(self._wires):
-            wire.cut()
+        for wire in [known() for known in list(self._wires)]:
+            if wire is not None:
+                wire.cut()
 
     def __enter__(self) -> Self:
         return self

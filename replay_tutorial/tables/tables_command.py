@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from multiprocessing import AuthenticationError
 from pathlib import Path
 
@@ -56,19 +57,19 @@ def serve(path: Path, address: str | None = None) -> None:
     if save is not None and save.exists():
         server.load(save)
         print(f"loaded {save}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with Endpoint(server, config.address, make_key()) as endpoint:
-            print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
-            try:
-                while True:
-                    time.sleep(3600.0)
-            finally:
-                for number in (signal.SIGINT, signal.SIGTERM):  # another one must not keep us from saving
-                    signal.signal(number, signal.SIG_IGN)
-                server.close()  # whoever waits is told
-    except KeyboardInterrupt:
-        pass
+
+    def end(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # another one must not keep us from saving
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    # the server is closed first: whoever waits is told
+    with suppress(KeyboardInterrupt), Endpoint(server, config.address, make_key()) as endpoint, server:
+        print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
+        while True:
+            time.sleep(3600.0)
     if save is not None:
         server.save(save)
         print(f"saved {save}")

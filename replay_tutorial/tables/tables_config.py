@@ -36,15 +36,18 @@ import numpy as np
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.tables.hooks import InsertOnSample
 from replay_tutorial.tables.local_socket import place_of
-from replay_tutorial.tables.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
+from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.selection import Selector
 from replay_tutorial.tables.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.table import Table
 
 Kinds = Mapping[str, Callable[..., Any]]
-SELECTORS: Kinds = {kind.__name__: kind for kind in (Uniform, Fifo, Lifo, MinHeap, MaxHeap, Prioritized)}
-LIMITERS: Kinds = {kind.__name__: kind for kind in (MinSize, SampleToInsertRatio, Queue, Stack)}
 TABLES: Kinds = {"table": Table, "queue": Table.queue, "stack": Table.stack}
+KINDS: dict[Any, Kinds] = {
+    Selector: {kind.__name__: kind for kind in (Uniform, Fifo, Lifo, MinHeap, MaxHeap, Prioritized)},
+    RateLimiter: {kind.__name__: kind for kind in (MinSize, SampleToInsertRatio, Queue, Stack)},
+}
 
 
 class ConfigError(ValueError):
@@ -82,62 +85,58 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> Config
             words = tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no TOML: {error}.") from None
-    listed: str = take(words, "", "address", str, "" if address else None)
-    if not address:
-        place = built("address", place_of, listed)
-        address = str(folder / place) if isinstance(place, str) else listed
+    listed: str = take(words, "", "address", str, address)
+    if not address and isinstance(built("address", place_of, listed), str):
+        listed = str(folder / listed)
+    address = address or listed
     built("address", place_of, address)
     save = take(words, "", "save", str, "")
-    words["default_dtype"] = built("default_dtype", np.dtype, words.get("default_dtype", "float32"))
-    columns, tables = [not_empty(key, take(words, "", key, dict)) for key in ("columns", "tables")]
+    dtype = built("default_dtype", np.dtype, words.pop("default_dtype", "float32"))
+    columns, tables = [take(words, "", key, dict) for key in ("columns", "tables")]
     for name, column in columns.items():
-        built(f"columns.{name}", Fields, {name: column}, words["default_dtype"])
-    words["tables"] = [read_table(f"tables.{name}", name, table) for name, table in tables.items()]
-    server = call("", Server, words, env_dict=columns)
-    return Config(server, str(address), folder / save if save else None)
+        built(f"columns.{name}", Fields, {name: column}, dtype)
+    given = [read_table(name, table) for name, table in tables.items()]
+    server = call("", Server, words, tables=given, env_dict=columns, default_dtype=dtype)
+    return Config(server, address, folder / save if save else None)
 
 
-def read_table(where: str, name: str, value: Any) -> Table:
+def read_table(name: str, value: Any) -> Table:
     """Read the description of a table."""
-    options = section(where, value)
-    targets: list[Any] = take(options, where, "insert_on_sample", list, [])
-    if not all(isinstance(target, str) for target in targets):
-        raise ConfigError(f"{where}.insert_on_sample is a list of names of tables, not {targets!r:.60}.")
-    for key, kinds in (("sampler", SELECTORS), ("remover", SELECTORS), ("rate_limiter", LIMITERS)):
-        if key in options:
-            options[key] = read_kind(f"{where}.{key}", options[key], kinds)
-    make = chosen(f"{where}.kind", take(options, where, "kind", str, "table"), TABLES)
-    return call(where, make, options, name=name, hooks=[InsertOnSample(target) for target in targets])
+    where = f"tables.{name}"
+    words = read(where, value, dict)
+    targets = take(words, where, "insert_on_sample", list, [])
+    hooks = [InsertOnSample(read(f"{where}.insert_on_sample", target, str)) for target in targets]
+    make = chosen(f"{where}.kind", take(words, where, "kind", str, "table"), TABLES)
+    return call(where, make, words, name=name, hooks=hooks)
 
 
-def read_kind(where: str, value: Any, kinds: Kinds) -> Any:
-    """Read what is of one of some kinds: "Uniform", or { kind = "MinSize", min_size = 1 }."""
-    options = section(where, {"kind": value} if isinstance(value, str) else value)
-    make = chosen(where, take(options, where, "kind", str), kinds)
-    return call(
-        where, make, {k: tuple(cast(Any, v)) if isinstance(v, list) else v for k, v in options.items()}
-    )
+def call(where: str, make: Callable[..., Any], words: dict[str, Any], **given: Any) -> Any:
+    """Build something; which keys it takes, and of which kind, its own annotations say.
+
+    Args:
+        where: Where it stands in the file.
+        make: What builds it.
+        words: What the file says of it; is used up.
+        given: What it is given beside.
+
+    Raises:
+        ConfigError: If a key is missing or unknown, or a value can't be.
+    """
+    for key, p in inspect.signature(make).parameters.items():
+        is_named = p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        if is_named and key not in given and (key in words or p.default is p.empty):
+            given[key] = take(words, where, key, p.annotation)
+    if words:
+        raise ConfigError(f"{name_of(where, min(words))} is not known here.")
+    return built(where or "capacity, seed, or hooks", make, **given)
 
 
-def section(where: str, value: Any) -> dict[str, Any]:
-    """Return a part of the file that has keys of its own."""
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where} must have keys of its own, not be {value!r:.60}.")
-    return dict(cast("dict[str, Any]", value))
-
-
-def not_empty(where: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a part of the file that says nothing."""
-    if not value:
-        raise ConfigError(f"{where} is empty; it must have at least one key.")
-    return value
-
-
-def take(words: dict[str, Any], where: str, key: str, kind: type, default: Any = None) -> Any:
-    """Take a key's value out; None as the default says that it must be there."""
+def take(words: dict[str, Any], where: str, key: str, kind: Any, default: Any = None) -> Any:
+    """Take a key's value out, and read it; None as the default says that it must be there."""
     value = words.pop(key, default)
-    check_kind(name_of(where, key), value, kind)
-    return value
+    if value is None:
+        raise ConfigError(f"{name_of(where, key)} is missing.")
+    return read(name_of(where, key), value, kind)
 
 
 def name_of(where: str, key: str) -> str:
@@ -145,13 +144,20 @@ def name_of(where: str, key: str) -> str:
     return f"{where}.{key}" if where else key
 
 
-def check_kind(name: str, value: Any, kind: Any) -> None:
-    """Refuse what is not there, or neither text nor a number where it must be."""
-    if value is None:
-        raise ConfigError(f"{name} is missing.")
-    kinds = (float, int) if kind is float else (kind,)
-    if kind in (str, int, float, list, dict) and type(value) not in kinds:
-        raise ConfigError(f"{name} must be of kind {kind.__name__}, not {value!r:.60}.")
+def read(where: str, value: Any, kind: Any) -> Any:
+    """Make of a value what an annotation asks for; one that asks for several things is left to the callee."""
+    some = [one for one in get_args(kind) if one is not NoneType]
+    kind = some[0] if len(some) == 1 else kind  # int of "int | None"
+    if kind in KINDS:  # "Uniform", or { kind = "MinSize", min_size = 1 }
+        words = read(where, {"kind": value} if isinstance(value, str) else value, dict)
+        return call(where, chosen(where, take(words, where, "kind", str), KINDS[kind]), words)
+    if kind is dict:
+        if not isinstance(value, dict) or not value:
+            raise ConfigError(f"{where} must have keys of its own, not be {value!r:.60}.")
+        return dict(cast("dict[str, Any]", value))
+    if kind in (str, int, float, list) and type(value) not in ((float, int) if kind is float else (kind,)):
+        raise ConfigError(f"{where} must be of kind {kind.__name__}, not {value!r:.60}.")
+    return value
 
 
 def chosen(where: str, kind: str, kinds: Kinds) -> Callable[..., Any]:
@@ -159,31 +165,6 @@ def chosen(where: str, kind: str, kinds: Kinds) -> Callable[..., Any]:
     if kind not in kinds:
         raise ConfigError(f"{where} is one of {', '.join(kinds)}, not {kind!r:.60}.")
     return kinds[kind]
-
-
-def call(where: str, make: Callable[..., Any], options: dict[str, Any], **given: Any) -> Any:
-    """Build something; what it takes, and of which kind, say its own annotations.
-
-    Args:
-        where: Where it stands in the file.
-        make: What builds it.
-        options: What the file says of it.
-        given: What it is given beside.
-
-    Raises:
-        ConfigError: If a key is missing or unknown, or a value can't be.
-    """
-    every = inspect.signature(make).parameters.values()
-    parameters = {p.name: p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    for key, parameter in parameters.items():
-        if key not in given and (key in options or parameter.default is parameter.empty):
-            kinds = [kind for kind in get_args(parameter.annotation) if kind is not NoneType]
-            kind = kinds[0] if len(kinds) == 1 else parameter.annotation  # int of "int | None"
-            check_kind(name_of(where, key), options.get(key), kind)
-    for key in sorted(options):
-        if key not in parameters or key in given:
-            raise ConfigError(f"{name_of(where, key)} is not known here.")
-    return built(where or "capacity, seed, or hooks", make, **options, **given)
 
 
 def built(where: str, make: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -17,7 +17,7 @@ from served import KEY, key, serving, small_server
 from test_remote_server import message
 
 from replay_tutorial.tables import Client, RemoteServer, Server
-from replay_tutorial.tables.codec import CALLS, GIVES, HEAD, HELLO, TAKES, BadFrame, Frame, pack, unpack
+from replay_tutorial.tables.codec import CALLS, GIVES, GREETING, HEAD, HELLO, TAKES, BadFrame, pack, unpack
 from replay_tutorial.tables.local_socket import (
     Wire,
     dial,
@@ -39,12 +39,12 @@ def framed(words: Any, body: bytes = b"") -> bytes:
     """A frame with any text."""
     text = words if isinstance(words, bytes) else json.dumps(words).encode()
     text += b" " * (-len(text) % 8)
-    return HEAD.pack(0.0, len(text), len(text) + len(body)) + text + body
+    return HEAD.pack(len(text), len(text) + len(body)) + text + body
 
 
 RUN = ["obs", 0, ["f", [1, 3]]]
 ITEM = ["replay", ["d", [1]], [["obs", "obs", 1, True]], ["q", [1, 1]]]
-MESSAGE = ["insert", [8, 0, [RUN], [ITEM], 1]]
+MESSAGE = ["insert", [8, 0, [RUN], [ITEM], 1], 0.0]
 ARRAYS = bytes(16) + np.array([1.0]).tobytes() + bytes(8)  # values, priorities, steps
 
 
@@ -80,7 +80,7 @@ BAD = {
     "a call of what the server keeps to itself": framed(["close"]),
     "an answer": framed(["answer", None]),
     "an error": framed(["error", "ValueError", "no"]),
-    "a second hello": framed([HELLO, 1, 0, False]),
+    "a second hello": framed([HELLO, 0, 0]),
     "Python objects": altered([1, 2, 0, 2], ["O", [1]]),
     "texts": altered([1, 2, 0, 2], ["U", [1]]),
     "records": altered([1, 2, 0, 2], ["i,i", [1]]),
@@ -97,18 +97,18 @@ BAD = {
     "values without steps": altered([1, 2, 0, 2], ["f", []]),
     "more bytes than arrays": framed(["info"], bytes(8)),
     "fewer bytes than arrays": altered([1, 2, 0, 2], ["f", [2, 3]]),
-    "a text longer than the frame": HEAD.pack(0.0, 1 << 30, 8) + bytes(8),
-    "a text of half a number": HEAD.pack(0.0, 4, 8) + bytes(8),
+    "a text longer than the frame": HEAD.pack(1 << 30, 8) + bytes(8),
+    "a text of half a number": HEAD.pack(4, 8) + bytes(8),
     "a text that is too long": framed(b" " * (1 << 20) + b'["info"]'),
-    "a frame of exabytes": HEAD.pack(0.0, 8, 1 << 60),
+    "a frame of exabytes": HEAD.pack(8, 1 << 60),
     "too many arguments": framed(["info", 1]),
-    "too few fields": framed(["insert", MESSAGE[1][1:]], ARRAYS),
-    "too many fields": framed(["insert", [*MESSAGE[1], 1]], ARRAYS),
+    "too few fields": framed(["insert", MESSAGE[1][1:], None], ARRAYS),
+    "too many fields": framed(["insert", [*MESSAGE[1], 1], None], ARRAYS),
     "a message without arrays": framed(MESSAGE),
     "a message without values": altered([1, 2, 0], ["obs", 0], ARRAYS[16:]),
     "a message without priorities": altered([1, 3, 0], [ITEM[0], *ITEM[2:]], ARRAYS[:16] + ARRAYS[24:]),
     "a message with more": framed(MESSAGE, ARRAYS + bytes(8)),
-    "a message that names its fields": framed(["insert", {"writer": 8}], ARRAYS),
+    "a message that names its fields": framed(["insert", {"writer": 8}, None], ARRAYS),
     "a number that is a word": altered([1, 0], "8"),
     "a number that stands behind the text": altered([1, 0], ["q", [1]], bytes(8) + ARRAYS),
     "a column that is no word": altered([1, 2, 0, 0], 7),
@@ -119,9 +119,10 @@ BAD = {
     "a part of too few words": altered([1, 3, 0, 2, 0], ["obs", "obs"]),
     "squeezed, perhaps": altered([1, 3, 0, 2, 0, 3], None),
     "no item": altered([1, 3], 5),
-    "no message": framed(["insert", None]),
-    "a sample of nothing": framed(["sample", "replay"]),
-    "a sample of a word": framed(["sample", ["replay"], 1]),
+    "no message": framed(["insert", None, None]),
+    "a sample of nothing": framed(["sample", "replay", None, None]),
+    "a wait of a word": framed(["sample", "replay", 1, "0"]),
+    "a sample of a word": framed(["sample", ["replay"], 1, None]),
     "a mutation of nothing": framed(["mutate_priorities", "replay"]),
     "an unknown limiter": framed(["replace_limiter", "replay", ["object", 1, 1, 1, 1]]),
     "a limiter of words": framed(["replace_limiter", "replay", ["MinSize", "1", 1, 1, 1]]),
@@ -135,15 +136,14 @@ BAD = {
 def connected(address: str) -> Wire:
     wire = Wire(dial(address))
     wire.prove(KEY.encode(), first=False)
-    wire.send(pack(HELLO, [np.random.default_rng().integers(1 << 60), 0, False]))
-    assert unpack(wire.receive(), GIVES[HELLO])[0] == "answer"
+    wire.send(pack(HELLO, [0, 0]))
+    assert unpack(*wire.receive(), GIVES[HELLO])[0] == "answer"
     return wire
 
 
-def came(said: bytes) -> Frame:
+def came(said: bytes) -> tuple[int, bytearray]:
     """What was said, as it comes."""
-    timeout, length, _ = HEAD.unpack(said[: HEAD.size])
-    return Frame(timeout, length, bytearray(said[HEAD.size :]))
+    return HEAD.unpack(said[: HEAD.size])[0], bytearray(said[HEAD.size :])
 
 
 def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path: Path) -> None:
@@ -152,13 +152,13 @@ def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path:
         for what, frame in BAD.items():
             wire = connected(endpoint.address)
             wire.send(frame)
-            answer = unpack(wire.receive(), GIVES["info"])
+            answer = unpack(*wire.receive(), GIVES["info"])
             assert (answer[0], answer[1][0]) == ("error", "BadFrame"), f"{what}: {answer}"
             wire.close()
         assert server.info() == before
         wire = connected(endpoint.address)
         wire.send(framed(MESSAGE, ARRAYS))
-        name, values = unpack(wire.receive(), GIVES["insert"])
+        name, values = unpack(*wire.receive(), GIVES["insert"])
         assert name == "answer", "the frame that the bad ones were made from is good"
         assert values[0].tolist() == [0]
         wire.close()
@@ -166,7 +166,7 @@ def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path:
 
 def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    good = np.frombuffer(pack("insert", [message(5, 0)], 0.0), np.uint8)
+    good = np.frombuffer(pack("insert", [message(5, 0), 0.0]), np.uint8)
     with serving(small_server(2000), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         for _ in range(300):
             wire, bad = connected(endpoint.address), good.copy()
@@ -239,9 +239,9 @@ SAMPLE = Sample(
     SampleInfo(*[np.arange(2) * 1.5] * 6), {"obs": np.ones((2, 3), np.float32)}, None, frozenset("ba")
 )
 SAID = [
-    (TAKES, HELLO, (1 << 62, 0, True)),
-    (TAKES, "insert", (Message(3, 4, [], [NewItems("é", None, (), np.zeros((1, 0), np.int64))], 0),)),
-    (TAKES, "sample", ("\ud800 \n", -(1 << 63))),
+    (GREETING, HELLO, (1 << 62, 0)),
+    (TAKES, "insert", (Message(3, 4, [], [NewItems("é", None, (), np.zeros((1, 0), np.int64))], 0), None)),
+    (TAKES, "sample", ("\ud800 \n", -(1 << 63), float("inf"))),
     (TAKES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),
     (TAKES, "info", ()),
     *[(TAKES, "replace_limiter", ("a", limiter)) for limiter in LIMITERS],
@@ -261,7 +261,7 @@ SAID = [
     ("known", "name", "values"), SAID, ids=[f"{i}-{said[1]}" for i, said in enumerate(SAID)]
 )
 def test_what_is_said_is_heard(known: Any, name: str, values: tuple[Any, ...]) -> None:
-    heard = unpack(came(pack(name, values)), known)
+    heard = unpack(*came(pack(name, values)), known)
     assert (heard[0], plain(heard[1])) == (name, plain(values))
 
 
@@ -278,10 +278,8 @@ def test_arrays_of_any_shape_are_heard_as_they_were_said() -> None:
     ]
     items = [NewItems("replay", None, (Part("obs", "obs", 1, True),), np.zeros((1, 1), np.int64))]
     runs = [Run(f"column {i}", 1 << 62, array) for i, array in enumerate(arrays)]
-    frame = came(pack("insert", [Message(3, 4, runs, items, -5)], 1.5))
-    assert frame.timeout == 1.5
-    name, (heard,) = unpack(frame, TAKES)
-    assert name == "insert"
+    name, (heard, timeout) = unpack(*came(pack("insert", [Message(3, 4, runs, items, -5), 1.5])), TAKES)
+    assert (name, timeout) == ("insert", 1.5)
     assert (heard.writer, heard.sequence, heard.keep_from) == (3, 4, -5)
     assert str(heard.items) == str(items)
     for array, run in zip(arrays, heard.runs, strict=True):
@@ -295,7 +293,7 @@ def test_arrays_of_any_shape_are_heard_as_they_were_said() -> None:
 @pytest.mark.parametrize("count", [1 << 64, 1.5, "1", None, True, np.float64(2.0)])
 def test_a_client_that_says_what_is_no_int_is_refused(count: Any) -> None:
     with pytest.raises(BadFrame, match="stands where <class 'int'> must be"):
-        unpack(came(pack("sample", ["replay", count])), TAKES)
+        unpack(*came(pack("sample", ["replay", count, None])), TAKES)
 
 
 class OwnLimiter(MinSize):
@@ -333,13 +331,13 @@ def test_an_address_of_another_machine_is_refused(address: str) -> None:
 class TestPaths:
     def test_what_a_killed_server_left_is_removed_and_nothing_else(self, tmp_path: Path) -> None:
         path = tmp_path / "tables.sock"
-        listening, address = listen(str(path))
+        listening, _ = listen(str(path))
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with pytest.raises(OSError, match="in use"):
             listen(str(path))
         listening.close()  # as a killed one: its file stays
-        listening, address = listen(str(path))
-        stop_listening(listening, address)
+        listening, _ = listen(str(path))
+        stop_listening(listening)
         assert not path.exists()
         path.write_text("a file")
         with pytest.raises(OSError, match="in use"):

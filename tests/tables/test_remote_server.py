@@ -277,8 +277,8 @@ def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(key: byt
         server.insert(message(1, 0, "queue", 4))
         for round_ in range(30):
             sent, before = message(10 + round_, 0, "queue", 2), served.info()["queue"].inserts
-            wire = server._connect(comes_back=True)[0]
-            wire.send(pack("insert", [sent]))
+            wire = server._connect(server._session)[0]
+            wire.send(pack("insert", [sent, None]))
             if round_ % 2:
                 until(lambda: served.info()["queue"].waiting_inserts == 1)
             sampling = threading.Thread(target=lambda: [server.sample("queue", 1) for _ in range(2)])
@@ -300,7 +300,7 @@ def test_a_message_whose_sender_has_gone_is_not_begun(key: bytes, tmp_path: Path
         with served._lock:  # the server hears, and can't go on
             wire = server._idle[0]
             wire.send(pack("close_writer", [1]))
-            wire.send(pack("insert", [message(2, 0)]))
+            wire.send(pack("insert", [message(2, 0), None]))
             wire.cut()
         until(lambda: len(endpoint._threads) == 1)
         assert served.info()["replay"].inserts == 0
@@ -345,12 +345,61 @@ def test_a_handle_that_is_closed_while_threads_begin_to_call_leaves_no_connectio
         until(lambda: not endpoint._sessions and not endpoint._threads)
 
 
+def test_a_handle_that_is_closed_while_a_call_connects_ends_the_call(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint:
+        relay = Relay(endpoint.address, tmp_path)
+        server, outcomes = RemoteServer(relay.address), list[Any]()
+        thread = threading.Thread(target=lambda: outcomes.append(outcome(server.info)))
+        with relay._lock:  # nothing is passed on
+            thread.start()
+            until(lambda: len(endpoint._threads) == 2)
+            server.close()
+        thread.join(10)
+        assert outcomes == [("Closed", "This handle was closed. Make another one.")]
+        until(lambda: not endpoint._threads)
+        relay.close()
+
+
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning"
+)  # a socket that was just made is closed as it is dropped
+def test_ctrl_c_at_any_line_of_a_call_leaves_no_connection_that_nobody_uses(
+    key: bytes, tmp_path: Path
+) -> None:
+    """Of a call that makes a connection; a line further each time."""
+    lines = 0
+
+    def interrupt(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        if Path(frame.f_code.co_filename).name not in ("remote_server.py", "local_socket.py"):
+            return None
+        lines -= event == "line"
+        if not lines:
+            raise KeyboardInterrupt
+        return interrupt
+
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        for line in range(1, 1000):
+            server._idle.clear()
+            lines, before = line, sys.gettrace()
+            sys.settrace(interrupt)
+            try:
+                server.info()
+                break
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(before)
+            until(lambda: len(endpoint._threads) == 1 + len(server._idle), 5.0)
+        assert 30 < line < 999, "the call was carried out in the end"
+
+
 def test_a_newcomer_that_goes_at_once_leaves_no_session(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint:
-        for session in range(50):
+        for _ in range(50):
             wire = Wire(dial(endpoint.address))
             wire.prove(key, first=False)
-            wire.send(pack(HELLO, [session, 0, False]))
+            wire.send(pack(HELLO, [0, 0]))
             wire.close()
         until(lambda: not endpoint._threads)
         assert not endpoint._sessions
@@ -421,7 +470,7 @@ def test_a_killed_client_leaves_nothing_held(key: bytes, tmp_path: Path) -> None
         client.join()
         assert inserted(served), "one cell is free"
         until(lambda: inserted(served), 1.0)
-        assert served.info()["queue"].waiting_samples == 0
+        until(lambda: served.info()["queue"].waiting_samples == 0, 1.0)
         assert served.info()["queue"].size == 2, "the dead one has taken nothing"
 
 

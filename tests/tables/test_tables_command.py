@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,10 +145,10 @@ def test_empty_parts_of_the_file_are_refused(tmp_path: Path) -> None:
     start = 'address = "127.0.0.1:0"\ncapacity = 1\n'
     for text, fault in [
         (start, "columns is missing"),
-        (start + "columns = 3", "columns must be of kind dict"),
-        (start + "[columns]", "columns is empty"),
+        (start + "columns = 3", "columns must have keys"),
+        (start + "[columns]", "columns must have keys"),
         (start + "[columns]\nobs = {}", "tables is missing"),
-        (start + "[columns]\nobs = {}\n[tables]", "tables is empty"),
+        (start + "[columns]\nobs = {}\n[tables]", "tables must have keys"),
         (start + "[columns]\nobs = {}\n[tables]\nreplay = 3", "tables.replay must have keys"),
     ]:
         with pytest.raises(ConfigError, match=fault):
@@ -192,6 +193,25 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
         process.communicate(timeout=60)
         assert process.returncode == 0
     assert not Path(address).exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of a terminal can't be sent there")
+def test_signals_that_come_while_a_server_ends_do_not_keep_it_from_saving(key: bytes, tmp_path: Path) -> None:
+    big = GOOD.replace("capacity = 1000", "capacity = 30_000").replace("max_size = 5", "max_size = 20_000")
+    config, count = written(tmp_path, big), 20_000
+    with started(config, "--address", free_address(tmp_path)) as (process, address):
+        data = {"obs": np.zeros((count, 2, 3)), "act": np.arange(count)}
+        Client(RemoteServer(address)).insert_batch(data, {"best": np.ones(count)})
+        sent = 0
+        while process.poll() is None:
+            process.send_signal([signal.SIGTERM, signal.SIGINT][sent % 2])
+            sent += 1
+            time.sleep(0.0005)
+        assert process.returncode == 0
+    assert sent > 2
+    server = read_config(config).server
+    server.load(tmp_path / "tables.npz")
+    assert server.items("best").data["act"].tolist() == list(range(count))
 
 
 def test_info_prints_a_line_for_each_table_and_who_waits(

@@ -206,24 +206,47 @@ def test_checkpoint_holds_the_rows_of_every_shard_and_notices_a_change_in_each(t
     assert "replay_1_of_2.npz" in older.damaged[0]
 
 
-def test_checkpoint_that_lacks_a_shard_says_so_and_the_last_whole_one_stays(tmp_path):
+def test_checkpoint_has_the_newest_whole_rows_of_a_shard_that_does_not_answer_and_says_so(tmp_path):
     context, agent = parts()
-    there = [calls_of(shard) for shard in shards_of([50, 80])]
-    gone = there[0]._replace(save=lambda: iter([failed(Lost("gone"))]))
+    shards = shards_of([50, 80])
+    calls = [calls_of(shard) for shard in shards]
+    gone = calls[0]._replace(save=lambda: iter([failed(Lost("gone"))]))
+    lost = calls[1]._replace(save=gone.save)
+
+    def replay_of(calls):
+        return ShardedReplay(calls, context.replay.limiter, is_lost, np.random.SeedSequence(0))
 
     def save(*calls):
-        replay = ShardedReplay(calls, context.replay.limiter, is_lost, np.random.SeedSequence(0))
-        saved = save_checkpoint(tmp_path, replace(context, replay=replay), agent)
+        saved = save_checkpoint(tmp_path, replace(context, replay=replay_of(calls)), agent)
         return saved.error, saved.missing
 
-    def numbers():
-        return [number for number, _ in whole_checkpoints(tmp_path)]
+    def rewards_when_resumed():
+        after = shards_of([0, 0], life=1)
+        restore_learner(newest_checkpoint(tmp_path), agent, replay_of(list(map(calls_of, after))))
+        return rewards_in(after)
 
-    assert save(*there) == save(*there) == (None, "")
+    def damage(number):
+        (folder,) = (tmp_path / "checkpoints").glob(f"{number:04d}_*")
+        (folder / "replay_0_of_2.npz").write_bytes(b"of another disk")
+
+    assert save(gone, calls[1]) == (None, "replay_0_of_2.npz")
+    assert rewards_when_resumed() == [[], rewards_in(shards)[1]]  # there was none
+    for first in (0, 5):
+        assert save(*calls) == (None, "")
+        before = rewards_in(shards)
+        for shard in shards:
+            rows, priorities = numbered_rows(first, 5)
+            shard.buffer.add(**rows, priorities=priorities)
     for _ in range(3):
-        assert save(gone, there[1]) == (None, "replay_0_of_2.npz")
-    assert numbers() == [2, 4, 5]
-    assert save(*there) == (None, "")
-    assert numbers() == [5, 6]
-    assert save(there[0], there[1]._replace(save=gone.save)) == (None, "replay_1_of_2.npz")
-    assert numbers() == [6, 7]
+        assert save(gone, calls[1]) == (None, "replay_0_of_2.npz")
+        assert rewards_when_resumed() == [before[0], rewards_in(shards)[1]]
+    assert save(calls[0], lost) == (None, "replay_1_of_2.npz")
+    assert rewards_when_resumed() == rewards_in(shards)
+    damage(7)
+    assert save(gone, calls[1]) == (None, "replay_0_of_2.npz")
+    assert rewards_when_resumed() == [before[0], rewards_in(shards)[1]]
+    for number in (7, 8):
+        damage(number)
+    assert save(gone, calls[1]) == (None, "replay_0_of_2.npz")
+    assert rewards_when_resumed() == [[], rewards_in(shards)[1]]
+    assert [number for number, _ in whole_checkpoints(tmp_path)] == [8, 9]

@@ -1,6 +1,7 @@
 """Shards saved and loaded piece by piece, over calls that may get lost; no Ray."""
 
 import re
+import threading
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -163,6 +164,36 @@ def test_rows_go_from_one_machine_to_shards_and_back(tmp_path):
     mass = sum(shard.buffer.total_mass for shard in halves)
     assert back.replay.buffer.total_mass == pytest.approx(mass, rel=1e-6)
     assert back.pace.steps == 0
+
+
+@pytest.mark.parametrize("saved_by", [2, 3])
+def test_resumed_learner_waits_for_a_shard_that_has_no_place_as_long_as_that_takes(
+    tmp_path, monkeypatch, saved_by
+):
+    """Its calls wait with it, as Ray's do; there is a limit for those that come later only."""
+    monkeypatch.setattr(shard_files, "FILE_ANSWER_SECONDS", 0.05)
+    before, after = shards_of([50] * saved_by), shards_of([0, 0], life=1)
+    save_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in before], is_lost)
+    place = Future()
+
+    def when_it_has_its_place(call):
+        def wait(*arguments):
+            answer = Future()
+            place.add_done_callback(lambda _: answer.set_result(call(*arguments).result()))
+            return answer
+
+        return wait
+
+    calls = [calls_of(shard) for shard in after]
+    calls[1] = calls[1]._replace(
+        **{name: when_it_has_its_place(getattr(calls[1], name)) for name in ("add", "sample", "load")}
+    )
+    limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)
+    saved = partial(saved_chunks, CONFIG, spaces_of("CartPole-v1"))
+    replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0), saved=saved)
+    threading.Timer(0.5, place.set_result, [True]).start()
+    replay.load(tmp_path / "replay.npz")
+    assert sorted(chain(*rewards_in(after))) == sorted(chain(*rewards_in(before)))
 
 
 def test_shard_that_is_being_filled_takes_no_rows_and_is_not_saved(tmp_path):

@@ -146,6 +146,7 @@ class ShardedReplay:
             OSError: If they can't be read, or a shard does not answer.
             ValueError: If they are damaged.
         """
+        futures.wait([shard.sample(0, 1, 0.0) for shard in self._shards])  # for their places, however long
         if not load_shards(path, self._shards, self._is_lost):
             add_chunks(self._saved(path), self._shards, self._is_lost)
 

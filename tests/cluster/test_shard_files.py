@@ -143,6 +143,28 @@ def test_rows_of_another_number_of_shards_are_added_again_with_their_masses(tmp_
         assert [totals.stored for totals in told[1]] == [50, 50, 50, 0, 0]
 
 
+def test_no_more_than_two_chunks_are_on_their_way_when_rows_are_added_again_and_each_is_awaited(tmp_path):
+    save_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in shards_of([300])], is_lost)
+    sent, saved = [], partial(saved_chunks, CONFIG, spaces_of("CartPole-v1"))
+
+    def add(chunk):
+        assert sum(not answer.done() for answer in sent) <= 2
+        sent.append(Future())
+        if len(sent) > 2:
+            sent[-3].set_result(len(chunk.records))
+        if len(sent) == 6:  # the last
+            sent[-2].set_result(len(chunk.records))
+            sent[-1].set_exception(Lost("gone"))
+        return sent[-1]
+
+    calls = [calls_of(shard)._replace(add=add) for shard in shards_of([0, 0])]
+    limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)
+    replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0), saved=saved)
+    with pytest.raises(ShardLost, match="gone"):
+        replay.load(tmp_path / "replay.npz")
+    assert len(sent) == 6
+
+
 def test_rows_go_from_one_machine_to_shards_and_back(tmp_path):
     context, _ = parts(rows=80)
     context.replay.save(tmp_path / "replay.npz")

@@ -285,6 +285,19 @@ def test_answer_that_comes_late_counts_and_the_shard_is_used_again(monkeypatch):
     assert len(world.stored[0]) > 5
 
 
+def test_shard_that_was_silent_once_gets_two_chunks_at_a_time_again(monkeypatch):
+    late = [2.0]
+
+    def fate(whom, _):
+        return 0.001 if whom == "gateway" else late.pop() if late else 0.2, 0.001, None, True
+
+    world = World(monkeypatch, fate, shards=1)
+    world.play(10)
+    before = world.now
+    world.play(20)
+    assert world.now - before < 20 * 0.2 * 0.6
+
+
 def test_report_that_is_lost_is_made_again_and_counted_once(monkeypatch):
     """Every second call to a gateway gets lost, on its way there or back."""
     fates = cycle(["call", None, None, "answer", "answer", None, None, "call"])

@@ -6,6 +6,7 @@ that the learner gave to that row only. So a priority on another row gives itsel
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,15 +36,20 @@ def failed(error):
     return answer
 
 
+def answer_of(method, *arguments):
+    """What a real shard answers, or fails with, at once."""
+    try:
+        return done(method(*arguments))
+    except (OSError, ValueError) as error:
+        return failed(error)
+
+
 def calls_of(shard):
-    """Of a real shard in this process, which answers at once."""
-    return ShardCalls(
-        lambda chunk: done(shard.add(chunk)),
-        lambda *wish: done(shard.sample(*wish)),
-        lambda *update: done(shard.update(*update)),
-        lambda: map(done, shard.save()),
-        lambda piece: done(shard.load(piece)),
+    """Of a real shard in this process."""
+    add, sample, update, load = (
+        partial(answer_of, method) for method in (shard.add, shard.sample, shard.update, shard.load)
     )
+    return ShardCalls(add, sample, update, lambda: map(done, shard.save()), load)
 
 
 class Clock:

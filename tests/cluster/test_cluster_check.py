@@ -229,8 +229,9 @@ def test_ray_that_does_not_begin_in_time_is_told_with_the_remedy_and_other_error
     monkeypatch.setattr(ray, "init", init)
     known = "timed out" in what
     error = ClusterUnavailable if known else Exception
-    with pytest.raises(error, match="could not begin in time: the machine" if known else what):
+    with pytest.raises(error, match="could not begin in time: the machine" if known else what) as raised:
         connect("auto", 0)
+    assert type(raised.value) is error
 
 
 def test_a_missing_ray_is_told_with_the_remedy() -> None:

@@ -53,6 +53,7 @@ def read_only(chunk):
 
 
 def test_shard_draws_as_a_buffer_of_its_part_of_the_rows(spaces):
+    assert Shard(ShardPart(CONFIG, spaces, 0, 3, 0)).buffer.get_buffer_size() == 34
     shard = Shard(ShardPart(CONFIG, spaces, 0, 4, 0))
     assert shard.buffer.get_buffer_size() == 25
     priorities = np.arange(1, 31)
@@ -161,3 +162,6 @@ def test_file_that_lacks_a_piece_is_refused(spaces):
     with pytest.raises(ValueError, match="damaged"):
         second.load(b"")
     assert len(second.buffer) == 0
+    for piece in (whole, b""):
+        second.load(piece)
+    assert len(second.buffer) == 50

@@ -1,6 +1,7 @@
 """Shards saved and loaded piece by piece, over calls that may get lost; no Ray."""
 
 import re
+import threading
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -142,6 +143,28 @@ def test_rows_of_another_number_of_shards_are_added_again_with_their_masses(tmp_
         assert [totals.stored for totals in told[1]] == [50, 50, 50, 0, 0]
 
 
+def test_no_more_than_two_chunks_are_on_their_way_when_rows_are_added_again_and_each_is_awaited(tmp_path):
+    save_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in shards_of([300])], is_lost)
+    sent, saved = [], partial(saved_chunks, CONFIG, spaces_of("CartPole-v1"))
+
+    def add(chunk):
+        assert sum(not answer.done() for answer in sent) <= 2
+        sent.append(Future())
+        if len(sent) > 2:
+            sent[-3].set_result(len(chunk.records))
+        if len(sent) == 6:  # the last
+            sent[-2].set_result(len(chunk.records))
+            sent[-1].set_exception(Lost("gone"))
+        return sent[-1]
+
+    calls = [calls_of(shard)._replace(add=add) for shard in shards_of([0, 0])]
+    limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)
+    replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0), saved=saved)
+    with pytest.raises(ShardLost, match="gone"):
+        replay.load(tmp_path / "replay.npz")
+    assert len(sent) == 6
+
+
 def test_rows_go_from_one_machine_to_shards_and_back(tmp_path):
     context, _ = parts(rows=80)
     context.replay.save(tmp_path / "replay.npz")
@@ -163,6 +186,36 @@ def test_rows_go_from_one_machine_to_shards_and_back(tmp_path):
     mass = sum(shard.buffer.total_mass for shard in halves)
     assert back.replay.buffer.total_mass == pytest.approx(mass, rel=1e-6)
     assert back.pace.steps == 0
+
+
+@pytest.mark.parametrize("saved_by", [2, 3])
+def test_resumed_learner_waits_for_a_shard_that_has_no_place_as_long_as_that_takes(
+    tmp_path, monkeypatch, saved_by
+):
+    """Its calls wait with it, as Ray's do; there is a limit for those that come later only."""
+    monkeypatch.setattr(shard_files, "FILE_ANSWER_SECONDS", 0.05)
+    before, after = shards_of([50] * saved_by), shards_of([0, 0], life=1)
+    save_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in before], is_lost)
+    place = Future()
+
+    def when_it_has_its_place(call):
+        def wait(*arguments):
+            answer = Future()
+            place.add_done_callback(lambda _: answer.set_result(call(*arguments).result()))
+            return answer
+
+        return wait
+
+    calls = [calls_of(shard) for shard in after]
+    calls[1] = calls[1]._replace(
+        **{name: when_it_has_its_place(getattr(calls[1], name)) for name in ("add", "sample", "load")}
+    )
+    limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)
+    saved = partial(saved_chunks, CONFIG, spaces_of("CartPole-v1"))
+    replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0), saved=saved)
+    threading.Timer(0.5, place.set_result, [True]).start()
+    replay.load(tmp_path / "replay.npz")
+    assert sorted(chain(*rewards_in(after))) == sorted(chain(*rewards_in(before)))
 
 
 def test_shard_that_is_being_filled_takes_no_rows_and_is_not_saved(tmp_path):
@@ -206,24 +259,47 @@ def test_checkpoint_holds_the_rows_of_every_shard_and_notices_a_change_in_each(t
     assert "replay_1_of_2.npz" in older.damaged[0]
 
 
-def test_checkpoint_that_lacks_a_shard_says_so_and_the_last_whole_one_stays(tmp_path):
+def test_checkpoint_has_the_newest_whole_rows_of_a_shard_that_does_not_answer_and_says_so(tmp_path):
     context, agent = parts()
-    there = [calls_of(shard) for shard in shards_of([50, 80])]
-    gone = there[0]._replace(save=lambda: iter([failed(Lost("gone"))]))
+    shards = shards_of([50, 80])
+    calls = [calls_of(shard) for shard in shards]
+    gone = calls[0]._replace(save=lambda: iter([failed(Lost("gone"))]))
+    lost = calls[1]._replace(save=gone.save)
+
+    def replay_of(calls):
+        return ShardedReplay(calls, context.replay.limiter, is_lost, np.random.SeedSequence(0))
 
     def save(*calls):
-        replay = ShardedReplay(calls, context.replay.limiter, is_lost, np.random.SeedSequence(0))
-        saved = save_checkpoint(tmp_path, replace(context, replay=replay), agent)
+        saved = save_checkpoint(tmp_path, replace(context, replay=replay_of(calls)), agent)
         return saved.error, saved.missing
 
-    def numbers():
-        return [number for number, _ in whole_checkpoints(tmp_path)]
+    def rewards_when_resumed():
+        after = shards_of([0, 0], life=1)
+        restore_learner(newest_checkpoint(tmp_path), agent, replay_of(list(map(calls_of, after))))
+        return rewards_in(after)
 
-    assert save(*there) == save(*there) == (None, "")
+    def damage(number):
+        (folder,) = (tmp_path / "checkpoints").glob(f"{number:04d}_*")
+        (folder / "replay_0_of_2.npz").write_bytes(b"of another disk")
+
+    assert save(gone, calls[1]) == (None, "replay_0_of_2.npz")
+    assert rewards_when_resumed() == [[], rewards_in(shards)[1]]  # there was none
+    for first in (0, 5):
+        assert save(*calls) == (None, "")
+        before = rewards_in(shards)
+        for shard in shards:
+            rows, priorities = numbered_rows(first, 5)
+            shard.buffer.add(**rows, priorities=priorities)
     for _ in range(3):
-        assert save(gone, there[1]) == (None, "replay_0_of_2.npz")
-    assert numbers() == [2, 4, 5]
-    assert save(*there) == (None, "")
-    assert numbers() == [5, 6]
-    assert save(there[0], there[1]._replace(save=gone.save)) == (None, "replay_1_of_2.npz")
-    assert numbers() == [6, 7]
+        assert save(gone, calls[1]) == (None, "replay_0_of_2.npz")
+        assert rewards_when_resumed() == [before[0], rewards_in(shards)[1]]
+    assert save(calls[0], lost) == (None, "replay_1_of_2.npz")
+    assert rewards_when_resumed() == rewards_in(shards)
+    damage(7)
+    assert save(gone, calls[1]) == (None, "replay_0_of_2.npz")
+    assert rewards_when_resumed() == [before[0], rewards_in(shards)[1]]
+    for number in (7, 8):
+        damage(number)
+    assert save(gone, calls[1]) == (None, "replay_0_of_2.npz")
+    assert rewards_when_resumed() == [[], rewards_in(shards)[1]]
+    assert [number for number, _ in whole_checkpoints(tmp_path)] == [8, 9]

@@ -12,7 +12,7 @@ from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import chi_square_p_value
-from shard_world import Clock, PlainShard, Post, calls_of, is_lost
+from shard_world import Clock, Lost, PlainShard, Post, calls_of, is_lost
 
 pytest.importorskip("tyro", reason="the configuration needs the extra `train`")
 
@@ -70,6 +70,7 @@ class World:
             # one more: it is asked for while the batch before is handed over
             assert self.handed - self.posts[shard].asked[call] <= 2 * self.batches + 1, "an old batch"
         assert (sample.weights > 0).all()
+        assert all(rows <= self.batch_size for post in self.posts for rows in post.rows), "more than a batch"
         self.handed += 1
         assert self.limiter.samples == self.handed * self.batch_size
         return sample
@@ -157,6 +158,37 @@ def test_rows_that_grow_too_old_before_they_are_used_are_not_always_those_of_the
     assert chi_square_p_value(counts.tolist(), [counts.mean()] * 4) > LEAST
 
 
+def test_batches_of_a_parcel_are_not_mixed_so_that_each_stays_stratified():
+    world = World([[1.0] * BATCH], batches=3)
+    world.shards[0].choose = lambda masses, count: np.tile(np.arange(BATCH), count // BATCH)
+    for _ in range(9):
+        assert sorted(world.sample_soon().rows["row"].tolist()) == list(range(BATCH))
+
+
+def test_rows_that_were_drawn_for_another_beta_are_not_used():
+    world = World(UNLIKE)
+    world.sample_soon()
+    world.deliver()
+    for beta in (0.9, 0.9, 0.1):
+        while (sample := world.replay.sample(BATCH, beta, 0.0)) is None:
+            world.deliver()
+        least = min(shard.totals().least for shard in world.shards)
+        np.testing.assert_allclose(sample.weights, (least / sample.rows["mass"]) ** beta, rtol=1e-6)
+
+
+def test_batch_that_is_dealt_to_a_late_shard_is_not_dealt_anew_to_those_that_are_there():
+    """Else rows would be drawn as often as their shard is fast."""
+    world = World([[1.0] * 8] * 2, batch_size=1)
+    world.sample_soon()
+    world.posts[0].at_once = True
+    while world.sample() is not None:
+        pass
+    for _ in range(40):
+        assert world.sample() is None
+    world.deliver()
+    assert shards_in(world.sample_soon()) == {1}
+
+
 def test_parcels_are_asked_for_ahead_two_at_a_time_and_carry_several_batches():
     world = World(ALIKE, batches=4)
     first = world.sample_soon()
@@ -225,6 +257,31 @@ def test_learner_waits_half_a_second_for_a_late_shard_and_then_not_at_all():
     for _ in range(4):
         found = shards_in(world.sample_soon())
     assert 2 in found
+
+
+def test_late_shard_that_still_has_rows_here_gives_them_and_is_asked_for_no_more():
+    world = World(ALIKE, batches=4)
+    world.sample_soon()
+    for post in world.posts[:2]:
+        post.at_once = True
+    while world.posts[2].count("sample") == 0:
+        world.sample()
+    asked = len(world.posts[2].asked)
+    world.clock.now += 1.5 * PATIENCE_SECONDS
+    found = [shards_in(sample) for _ in range(40) if (sample := world.sample()) is not None]
+    assert (found[0], found[-1]) == ({0, 1, 2}, {0, 1})
+    assert len(world.posts[2].asked) == asked
+
+
+def test_one_answer_of_two_that_never_comes_is_given_up_too():
+    world = World(ALIKE)
+    while world.posts[0].count("sample") < 2:
+        world.update(world.sample_soon())
+    world.posts[0].under_way.pop()
+    for _ in range(15):
+        world.clock.now += PARCEL_ANSWER_SECONDS / 10
+        world.sample_soon()
+    assert max(world.posts[0].count("sample") for _ in range(6) if world.sample_soon()) == 2
 
 
 def test_answer_that_never_comes_is_given_up_and_the_shard_asked_again():
@@ -356,7 +413,7 @@ def test_priorities_without_an_answer_are_counted_when_their_shard_is_given_up()
     for _ in range(3):
         sample = world.sample_soon()
         world.update(sample)
-    world.posts[0].under_way.clear()
+    lost, world.posts[0].under_way = world.posts[0].under_way, []
     world.clock.now += PARCEL_ANSWER_SECONDS
     while not world.posts[0].under_way:
         world.sample()
@@ -364,6 +421,19 @@ def test_priorities_without_an_answer_are_counted_when_their_shard_is_given_up()
     world.sample_soon()
     assert world.replay.stale_updates + world.shards[0].arrived == 12
     assert world.replay.stale_updates >= 4
+    for what, _, answer in lost:  # and not once more when Ray says so
+        answer.set_exception(Lost(what))
+    world.update(world.sample_soon())
+    world.deliver()
+    assert world.replay.stale_updates + world.shards[0].arrived == 16
+
+
+def test_priorities_that_get_lost_are_counted():
+    world = World([[1.0] * 8], batches=1, batch_size=4)
+    world.update(world.sample_soon())
+    world.posts[0].lose([what for what, *_ in world.posts[0].under_way].index("update"))
+    world.update(world.sample_soon())
+    assert world.replay.stale_updates == 4
 
 
 def test_last_words_of_a_shard_that_has_been_replaced_are_not_heard():
@@ -506,6 +576,7 @@ def test_batch_is_the_callers_own_and_lies_in_the_arrays_that_it_gave():
             assert column.dtype == shards[0].buffer.sample(1)[name].dtype
             assert np.array_equal(column, rows[name][number])
             assert column.flags.writeable
+            assert column.flags.c_contiguous
             assert name not in out or column is out[name]
         assert (sample.indexes // 2 == number).all()
         masses = (1.0 + np.arange(50) + 1e-4) ** config.alpha

@@ -1,9 +1,11 @@
 """The driver's end of a shard, without Ray: its lives, its place, and what it is filled with."""
 
 import shutil
+import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -17,11 +19,13 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs import lives as lives_module
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.cluster import placement
+from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.shards import remote_shard, sharded_workers
 from replay_tutorial.cluster.shards.remote_shard import RemoteShard
 from replay_tutorial.cluster.shards.shard import Shard, ShardPart
 from replay_tutorial.cluster.shards.shard_files import save_shards
-from replay_tutorial.cluster.shards.sharded_workers import ShardRole
+from replay_tutorial.cluster.shards.sharded_workers import ShardedWorkers, ShardRole
 
 CONFIG = replace(preset("CartPole-v1"), capacity=300, replay_start=10, restart_limit=3)
 
@@ -140,6 +144,10 @@ def test_shard_that_waits_for_a_place_says_so_once_and_is_filled_from_the_checkp
     place, filled = driver.said
     assert place.startswith("shard 1 has its place, after 55")
     assert filled == "shard 1 begins again, with its rows of checkpoint 0002_step_30"
+    driver.said.clear()
+    driver.die()
+    driver.wait(70)
+    assert ["no place for 60 s" in line for line in driver.said] == [False, True]
 
 
 def test_first_life_that_has_no_place_is_told_too_and_begins_empty(driver):
@@ -173,6 +181,14 @@ def test_time_in_which_a_shard_waits_for_its_place_is_no_sign_of_health(driver):
 
     with pytest.raises(ProcessDied, match=r"shard 1 died: .*, 3 times in a row"):
         wait_and_die()
+    assert not [line for line in driver.said if "has its place" in line or "begins again" in line]
+
+
+def test_shard_whose_lives_are_long_may_have_any_number(driver):
+    for _ in range(2 * CONFIG.restart_limit):
+        driver.give_place()
+        driver.wait(70)
+        driver.die()
 
 
 def test_folders_that_a_killed_life_left_are_removed_by_the_next_one(driver, tmp_path, monkeypatch):
@@ -199,3 +215,33 @@ def test_folders_that_a_killed_life_left_are_removed_by_the_next_one(driver, tmp
     of_another.mkdir()
     RemoteShard(part._replace(life=1))
     assert list(tmp_path.iterdir()) == [of_another]
+
+
+def test_run_that_ends_lets_its_shards_remove_their_folders_before_they_are_killed(driver, monkeypatch):
+    done = []
+
+    def answer_of(number):
+        """The first one is dead, and the second one silent."""
+        done.append(f"tidy {number}")
+        answer = Future()
+        if number == 0:
+            answer.set_exception(ActorDiedError())
+        return SimpleNamespace(future=lambda: answer)
+
+    session = SimpleNamespace(gcs_address="", namespace="")
+    ray = SimpleNamespace(
+        get_runtime_context=lambda: session, remote=lambda **_: lambda kind: kind, kill=done.append
+    )
+    thread = SimpleNamespace(join=lambda _: None)
+    watch = SimpleNamespace(addresses={}, closing=threading.Event(), thread=thread)
+    monkeypatch.setattr(sharded_workers, "ray", ray)
+    monkeypatch.setattr(sharded_workers, "of_shard", lambda size: {})
+    monkeypatch.setattr(placement, "HostWatch", lambda: watch)
+    workers = ShardedWorkers(driver.role.setup, ClusterOptions("auto", shards=3))
+    handles = [
+        SimpleNamespace(tidy=SimpleNamespace(remote=partial(answer_of, number))) for number in range(2)
+    ]
+    for shard, handle in zip(workers.shards, handles, strict=False):  # the third one was never begun
+        shard.handle = handle
+    workers._end_remote(0.1)
+    assert done == ["tidy 0", "tidy 1", *handles]

@@ -110,17 +110,17 @@ def test_shard_without_a_draw_still_sets_the_least_mass_and_the_total():
 
 def test_rows_of_two_moments_count_by_the_totals_of_each():
     """A shard's rows may come from two draws, between which its masses have changed."""
-    other, before, after = [1.0, 2.0], [4.0, 1.0], [4.0, 6.0, 2.0]
+    other, before, after = [1.0, 2.0], [4.0, 0.5], [4.0, 6.0, 2.0]
     told = [totals_of(other), totals_of(after)]
     pieces = [Piece(0, 3, told[0]), Piece(1, 1, totals_of(before)), Piece(1, 2, totals_of(after))]
     shares = [told[0].mass / 15, 12 / 15 * 1 / 3, 12 / 15 * 2 / 3]
     got = across_shards([other, before, after], shares, factors(told, pieces, 0.7), 0.7, uneven)
     # a third of the shard's rows are as before, two thirds as after: so is the buffer
-    total = 3.0 + (5.0 + 2 * 12.0) / 3
+    total = 3.0 + (4.5 + 2 * 12.0) / 3
     rows = [(m, 1.0, uneven(0, i)) for i, m in enumerate(other)]
     rows += [(m, 1 / 3, uneven(1, i)) for i, m in enumerate(before)]
     rows += [(m, 2 / 3, uneven(2, i)) for i, m in enumerate(after)]
-    expected = math.fsum(m * part / total * (1.0 / m) ** 0.7 * g for m, part, g in rows)
+    expected = math.fsum(m * part / total * (0.5 / m) ** 0.7 * g for m, part, g in rows)
     assert got == pytest.approx(expected, rel=1e-12)
 
 
@@ -177,6 +177,7 @@ def test_no_shard_is_two_draws_from_its_share_and_none_without_mass_gets_one(mas
 
 
 def test_points_at_the_very_end_are_the_last_shards_with_mass():
+    assert deal(np.array([1.0, 0.0]), np.array([0.0, 1 - 2**-53])).tolist() == [2, 0]
     assert deal(np.array([0.1, 0.2, 0.0]), np.array([1 - 2**-53])).tolist() == [0, 1, 0]
     assert deal(np.array([0.0, 0.3, 0.1, 0.0]), np.array([0.0])).tolist() == [0, 1, 0, 0]
     assert deal(np.array([1.0, 1.0]), np.array([0.5])).tolist() == [0, 1]

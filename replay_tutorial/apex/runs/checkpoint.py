@@ -5,13 +5,12 @@
         state.json   counters, random states, and what the parts of a run in one process know
         agent.pt     networks, targets, optimizers; the parameters that were published last
         replay.npz   every row with its priority; not with --no-checkpoint-replay. A replay of several shards
-                     writes replay_0_of_3.npz and so on, and none for a shard that does not answer
+                     writes replay_0_of_3.npz and so on; of a shard that does not answer it is an older one
         actor.npz    open episodes and waiting steps; only of a run in one process
         policy.pt    the best policy by then
 
 A checkpoint is written beside its place and moved there when it is complete, so a crash leaves the ones
-before. It is read without pickle: a stranger's checkpoint can't run code. The newest two stay, and the newest
-that has the rows of all shards.
+before. It is read without pickle: a stranger's checkpoint can't run code. The newest two stay.
 
 Left out: compression, other machines' paths.
 """
@@ -85,8 +84,7 @@ def save_checkpoint(
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        write(unfinished, folder / "policy.pt", context, agent, serial)
-        missing = ", ".join(missing_rows(unfinished))
+        missing = write(unfinished, folder, context, agent, serial)
         numbers = [number for number, _ in whole_checkpoints(folder)]
         os.replace(unfinished, checkpoints / f"{max(numbers, default=0) + 1:04d}_step_{step}")
         sync(checkpoints)
@@ -96,11 +94,13 @@ def save_checkpoint(
         kept = [path.name for _, path in whole_checkpoints(folder)]
         stays = f"{kept[-1]} stays" if kept else "there is none yet"
         return Saved(step, f"{named(error, checkpoints)}; {stays}")
-    return Saved(step, None, missing)
+    return Saved(step, None, ", ".join(missing))
 
 
-def write(place: Path, policy: Path, context: Context, agent: Agent, serial: dict[str, Any] | None) -> None:
-    """Fill a checkpoint's folder."""
+def write(
+    place: Path, folder: Path, context: Context, agent: Agent, serial: dict[str, Any] | None
+) -> list[str]:
+    """Fill a checkpoint's folder; return the files of shards that did not answer."""
     pace, has_replay = context.pace, context.config.checkpoint_replay
     counters = {"step": pace.steps, "samples": pace.samples, "update": agent.updates}
     arrays: dict[str, NDArray[Any]] = {} if serial is None else serial["arrays"]
@@ -121,12 +121,18 @@ def write(place: Path, policy: Path, context: Context, agent: Agent, serial: dic
     write_tensors(place / "agent.pt", contents)
     if has_replay:
         context.replay.save(place / "replay.npz")
-    if policy.is_file():
+    missing = missing_rows(place)
+    for name in missing:  # rows of an older moment are better than none
+        older = (path / name for _, path in reversed(whole_checkpoints(folder)))
+        if (rows := next(filter(are_whole, older), None)) is not None:
+            shutil.copyfile(rows, place / name)
+    if (policy := folder / "policy.pt").is_file():
         shutil.copyfile(policy, place / "policy.pt")
     digests = {path.name: digest_of(path) for path in place.iterdir() if path not in row_files(place)}
     (place / "manifest.json").write_text(json.dumps(digests))
     for path in [*place.iterdir(), place]:
         sync(path)
+    return missing
 
 
 def sync(path: Path) -> None:
@@ -147,12 +153,8 @@ def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 
 def remove_old(folder: Path) -> None:
-    """Remove all but the newest checkpoints, and the newest with the rows of all shards."""
-    paths = [path for _, path in whole_checkpoints(folder)]
-    complete = [path for path in paths if not missing_rows(path)]
-    for path in paths[:-KEPT]:
-        if path in complete[-1:]:
-            continue
+    """Remove all but the newest checkpoints."""
+    for _, path in whole_checkpoints(folder)[:-KEPT]:
         # First the name: what is half removed must not look like a checkpoint.
         doomed = path.with_name("unfinished")
         os.replace(path, doomed)
@@ -202,20 +204,28 @@ def check_manifest(path: Path) -> None:
             raise ValueError(f"{name} has changed since it was written")
 
 
-def check_rows(path: Path) -> None:
-    """Refuse a checkpoint of which a file of rows has changed, in its rows or around them.
+def check_rows(rows: Path) -> None:
+    """Refuse a file of rows that has changed, in its rows or around them.
 
     Raises:
         DamagedCheckpoint: If so, or if there is none.
     """
-    for rows in row_files(path) or [path / "replay.npz"]:
-        try:
-            compare_checksums(rows)
-            with zipfile.ZipFile(rows) as file:  # a changed directory may pass over a part
-                for name in ("state.json", "masses.npy", "seen.npy", "indexes.npy"):
-                    file.getinfo(name)
-        except DAMAGE as error:
-            raise DamagedCheckpoint(f"{path} can't be read: {rows.name}: {error}") from error
+    try:
+        compare_checksums(rows)
+        with zipfile.ZipFile(rows) as file:  # a changed directory may pass over a part
+            for name in ("state.json", "masses.npy", "seen.npy", "indexes.npy"):
+                file.getinfo(name)
+    except DAMAGE as error:
+        raise DamagedCheckpoint(f"{rows.parent} can't be read: {rows.name}: {error}") from error
+
+
+def are_whole(rows: Path) -> bool:
+    """Return whether there is such a file of rows, and nothing in it has changed."""
+    try:
+        check_rows(rows)
+    except DamagedCheckpoint:
+        return False
+    return True
 
 
 def row_files(path: Path) -> list[Path]:
@@ -248,7 +258,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
         try:
             checkpoint = load_checkpoint(path)
             if checkpoint.has_replay:
-                check_rows(path)
+                for rows in row_files(path) or [path / "replay.npz"]:
+                    check_rows(rows)
             return checkpoint._replace(damaged=tuple(reasons))
         except DamagedCheckpoint as error:
             reasons.append(str(error))

@@ -181,9 +181,8 @@ class LearnerLink:
             self._stock.append(Stock(parcel, call, self._rng))
 
     def _leave_out(self, now: float) -> None:
-        """Forget what was asked of the shard, and what it gave, until it answers again."""
+        """Forget what was asked of the shard; what it gave is not used until it answers again."""
         self.open.clear()
-        self._stock.clear()
         self.totals, self.is_in_time = None, False
         self.stale_updates += sum(count for _, count in self._updates)
         self._updates.clear()

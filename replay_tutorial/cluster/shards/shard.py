@@ -87,7 +87,7 @@ class Shard:
         self._arriving: tempfile.TemporaryDirectory[str] | None = None  # holds the pieces that `load` got
 
     def add(self, chunk: Chunk) -> int:
-        """Store the rows of a chunk; return how many: none while the shard is being filled.
+        """Store the rows of a chunk; return how many: all, or none while the shard is being filled.
 
         Raises:
             ValueError: If it is not of this run. Nothing has changed then.
@@ -95,9 +95,8 @@ class Shard:
         if self.filling:
             return 0
         rows, priorities = self.format.unpack(chunk)
-        dropped = self.buffer.rows_dropped
         self.buffer.add(**rows, priorities=priorities)
-        return len(priorities) - (self.buffer.rows_dropped - dropped)
+        return len(priorities)
 
     def sample(self, rows: int, batches: int, beta: float) -> Parcel:
         """Draw rows for some batches; none if no row has mass.

@@ -86,7 +86,7 @@ def load_shards(path: Path, shards: Sequence[ShardCalls], is_lost: IsLost) -> bo
         OSError: If they can't be read, or a shard does not answer.
         ValueError: If they are damaged.
     """
-    if path.exists() or {count for _, count in numbers_beside(path)} != {len(shards)}:
+    if {count for _, count in numbers_beside(path)} != {len(shards)}:
         return False
     for number, shard in enumerate(shards):
         place = place_of(path, number, len(shards))

@@ -80,9 +80,7 @@ class ShardedActorLink(ActorLink):
             self._silent.discard(call.turn)
             stored: int = call.answer.result()
             self.rows_stored += stored
-            if stored:
-                self.rows_lost += len(chunk.records) - stored
-            else:
+            if not stored:
                 self._keep(chunk, now)
         elif error is not None and not self.is_lost(error):
             raise error

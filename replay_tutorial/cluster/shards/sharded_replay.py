@@ -113,17 +113,15 @@ class ShardedReplay:
         """Give sampled rows new priorities; they are sent when there are as many as a parcel has rows."""
         with self._lock:
             self._waiting.append((indexes, priorities))
-            if len(self._waiting) >= self._batches:
-                self._send_priorities()
-
-    def _send_priorities(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        indexes = np.concatenate([part for part, _ in waiting])
-        priorities = np.concatenate([part for _, part in waiting])
-        count = len(self._links)
-        for shard, link in enumerate(self._links):
-            is_own = indexes % count == shard
-            link.update(indexes[is_own] // count, priorities[is_own])
+            if len(self._waiting) < self._batches:
+                return
+            waiting, self._waiting = self._waiting, []
+            indexes = np.concatenate([part for part, _ in waiting])
+            priorities = np.concatenate([part for _, part in waiting])
+            count = len(self._links)
+            for shard, link in enumerate(self._links):
+                is_own = indexes % count == shard
+                link.update(indexes[is_own] // count, priorities[is_own])
 
     def save(self, path: Path) -> None:
         """Write all rows into files beside `path`, one per shard; one that does not answer is not there.
@@ -131,9 +129,6 @@ class ShardedReplay:
         Raises:
             OSError: If they can't be written, or no shard answers.
         """
-        with self._lock:
-            if self._waiting:
-                self._send_priorities()
         save_shards(path, self._shards, self._is_lost)
 
     def load(self, path: Path) -> None:
@@ -146,6 +141,7 @@ class ShardedReplay:
             OSError: If they can't be read, or a shard does not answer.
             ValueError: If they are damaged.
         """
+        futures.wait([shard.sample(0, 1, 0.0) for shard in self._shards])  # for their places, however long
         if not load_shards(path, self._shards, self._is_lost):
             add_chunks(self._saved(path), self._shards, self._is_lost)
 
@@ -159,8 +155,8 @@ class ShardedReplay:
         for link in self._links:
             link.hear(oldest, beta, now)
         self._ask(batch_size, beta, now)
-        if self._is_one_unknown:
-            return [], []
+        if any(link.totals is None and link.is_awaited for link in self._links):
+            return [], []  # it is about to say what it holds
         if len(self._uniforms) != batch_size:
             self._uniforms = self._rng.random(batch_size)
         present = [link for link in self._links if link.mass > 0.0]
@@ -186,16 +182,11 @@ class ShardedReplay:
             present = [link for link in present if link not in short]
         return [], []
 
-    @property
-    def _is_one_unknown(self) -> bool:
-        """Whether a shard has not said yet what it holds, and is about to."""
-        return any(link.totals is None and link.is_awaited for link in self._links)
-
     def _ask(self, batch_size: int, beta: float, now: float) -> None:
         """Ask each shard for its part of some batches, and a row more for each: parts differ by some rows."""
         total = sum(link.mass for link in self._links if link.is_in_time)
         for link in self._links:
             rows = 0
-            if total > 0.0 and not self._is_one_unknown:
+            if total > 0.0:
                 rows = min(batch_size, math.ceil(batch_size * link.mass / total) + 1)
             link.ask(Wish(rows, self._batches, beta), self._batch, now)

@@ -90,7 +90,7 @@ class ShardRole:
         if not isinstance(error, ActorDiedError):  # it may only be out of reach
             self._await_end()
             return
-        self.place = self.end = None
+        self.end = None
         with suppress(RayError):
             ray.kill(self.handle)  # or Ray would keep its name
         self.notes.append(Note(f"{self.lives.name} is gone, with its rows"))

@@ -28,7 +28,7 @@ def test_checkpoint_that_is_not_there_or_not_whole_is_told(tmp_path, capsys):
         recorder.receive(Saved(3000, None, "replay_1_of_2.npz"))
     full, part = capsys.readouterr().out.splitlines()
     assert full == "no checkpoint at step 2,000: the disk is full"
-    assert part.startswith("the checkpoint at step 3,000 lacks replay_1_of_2.npz, of shards that did not")
+    assert part.startswith("the checkpoint at step 3,000 has no new replay_1_of_2.npz, of shards that did")
 
 
 def test_record_joins_what_learner_and_actors_say(tmp_path):

@@ -152,7 +152,6 @@ def test_rows_that_are_not_let_in_go_to_no_shard(monkeypatch):
     world.play(2)
     while world.now < 4.9:
         world.link.has_room(0.1)
-        world.pass_time(0.1)
     assert world.all_stored == []
     assert world.asked < 5.0 / 0.05 + 3, "asked for the second chunk, too, while the first one has to wait"
     world.settle()

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,22 +101,33 @@ def test_silent_shard_is_given_up(tmp_path, monkeypatch):
         load_shards(tmp_path / "replay.npz", [silent], is_lost)
 
 
-def test_no_more_than_two_pieces_are_on_their_way(tmp_path):
-    shard, sent = shards_of([150])[0], []
+def answers_when_awaited(monkeypatch, is_lost=lambda number: False):
+    """A call, and its answers: each comes when it is waited for, and no more than two may be owed."""
+    sent = []
 
-    def load(piece):
+    def call(_):
         assert sum(not answer.done() for answer in sent) <= 2
         sent.append(Future())
-        if len(sent) > 2:
-            sent[-3].set_result(None)
-        if not piece:
-            for answer in sent[-2:]:
-                answer.set_result(None)
         return sent[-1]
 
+    def wait(answers, _):
+        (answer,) = answers
+        if is_lost(sent.index(answer)):
+            answer.set_exception(Lost("gone"))
+        else:
+            answer.set_result(None)
+
+    monkeypatch.setattr(shard_files, "futures", SimpleNamespace(wait=wait))
+    return call, sent
+
+
+def test_no_more_than_two_pieces_are_on_their_way_and_each_is_awaited(tmp_path, monkeypatch):
+    shard = shards_of([150])[0]
     save_shards(tmp_path / "replay.npz", [calls_of(shard)], is_lost)
+    load, sent = answers_when_awaited(monkeypatch)
     load_shards(tmp_path / "replay.npz", [calls_of(shard)._replace(load=load)], is_lost)
     assert len(sent) > 4
+    assert all(answer.done() for answer in sent)
 
 
 def test_error_of_a_shards_code_is_raised_and_leaves_no_file(tmp_path):
@@ -143,20 +155,11 @@ def test_rows_of_another_number_of_shards_are_added_again_with_their_masses(tmp_
         assert [totals.stored for totals in told[1]] == [50, 50, 50, 0, 0]
 
 
-def test_no_more_than_two_chunks_are_on_their_way_when_rows_are_added_again_and_each_is_awaited(tmp_path):
+def test_no_more_than_two_chunks_are_on_their_way_when_rows_are_added_again(tmp_path, monkeypatch):
+    """And each is awaited: the last one gets lost."""
     save_shards(tmp_path / "replay.npz", [calls_of(shard) for shard in shards_of([300])], is_lost)
-    sent, saved = [], partial(saved_chunks, CONFIG, spaces_of("CartPole-v1"))
-
-    def add(chunk):
-        assert sum(not answer.done() for answer in sent) <= 2
-        sent.append(Future())
-        if len(sent) > 2:
-            sent[-3].set_result(len(chunk.records))
-        if len(sent) == 6:  # the last
-            sent[-2].set_result(len(chunk.records))
-            sent[-1].set_exception(Lost("gone"))
-        return sent[-1]
-
+    saved = partial(saved_chunks, CONFIG, spaces_of("CartPole-v1"))
+    add, sent = answers_when_awaited(monkeypatch, is_lost=lambda number: number == 5)
     calls = [calls_of(shard)._replace(add=add) for shard in shards_of([0, 0])]
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1e9)
     replay = ShardedReplay(calls, limiter, is_lost, np.random.SeedSequence(0), saved=saved)

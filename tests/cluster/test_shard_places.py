@@ -32,7 +32,7 @@ def test_cluster_without_memory_for_the_shards_is_asked_to_grow_and_the_wish_is_
     def grow(bundles):
         wishes.append(bundles)
         if len(bundles) == 3:  # at most
-            hosts.extend({"Resources": {"memory": 1.0 * size}} for _ in bundles)
+            hosts.extend({"Resources": {"memory": 1.6 * size}} for _ in bundles)
         return "wish"
 
     monkeypatch.setattr(placement, "hosts", lambda: hosts)

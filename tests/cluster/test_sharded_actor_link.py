@@ -149,15 +149,14 @@ def test_chunks_take_turns_at_the_shards_and_all_are_counted(monkeypatch):
 
 def test_rows_that_are_not_let_in_go_to_no_shard(monkeypatch):
     world = World(monkeypatch, lambda *_: (0.001, 0.001, None, world.now > 5.0))
-    world.link.has_room(1.0)
-    world.link.send(Chunk(np.zeros(ROWS), NO_FRAMES))
+    world.play(2)
     while world.now < 4.9:
         world.link.has_room(0.1)
-        world.pass_time(0.1)
     assert world.all_stored == []
+    assert world.asked < 5.0 / 0.05 + 3, "asked for the second chunk, too, while the first one has to wait"
     world.settle()
-    assert world.all_stored == [0]
-    assert world.counted == ROWS
+    assert world.all_stored == [0, 1]
+    assert world.counted == 2 * ROWS
 
 
 @repeatable(60)
@@ -296,6 +295,16 @@ def test_shard_that_was_silent_once_gets_two_chunks_at_a_time_again(monkeypatch)
     before = world.now
     world.play(20)
     assert world.now - before < 20 * 0.2 * 0.6
+
+
+def test_shard_that_loses_what_it_gets_gets_one_chunk_at_a_time(monkeypatch):
+    def fate(whom, _):
+        return (0.001, 0.001, None, True) if whom == "gateway" else (0.1, 0.1, "call", True)
+
+    world = World(monkeypatch, fate, shards=1)
+    while world.now < 5.0:
+        world.play(1)
+    assert world.link.rows_lost <= (5.0 / 0.2 + 2) * ROWS
 
 
 def test_report_that_is_lost_is_made_again_and_counted_once(monkeypatch):

@@ -273,17 +273,6 @@ def test_late_shard_that_still_has_rows_here_gives_them_and_is_asked_for_no_more
     assert len(world.posts[2].asked) == asked
 
 
-def test_one_answer_of_two_that_never_comes_is_given_up_too():
-    world = World(ALIKE)
-    while world.posts[0].count("sample") < 2:
-        world.update(world.sample_soon())
-    world.posts[0].under_way.pop()
-    for _ in range(15):
-        world.clock.now += PARCEL_ANSWER_SECONDS / 10
-        world.sample_soon()
-    assert max(world.posts[0].count("sample") for _ in range(6) if world.sample_soon()) == 2
-
-
 def test_answer_that_never_comes_is_given_up_and_the_shard_asked_again():
     world = World(ALIKE)
     world.until_asked(0)

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs the extra `cluster`")
 from cluster_parts import made_context, numbered_rows
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from shard_world import calls_of, is_lost
 
 from replay_tutorial.apex.config import preset
@@ -47,21 +47,23 @@ class Life:
     def __ray_ready__(self):
         return remote(self.has_place)
 
-    def die(self):
+    def die(self, error=None):
         if not self.has_place.done():
             self.has_place.set_exception(ActorDiedError())
-        self.end.set_exception(ActorDiedError())
+        end, self.end = self.end, Future()
+        end.set_exception(error or ActorDiedError())
 
 
 class Driver:
     """The driver of shard 1 of 2, whose clock is moved by hand."""
 
     def __init__(self, patch, folder):
-        self.now, self.lives, self.said = 1000.0, [], []
+        self.now, self.lives, self.said, self.killed = 1000.0, [], [], []
+        self.refusals = 0  # of the name, by a Ray that has not heard of the last life's end
         clock = SimpleNamespace(monotonic=lambda: self.now)
         for module in (sharded_workers, lives_module):
             patch.setattr(module, "time", clock)
-        patch.setattr(sharded_workers, "ray", SimpleNamespace(kill=lambda handle: None))
+        patch.setattr(sharded_workers, "ray", SimpleNamespace(kill=self.killed.append))
         patch.setattr(
             sharded_workers, "NamedShard", lambda name: SimpleNamespace(calls=calls_of(self.lives[-1].shard))
         )
@@ -77,6 +79,9 @@ class Driver:
         return SimpleNamespace(remote=self.begin)
 
     def begin(self, part):
+        if self.refusals or self.killed != self.lives:
+            self.refusals = max(0, self.refusals - 1)
+            raise ValueError("the name is taken")
         self.lives.append(Life(part))
         return self.lives[-1]
 
@@ -97,8 +102,8 @@ class Driver:
         self.lives[-1].has_place.set_result(True)
         self.wait(1)
 
-    def die(self):
-        self.lives[-1].die()
+    def die(self, error=None):
+        self.lives[-1].die(error)
         self.wait(2)
 
     def checkpoint(self, number, rows):
@@ -171,6 +176,30 @@ def test_shard_without_a_checkpoint_or_with_a_damaged_one_begins_empty_and_says_
     driver.give_place()
     assert driver.rows_when_open() == 0
     assert driver.said[-1].startswith("shard 1 begins again, without the rows of checkpoint 0001_step_20: ")
+
+
+def test_shard_whose_name_is_still_taken_is_begun_after_a_pause(driver):
+    driver.give_place()
+    driver.refusals = 1
+    driver.die()
+    driver.wait(3)
+    assert [life.part.life for life in driver.lives] == [0, 2]
+
+
+def test_shard_that_is_only_out_of_reach_goes_on(driver):
+    driver.give_place()
+    driver.die(ActorUnavailableError("a cable is cut", None))
+    assert (driver.said, len(driver.lives)) == ([], 1)
+    driver.die()
+    assert driver.said == ["shard 1 is gone, with its rows"]
+
+
+@pytest.mark.parametrize("when", ["at its beginning", "later"])
+def test_error_of_a_shards_code_ends_the_run_at_once(driver, when):
+    wrong = RayTaskError("live", "a traceback", ZeroDivisionError())
+    with pytest.raises(ProcessDied, match=r"shard 1 failed: (?s:.*)a traceback"):
+        driver.die(wrong if when == "later" else ActorDiedError(wrong))
+    assert len(driver.lives) == 1
 
 
 def test_time_in_which_a_shard_waits_for_its_place_is_no_sign_of_health(driver):

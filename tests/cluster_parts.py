@@ -1,5 +1,7 @@
-"""Gateways and rows for the tests of the cluster, without a cluster."""
+"""Gateways and rows for the tests of the cluster, without a cluster; and how to find processes of one."""
 
+import os
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,18 @@ from run_parts import context_of
 from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.gateway import Gateway, Report
+
+
+def processes_named(name, orphans=False):
+    """Of this test's own Ray, and on request those without one any more: others may run on this machine."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+    parents = {int(number): int(parent) for number, parent, *_ in rows}
+    named = {int(number) for number, _, *command in rows if command and command[0].startswith(name)}
+    of_nobody = {number for number in named if orphans and parents[number] == 1}
+    return of_nobody | {number for number in named if parents.get(parents[number]) == os.getpid()}
 
 
 def open_context(environment="CartPole-v1", **changes):

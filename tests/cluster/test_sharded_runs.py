@@ -3,13 +3,13 @@
 import csv
 import os
 import signal
-import subprocess
 import threading
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from cluster_parts import processes_named
 
 pytest.importorskip("ray", reason="needs the extra `cluster`")
 
@@ -23,7 +23,7 @@ from replay_tutorial.cluster.connection import ClusterUnavailable
 
 CONFIG = replace(preset("CartPole-v1"), hidden_sizes=(32,), record_interval=20, progress=False)
 NODE = {"num_cpus": 2, "object_store_memory": 100 << 20, "memory": 1 << 30}
-POLL_SECONDS = 90  # that anything may take on a busy machine
+POLL_SECONDS = 240  # that anything may take on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +47,6 @@ def updates_in(folder):
         return 0
     with path.open(newline="") as file:
         return int(([{"update": 0}, *csv.DictReader(file)][-1])["update"])
-
-
-def processes_named(name):
-    """Of this test's own Ray: others may run on this machine."""
-    listed = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True
-    )
-    rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
-    parents = {int(number): int(parent) for number, parent, *_ in rows}
-    named = [int(number) for number, _, *command in rows if command and command[0].startswith(name)]
-    return {number for number in named if parents.get(parents[number]) == os.getpid()}
 
 
 def rows_of(folder):

@@ -239,6 +239,8 @@ def test_a_link_to_a_line_of_source_marks_it(address: str, browser: "Browser") -
     page = browser.new_page(viewport=DESKTOP)
     page.goto(address + "api/buffers.html")
     page.locator(".source-link a").first.click()
+    page.wait_for_selector(":target")  # of the next page
+    page.wait_for_load_state("networkidle")  # nothing moves the line any more
     line = page.locator(":target")
     assert line.inner_text().strip().startswith("def __init__")
     assert line.is_visible()

@@ -109,7 +109,7 @@ def test_a_protocol_that_can_not_be_explored_is_refused(
 
 
 def test_a_race_counts_what_both_sides_get_done() -> None:
-    assert min(race(OneLock, writers=1, seconds=0.2)) > 0
+    assert min(race(OneLock, writers=1, seconds=2.0)) > 0  # a lock lets one side starve for a while
 
 
 def reads_once(stamps: Any, rows: Any, slot: int) -> Any:

@@ -191,6 +191,13 @@ def as_floats(priorities: Any, count: int) -> Floats:
     return writable(np.ascontiguousarray(array, np.float64))
 
 
+def as_updates(updates: Mapping[int, float] | tuple[Any, Any]) -> tuple[Integers, Floats]:
+    """Convert priorities by key, or keys and priorities, as `as_keys` and `as_floats` do."""
+    pair = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
+    keys = as_keys(pair[0])
+    return keys, as_floats(pair[1], len(keys))
+
+
 def as_keys(keys: Any) -> Integers:
     """Convert keys to int64[n].
 

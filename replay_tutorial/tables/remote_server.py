@@ -23,7 +23,7 @@ from typing import Any, Self
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.tables.codec import ERRORS, GIVES, HELLO, MOST_BYTES, Array, pack, unpack
-from replay_tutorial.tables.intake import as_floats, as_keys
+from replay_tutorial.tables.intake import as_keys, as_updates
 from replay_tutorial.tables.local_socket import Wire, dial, read_key
 from replay_tutorial.tables.message import Message
 from replay_tutorial.tables.rate_limiters import RateLimiter
@@ -65,34 +65,33 @@ class RemoteServer:
         """
         self.address = address
         self._key = read_key()
-        self._instance = 0  # the server's number, so that no other one is taken for it
+        self._instance = ""  # the server's name for itself, so that no other one is taken for it
         self._closed = False
         deadline = time.monotonic() + timeout
         while True:
             try:
-                columns = self._begin()
+                self._begin()
                 break
             except ServerLost:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(PAUSE)
-        self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteServer, (self.address,)
 
-    def _begin(self) -> dict[str, Array]:
-        """Be a client that the server has not heard of, as each process is; return its columns."""
+    def _begin(self) -> None:
+        """Be a client that the server has not heard of, as each process is."""
         self._wires = set[weakref.ref[Wire]]()  # weak: what an interrupted call drops is closed
         self._idle = list[Wire]()
-        self._held, self._session, columns = self._connect(0)
+        self._held, self._session, columns = self._connect("")
+        self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
         self._process = os.getpid()
-        return columns
 
-    def _connect(self, session: int) -> tuple[Wire, int, dict[str, Array]]:
-        """Make a connection of a session, of a new one for 0; return also its number, and the columns."""
+    def _connect(self, session: str) -> tuple[Wire, str, dict[str, Array]]:
+        """Make a connection of a session, or of a new one; return also its name, and the columns."""
         try:
-            wire = Wire(dial(self.address))
+            wire = dial(self.address)
             self._wires.add(weakref.ref(wire, self._wires.discard))
             wire.prove(self._key, first=False)
             wire.send(pack(HELLO, (self._instance, session)))
@@ -128,9 +127,7 @@ class RemoteServer:
         """Make a call, and return what comes back."""
         frame = pack(name, values)
         if len(frame) > MOST_BYTES:
-            raise ValueError(
-                f"A call of {len(frame):,} bytes is too long; there may be {MOST_BYTES:,}. Send less at once."
-            )
+            raise ValueError(f"A call of {len(frame):,} bytes is too long; {MOST_BYTES:,} may be. Send less.")
         wire, is_wanted = self._take(), caller_is_there.get()
         try:
             wire.send(frame)
@@ -173,9 +170,7 @@ class RemoteServer:
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
     ) -> int:
         """Delete items, then give others new priorities."""
-        pairs = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
-        keys, deleted = as_keys(pairs[0]), as_keys(deletes)
-        return self._call("mutate_priorities", table, (keys, as_floats(pairs[1], len(keys))), deleted)
+        return self._call("mutate_priorities", table, as_updates(updates), as_keys(deletes))
 
     def reset(self, table: str) -> None:
         """Delete all items of a table."""

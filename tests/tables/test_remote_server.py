@@ -33,7 +33,7 @@ from replay_tutorial.tables import (
     UnknownWriter,
 )
 from replay_tutorial.tables.codec import HELLO, pack
-from replay_tutorial.tables.local_socket import Wire, dial
+from replay_tutorial.tables.local_socket import dial
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
 
 __all__ = ["key"]  # a fixture
@@ -397,9 +397,9 @@ def test_ctrl_c_at_any_line_of_a_call_leaves_no_connection_that_nobody_uses(
 def test_a_newcomer_that_goes_at_once_leaves_no_session(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         for _ in range(50):
-            wire = Wire(dial(endpoint.address))
+            wire = dial(endpoint.address)
             wire.prove(key, first=False)
-            wire.send(pack(HELLO, [0, 0]))
+            wire.send(pack(HELLO, ["", ""]))
             wire.close()
         until(lambda: not endpoint._threads)
         assert not endpoint._sessions

@@ -85,10 +85,7 @@ def stop_listening(listening: socket.socket) -> None:
 
 
 class Wire:
-    """One end of a connection; one thread reads and writes, any other may cut it.
-
-    It ends when nobody holds it any more, at the latest.
-    """
+    """One end of a connection, until it is dropped; one thread reads and writes, any other may cut it."""
 
     def __init__(self, connected: socket.socket) -> None:
         """Take a socket over."""

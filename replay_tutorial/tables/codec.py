@@ -43,12 +43,12 @@ class BadFrame(ValueError):
 HEAD = struct.Struct("=QQ")
 MOST_BYTES = 1 << 28  # of a call
 MOST_TEXT = 1 << 20  # of these, the text: what is made of it takes twenty times as much
-LARGEST = 1 << 63  # numbers are below it
+INT64 = range(-(1 << 63), 1 << 63)  # all integers that may be said
 DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of bools and numbers
 
 HELLO = "hello 3"  # with the version of what is said
 CALLS: dict[str, tuple[Any, Any]] = {  # what may be called: types of arguments, and of what comes back
-    HELLO: (tuple[int, int], tuple[int, int, dict[str, Array]]),
+    HELLO: (tuple[str, str], tuple[str, str, dict[str, Array]]),
     "insert": (tuple[Message, float | None], Array),
     "close_writer": (tuple[int], None),
     "sample": (tuple[str, int, float | None], Sample),
@@ -74,12 +74,7 @@ LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInser
 
 
 def pack(name: str, values: Iterable[Any]) -> bytes:
-    """Make a frame of a call, or of an "answer" or "error".
-
-    Raises:
-        TypeError: If a value is of a kind that can't be sent.
-        ValueError: If its text is too long.
-    """
+    """Make a frame of a call, or of an "answer" or "error"; refuse what can't be sent, or is too long."""
     arrays: list[Array] = []
 
     def apart(value: Any) -> Any:
@@ -111,10 +106,7 @@ def unpack(length: int, body: bytearray, known: Mapping[str, Any]) -> tuple[str,
     Args:
         length: Bytes of its text.
         body: Text and arrays.
-        known: What it may say: names, and the types of what stands behind them.
-
-    Raises:
-        BadFrame: If it says anything else.
+        known: Names that it may say, and the types of what stands behind them. All else is a BadFrame.
     """
     if length > min(MOST_TEXT, len(body)):
         raise BadFrame(f"A frame of {len(body):,} bytes has no text of {length:,}; {MOST_TEXT:,} may be.")
@@ -170,9 +162,7 @@ def reader_of(kind: Any) -> Callable[[Any, Arrays], Any]:
 
     if kind in PLAIN:
         return lambda word, _: (
-            word
-            if type(word) in types and (type(word) is not int or -LARGEST <= word < LARGEST)
-            else refuse(word)
+            word if type(word) in types and (type(word) is not int or word in INT64) else refuse(word)
         )
     if origin is ARRAY:
         return lambda word, arrays: arrays.take(word)
@@ -189,19 +179,17 @@ def reader_of(kind: Any) -> Callable[[Any, Arrays], Any]:
         return lambda word, arrays: (
             many([every(one, arrays) for one in word]) if type(word) in types else refuse(word)
         )
-    make, kinds = cast(Any, fields_of(kind) if origin is None else (origin, inner))
+    make, kinds = cast(Any, origin), inner
+    if kind is RateLimiter:
+        make, kinds = limiter_of, (str, *get_type_hints(kind).values())
+    elif origin is None:
+        make, kinds = kind._make, tuple(get_type_hints(kind).values())
     readers = [reader_of(one) for one in kinds]
     return lambda word, arrays: (
         make([read(one, arrays) for read, one in zip(readers, word, strict=True)])
         if type(word) in types and len(word) == len(readers)
         else refuse(word)
     )
-
-
-def fields_of(kind: Any) -> tuple[Callable[[list[Any]], Any], Sequence[Any]]:
-    """Return what makes a NamedTuple, or a limiter, of its parts, and their types."""
-    fields = list(get_type_hints(kind).values())
-    return (limiter_of, [str, *fields]) if kind is RateLimiter else (kind._make, fields)
 
 
 def limiter_of(parts: list[Any]) -> RateLimiter:

@@ -65,10 +65,10 @@ class Endpoint:
         """
         self._server = server
         self._key = checked_key(key, "take a longer one, such as make_key() returns")
-        self._instance = secrets.randbits(62) + 1
+        self._instance = secrets.token_hex(8)
         least = min(column.nbytes for column in server.fields.fields.values())
         self._most_items = MOST_BYTES // (least + 8 * len(SampleInfo._fields))  # that can be answered
-        self._sessions: dict[int, set[int]] = {}  # of each the writers whose messages it has sent
+        self._sessions: dict[str, set[int]] = {}  # of each the writers whose messages it has sent
         self._threads: dict[Wire, threading.Thread] = {}
         self._closed = False
         self._listening, self.address = listen(address)
@@ -118,25 +118,25 @@ class Endpoint:
             wire.close()
 
     @contextmanager
-    def _session(self, wire: Wire, instance: int, number: int) -> Generator[set[int]]:
-        """Begin a session, number 0, or belong to one; close its writers when it has ended."""
-        if instance not in (0, self._instance):
+    def _session(self, wire: Wire, instance: str, session: str) -> Generator[set[int]]:
+        """Begin a session, if none is named, or belong to one; close its writers when it has ended."""
+        if instance not in ("", self._instance):
             raise Closed("The server was started again; what it held is gone.")
-        begins = not number
+        begins = not session
         if begins:
-            self._sessions[number := secrets.randbits(62) + 1] = set()
-        writers = self._sessions.get(number)
+            self._sessions[session := secrets.token_hex(8)] = set()
+        writers = self._sessions.get(session)
         if writers is None:
             raise Closed("The first connection of this handle has ended, so that its writers were closed.")
         columns = self._server.fields.fields.values()
         empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
         try:
-            wire.send(pack("answer", [(self._instance, number, empty)]))
+            wire.send(pack("answer", [(self._instance, session, empty)]))
             yield writers
         finally:
             if begins:
-                del self._sessions[number]
-            if number not in self._sessions:  # a call of another connection may have ended later
+                del self._sessions[session]
+            if session not in self._sessions:  # a call of another connection may have ended later
                 for writer in list(writers):
                     self._server.close_writer(writer)
 
@@ -167,11 +167,9 @@ class Endpoint:
         for wire, _ in threads:
             wire.cut(socket.SHUT_RD)
         deadline = time.monotonic() + PATIENCE
-        for _, thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
         for wire, thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
             wire.cut()
-            thread.join(PATIENCE)
 
     def __enter__(self) -> Self:
         return self

@@ -192,6 +192,13 @@ def as_floats(priorities: Any, count: int) -> Floats:
     return writable(np.ascontiguousarray(array, np.float64))
 
 
+def as_updates(updates: Mapping[int, float] | tuple[Any, Any]) -> tuple[Integers, Floats]:
+    """Convert priorities by key, or keys and priorities, as `as_keys` and `as_floats` do."""
+    pair = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
+    keys = as_keys(pair[0])
+    return keys, as_floats(pair[1], len(keys))
+
+
 def as_keys(keys: Any) -> Integers:
     """Convert keys to int64[n].
 
@@ -205,12 +212,3 @@ def as_keys(keys: Any) -> Integers:
     if array.ndim != 1:
         raise ValueError(f"Keys stand in one row, not in an array of shape {array.shape}.")
     return writable(np.ascontiguousarray(array, np.int64))
-
-
-def as_updates(
-    updates: Mapping[int, float] | tuple[Any, Any], deletes: Any
-) -> tuple[Integers, Floats, Integers]:
-    """Convert what `mutate_priorities` is given: keys and their new priorities, and keys to delete."""
-    given = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
-    keys = as_keys(given[0])
-    return keys, as_floats(given[1], len(keys)), as_keys(deletes)

@@ -38,17 +38,11 @@ PORT = re.compile(r"(localhost|127\.0\.0\.1):([0-9]{1,5})")
 
 
 def place_of(address: str) -> tuple[str, int] | str:
-    """Read an address: a host and a port, or a path.
-
-    Raises:
-        ValueError: If it is neither.
-    """
+    """Read an address: a host and a port, or a path; refuse any other."""
     if match := PORT.fullmatch(address):
         return "127.0.0.1", int(match[2])
     if not address or re.fullmatch(r"[^/\\]*:[0-9]*", address):
-        raise ValueError(
-            f"The address {address!r} is not of this machine. Use 127.0.0.1:PORT, or the path of a socket."
-        )
+        raise ValueError(f"{address!r} is not of this machine: use 127.0.0.1:PORT, or the path of a socket.")
     if sys.platform == "win32":
         raise ValueError(f"{address!r}: use 127.0.0.1:PORT here; paths are for Linux and macOS.")
     if len(os.fsencode(address)) > 100:
@@ -57,21 +51,20 @@ def place_of(address: str) -> tuple[str, int] | str:
 
 
 def listen(address: str) -> tuple[socket.socket, str]:
-    """Open a socket to listen on.
-
-    Returns:
-        The socket, and its address: with the port that it got.
+    """Open a socket to listen on; return it, and its address with the port that it got.
 
     Raises:
         OSError: If it can't be opened there, such as when another server listens.
-        ValueError: If the address is none of this machine.
     """
     place = place_of(address)
     if isinstance(place, tuple):
         SOCKETS.add(listening := socket.create_server(place, backlog=BACKLOG))
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
-    if Path(place).is_socket() and was_left(place):
-        os.unlink(place)
+    if Path(place).is_socket():
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)  # one that is busy answers later
+            if probe.connect_ex(place) == errno.ECONNREFUSED:  # a killed server left it
+                os.unlink(place)
     SOCKETS.add(listening := socket.socket(socket.AF_UNIX))
     try:
         listening.bind(place)
@@ -83,13 +76,6 @@ def listen(address: str) -> tuple[socket.socket, str]:
     return listening, place
 
 
-def was_left(path: str) -> bool:
-    """Return whether a killed server left a socket's file; any other error says that nobody knows."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)  # one that is busy answers later
-        return probe.connect_ex(path) == errno.ECONNREFUSED
-
-
 def stop_listening(listening: socket.socket) -> None:
     """Close a socket that listened, and remove its file."""
     place = listening.getsockname()
@@ -98,32 +84,11 @@ def stop_listening(listening: socket.socket) -> None:
     listening.close()
 
 
-def dial(address: str) -> socket.socket:
-    """Connect to a server.
-
-    Raises:
-        OSError: If there is none.
-    """
-    place = place_of(address)
-    dialing = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
-    try:
-        dialing.connect(place)
-        if dialing.getsockname() == place:  # a port may call itself where nobody listens
-            raise ConnectionRefusedError(f"Nobody listens at {address}.")
-    except BaseException:
-        dialing.close()
-        raise
-    return dialing
-
-
 class Wire:
-    """One end of a connection; one thread reads and writes, any other may cut it.
-
-    It ends when nobody holds it any more, at the latest.
-    """
+    """One end of a connection, until it is dropped; one thread reads and writes, any other may cut it."""
 
     def __init__(self, connected: socket.socket) -> None:
-        """Take a connected socket over."""
+        """Take a socket over."""
         self._socket = connected
         SOCKETS.add(connected)
         self._finalizer = weakref.finalize(self, connected.close)
@@ -135,9 +100,8 @@ class Wire:
         """Prove to the other end that one knows the key, and let it prove the same; a server asks first.
 
         Raises:
-            EOFError: If the other end went away.
-            OSError: If the connection was cut, or the time is up.
             AuthenticationError: If it does not know the key, or does not take ours.
+            EOFError, OSError: As `receive` and `send` do, also if the time is up.
         """
         self._socket.settimeout(HANDSHAKE)
         steps = [deliver_challenge, answer_challenge]
@@ -149,15 +113,15 @@ class Wire:
         self._socket.settimeout(None)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send what the challenge says."""
+        """Send a part of the challenge."""
         self.send(HEAD.pack(0, len(data)) + data)
 
     def recv_bytes(self, most: int) -> bytes:
-        """Receive what the challenge says."""
+        """Receive a part of the challenge."""
         return bytes(self.receive(most)[1])
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; an OSError says that the connection was cut."""
+        """Send a frame, or raise an OSError if the connection was cut."""
         self._socket.sendall(frame)
 
     def receive(self, most: int | None = None) -> tuple[int, bytearray]:
@@ -206,6 +170,17 @@ class Wire:
         self._finalizer()
 
 
+def dial(address: str) -> Wire:
+    """Connect to a server; an OSError says that there is none."""
+    place = place_of(address)
+    dialing = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
+    wire = Wire(dialing)
+    dialing.connect(place)
+    if dialing.getsockname() == place:  # a port may call itself where nobody listens
+        raise ConnectionRefusedError(f"Nobody listens at {address}.")
+    return wire
+
+
 # The key
 
 
@@ -239,14 +214,12 @@ def read_key() -> bytes:
     given, place = os.environ.get(VARIABLE), key_path()
     if given is not None:
         return checked_key(given.encode(), f"{VARIABLE} of the environment")
-    try:
-        mode = place.stat().st_mode
-    except FileNotFoundError:
+    if not place.exists():
         raise FileNotFoundError(
             f"There is no key: neither {VARIABLE} in the environment, nor {place}. The server makes it; "
             "start that first, as the same user."
-        ) from None
-    if mode & 0o077 and sys.platform != "win32":
+        )
+    if place.stat().st_mode & 0o077 and sys.platform != "win32":
         raise ValueError(f"Others can read the key in {place}. Allow it to yourself only: chmod 600.")
     return checked_key(place.read_bytes(), f"in {place}; delete the file")
 

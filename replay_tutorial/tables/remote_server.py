@@ -23,7 +23,7 @@ from typing import Any, Self
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.tables.codec import ERRORS, GIVES, HELLO, MOST_BYTES, Array, pack, unpack
-from replay_tutorial.tables.intake import as_updates
+from replay_tutorial.tables.intake import as_keys, as_updates
 from replay_tutorial.tables.local_socket import Wire, dial, read_key
 from replay_tutorial.tables.message import Message
 from replay_tutorial.tables.rate_limiters import RateLimiter
@@ -65,34 +65,34 @@ class RemoteServer:
         """
         self.address = address
         self._key = read_key()
-        self._instance = 0  # the server's number, so that no other one is taken for it
+        self._instance = ""  # the server's name for itself, so that no other one is taken for it
         self._closed = False
+        self._wires = set[weakref.ref[Wire]]()  # weak: what an interrupted call drops is closed
+        # of this process, or a forked one: the first connection, the session, and connections nobody uses
+        self._held: dict[int, tuple[Wire, str, list[Wire]]] = {}
         deadline = time.monotonic() + timeout
         while True:
             try:
-                columns = self._begin()
+                self._held[os.getpid()] = self._begin()
                 break
             except ServerLost:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(PAUSE)
-        self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RemoteServer, (self.address,)
 
-    def _begin(self) -> dict[str, Array]:
-        """Be a client that the server has not heard of, as each process is; return its columns."""
-        self._wires = set[weakref.ref[Wire]]()  # weak: what an interrupted call drops is closed
-        self._idle = list[Wire]()
-        self._held, self._session, columns = self._connect(0)
-        self._process = os.getpid()
-        return columns
+    def _begin(self) -> tuple[Wire, str, list[Wire]]:
+        """Be a client that the server has not heard of."""
+        wire, session, columns = self._connect("")
+        self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
+        return wire, session, []
 
-    def _connect(self, session: int) -> tuple[Wire, int, dict[str, Array]]:
-        """Make a connection of a session, of a new one for 0; return also its number, and the columns."""
+    def _connect(self, session: str) -> tuple[Wire, str, dict[str, Array]]:
+        """Make a connection of a session, or of a new one; return also its name, and the columns."""
         try:
-            wire = Wire(dial(self.address))
+            wire = dial(self.address)
             self._wires.add(weakref.ref(wire, self._wires.discard))
             wire.prove(self._key, first=False)
             wire.send(pack(HELLO, (self._instance, session)))
@@ -110,15 +110,16 @@ class RemoteServer:
         ((self._instance, session, columns),) = values
         return wire, session, columns
 
-    def _take(self) -> Wire:
-        """Take a connection that nobody uses."""
+    def _take(self) -> tuple[Wire, list[Wire]]:
+        """Take a connection that nobody uses; return also where to put it back."""
         self._check_open()
-        if self._process != os.getpid():
-            self._begin()
+        process = os.getpid()
+        # if two threads of a forked process begin at once, one of them has begun in vain
+        _, session, idle = self._held.get(process) or self._held.setdefault(process, self._begin())
         try:
-            return self._idle.pop()
+            return idle.pop(), idle
         except IndexError:
-            return self._connect(self._session)[0]
+            return self._connect(session)[0], idle
 
     def _check_open(self) -> None:
         if self._closed:
@@ -128,10 +129,8 @@ class RemoteServer:
         """Make a call, and return what comes back."""
         frame = pack(name, values)
         if len(frame) > MOST_BYTES:
-            raise ValueError(
-                f"A call of {len(frame):,} bytes is too long; there may be {MOST_BYTES:,}. Send less at once."
-            )
-        wire, is_wanted = self._take(), caller_is_there.get()
+            raise ValueError(f"A call of {len(frame):,} bytes is too long; {MOST_BYTES:,} may be. Send less.")
+        (wire, idle), is_wanted = self._take(), caller_is_there.get()
         try:
             wire.send(frame)
             while is_wanted is not None and not wire.has_word(LOOK):
@@ -147,7 +146,7 @@ class RemoteServer:
                 f"The server at {self.address} has ended ({error!r}); nobody knows if the call was carried "
                 "out. Start it, and make a new handle and new writers."
             ) from None
-        self._idle.append(wire)
+        idle.append(wire)
         if outcome == "error":
             kind, text = back
             raise ERRORS[kind](text)
@@ -160,9 +159,9 @@ class RemoteServer:
     def close_writer(self, writer: int) -> None:
         """Forget a writer, soon: this waits for no answer."""
         with suppress(Closed, OSError):  # then the server has forgotten it, or will
-            wire = self._take()
+            wire, idle = self._take()
             wire.send(pack("close_writer", (writer,)))
-            self._idle.append(wire)
+            idle.append(wire)
 
     def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
         """Draw items."""
@@ -173,8 +172,7 @@ class RemoteServer:
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
     ) -> int:
         """Delete items, then give others new priorities."""
-        keys, priorities, deleted = as_updates(updates, deletes)
-        return self._call("mutate_priorities", table, (keys, priorities), deleted)
+        return self._call("mutate_priorities", table, as_updates(updates), as_keys(deletes))
 
     def reset(self, table: str) -> None:
         """Delete all items of a table."""
@@ -203,9 +201,8 @@ class RemoteServer:
     def close(self) -> None:
         """Close the handle, and what its writers hold; calls of other threads raise `Closed`."""
         self._closed = True
-        for wire in [known() for known in list(self._wires)]:
-            if wire is not None:
-                wire.cut()
+        for wire in filter(None, [known() for known in list(self._wires)]):
+            wire.cut()
 
     def __enter__(self) -> Self:
         return self

@@ -28,7 +28,7 @@ from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.tables import server_file
 from replay_tutorial.tables.cells import Cells
 from replay_tutorial.tables.contents import Contents
-from replay_tutorial.tables.intake import Intake, as_updates, table_of
+from replay_tutorial.tables.intake import Intake, as_keys, as_updates, table_of
 from replay_tutorial.tables.message import Message
 from replay_tutorial.tables.rate_limiters import RateLimiter
 from replay_tutorial.tables.sampled import Sample, TableInfo
@@ -193,7 +193,7 @@ class Server:
         Raises:
             ValueError: If a priority is out of range; a TypeError if it is no number, or a key no integer.
         """
-        keys, priorities, deleted = as_updates(updates, deletes)
+        (keys, priorities), deleted = as_updates(updates), as_keys(deletes)
         with self._changing(table) as contents, Undisturbed():
             contents.check_priorities(priorities)
             return contents.mutate(keys, priorities, deleted, self._tables)

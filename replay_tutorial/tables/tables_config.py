@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -54,26 +54,16 @@ class ConfigError(ValueError):
     """The file says what can't be."""
 
 
-class Config(NamedTuple):
-    """What such a file says.
-
-    Attributes:
-        server: The server, still empty.
-        address: Where it is to listen.
-        save: Where the server is saved at its end, and loaded from at its start; None for nowhere.
-    """
-
-    server: Server
-    address: str
-    save: Path | None
-
-
-def read_config(path: str | PathLike[str], address: str | None = None) -> Config:
+def read_config(path: str | PathLike[str], address: str | None = None) -> tuple[Server, str, Path | None]:
     """Read a file, and build what it describes.
 
     Args:
         path: The file. Other paths in it are relative to its folder.
         address: Where to listen, instead of where the file says.
+
+    Returns:
+        The server, still empty; where it is to listen; and where it is saved at its end, and loaded from at
+        its start, or None for nowhere.
 
     Raises:
         ConfigError: If it is no TOML, a key is missing or unknown, or a value can't be.
@@ -97,7 +87,7 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> Config
         built(f"columns.{name}", Fields, {name: column}, dtype)
     given = [read_table(name, table) for name, table in tables.items()]
     server = call("", Server, words, tables=given, env_dict=columns, default_dtype=dtype)
-    return Config(server, address, folder / save if save else None)
+    return server, address, folder / save if save else None
 
 
 def read_table(name: str, value: Any) -> Table:
@@ -111,37 +101,25 @@ def read_table(name: str, value: Any) -> Table:
 
 
 def call(where: str, make: Callable[..., Any], words: dict[str, Any], **given: Any) -> Any:
-    """Build something; which keys it takes, and of which kind, its own annotations say.
+    """Build something of what the file says of it, and of what it is given beside.
 
-    Args:
-        where: Where it stands in the file.
-        make: What builds it.
-        words: What the file says of it; is used up.
-        given: What it is given beside.
-
-    Raises:
-        ConfigError: If a key is missing or unknown, or a value can't be.
+    Which keys there must or may be, and of which kinds, say the annotations of what builds it.
     """
     for key, p in inspect.signature(make).parameters.items():
         is_named = p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         if is_named and key not in given and (key in words or p.default is p.empty):
             given[key] = take(words, where, key, p.annotation)
     if words:
-        raise ConfigError(f"{name_of(where, min(words))} is not known here.")
+        raise ConfigError(f"{where}.{min(words)} is not known here.".removeprefix("."))
     return built(where or "capacity, seed, or hooks", make, **given)
 
 
 def take(words: dict[str, Any], where: str, key: str, kind: Any, default: Any = None) -> Any:
     """Take a key's value out, and read it; None as the default says that it must be there."""
-    value = words.pop(key, default)
+    name, value = f"{where}.{key}".removeprefix("."), words.pop(key, default)
     if value is None:
-        raise ConfigError(f"{name_of(where, key)} is missing.")
-    return read(name_of(where, key), value, kind)
-
-
-def name_of(where: str, key: str) -> str:
-    """Return how a key is called."""
-    return f"{where}.{key}" if where else key
+        raise ConfigError(f"{name} is missing.")
+    return read(name, value, kind)
 
 
 def read(where: str, value: Any, kind: Any) -> Any:
@@ -168,11 +146,7 @@ def chosen(where: str, kind: str, kinds: Kinds) -> Callable[..., Any]:
 
 
 def built(where: str, make: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Build something; say where it stands in the file if it can't be.
-
-    Raises:
-        ConfigError: If it is so.
-    """
+    """Build something; if it can't be, a ConfigError says where it stands in the file."""
     try:
         return make(*arguments, **options)
     except (TypeError, ValueError, OverflowError) as error:

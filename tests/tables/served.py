@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, Server, Table
-from replay_tutorial.tables.local_socket import dial, listen
+from replay_tutorial.tables.local_socket import listen, place_of
 
 KEY = "a key for the tests, of some length"
 COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}
@@ -42,6 +42,14 @@ def serving(server: Server, folder: Path) -> Iterator[Endpoint]:
         yield endpoint
 
 
+def stranger_at(address: str) -> socket.socket:
+    """A connection that says nothing by itself."""
+    place = place_of(address)
+    calling = socket.socket(socket.AF_INET if isinstance(place, tuple) else socket.AF_UNIX)
+    calling.connect(place)
+    return calling
+
+
 class Relay:
     """Stands between clients and a server, and cuts a connection when it has passed on so many bytes."""
 
@@ -63,7 +71,7 @@ class Relay:
                 if self._closed:
                     near.close()
                     return
-                far = dial(self.target)
+                far = stranger_at(self.target)
                 self._pairs.append((near, far))
                 for source, sink in ((near, far), (far, near)):
                     threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
@@ -95,7 +103,7 @@ class Relay:
     def close(self) -> None:
         self._closed = True
         with contextlib.suppress(OSError):
-            dial(self.address).close()
+            stranger_at(self.address).close()
         self._accepting.join()  # a socket in which a thread waits would go on listening
         self.cut_all()
         self._listening.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import KEY, key, serving, small_server
+from served import KEY, key, serving, small_server, stranger_at
 from test_remote_server import message
 
 from replay_tutorial.tables import Client, RemoteServer, Server
@@ -80,7 +80,7 @@ BAD = {
     "a call of what the server keeps to itself": framed(["close"]),
     "an answer": framed(["answer", None]),
     "an error": framed(["error", "ValueError", "no"]),
-    "a second hello": framed([HELLO, 0, 0]),
+    "a second hello": framed([HELLO, "", ""]),
     "Python objects": altered([1, 2, 0, 2], ["O", [1]]),
     "texts": altered([1, 2, 0, 2], ["U", [1]]),
     "records": altered([1, 2, 0, 2], ["i,i", [1]]),
@@ -134,9 +134,9 @@ BAD = {
 
 
 def connected(address: str) -> Wire:
-    wire = Wire(dial(address))
+    wire = dial(address)
     wire.prove(KEY.encode(), first=False)
-    wire.send(pack(HELLO, [0, 0]))
+    wire.send(pack(HELLO, ["", ""]))
     assert unpack(*wire.receive(), GIVES[HELLO])[0] == "answer"
     return wire
 
@@ -181,9 +181,9 @@ def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path
 
 def test_who_does_not_know_the_key_is_not_listened_to(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        silent = dial(endpoint.address)
+        silent = stranger_at(endpoint.address)
         for said in (b"", b"x", bytes(100), b"\x00\x05#WELC", b"\xff" * 1000, pack("info", ())):
-            with dial(endpoint.address) as stranger:
+            with stranger_at(endpoint.address) as stranger:
                 stranger.settimeout(10)
                 stranger.sendall(said)
                 stranger.shutdown(socket.SHUT_WR)
@@ -198,7 +198,7 @@ def test_who_does_not_know_the_key_is_not_listened_to(key: bytes, tmp_path: Path
 
 def test_a_silent_stranger_is_sent_away(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay_tutorial.tables.local_socket.HANDSHAKE", 0.1)
-    with serving(small_server(), tmp_path) as endpoint, dial(endpoint.address) as stranger:
+    with serving(small_server(), tmp_path) as endpoint, stranger_at(endpoint.address) as stranger:
         stranger.settimeout(10)
         while stranger.recv(1 << 12):
             pass
@@ -210,7 +210,7 @@ def test_there_are_not_more_connections_than_allowed(
     monkeypatch.setattr("replay_tutorial.tables.endpoint.MOST_CONNECTIONS", 2)
     with serving(small_server(), tmp_path) as endpoint:
         first, second = connected(endpoint.address), connected(endpoint.address)
-        with dial(endpoint.address) as third:
+        with stranger_at(endpoint.address) as third:
             third.settimeout(10)
             assert third.recv(1) == b""
         first.close()
@@ -239,7 +239,7 @@ SAMPLE = Sample(
     SampleInfo(*[np.arange(2) * 1.5] * 6), {"obs": np.ones((2, 3), np.float32)}, None, frozenset("ba")
 )
 SAID = [
-    (GREETING, HELLO, (1 << 62, 0)),
+    (GREETING, HELLO, ("", "a")),
     (TAKES, "insert", (Message(3, 4, [], [NewItems("é", None, (), np.zeros((1, 0), np.int64))], 0), None)),
     (TAKES, "sample", ("\ud800 \n", -(1 << 63), float("inf"))),
     (TAKES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),

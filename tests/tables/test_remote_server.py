@@ -33,7 +33,7 @@ from replay_tutorial.tables import (
     UnknownWriter,
 )
 from replay_tutorial.tables.codec import HELLO, pack
-from replay_tutorial.tables.local_socket import Wire, dial
+from replay_tutorial.tables.local_socket import dial
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
 
 __all__ = ["key"]  # a fixture
@@ -277,7 +277,7 @@ def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(key: byt
         server.insert(message(1, 0, "queue", 4))
         for round_ in range(30):
             sent, before = message(10 + round_, 0, "queue", 2), served.info()["queue"].inserts
-            wire = server._connect(server._session)[0]
+            wire = server._connect(held(server)[1])[0]
             wire.send(pack("insert", [sent, None]))
             if round_ % 2:
                 until(lambda: served.info()["queue"].waiting_inserts == 1)
@@ -298,7 +298,7 @@ def test_a_message_whose_sender_has_gone_is_not_begun(key: bytes, tmp_path: Path
     with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         server.info()
         with served._lock:  # the server hears, and can't go on
-            wire = server._idle[0]
+            wire = held(server)[2][0]
             wire.send(pack("close_writer", [1]))
             wire.send(pack("insert", [message(2, 0), None]))
             wire.cut()
@@ -380,7 +380,7 @@ def test_ctrl_c_at_any_line_of_a_call_leaves_no_connection_that_nobody_uses(
 
     with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         for line in range(1, 1000):
-            server._idle.clear()
+            held(server)[2].clear()
             lines, before = line, sys.gettrace()
             sys.settrace(interrupt)
             try:
@@ -390,16 +390,16 @@ def test_ctrl_c_at_any_line_of_a_call_leaves_no_connection_that_nobody_uses(
                 pass
             finally:
                 sys.settrace(before)
-            until(lambda: len(endpoint._threads) == 1 + len(server._idle), 5.0)
+            until(lambda: len(endpoint._threads) == 1 + len(held(server)[2]), 5.0)
         assert 30 < line < 999, "the call was carried out in the end"
 
 
 def test_a_newcomer_that_goes_at_once_leaves_no_session(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         for _ in range(50):
-            wire = Wire(dial(endpoint.address))
+            wire = dial(endpoint.address)
             wire.prove(key, first=False)
-            wire.send(pack(HELLO, [0, 0]))
+            wire.send(pack(HELLO, ["", ""]))
             wire.close()
         until(lambda: not endpoint._threads)
         assert not endpoint._sessions
@@ -472,6 +472,11 @@ def test_a_killed_client_leaves_nothing_held(key: bytes, tmp_path: Path) -> None
         until(lambda: inserted(served), 1.0)
         until(lambda: served.info()["queue"].waiting_samples == 0, 1.0)
         assert served.info()["queue"].size == 2, "the dead one has taken nothing"
+
+
+def held(server: RemoteServer) -> Any:
+    """The first connection of this process, its session, and idle connections."""
+    return server._held[os.getpid()]
 
 
 def inserted(server: Server, table: str = "queue") -> bool:
@@ -637,6 +642,48 @@ def test_a_handle_may_be_handed_to_other_processes(key: bytes, tmp_path: Path) -
         with pickle.loads(pickle.dumps(server)) as other:  # what spawn does
             insert_some(other, 1)
         assert server.info()["replay"].inserts == 60
+
+
+def call_from_threads(server: RemoteServer) -> None:
+    """Call from many threads, and end with the number of those that got no answer."""
+    together, failed = threading.Barrier(6), list[Any]()
+
+    def call() -> None:
+        together.wait()
+        for _ in range(5):
+            answer = outcome(server.info)
+            failed.extend([answer] if isinstance(answer, tuple) else [])
+
+    threads = [threading.Thread(target=call) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    os._exit(len(failed))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs fork")
+def test_threads_of_a_forked_child_begin_one_session(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        for _ in range(10):
+            child = multiprocessing.get_context("fork").Process(target=call_from_threads, args=(server,))
+            child.start()
+            child.join(60)
+            assert child.exitcode == 0
+
+
+def test_what_a_call_brings_after_the_end_of_its_session_goes_with_its_connection(
+    key: bytes, tmp_path: Path
+) -> None:
+    served = small_server(capacity=50)
+    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        server.info()  # over another connection than the first, which is cut
+        held(server)[0].cut()
+        until(lambda: not endpoint._sessions)
+        server.insert(full_message(50)._replace(keep_from=0))
+        assert not inserted(served)
+        server.close()
+        until(lambda: inserted(served), 1.0)
 
 
 def test_the_arrays_of_a_sample_are_the_callers_own(key: bytes, tmp_path: Path) -> None:

@@ -1,104 +1,93 @@
 """Drawing ahead: a thread that has batches ready before they are asked for.
 
 The learner computes while the thread draws. When there is nothing, the thread stands in the table's line, as
-any other caller; when it is no longer wanted, it leaves the line (`caller_is_there`). What it has drawn by
-then is handed over, because the table has counted it.
+any other caller, and is asked there whether it is still wanted (`caller_is_there`). It is not, if somebody
+has waited for a batch too long, or nobody will any more: then it leaves the line. What it has drawn by then
+is handed over, because the table has counted it.
 
 Left out: more than one thread.
 """
 
-import threading
+import math
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
 
 from replay_tutorial.tables.sampled import Sample
 from replay_tutorial.tables.waiting import LOOK, Forsaken, caller_is_there
 
 Draw = Callable[[int, float | None], Sample]  # at most so many items; seconds to wait
+Make = Callable[[Callable[[int], Sample]], Iterator[Sample]]  # batches of what is drawn, until that fails
 
 
 class Ahead:
-    """Batches, and the thread that draws them."""
+    """Batches, and the thread that draws them.
 
-    def __init__(
-        self, draw: Draw, batches: Callable[[Callable[[int], Sample]], Iterator[Sample]], most: int
-    ) -> None:
-        """Draw nothing yet.
+    They pass through a `SimpleQueue`: it has no lock that is held when the garbage collector ends them.
+    """
 
-        Args:
-            draw: Draws items.
-            batches: Makes batches of what is drawn, until a draw raises a TimeoutError.
-            most: Batches that are ready at most; the thread has one more in its hand.
-        """
+    def __init__(self, draw: Draw, make: Make, most: int, timeout: float | None) -> None:
+        """Draw nothing yet; see `TrajectoryDataset`, where `most` is `in_flight`: batches that are ready."""
         self._draw = draw
-        self._make = batches
-        self._most = most
-        self._changed = threading.Condition()
-        self._ready: deque[Sample] = deque()
-        self._error: BaseException | None = None
-        self._empty_since: float | None = None  # since when the table gives out nothing
-        self._closing = self._ended = False
+        self._make = make
+        self._timeout = math.inf if timeout is None else timeout
+        self._ready: SimpleQueue[Sample | BaseException | None] = SimpleQueue()  # None: there is no other
+        self._wishes: SimpleQueue[None] = SimpleQueue()  # for each one batch may be drawn
+        for _ in range(most):  # beside the first
+            self._wishes.put(None)
+        self._asked = self._given = 0  # batches
+        self._asked_at = 0.0  # when the last one was
+        self._empty_since = math.inf  # since when the table gives out nothing
+        self._closed = False
 
-    def batches(self, timeout: float | None) -> Generator[Sample]:
+    def batches(self) -> Generator[Sample]:
         """Start the thread; return its batches, until nothing was drawn for `timeout` seconds of waiting."""
-        thread = threading.Thread(target=self._run, name="dataset", daemon=True)
+        thread = Thread(target=self._run, name="dataset", daemon=True)
         thread.start()
         try:
-            while (batch := self._next(timeout)) is not None:
+            while (batch := self._next()) is not None:
                 yield batch
         finally:
-            with self._changed:
-                self._closing = True
-                self._changed.notify_all()
+            self._closed = True
+            self._wishes.put(None)
             # Not for good: it may need a lock that this thread holds, if the garbage collector ends this.
             thread.join(2 * LOOK)
-        if self._error is not None:
-            raise self._error
 
-    def _next(self, timeout: float | None) -> Sample | None:
-        """Wait for a batch; None if there will be no other."""
-        asked_at = time.monotonic()  # while nobody asks, the time does not count
-        with self._changed:
-            while not (self._ready or self._ended):
-                left = None
-                if timeout is not None and self._empty_since is not None and not self._closing:
-                    left = max(asked_at, self._empty_since) + timeout - time.monotonic()
-                    self._closing = left <= 0
-                self._changed.wait(None if self._closing else left)
-            self._changed.notify_all()
-            return self._ready.popleft() if self._ready else None
+    def _next(self) -> Sample | None:
+        self._asked_at = time.monotonic()
+        self._asked += 1
+        batch = self._ready.get()
+        self._wishes.put(None)
+        if isinstance(batch, BaseException):
+            raise batch
+        return batch
 
     def _run(self) -> None:
-        caller_is_there.set(lambda: not self._closing)
+        caller_is_there.set(self._is_wanted)
         try:
             for batch in self._make(self._patient_draw):
-                with self._changed:
-                    self._changed.wait_for(lambda: len(self._ready) < self._most or self._closing)
-                    self._ready.append(batch)
-                    self._changed.notify_all()
+                self._given += 1
+                self._ready.put(batch)
+                self._wishes.get()
+            self._ready.put(None)
         except BaseException as error:  # noqa: BLE001 - the reader shall fail with it, not wait forever
-            self._error = error
-        finally:
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
+            self._ready.put(error)
 
     def _patient_draw(self, count: int) -> Sample:
         """Draw items as soon as there are some; a TimeoutError when nobody wants them any more."""
-        timeout = 0.0  # look once, so that the reader knows whether there is nothing; then wait
-        while not self._closing:
-            try:
-                sample = self._draw(count, timeout)
-            except (TimeoutError, Forsaken):
-                timeout = None
-                self._note_emptiness(self._empty_since or time.monotonic())
-            else:
-                self._note_emptiness(None)
-                return sample
+        self._empty_since = math.inf
+        with suppress(TimeoutError, Forsaken):
+            if not self._closed:
+                return self._draw(count, 0.0)
+        self._empty_since = time.monotonic()
+        with suppress(Forsaken):
+            if self._is_wanted():
+                return self._draw(count, None)
         raise TimeoutError
 
-    def _note_emptiness(self, since: float | None) -> None:
-        with self._changed:
-            self._empty_since = since
-            self._changed.notify_all()
+    def _is_wanted(self) -> bool:
+        """Return whether somebody may still want items; while nobody asks, the time does not count."""
+        ends_at = max(self._asked_at, self._empty_since) + self._timeout
+        return not self._closed and (self._asked <= self._given or time.monotonic() < ends_at)

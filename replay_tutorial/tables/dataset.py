@@ -8,11 +8,13 @@ newest items and priorities came in, and the table's limiter has counted them.
 Left out: shuffling. A table draws as it was told to.
 """
 
-import math
 import operator
+import os
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,6 +23,8 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.tables.ahead import Ahead
 from replay_tutorial.tables.sampled import Sample, SampleInfo
+from replay_tutorial.tables.server import Server
+from replay_tutorial.tables.waiting import deadline_of
 
 if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
@@ -78,10 +82,8 @@ class TrajectoryDataset:
         check_at_least(0, "in_flight", self.in_flight)
         if self.max_samples is not None:
             check_at_least(1, "max_samples", self.max_samples)
-        if self.timeout is not None and not self.timeout >= 0:
-            raise ValueError(f"timeout must be at least 0 seconds, or None, not {self.timeout}.")
-        if self.timeout == math.inf:
-            self.timeout = None
+        deadline_of(self.timeout)  # refuses what is none
+        self._process = os.getpid()
 
     def __iter__(self) -> Generator[Sample]:
         """Draw batches; who stops before the end lets go of the generator, or closes it, to end the thread.
@@ -90,27 +92,37 @@ class TrajectoryDataset:
             `batch_size` items; in the last batch perhaps fewer.
 
         Raises:
+            RuntimeError: If this process has but a copy of the server.
             ValueError: If trajectories have different lengths, and `pad` is not set.
+            Exception: What the server raises, after a last batch of what was drawn before.
         """
+        server = getattr(self.source, "server", self.source)
+        if isinstance(server, Server) and os.getpid() != self._process:
+            raise RuntimeError(
+                "The server is in the process that made it: use DataLoader(..., num_workers=0), and the "
+                "dataset's in_flight to draw ahead; or a RemoteServer."
+            )
+        draw = partial(self.source.sample, self.table)
         if self.in_flight:
-            return Ahead(self._draw, self._batches, self.in_flight).batches(self.timeout)
-        return self._batches(lambda count: self._draw(count, self.timeout))
-
-    def _draw(self, count: int, timeout: float | None) -> Sample:
-        return self.source.sample(self.table, count, timeout)
+            return Ahead(draw, self._batches, self.in_flight, self.timeout).batches()
+        return self._batches(lambda count: draw(count, self.timeout))
 
     def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
         """Make batches of what is drawn, until there is no more."""
-        missing, left = 0, self.max_samples
-        while not missing and left != 0:
-            missing = self.batch_size if left is None else min(self.batch_size, left)
-            left = None if left is None else left - missing
-            pieces: list[Sample] = []
-            with suppress(TimeoutError):
-                while missing:
-                    pieces.append(draw(missing))
-                    missing -= len(pieces[-1].info.keys)
-            if pieces and not (missing and self.drop_last):
+        left = self.max_samples or sys.maxsize
+        with suppress(TimeoutError):
+            while left:
+                missing = min(self.batch_size, left)
+                left -= missing
+                pieces: list[Sample] = []
+                try:
+                    while missing:
+                        pieces.append(draw(missing))
+                        missing -= len(pieces[-1].info.keys)
+                except Exception:
+                    if pieces and not self.drop_last:  # the table has counted them
+                        yield self._joined(pieces)
+                    raise
                 yield self._joined(pieces)
 
     def _joined(self, pieces: list[Sample]) -> Sample:
@@ -124,20 +136,17 @@ class TrajectoryDataset:
 
 
 def join(samples: Sequence[Sample]) -> Sample:
-    """Lay samples one behind the other; shorter trajectories are filled up with zeros.
-
-    Args:
-        samples: At least 1, all of one table.
-    """
+    """Lay samples of one table one behind the other; shorter trajectories are filled up with zeros."""
     info = SampleInfo._make(map(np.concatenate, zip(*(sample.info for sample in samples), strict=True)))
     data: Batch = {}
     lengths: dict[str, npt.NDArray[np.int64]] = {}
     for name in samples[0].data:
-        counts = np.concatenate([lengths_in(sample, name) for sample in samples])
-        values = [sample.data[name] for sample in samples]
+        arrays = [sample.data[name] for sample in samples]
+        lengths[name] = np.concatenate([lengths_in(sample, name) for sample in samples])
         if name not in samples[0].squeezed:
-            values = [lengthened(array, int(counts.max())) for array in values]
-        data[name], lengths[name] = np.concatenate(values), counts
+            most, rest = lengths[name].max(), [(0, 0)] * (arrays[0].ndim - 2)
+            arrays = [np.pad(array, [(0, 0), (0, most - array.shape[1]), *rest]) for array in arrays]
+        data[name] = np.concatenate(arrays)
     are_equal = all((counts == counts[0]).all() for counts in lengths.values())
     return Sample(info, data, None if are_equal else lengths, samples[0].squeezed)
 
@@ -147,33 +156,25 @@ def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
     if sample.lengths is not None:
         return sample.lengths[name]
     values = sample.data[name]
-    length: int = 1 if name in sample.squeezed else values.shape[1]
-    return np.full(len(values), length)
-
-
-def lengthened(values: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
-    """Return values of shape (n, at most length, ...) as (n, length, ...), filled up with zeros."""
-    behind = [(0, 0), (0, length - values.shape[1])] + [(0, 0)] * (values.ndim - 2)
-    return np.pad(values, behind)
+    return np.full(len(values), 1 if name in sample.squeezed else values.shape[1])
 
 
 def as_torch(dataset: Iterable[Any]) -> "IterableDataset[Any]":
     """Return a dataset for PyTorch; `DataLoader(as_torch(dataset), batch_size=None)` makes arrays tensors.
 
-    The server lives in this process, so the loader must not start others: `in_flight` draws ahead.
+    Processes of the loader (`num_workers`) need a `RemoteServer`, and each counts `max_samples` by itself.
+    With a server of this process `in_flight` draws ahead.
 
     Raises:
         ImportError: If there is no PyTorch.
     """
-    from torch.utils.data import IterableDataset, get_worker_info
+    from torch.utils.data import IterableDataset
 
     class Batches(IterableDataset[Any]):
         def __iter__(self) -> Iterator[Any]:
-            if get_worker_info() is not None:
-                raise RuntimeError(
-                    "The server is in the process that made it: use DataLoader(..., num_workers=0), and the "
-                    "dataset's in_flight to draw ahead."
-                )
             return iter(dataset)
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return as_torch, (dataset,)
 
     return Batches()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.tables.dataset import Source, TrajectoryDataset, check_at_least, lengths_in
+from replay_tutorial.tables.dataset import Source, TrajectoryDataset, check_at_least
 from replay_tutorial.tables.sampled import Sample, SampleInfo
 
 
@@ -39,15 +39,8 @@ class TimestepDataset:
     def __init__(self, source: Source, table: str, batch_size: int, **options: Any) -> None:
         """Draw nothing yet.
 
-        Args:
-            source: A server, or a handle with the same methods.
-            table: The table's name.
-            batch_size: Steps in a batch.
-            **options: `timeout`, `max_samples`, `in_flight` and `drop_last` of `TrajectoryDataset`;
-                `max_samples` and `in_flight` count trajectories.
-
-        Raises:
-            ValueError: If a number is out of range.
+        All is as in a `TrajectoryDataset`: `batch_size` counts steps, `max_samples` and `in_flight` count
+        trajectories, and `pad` changes nothing.
         """
         check_at_least(1, "batch_size", batch_size)
         self.batch_size = batch_size
@@ -61,43 +54,48 @@ class TimestepDataset:
 
         Raises:
             ValueError: If a part has no axis of time, or is longer than another one.
+            Exception: What a `TrajectoryDataset` raises. A batch of the steps before comes first.
         """
-        waiting: list[Timesteps] = []
-        count = 0
-        with closing(iter(self.trajectories)) as trajectories:
-            for sample in trajectories:
-                waiting.append(steps_of(sample))
-                count += len(waiting[-1].positions)
-                while count >= self.batch_size:
-                    steps = joined(waiting)
-                    yield part_of(steps, slice(self.batch_size))
-                    waiting, count = [part_of(steps, slice(self.batch_size, None))], count - self.batch_size
-        if count and not self.trajectories.drop_last:
-            yield joined(waiting)
+        pieces: list[tuple[Sample, range]] = []  # trajectories of one item, and which of its steps
+        missing = self.batch_size
+        try:
+            with closing(iter(self.trajectories)) as trajectories:
+                for sample in trajectories:
+                    steps = range(length_of(sample))
+                    while steps:
+                        pieces.append((sample, steps[:missing]))
+                        steps, missing = steps[missing:], missing - len(steps[:missing])
+                        if not missing:
+                            yield steps_of(pieces)
+                            pieces, missing = [], self.batch_size
+        except Exception:
+            if pieces and not self.trajectories.drop_last:
+                yield steps_of(pieces)
+            raise
+        if pieces and not self.trajectories.drop_last:
+            yield steps_of(pieces)
 
 
-def steps_of(sample: Sample) -> Timesteps:
-    """Take a sample of one trajectory apart."""
-    lengths = {name: int(lengths_in(sample, name)[0]) for name in sample.data}
+def length_of(sample: Sample) -> int:
+    """Return how many steps the trajectory of a sample of one item has."""
+    lengths = {name: values.shape[1] for name, values in sample.data.items() if name not in sample.squeezed}
     if sample.squeezed or len(set(lengths.values())) > 1:
         raise ValueError(
             f"Steps can be told apart only if all parts have an axis of time and one length; here "
             f"{sorted(sample.squeezed)} have none, and the lengths are {lengths}."
         )
-    length = min(lengths.values())
-    info = SampleInfo._make(np.repeat(column, length) for column in sample.info)
-    return Timesteps(info, {name: values[0] for name, values in sample.data.items()}, np.arange(length))
+    return min(lengths.values())
 
 
-def joined(pieces: Sequence[Timesteps]) -> Timesteps:
-    """Lay steps one behind the other."""
-    info = SampleInfo._make(map(np.concatenate, zip(*(piece.info for piece in pieces), strict=True)))
-    data = {name: np.concatenate([piece.data[name] for piece in pieces]) for name in pieces[0].data}
-    return Timesteps(info, data, np.concatenate([piece.positions for piece in pieces]))
-
-
-def part_of(steps: Timesteps, places: slice) -> Timesteps:
-    """Return some of the steps."""
-    info = SampleInfo._make(column[places] for column in steps.info)
-    data = {name: values[places] for name, values in steps.data.items()}
-    return Timesteps(info, data, steps.positions[places])
+def steps_of(pieces: Sequence[tuple[Sample, range]]) -> Timesteps:
+    """Lay steps one behind the other: of each piece those of its one trajectory that the range names."""
+    counts = [len(steps) for _, steps in pieces]
+    columns = map(np.concatenate, zip(*(sample.info for sample, _ in pieces), strict=True))
+    return Timesteps(
+        SampleInfo._make(np.repeat(column, counts) for column in columns),
+        {
+            name: np.concatenate([sample.data[name][0, steps.start : steps.stop] for sample, steps in pieces])
+            for name in pieces[0][0].data
+        },
+        np.concatenate([np.arange(steps.start, steps.stop) for _, steps in pieces]),
+    )

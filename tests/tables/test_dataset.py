@@ -1,5 +1,6 @@
 """Datasets: which batches come, and when they end."""
 
+import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -97,6 +98,16 @@ def test_the_clock_begins_anew_with_each_item_and_stands_still_while_nobody_wait
     assert 0.2 <= time.monotonic() - asked_at < PATIENCE
 
 
+def test_the_clock_stands_still_while_batches_lie_ready(in_flight):
+    server = server_of()
+    write(server, [1] * 3)
+    batches = iter(TrajectoryDataset(server, "queue", 1, timeout=0.1, in_flight=in_flight))
+    next(batches)
+    time.sleep(0.6)  # nobody waits: two are ready, or still in the table
+    write(server, [1])
+    assert len(list(batches)) == 3
+
+
 def test_a_batch_is_filled_from_several_draws(in_flight):
     """A table gives out what it may; here one item at a time."""
     server = server_of()
@@ -150,6 +161,35 @@ def test_what_the_draw_fails_with_reaches_the_reader(in_flight):
     server.close()
     with pytest.raises(Closed):
         next(batches)
+
+
+def test_what_was_drawn_before_an_error_is_handed_over_first(in_flight):
+    """The table has counted it."""
+    for drop_last, expected in [(False, [[[0], [1]], [[2]]]), (True, [[[0], [1]]])]:
+        server, seen = server_of(), []
+        write(server, [1] * 3)
+        dataset = TrajectoryDataset(server, "queue", 2, in_flight=in_flight, drop_last=drop_last)
+        with pytest.raises(Closed), closing(iter(dataset)) as batches:
+            seen.append(next(batches))
+            closing_server = threading.Timer(0.2, server.close)
+            closing_server.start()
+            seen += [next(batches) for _ in expected[1:]]
+            next(batches)
+        closing_server.join()
+        assert acts(seen) == expected
+
+
+def test_steps_that_were_drawn_before_an_error_are_handed_over_first(in_flight):
+    server = server_of()
+    write(server, [3])
+    batches = iter(TimestepDataset(server, "queue", 2, in_flight=in_flight))
+    assert next(batches).data["act"].tolist() == [0, 1]
+    closing_server = threading.Timer(0.2, server.close)
+    closing_server.start()
+    assert next(batches).data["act"].tolist() == [2]
+    with pytest.raises(Closed):
+        next(batches)
+    closing_server.join()
 
 
 class Script:
@@ -348,3 +388,18 @@ def test_a_loader_with_processes_of_its_own_is_refused():
     loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)
     with pytest.raises(Exception, match=r"num_workers=0|[Pp]ickle"):
         next(iter(loader))
+
+
+def test_processes_of_a_loader_draw_from_a_server_in_another_process(tmp_path, monkeypatch):
+    """Each item comes once, however the system starts processes: some need pickle."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
+    server = server_of()
+    write(server, [1] * 12)
+    with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
+        dataset = as_torch(TrajectoryDataset(Client(remote), "queue", 2, timeout=1.0))
+        loader = torch.utils.data.DataLoader(
+            pickle.loads(pickle.dumps(dataset)), batch_size=None, num_workers=2
+        )
+        drawn = [act for sample in loader for (act,) in sample.data["act"].tolist()]
+    assert sorted(drawn) == list(range(12))

@@ -281,7 +281,7 @@ class Server:
                 self._wake()
 
     def _wait(
-        self, side: str, table: str, deadline: float | None, check: Callable[[], None], writer: int = 0
+        self, side: str, table: str, deadline: float, check: Callable[[], None], writer: int = 0
     ) -> None:
         """Wait for one's turn in a line; the lock is let go meanwhile."""
 

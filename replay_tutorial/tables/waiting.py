@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from threading import Condition, RLock, current_thread, main_thread
+from threading import TIMEOUT_MAX, Condition, RLock, current_thread, main_thread
 from types import FrameType
 from typing import Any, Self
 
@@ -52,14 +52,14 @@ class Undisturbed:
                 self._handler(*self._came)
 
 
-def deadline_of(timeout: float | None) -> float | None:
-    """Return when a timeout is over: None, or infinity, stands for never.
+def deadline_of(timeout: float | None) -> float:
+    """Return when a timeout is over; None stands for infinity, which is never.
 
     Raises:
         ValueError: If it is negative or NaN.
     """
-    if timeout is None or timeout == math.inf:
-        return None
+    if timeout is None:
+        return math.inf
     if not timeout >= 0.0:
         raise ValueError(f"timeout must be at least 0, or None to wait as long as it takes, not {timeout}.")
     return time.monotonic() + timeout
@@ -69,13 +69,7 @@ class Line:
     """A line; whoever calls holds the lock."""
 
     def __init__(self, lock: RLock, may_go: Callable[[], bool], patience: float) -> None:
-        """Begin with nobody in it.
-
-        Args:
-            lock: The lock that whoever calls holds.
-            may_go: Whether the first one may go.
-            patience: Seconds after which waiting is worth a word.
-        """
+        """Begin with nobody in it; to wait for more than `patience` seconds is worth a word."""
         self._lock = lock
         self._may_go = may_go
         self._patience = patience
@@ -102,28 +96,27 @@ class Line:
 
     def wait(
         self,
-        deadline: float | None,
+        deadline: float,
         on_patience_lost: Callable[[], None],
         check: Callable[[], None],
         writer: int = 0,
     ) -> bool:
-        """Wait for one's turn; the lock is not held meanwhile, but again afterwards.
+        """Wait for one's turn, and return whether it came before the deadline.
+
+        The lock is not held meanwhile, but again afterwards.
 
         Args:
-            deadline: When the time is up; None is never.
+            deadline: When the time is up; see `deadline_of`.
             on_patience_lost: Called once if it takes long.
             check: Raises an error if waiting makes no sense any more.
             writer: For whose sake it waits.
-
-        Returns:
-            Whether it came; if not, the time is up.
 
         Raises:
             Forsaken: If `caller_is_there` says so.
         """
         if self.is_free:
             return True
-        if deadline is not None and time.monotonic() >= deadline:
+        if time.monotonic() >= deadline:
             return False
         still_there = caller_is_there.get()
         warn_at = deadline_of(self._patience)
@@ -131,19 +124,18 @@ class Line:
         self._turns.append(turn)
         try:
             while not came:
-                look_at = None if still_there is None else time.monotonic() + LOOK
-                ends = [end for end in (deadline, warn_at, look_at) if end is not None]
-                turn[0].wait(max(0.0, min(ends) - time.monotonic()) if ends else None)
+                look = TIMEOUT_MAX if still_there is None else LOOK
+                turn[0].wait(max(0.0, min(look, min(deadline, warn_at) - time.monotonic())))
                 check()
                 if still_there is not None and not still_there():
                     raise Forsaken
                 now = time.monotonic()
                 came = self._turns[0] is turn and self._may_go()
-                if not came and deadline is not None and now >= deadline:
+                if not came and now >= deadline:
                     return False
-                if not came and warn_at is not None and now >= warn_at:
+                if not came and now >= warn_at:
                     on_patience_lost()
-                    warn_at = None
+                    warn_at = math.inf
             return True
         finally:
             self._turns.remove(turn)

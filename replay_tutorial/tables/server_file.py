@@ -9,6 +9,7 @@ Left out: how a file is written, and read without trusting it (`archive`).
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -21,7 +22,7 @@ from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.tables.cells import CellList, Cells
 from replay_tutorial.tables.contents import Contents
 from replay_tutorial.tables.message import Part
-from replay_tutorial.tables.trajectories import Plan, Plans, Structure
+from replay_tutorial.tables.trajectories import Plans
 
 COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
 
@@ -102,7 +103,11 @@ def load(
         named: list[CellList] = []
         for number, (name, contents) in enumerate(tables.items()):
             contents.limiter = old[name].limiter
-            named.append(fill(contents, every[number], array_reader(reader, number), plans, touched))
+            read = partial(read_array, reader, f"table_{number}_")
+            try:
+                named.append(fill(contents, every[number], read, plans, touched))
+            except (TypeError, ValueError) as error:
+                raise Damaged(str(error)) from error
         cells.recount(np.concatenate(named), touched)
         return cells, plans, rng, tables
 
@@ -113,17 +118,12 @@ def expect(is_so: Any, fault: str) -> None:
         raise Damaged(fault)
 
 
-def array_reader(reader: Reader, number: int) -> Callable[..., Any]:
-    """Return a function that reads an array of one table, of a given name, dtype and shape."""
-
-    def read(name: str, dtype: Any, *shape: int) -> Any:
-        whole = f"table_{number}_{name}"
-        reader.check(whole, shape, dtype)  # before there is memory for it
-        array = np.zeros(shape, dtype)
-        reader.read_into(whole, [array])
-        return array
-
-    return read
+def read_array(reader: Reader, table: str, name: str, dtype: Any, *shape: int) -> Any:
+    """Read an array of one table."""
+    reader.check(table + name, shape, dtype)  # before there is memory for it
+    array = np.zeros(shape, dtype)
+    reader.read_into(table + name, [array])
+    return array
 
 
 def fill(
@@ -135,7 +135,9 @@ def fill(
         setattr(contents, name, checked_count(counters, name))
     size = contents.inserts - contents.deletes
     expect(0 <= size <= contents.description.max_size, f"a table of {size} items can't be")
-    contents.structure = checked_structure(counters["structure"])
+    structure = tuple((str(name), str(column), bool(s)) for name, column, s in counters["structure"] or ())
+    expect([*map(list, structure)] == (counters["structure"] or []), "structure is none")
+    contents.structure = structure or None
     keys: Integers = read("keys", np.int64, items.slots)
     at_home = np.where(keys < 0, ~keys, keys) % items.slots == np.arange(items.slots)
     used, free = np.flatnonzero(keys >= 0), np.flatnonzero(keys < 0)
@@ -144,20 +146,18 @@ def fill(
     items.keys[:] = keys
     items.free_slots[: len(free)] = in_some_order(read("free_slots", np.int32, len(free)), free)
     priorities, highest = read("priorities", np.float64, size), read("highest", np.float64, 1)
-    try:
-        contents.check_priorities(priorities)
-        contents.check_priorities(highest[highest != -np.inf])
-    except ValueError as error:
-        raise Damaged(str(error)) from error
+    contents.check_priorities(priorities)
+    contents.check_priorities(highest[highest != -np.inf])
     contents.max_given = float(highest[0])
     times = read("times_sampled", np.int32, size)
-    lengths: Integers = read("lengths", np.int64, size, len(contents.structure or ()))
+    lengths: Integers = read("lengths", np.int64, size, len(structure))
     cells: CellList = read("cells", np.int32, checked_count(counters, "cells"))
     expect((times >= 0).all() and (lengths >= 1).all(), "times_sampled or lengths are none")
     ends = np.cumsum(lengths.sum(axis=1))
     expect((ends[-1] if size else 0) == len(cells), "lengths are none")
     for i, slot in enumerate(used.tolist()):
-        plan = plan_of(contents, lengths[i].tolist(), plans)
+        parts = zip(structure, lengths[i].tolist(), strict=True)
+        plan = plans.of(tuple(Part(name, column, length, s) for (name, column, s), length in parts))
         named = cells[ends[i] - len(plan.columns) : ends[i]]
         there = (named % len(touched) == plan.columns) & (named // len(touched) < touched[plan.columns])
         expect((there & (named >= 0)).all(), "an item names cells that are not there")
@@ -173,24 +173,3 @@ def in_some_order(slots: Integers, expected: Integers) -> Integers:
     """Return slots; refuse others than the ones expected."""
     expect(np.sort(slots).tolist() == expected.tolist(), "an order of slots is none")
     return slots
-
-
-def checked_structure(structure: Any) -> Structure | None:
-    """Return what all items of a table have in common."""
-    if structure is None:
-        return None
-    try:
-        parts = tuple((str(name), str(column), bool(squeezed)) for name, column, squeezed in structure)
-    except (TypeError, ValueError):
-        parts = ()
-    expect(parts and [list(part) for part in parts] == structure, f"structure is {structure!r:.60}")
-    return parts
-
-
-def plan_of(contents: Contents, lengths: list[int], plans: Plans) -> Plan:
-    """Find the layout of an item with these lengths."""
-    parts = zip(contents.structure or (), lengths, strict=True)
-    try:
-        return plans.of(tuple(Part(name, column, n, squeezed) for (name, column, squeezed), n in parts))
-    except ValueError as error:
-        raise Damaged(str(error)) from error

@@ -17,39 +17,31 @@ class Applied:
     """A pattern at work on one history."""
 
     def __init__(self, pattern: Pattern, history: History) -> None:
-        """Begin before the first step.
-
-        Raises:
-            KeyError: If there is no such column.
-            ValueError: If the pattern has no part.
-        """
+        """Begin before the first step."""
         if not pattern.trajectory:
             raise ValueError(f"The pattern for {pattern.table!r} has no part; an item needs at least 1.")
         self.pattern = pattern
         self._history = history
         self._parts = [(name, history[past.column], past) for name, past in pattern.trajectory.items()]
-        self._steps_since_applied = 0
-        self._looked_at = self._applied = -1  # numbers of steps
+        self._applied = -1  # the number of the step that its last item was made of
 
     def trajectory(self, step_index: int, is_end_episode: bool) -> dict[str, NamedCells] | None:
         """Return what the item to make now names, if there is one."""
-        history, end = self._history, self._history.end
-        if self._applied == end - 1:
+        history, newest = self._history, self._history.end - 1
+        if self._applied == newest:
             return None
-        self._steps_since_applied += self._looked_at != end - 1
-        self._looked_at = end - 1
         if self.pattern.when:
-            data = {name: held.values[end - 1][0] for name, held in history.items() if end - 1 in held.values}
-            state = StepState(step_index, self._steps_since_applied, is_end_episode, data)
+            data = {name: held.values[newest][0] for name, held in history.items() if newest in held.values}
+            state = StepState(step_index, newest - self._applied, is_end_episode, data)
             if not all(holds(state) for holds in self.pattern.when):
                 return None
         named: dict[str, NamedCells] = {}
         for name, column, (_, offsets, squeezed) in self._parts:
-            steps = [end + offset for offset in offsets]
+            steps = [newest + 1 + offset for offset in offsets]
             if not all(map(column.values.__contains__, steps)):
                 return None  # there are too few steps, or a value was left out
             named[name] = NamedCells(column, steps, squeezed)
-        self._applied, self._steps_since_applied = end - 1, 0
+        self._applied = newest
         return named
 
 
@@ -73,12 +65,8 @@ class StructuredWriter(TrajectoryWriter):
 
         Args:
             server: Where items go.
-            patterns: Looked at in this order after every step.
+            patterns: Looked at in this order after every step; at least 1, and each with a part.
             max_in_flight_items: As of a `TrajectoryWriter`. The items of one step always travel together.
-
-        Raises:
-            KeyError: If a column is not there.
-            ValueError: If there is no pattern, or one without parts.
         """
         if not patterns:
             raise ValueError(
@@ -91,12 +79,7 @@ class StructuredWriter(TrajectoryWriter):
     def append(
         self, data: Mapping[str, Any], *, partial_step: bool = False, timeout: float | None = None
     ) -> None:
-        """Take in a step, or a part of one, and make the items that are due.
-
-        Args:
-            data: As for `TrajectoryWriter.append`.
-            partial_step: Whether the next call goes on with this step.
-            timeout: Seconds to wait at most until the tables let the items in; None waits.
+        """Take in a step, or a part of one, as `TrajectoryWriter.append`, and make the items that are due.
 
         Raises:
             RuntimeError: If items of an earlier step timed out: call `flush` first. This step is not in.

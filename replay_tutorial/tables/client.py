@@ -43,19 +43,8 @@ class Client:
     ) -> dict[str, int]:
         """Insert one step as an item of one or more tables, which share its values.
 
-        In a sample each column given is a part of the same name, without an axis of time, as in a buffer.
-
-        Args:
-            data: Of each column one step's value; nested names are joined by "/". Columns may be left out.
-            priorities: Of each table that is to hold it the priority; None stands for the highest seen.
-            timeout: Seconds to wait at most; None waits, 0 looks once.
-
-        Returns:
-            The item's key in each table.
-
-        Raises:
-            TimeoutError: If a table did not let it in in time. It is in those named before that table.
-            Exception: As `Server.insert` and `insert_batch` do.
+        All is as in `insert_batch`, but for a batch of one: of each column and table a value, a priority, a
+        key. In a sample a column has no axis of time, as in a buffer.
         """
         values = {name: np.asarray(value)[None] for name, value in flatten(data)}
         given = {table: None if p is None else [p] for table, p in priorities.items()}
@@ -67,10 +56,11 @@ class Client:
         priorities: Mapping[str, npt.ArrayLike | None],
         timeout: float | None = None,
     ) -> dict[str, list[int]]:
-        """Insert n steps as n items of one or more tables, in one message.
+        """Insert n steps as n items of one or more tables, which share their values, in one message.
 
         Args:
-            data: Of each column n values along axis 0; nested names are joined by "/".
+            data: Of each column n values along axis 0; nested names are joined by "/". Columns may be left
+                out.
             priorities: Of each table n priorities; None stands for the highest seen.
             timeout: Seconds to wait at most, for all together; None waits, 0 looks once.
 
@@ -78,10 +68,9 @@ class Client:
             The items' keys in each table.
 
         Raises:
-            KeyError: If there is no such column or table.
-            TimeoutError: If the tables did not let them in in time. Those that are in stay in.
-            TypeError: If a value or a priority is not numeric.
-            ValueError: If data or priorities are empty, or a value does not fit. Nothing has changed then.
+            TimeoutError: If the tables did not let them in in time. Those that are in stay in: tables are
+                filled in the order given.
+            Exception: If anything does not fit, as `Server.insert` does. Nothing has changed then.
         """
         runs = self._runs(data)
         count = len(runs[0].values)

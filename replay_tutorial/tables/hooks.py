@@ -82,11 +82,7 @@ class InsertOnSample(Hook):
         self.copied = self.dropped = 0
 
     def check(self, table: str, tables: Tables) -> None:
-        """Refuse a target that is not there, or that is the table itself.
-
-        Raises:
-            ValueError: If it is so.
-        """
+        """Refuse a target that is not there, or that is the table itself."""
         if self.target == table or self.target not in tables:
             raise ValueError(
                 f"InsertOnSample({self.target!r}) on the table {table!r}: the target must be another one of "

@@ -74,11 +74,7 @@ class MinSize(RateLimiter):
     """Sampling waits for a number of items; inserting never waits."""
 
     def __init__(self, min_size: int) -> None:
-        """Set the number of items that there must be.
-
-        Raises:
-            ValueError: If it is below 1.
-        """
+        """Set the number of items that there must be, at least 1."""
         super().__init__(1.0, min_size, -sys.float_info.max, sys.float_info.max)
 
 
@@ -129,11 +125,7 @@ class Queue(RateLimiter):
     """At most so many items more have been inserted than sampled; for tables that sample each once."""
 
     def __init__(self, size: int) -> None:
-        """Set how many items may wait.
-
-        Raises:
-            ValueError: If it is below 1.
-        """
+        """Set how many items may wait, at least 1."""
         if operator.index(size) < 1:
             raise ValueError(f"size must be at least 1, not {size}.")
         super().__init__(1.0, 1, 0.0, float(size))

@@ -5,7 +5,7 @@ Left out: its items (`contents`). A description is a value: the server makes the
 
 import operator
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Self
 
 from replay_tutorial.tables.hooks import Hook
@@ -64,35 +64,25 @@ class Table:
     @classmethod
     def queue(cls, name: str, max_size: int, hooks: Sequence[Hook] = ()) -> Self:
         """Describe a queue: each item is sampled once, the oldest first; a full one lets nothing in."""
-        return cls._once(name, Fifo(), max_size, Queue(max_size), hooks)
-
-    @classmethod
-    def stack(cls, name: str, max_size: int, hooks: Sequence[Hook] = ()) -> Self:
-        """Describe a stack: each item is sampled once, the newest first; a full one lets nothing in."""
-        return cls._once(name, Lifo(), max_size, Stack(max_size), hooks)
-
-    @classmethod
-    def _once(
-        cls, name: str, both: Selector, max_size: int, limiter: RateLimiter, hooks: Sequence[Hook]
-    ) -> Self:
         return cls(
             name,
-            sampler=both,
-            remover=both,
+            sampler=Fifo(),
+            remover=Fifo(),
             max_size=max_size,
-            rate_limiter=limiter,
+            rate_limiter=Queue(max_size),
             max_times_sampled=1,
             hooks=hooks,
         )
 
+    @classmethod
+    def stack(cls, name: str, max_size: int, hooks: Sequence[Hook] = ()) -> Self:
+        """Describe a stack: each item is sampled once, the newest first; a full one lets nothing in."""
+        queue = cls.queue(name, max_size, hooks)
+        return replace(queue, sampler=Lifo(), remover=Lifo(), rate_limiter=Stack(max_size))
+
 
 def check_reachable(limiter: RateLimiter, max_size: int) -> None:
-    """Refuse a limiter that would let nobody ever sample.
-
-    Raises:
-        TypeError: If it is none.
-        ValueError: If it asks for more items than the table can hold.
-    """
+    """Refuse what is no limiter, and one that waits for more items than the table can hold."""
     if not isinstance(limiter, RateLimiter):
         raise TypeError(f"A rate limiter is such as MinSize(100), not {limiter!r}.")
     if limiter.min_size > max_size:

@@ -20,8 +20,7 @@ def close_when_vanished(
     holder: object, server: Server | RemoteServer, number: int
 ) -> "weakref.finalize[..., Any]":
     """Let a writer be closed when its holder has vanished, unless what this returns is detached before."""
-    vanished = VANISHED.setdefault(server, deque())
-    return weakref.finalize(holder, vanish, vanished, number, os.getpid())
+    return weakref.finalize(holder, vanish, VANISHED.setdefault(server, deque()), number, os.getpid())
 
 
 def vanish(vanished: deque[int], number: int, process: int) -> None:

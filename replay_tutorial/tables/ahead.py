@@ -34,11 +34,11 @@ class Ahead:
         self._make = make
         self._timeout = math.inf if timeout is None else timeout
         self._ready: SimpleQueue[Sample | BaseException | None] = SimpleQueue()  # None: there is no other
-        self._wishes: SimpleQueue[None] = SimpleQueue()  # for each one batch may be drawn
-        for _ in range(most):  # beside the first
+        self._wishes: SimpleQueue[None] = SimpleQueue()  # one for each batch asked for, and `most`
+        for _ in range(most):
             self._wishes.put(None)
-        self._asked = self._given = 0  # batches
-        self._asked_at = 0.0  # when the last one was
+        self._most = most
+        self._asked_at = 0.0
         self._empty_since = math.inf  # since when the table gives out nothing
         self._closed = False
 
@@ -57,9 +57,8 @@ class Ahead:
 
     def _next(self) -> Sample | None:
         self._asked_at = time.monotonic()
-        self._asked += 1
-        batch = self._ready.get()
         self._wishes.put(None)
+        batch = self._ready.get()
         if isinstance(batch, BaseException):
             raise batch
         return batch
@@ -68,7 +67,6 @@ class Ahead:
         caller_is_there.set(self._is_wanted)
         try:
             for batch in self._make(self._patient_draw):
-                self._given += 1
                 self._ready.put(batch)
                 self._wishes.get()
             self._ready.put(None)
@@ -88,6 +86,7 @@ class Ahead:
         raise TimeoutError
 
     def _is_wanted(self) -> bool:
-        """Return whether somebody may still want items; while nobody asks, the time does not count."""
+        """Return whether somebody may still want items; while nobody waits, the time does not count."""
+        nobody_waits = self._wishes.qsize() <= self._most
         ends_at = max(self._asked_at, self._empty_since) + self._timeout
-        return not self._closed and (self._asked <= self._given or time.monotonic() < ends_at)
+        return not self._closed and (nobody_waits or time.monotonic() < ends_at)

@@ -70,7 +70,8 @@ class Client:
         Raises:
             TimeoutError: If the tables did not let them in in time. Those that are in stay in: tables are
                 filled in the order given.
-            Exception: If anything does not fit, as `Server.insert` does. Nothing has changed then.
+            Exception: A KeyError if a name is not there, a TypeError if a value is not numeric, a ValueError
+                if one does not fit; and what `Server.insert` raises. Nothing has changed then.
         """
         runs = self._runs(data)
         count = len(runs[0].values)

@@ -186,6 +186,22 @@ def test_steps_since_applied_grows_once_a_step_however_many_parts_it_has():
     assert seen == [(0, 1), (0, 1), (1, 2), (2, 1), (2, 1)]
 
 
+def test_a_step_counts_for_a_pattern_also_if_one_before_it_failed():
+    seen = []
+
+    def look(state):
+        seen.append(state.steps_since_applied)
+        return False
+
+    fails = Pattern("t", NEWEST, when=[lambda state: 1 / (state.step_index != 1) < 0])
+    writer = StructuredWriter(RecordingServer(COLUMNS), [fails, Pattern("t", NEWEST, when=[look])])
+    writer.append({"a": 0})
+    with pytest.raises(ZeroDivisionError):
+        writer.append({"a": 1})
+    writer.append({"a": 2})
+    assert seen == [1, 3]
+
+
 def test_the_end_of_an_episode_closes_an_open_step():
     server = RecordingServer(COLUMNS)
     writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[lambda state: state.is_end_episode])])

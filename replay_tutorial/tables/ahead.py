@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
-from threading import Thread
+from threading import Thread, current_thread
 
 from replay_tutorial.tables.sampled import Sample
 from replay_tutorial.tables.waiting import LOOK, Forsaken, caller_is_there
@@ -52,8 +52,10 @@ class Ahead:
         finally:
             self._closed = True
             self._wishes.put(None)
-            # Not for good: it may need a lock that this thread holds, if the garbage collector ends this.
-            thread.join(2 * LOOK)
+            # The garbage collector may end this in any thread: in that one, or in one that holds a lock that
+            # it needs. So it is not waited for for good.
+            if thread is not current_thread():
+                thread.join(2 * LOOK)
 
     def _next(self) -> Sample | None:
         self._asked_at = time.monotonic()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from threading import TIMEOUT_MAX, Condition, RLock, current_thread, main_thread
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 LOOK = 0.25  # seconds after which a caller is looked for
 # Asked while a thread waits that calls for somebody else, and once more when its turn has come.
@@ -33,14 +33,12 @@ class Forsaken(Exception):
 class Undisturbed:
     """Holds Ctrl-C back for a moment: a change of tables that ends halfway would leave none of them whole."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         self._came: tuple[int, FrameType | None] | None = None
-        self._handler: Any = None
-        if current_thread() is main_thread():  # Python raises it in no other one
-            self._handler = signal.getsignal(signal.SIGINT)
-            if callable(self._handler):
-                signal.signal(signal.SIGINT, self._note)
-        return self
+        is_main = current_thread() is main_thread()  # Python raises it in no other one
+        self._handler: Any = signal.getsignal(signal.SIGINT) if is_main else None
+        if callable(self._handler):
+            signal.signal(signal.SIGINT, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._came = number, frame

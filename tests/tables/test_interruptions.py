@@ -20,6 +20,7 @@ from replay_tutorial.tables import (
     Hook,
     InsertOnSample,
     MinSize,
+    Sample,
     Server,
     Table,
     TrajectoryDataset,
@@ -104,6 +105,47 @@ def test_batches_that_the_garbage_collector_ends_hold_nobody_up_for_good() -> No
     inserts.start()
     inserts.join(10.0)
     assert not inserts.is_alive()
+
+
+class DrawsAndCollects:
+    """A source in whose second call the garbage collector comes, when the learner is gone."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.calls = 0
+        self.is_gone, self.collected = threading.Event(), threading.Event()
+
+    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
+        self.calls += 1
+        if self.calls == 2:
+            self.is_gone.wait(10.0)
+            gc.collect()
+            self.collected.set()
+        return self.server.sample(table, batch_size, timeout)
+
+
+def test_batches_may_end_in_the_thread_that_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", faults.append)
+    server = Server([Table.queue("q", 5)], COLUMNS, capacity=20)
+    Client(server).insert_batch({"obs": range(5)}, {"q": None})
+    source = DrawsAndCollects(server)
+
+    class Learner:
+        def __init__(self) -> None:
+            self.itself = self
+            self.batches = iter(TrajectoryDataset(source, "q", 1, in_flight=1))
+
+    learner = Learner()
+    next(learner.batches)
+    gc.disable()
+    try:
+        del learner
+        source.is_gone.set()
+        assert source.collected.wait(10.0)
+    finally:
+        gc.enable()
+    assert not faults
 
 
 def test_a_first_message_that_is_half_in_does_not_go_on_after_a_load(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -163,20 +163,33 @@ def test_what_the_draw_fails_with_reaches_the_reader(in_flight):
         next(batches)
 
 
-def test_what_was_drawn_before_an_error_is_handed_over_first(in_flight):
+@contextmanager
+def closed_when_somebody_waits(server):
+    """So that all that can be drawn has been."""
+
+    def close():
+        deadline = time.monotonic() + PATIENCE
+        while server.info()["queue"].waiting_samples < 1 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        server.close()
+
+    closing_server = threading.Thread(target=close)
+    closing_server.start()
+    yield
+    closing_server.join()
+
+
+@pytest.mark.parametrize(("drop_last", "rest"), [(False, [[[2]]]), (True, [])])
+def test_what_was_drawn_before_an_error_is_handed_over_first(drop_last, rest, in_flight):
     """The table has counted it."""
-    for drop_last, expected in [(False, [[[0], [1]], [[2]]]), (True, [[[0], [1]]])]:
-        server, seen = server_of(), []
-        write(server, [1] * 3)
-        dataset = TrajectoryDataset(server, "queue", 2, in_flight=in_flight, drop_last=drop_last)
-        with pytest.raises(Closed), closing(iter(dataset)) as batches:
-            seen.append(next(batches))
-            closing_server = threading.Timer(0.2, server.close)
-            closing_server.start()
-            seen += [next(batches) for _ in expected[1:]]
+    server = server_of()
+    write(server, [1] * 3)
+    batches = iter(TrajectoryDataset(server, "queue", 2, in_flight=in_flight, drop_last=drop_last))
+    assert acts([next(batches)]) == [[[0], [1]]]
+    with closed_when_somebody_waits(server):
+        assert acts(next(batches) for _ in rest) == rest
+        with pytest.raises(Closed):
             next(batches)
-        closing_server.join()
-        assert acts(seen) == expected
 
 
 def test_steps_that_were_drawn_before_an_error_are_handed_over_first(in_flight):
@@ -184,12 +197,10 @@ def test_steps_that_were_drawn_before_an_error_are_handed_over_first(in_flight):
     write(server, [3])
     batches = iter(TimestepDataset(server, "queue", 2, in_flight=in_flight))
     assert next(batches).data["act"].tolist() == [0, 1]
-    closing_server = threading.Timer(0.2, server.close)
-    closing_server.start()
-    assert next(batches).data["act"].tolist() == [2]
-    with pytest.raises(Closed):
-        next(batches)
-    closing_server.join()
+    with closed_when_somebody_waits(server):
+        assert next(batches).data["act"].tolist() == [2]
+        with pytest.raises(Closed):
+            next(batches)
 
 
 class Script:

@@ -164,9 +164,6 @@ def as_torch(dataset: Iterable[Any]) -> "IterableDataset[Any]":
 
     Processes of the loader (`num_workers`) need a `RemoteServer`, and each counts `max_samples` by itself.
     With a server of this process `in_flight` draws ahead.
-
-    Raises:
-        ImportError: If there is no PyTorch.
     """
     from torch.utils.data import IterableDataset
 

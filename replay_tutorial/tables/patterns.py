@@ -47,14 +47,7 @@ class ReferenceColumn:
     name: str
 
     def __getitem__(self, index: Any) -> PastCells:
-        """Name steps, as in a history, but all of them counted backwards.
-
-        Args:
-            index: An int below 0, or a slice or a list of such ints.
-
-        Raises:
-            IndexError: If it names no step, or one that is not counted backwards from the newest.
-        """
+        """Name steps by an int below 0, or a slice or a list of such ints, as in a history."""
         # There is no first step to count from: to count forwards leads to 0 or above, or to no step.
         offsets = steps_named(index, first=1, end=0)
         if not offsets or max(offsets) >= 0:
@@ -73,10 +66,7 @@ class Reference(dict[str, ReferenceColumn]):
 
 
 def reference(env_dict: EnvDict) -> Reference:
-    """Return something to name steps with that are still to come.
-
-    Args:
-        env_dict: The server's.
+    """Return something to name steps with that are still to come, by the columns of a server's `env_dict`.
 
     Example:
         >>> step = reference({"obs": {"shape": 4}, "act": {}})

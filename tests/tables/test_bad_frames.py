@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from served import KEY, key, serving, small_server, stranger_at
-from test_remote_server import message
+from test_remote_server import message, until
 
 from replay_tutorial.tables import Client, RemoteServer, Server
 from replay_tutorial.tables.codec import CALLS, GIVES, GREETING, HEAD, HELLO, TAKES, BadFrame, pack, unpack
@@ -162,6 +162,18 @@ def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path:
         assert name == "answer", "the frame that the bad ones were made from is good"
         assert values[0].tolist() == [0]
         wire.close()
+
+
+def test_a_connection_begins_with_a_greeting_of_this_version(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint:
+        for said in (["info"], ["hello 2", 1, 0, False], [HELLO, "", "of another server"], [HELLO]):
+            wire = dial(endpoint.address)
+            wire.prove(key, first=False)
+            wire.send(framed(said))
+            name, (kind, _) = unpack(*wire.receive(), GIVES["info"])
+            assert (name, kind) == ("error", "Closed" if len(said) == 3 else "BadFrame")
+            wire.close()
+        until(lambda: not endpoint._threads)
 
 
 def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path: Path) -> None:

@@ -265,10 +265,11 @@ def test_with_any_number_of_writers_the_ratio_is_kept(writers: int, start: Any) 
     ratio, batch = 8, 32
     limiter = SampleToInsertRatio(ratio, 100, 64.0)
     server = server_of(Table("t", sampler=Uniform(), remover=Fifo(), max_size=2_000, rate_limiter=limiter))
-    stop = threading.Event()
+    stop, all_begin = threading.Event(), threading.Barrier(writers)
 
     def write(writer: int) -> int:
         sequence = 0
+        all_begin.wait(PATIENCE)
         while not stop.is_set():
             try:
                 server.insert(message(writer, sequence, "t", [writer]), timeout=0.2)

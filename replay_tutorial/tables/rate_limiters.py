@@ -6,8 +6,8 @@ With I inserts, S samples and D deletions since the table was made or reset, and
     n samples may happen    if  I - D ≥ min_size     and  I · σ - S - n ≥ min_diff
 
 so I · σ - S, the *cursor*, is kept in a band. Below min_size items nothing is sampled, and inserts are free:
-a table that has lost items fills up again. A limiter only holds the numbers; the table counts, and the server
-waits. So one limiter may serve many tables, and be replaced while they run.
+a table that has lost items gets so many again. A limiter only holds the numbers; the table counts, and the
+server waits. So one limiter may serve many tables, and be replaced while they run.
 
 Left out: the same band between processes, without deletions (`SamplesPerInsert`).
 

@@ -9,7 +9,7 @@ What a user makes, such as `Fifo()`, has no slots: it describes. Each table make
 import copy
 import sys
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +35,11 @@ class Selected(NamedTuple):
 
 
 @dataclass
-class Selector(Protocol):
-    """A way to select slots, in an order, so that one is `first`, or at random: then `pick` and more differ.
+class Selector:
+    """A way to select slots: in an order, so that one is `first`; or at random.
 
-    Two selectors of one class are equal, and print alike, if their numbers are.
+    One that selects at random has no `first`, and its own `pick`, `select` and `probabilities`. Two selectors
+    of one class are equal, and print alike, if their numbers are.
     """
 
     low = -sys.float_info.max  # the smallest priority that it takes
@@ -52,18 +53,18 @@ class Selector(Protocol):
 
     def begin(self, slots: int) -> None:
         """Make the arrays for so many slots."""
-        ...
+        raise NotImplementedError
 
     def insert(self, slot: int, priority: float) -> None:
         """Take in a slot that is not in yet."""
-        ...
+        raise NotImplementedError
 
     def update(self, slots: Integers, priorities: Floats) -> None:
         """Change priorities, one after the other, of slots that are in."""
 
     def delete(self, slot: int) -> None:
         """Let go of a slot that is in."""
-        ...
+        raise NotImplementedError
 
     def first(self) -> int:
         """Return the slot that is next, where one is for certain."""
@@ -83,4 +84,4 @@ class Selector(Protocol):
 
     def in_order(self) -> Integers:
         """List the slots, int64[size], so that inserting them in this order leads to the same selector."""
-        ...
+        raise NotImplementedError

@@ -1,6 +1,6 @@
 """A table, as the user describes it.
 
-Left out: its items (`contents`). A description is a value: the server makes the table from it.
+Left out: its items (`contents`). The server makes the table from the description, which stays as it is.
 """
 
 import operator
@@ -28,7 +28,7 @@ class Table:
         sampler: How items are drawn.
         remover: How items are evicted, one for each that is inserted into a full table.
         max_size: Items that it can hold.
-        rate_limiter: Who waits for whom. One that the table can never satisfy is refused.
+        rate_limiter: Who waits for whom. One that waits for more items than max_size is refused.
         max_times_sampled: An item sampled so often is deleted; 0 for no limit.
         hooks: What is called when an item comes, goes, or changes.
     """
@@ -56,14 +56,17 @@ class Table:
                 f"max_times_sampled must be at least 0 (no limit), not {self.max_times_sampled}."
             )
         for selector in (self.sampler, self.remover):
-            if Selector not in type(selector).mro():
+            if not isinstance(selector, Selector):
                 raise TypeError(f"A selector is such as Uniform() or Prioritized(0.6), not {selector!r}.")
         check_reachable(self.rate_limiter, self.max_size)
         self.hooks = tuple(self.hooks)
 
     @classmethod
     def queue(cls, name: str, max_size: int, hooks: Sequence[Hook] = ()) -> Self:
-        """Describe a queue: each item is sampled once, the oldest first; a full one lets nothing in."""
+        """Describe a queue: each item is sampled once, the oldest first; a full one lets nothing in.
+
+        An item that is deleted by hand stays counted: it makes no room. So it is in Reverb.
+        """
         return cls(
             name,
             sampler=Fifo(),

@@ -2,7 +2,7 @@
 
 A table has two lines: those who want to insert, and those who want to sample. Nobody holds the lock while it
 waits. Whoever has changed something wakes the first of each line that may go now; the first one goes, and in
-doing so wakes the next. Who comes later stands behind, also if it could go at once.
+doing so wakes the next. Who comes later stands behind, also if it could go at once; a hook never waits.
 
 Left out: when one may go (`rate_limiters`).
 """

@@ -9,7 +9,7 @@ What a user makes, such as `Fifo()`, has no slots: it describes. Each table make
 import copy
 import sys
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ class Selected(NamedTuple):
 
 
 @dataclass
-class Selector:
+class Selector(Protocol):
     """A way to select slots: in an order, so that one is `first`; or at random.
 
     One that selects at random has no `first`, and its own `pick`, `select` and `probabilities`. Two selectors
@@ -53,18 +53,18 @@ class Selector:
 
     def begin(self, slots: int) -> None:
         """Make the arrays for so many slots."""
-        raise NotImplementedError
+        ...
 
     def insert(self, slot: int, priority: float) -> None:
         """Take in a slot that is not in yet."""
-        raise NotImplementedError
+        ...
 
     def update(self, slots: Integers, priorities: Floats) -> None:
         """Change priorities, one after the other, of slots that are in."""
 
     def delete(self, slot: int) -> None:
         """Let go of a slot that is in."""
-        raise NotImplementedError
+        ...
 
     def first(self) -> int:
         """Return the slot that is next, where one is for certain."""
@@ -84,4 +84,4 @@ class Selector:
 
     def in_order(self) -> Integers:
         """List the slots, int64[size], so that inserting them in this order leads to the same selector."""
-        raise NotImplementedError
+        ...

@@ -56,7 +56,7 @@ class Table:
                 f"max_times_sampled must be at least 0 (no limit), not {self.max_times_sampled}."
             )
         for selector in (self.sampler, self.remover):
-            if not isinstance(selector, Selector):
+            if Selector not in type(selector).mro():
                 raise TypeError(f"A selector is such as Uniform() or Prioritized(0.6), not {selector!r}.")
         check_reachable(self.rate_limiter, self.max_size)
         self.hooks = tuple(self.hooks)

@@ -60,7 +60,7 @@ class Late(routes.Shared):
     def add(self, chunk):
         if multiprocessing.current_process().daemon and not self.begun:
             time.sleep(0.5)
-        self.begun = True
+            self.begun = True
         super().add(chunk)
 
 

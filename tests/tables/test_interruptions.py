@@ -68,7 +68,7 @@ def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
     signal.signal(signal.SIGINT, interrupt)
     try:
         keys.start()
-        while presses < 500:
+        while presses < 300:
             try:
                 writer.flush()
                 writer.append({"obs": number})

@@ -102,7 +102,6 @@ def work_on(_):
     time.sleep(10)
 
 
-@linux_only
 def test_of_a_runs_roles_only_actors_may_die():
     context, _ = parts()
     config = replace(context.config, actors=2, restart_limit=7)
@@ -111,6 +110,7 @@ def test_of_a_runs_roles_only_actors_may_die():
     assert may_die == {"learner": None, "actor 0": 7, "actor 1": 7, "evaluator": None}
 
 
+@linux_only
 def test_server_that_is_killed_while_it_starts_a_process_is_told(monkeypatch):
     def start(life, messages):
         os.kill(server, signal.SIGSTOP)  # so that it is sure not to be faster

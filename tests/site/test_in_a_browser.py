@@ -107,7 +107,7 @@ def test_every_page_is_light_or_dark_as_the_system_is(visits: dict[str, Visit]) 
 def test_search_finds_the_sum_tree(address: str, browser: "Browser") -> None:
     page = browser.new_page(viewport=DESKTOP)
     page.goto(address + "index.html")
-    page.fill("input.md-search__input", "sum tree")
+    page.locator("input.md-search__input").press_sequentially("sum tree")  # it listens to keys
     page.wait_for_selector(".md-search-result__item")
     assert "sum tree" in page.locator(".md-search-result__list").inner_text().lower()
     page.close()

@@ -63,7 +63,8 @@ class TrajectoryDataset:
             nothing may be drawn.
         max_samples: Items to draw before they end.
         in_flight: Batches that a thread draws ahead; 0 draws when a batch is asked for.
-        drop_last: Whether to drop a last batch that is not full. Its items have been drawn all the same.
+        drop_last: Whether to drop a last batch that is not full. Its items have been drawn all the same, if it
+            is the time that was up.
         pad: Whether trajectories may be of different lengths: the sample says how long each is.
     """
 
@@ -109,9 +110,9 @@ class TrajectoryDataset:
 
     def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
         """Make batches of what is drawn, until there is no more."""
-        left = self.max_samples or sys.maxsize
+        left, least = self.max_samples or sys.maxsize, self.batch_size if self.drop_last else 1
         with suppress(TimeoutError):
-            while left:
+            while left >= least:
                 missing = min(self.batch_size, left)
                 left -= missing
                 pieces: list[Sample] = []

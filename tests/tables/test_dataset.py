@@ -69,6 +69,14 @@ def test_a_short_last_batch_is_dropped_on_request(in_flight):
     assert server.info()["queue"].size == 0  # its item has been drawn all the same
 
 
+def test_of_max_samples_the_rest_that_would_be_dropped_is_not_drawn(in_flight):
+    server = server_of()
+    write(server, [1] * 5)
+    dataset = TrajectoryDataset(server, "queue", 2, max_samples=3, in_flight=in_flight, drop_last=True)
+    assert acts(dataset) == [[[0], [1]]]
+    assert server.info()["queue"].size == 3
+
+
 def test_exactly_max_samples_are_drawn(in_flight):
     """As in Reverb: of a queue of 10, 6 are left after 4, and the next one is number 4."""
     server = server_of()

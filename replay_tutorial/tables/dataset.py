@@ -63,8 +63,8 @@ class TrajectoryDataset:
             nothing may be drawn.
         max_samples: Items to draw before they end.
         in_flight: Batches that a thread draws ahead; 0 draws when a batch is asked for.
-        drop_last: Whether to drop a last batch that is not full. Its items have been drawn all the same, if it
-            is the time that was up.
+        drop_last: Whether to drop a last batch that is not full. Its items have been drawn all the same,
+            if it is the time that was up.
         pad: Whether trajectories may be of different lengths: the sample says how long each is.
     """
 

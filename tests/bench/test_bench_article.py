@@ -11,7 +11,7 @@ import pytest
 
 from replay_tutorial.bench import command
 from replay_tutorial.bench.method.timing import RemoteWorkload, Spread, seconds_for
-from replay_tutorial.bench.one_process import article_table, scale
+from replay_tutorial.bench.one_process import article_table
 from replay_tutorial.bench.peers import frameworks, lineup, plain_python, reverb, reverb_helper
 from replay_tutorial.bench.peers.peer import FIELDS, random_rows
 
@@ -238,16 +238,14 @@ def test_buffers_leaves_a_cell_empty_where_a_peer_cannot(tmp_path):
     assert len(uniform) == len(prioritized)
 
 
-@pytest.mark.parametrize(("benchmark", "option"), [("article", "--output"), ("scale", "--chart")])
-def test_missing_matplotlib_is_noticed_before_anything_is_measured(benchmark, option, tmp_path, monkeypatch):
+def test_missing_matplotlib_is_noticed_before_anything_is_measured(tmp_path, monkeypatch):
     def fail(*_, **__):
         pytest.fail("it measures")
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr(lineup, "gather", fail)
-    monkeypatch.setattr(scale, "against_capacity", fail)
     with pytest.raises(ImportError, match="matplotlib"):
-        command.main([benchmark, option, str(tmp_path / "out")])
+        command.main(["article", "--output", str(tmp_path / "out")])
 
 
 def test_record_and_tables_are_there_when_drawing_fails(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The benchmarks of what things cost: ceiling, scale, memory, startup, and the report that runs them all."""
+"""The benchmarks of what things cost: ceiling, memory, startup, and the report that runs them all."""
 
 import contextlib
 import itertools
@@ -11,9 +11,9 @@ import pytest
 from places import ROOT
 
 from replay_tutorial.bench import command, run_all
-from replay_tutorial.bench.method import fresh, markdown, system_memory, timing
+from replay_tutorial.bench.method import fresh, markdown, system_memory
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.one_process import ceiling, memory_layouts, memory_use, scale, startup
+from replay_tutorial.bench.one_process import ceiling, memory_layouts, memory_use, startup
 
 
 def marks(*names):
@@ -64,64 +64,6 @@ def test_bare_walk_finds_leaves_all_over_the_tree_each_time():
         workloads[ceiling.SETTING]()  # nor must they miss the tree when its total changes
         found = workloads[ceiling.DESCENT]()
         assert len(np.unique(found)) > 300 and found[0] < 20 and found[-1] > 1980
-
-
-CAPACITIES = [2**power for power in range(10, 25)]
-
-
-def growths(times):
-    reads = [0.3 * (1 + max(0, power - 15) * 0.3) for power in range(10, 25)]  # as a cache that is too small
-    both = {"call": times, scale.READS: reads}
-    spreads = {
-        name: dict(zip(CAPACITIES, (Spread(t, t, t) for t in each), strict=True))
-        for name, each in both.items()
-    }
-    return {growth.operation: growth for growth in scale.growths_of(spreads)}
-
-
-def test_logarithm_and_cache_misses_are_no_bug():
-    growth = growths([5 + 2 * np.log2(n) * (1 + 0.3 * max(0, np.log2(n) - 15)) for n in CAPACITIES])
-    assert growth["call"].verdict == "yes"
-    assert growth[scale.READS].verdict == ""
-
-
-@pytest.mark.parametrize(
-    "times",
-    [[20 + n * 1e-5 for n in CAPACITIES], [20 + 0.1 * n**0.5 for n in CAPACITIES]],
-    ids=["n", "sqrt n"],
-)
-def test_linear_part_and_that_of_a_square_root_are_noticed(times):
-    assert growths(times)["call"].verdict == "no"
-
-
-def test_slope_is_the_time_of_per_doubling():
-    assert growths([7 + 1.5 * np.log2(n) for n in CAPACITIES])["call"].per_doubling == pytest.approx(1.5)
-
-
-def test_scale_measures_every_capacity_and_batch(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib")
-    monkeypatch.setattr(scale, "BATCH_SIZES", (8, 16))
-    monkeypatch.setattr(timing, "calls_that_fill", lambda work, slot_seconds: 1)
-    chart = tmp_path / "scale.svg"
-    _, whole, page = run("scale", tmp_path, "--most", "12", "--rounds", "2", "--chart", str(chart))
-    assert [growth["operation"] for growth in whole["capacity"]] == [
-        scale.ADD,
-        scale.FRAMES,
-        scale.UNIFORM,
-        scale.PAIR,
-        scale.READS,
-    ]
-    assert all(list(growth["microseconds"]) == ["1024", "2048", "4096"] for growth in whole["capacity"])
-    assert all(list(times) == ["8", "16"] for times in whole["batch"].values())
-    assert "| 2^12 |" in page
-    # opened alone it follows the system; a page asks for it by this name, and turns it over itself
-    assert '<svg id="on-page"' in chart.read_text() and "prefers-color-scheme: dark" in chart.read_text()
-
-
-def test_capacity_that_does_not_fit_is_left_out_by_name(monkeypatch, capsys):
-    monkeypatch.setattr(scale, "free_memory", lambda: 2 * scale.memory_needed(2**12))
-    assert scale.capacities_that_fit(14) == [2**10, 2**11, 2**12]
-    assert "capacity 16,384 needs" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not system_memory.peak_memory(), reason="needs a system that tells a process's memory")
@@ -189,21 +131,21 @@ def test_figures_of_a_table_end_on_the_right():
 
 
 SMALL = run_all.Step("ceiling", ("ceiling", "--capacity", "600", "--rounds", "1"))
-BROKEN = run_all.Step("scale", ("scale", "--most", "1"))
+BROKEN = run_all.Step("memory", ("memory", "--rows", "0"))
 
 
 def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(run_all, "steps_of", lambda full: [BROKEN, SMALL])
     page, other, readme = tmp_path / "a.md", tmp_path / "b.md", tmp_path / "README.md"
-    page.write_text(marks("ceiling", "scale"))
+    page.write_text(marks("ceiling", "memory"))
     other.write_text("nothing here\n")
     readme.write_text("# Title\n" + marks("ceiling"))
     assert run_all.main(["--output", str(tmp_path), "--readme", str(readme)]) == 1
     assert "| add 1, uniform |" in page.read_text()
     assert run_all.table_of("ceiling", readme) == run_all.table_of("ceiling", page)
-    assert run_all.table_of("scale", page) == "old\n", "a benchmark that fails leaves its table"
+    assert run_all.table_of("memory", page) == "old\n", "a benchmark that fails leaves its table"
     assert (tmp_path / "ceiling.json").is_file()
-    assert "scale: exit status 2, its old table stays" in capfd.readouterr().err
+    assert "memory: exit status 2, its old table stays" in capfd.readouterr().err
 
 
 def test_every_table_of_the_suite_has_its_place_in_the_pages():

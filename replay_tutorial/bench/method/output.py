@@ -8,7 +8,6 @@ Left out: what a record holds besides its provenance.
 """
 
 import argparse
-import importlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -47,16 +46,6 @@ def new_file(text: str) -> Path:
     if not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
     return path
-
-
-def chart_file(text: str) -> Path:
-    """Read the name of a chart; where matplotlib is missing, say so before anything is measured.
-
-    Raises:
-        ImportError: Without matplotlib.
-    """
-    importlib.import_module("matplotlib")
-    return new_file(text)
 
 
 def page(text: str) -> Path:

@@ -20,26 +20,26 @@ from typing import Any
 
 import numpy as np
 
+from replay_tutorial.agents.environments import make_environment, spaces_of
+from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.learner import make_learner
+from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import new_setup
+from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_count, add_outputs, chart_file, hand_over, new_parser
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.training.part_times import (
-    WIDE_OPEN,
-    RawEnvironment,
-    SoloLearner,
-    for_seconds,
-    profile,
-)
-from replay_tutorial.bench.training.throughput_chart import draw
+from replay_tutorial.bench.method.timing import Spread, Workload
 from replay_tutorial.local.parallel import roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 
 PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
+WIDE_OPEN = 10**9  # rows by which one side may be ahead of the other: more than any run makes
+FILLED = 20_000  # rows that the learner alone samples from
 HEADS = ("limiter", "actors", "steps/s", "of env.step", "updates/s", "of the learner alone", "samples/insert")
 
 
@@ -63,6 +63,47 @@ def settings_of(environment: str, actors: Sequence[int] | None) -> dict[str, Con
     wide_open = replace(config, slack=WIDE_OPEN)
     more = {f"wide open, {count}": replace(wide_open, actors=count) for count in others}
     return {"wide open": wide_open, **more, "the preset's ratio": config}
+
+
+def for_seconds(workload: Workload, seconds: float) -> tuple[int, float]:
+    """Call a workload repeatedly; return the number of calls and the seconds they took."""
+    calls, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds:
+        workload()
+        calls += 1
+    return calls, spent
+
+
+def raw_steps(name: str) -> Workload:
+    """Return one step of the environment alone: a random action, and a new episode after each end."""
+    environment = make_environment(name, training=True)
+    environment.action_space.seed(0)
+    environment.reset(seed=0)
+
+    def step() -> None:
+        _, _, terminated, truncated, _ = environment.step(environment.action_space.sample())
+        if terminated or truncated:
+            environment.reset()
+
+    return step
+
+
+def solo_updates(config: Config) -> Workload:
+    """Return one update of the learner alone, with a replay that an actor has filled."""
+    config = replace(config, slack=WIDE_OPEN, replay_start=min(FILLED, config.replay_start))
+    spaces = spaces_of(config.environment)
+    context = make_shared_context(config, spaces, make_policy(config, spaces).parameter_count, Counters())
+    actor = Actor(context, 0, RunSeeds(config).actor(0, 0, 0))
+    while context.pace.steps < min(FILLED, config.capacity):
+        actor.play_and_send()
+    learner = make_learner(context, RunSeeds(config).network, None)
+
+    def update() -> None:
+        sample = context.replay.sample(config.batch_size, config.beta, timeout=0.0)
+        assert sample is not None, "the limiter is wide open"
+        learner.update(sample)
+
+    return update
 
 
 def speed_of(config: Config, warm_up: float, seconds: float) -> tuple[float, float]:
@@ -96,20 +137,18 @@ def measure(configs: dict[str, Config], rounds: int, warm_up: float, seconds: fl
     measured: list[Round] = []
     config = next(iter(configs.values()))
     for number in range(rounds):
-        raw, solo = RawEnvironment(config.environment), SoloLearner(config)
-        for_seconds(raw.step, warm_up / 4)
-        solo.learn(warm_up / 4)
-        steps, step_seconds = for_seconds(raw.step, seconds)
-        updates, update_seconds = solo.learn(seconds)
+        step, update = raw_steps(config.environment), solo_updates(config)
+        for_seconds(step, warm_up / 4)
+        for_seconds(update, warm_up / 4)
+        steps, step_seconds = for_seconds(step, seconds)
+        updates, update_seconds = for_seconds(update, seconds)
         runs = {name: speed_of(each, warm_up, seconds) for name, each in configs.items()}
         measured.append(Round(steps / step_seconds, updates / update_seconds, runs))
         print(f"round {number}: {measured[-1]}", flush=True)
     return measured
 
 
-def body_of(
-    configs: dict[str, Config], rounds: Sequence[Round], parts: dict[str, dict[str, float]]
-) -> dict[str, Any]:
+def body_of(configs: dict[str, Config], rounds: Sequence[Round]) -> dict[str, Any]:
     """Return the record, except its provenance."""
     config = configs["the preset's ratio"]
 
@@ -132,7 +171,6 @@ def body_of(
         "raw_steps": spread([each.raw_steps for each in rounds]),
         "solo_updates": spread([each.solo_updates for each in rounds]),
         "runs": runs,
-        "parts": parts,  # actor: µs of one step of one environment; learner: µs of one update
     }
 
 
@@ -142,7 +180,7 @@ def percent(share: Spread) -> str:
 
 
 def lines_of(body: dict[str, Any]) -> list[str]:
-    """Return the table, and the parts below it."""
+    """Return the table."""
     rows = [
         ["env.step alone", "-", spread_text(body["raw_steps"]), "100%", "-", "-", "-"],
         ["learner alone", "-", "-", "-", spread_text(body["solo_updates"]), "100%", "-"],
@@ -153,12 +191,7 @@ def lines_of(body: dict[str, Any]) -> list[str]:
         rows.append(
             [name, str(body["actors"][name]), *steps, *updates, spread_text(run["samples_per_insert"])]
         )
-    lines = table(HEADS, rows)
-    for name, parts in body["parts"].items():
-        figures = ", ".join(f"{part} {microseconds:.2f}" for part, microseconds in parts.items())
-        unit = "step" if name == "actor" else "update"
-        lines += ["", f"{name.capitalize()} alone, µs of one {unit}: {figures}."]
-    return lines
+    return table(HEADS, rows)
 
 
 def new_throughput_parser() -> argparse.ArgumentParser:
@@ -177,7 +210,6 @@ def new_throughput_parser() -> argparse.ArgumentParser:
         "--warm-up", type=float, default=4.0, help="seconds before that (default: %(default)s)"
     )
     add_outputs(parser, "throughput")
-    parser.add_argument("--chart", type=chart_file, metavar="FILE", help="draw where the time goes here")
     return parser
 
 
@@ -191,12 +223,10 @@ def main(argv: Sequence[str]) -> int:
     config = configs["the preset's ratio"]
     with torch_threads(1):
         rounds = measure(configs, arguments.rounds, arguments.warm_up, arguments.seconds)
-        body = body_of(configs, rounds, profile(config, arguments.seconds))
+        body = body_of(configs, rounds)
     about = (
         f"{config.environment}. Medians of {arguments.rounds} rounds of {arguments.seconds:g} s, quartiles "
         "in brackets; steps/s are those of all actors."
     )
-    if arguments.chart is not None:
-        draw(body, arguments.chart)
     provenance = Provenance.of("throughput", argv, ("torch", "gymnasium"))
     return hand_over(arguments, "throughput", provenance, body, lines_of(body), about)

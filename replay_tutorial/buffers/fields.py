@@ -269,6 +269,8 @@ class Fields:
                 ". For rows of n steps build the buffer with NStep(...).env_dict, or with "
                 f'{{**fields_from_spaces(...), "discount": {{"shape": {shape}}}}}'
             ) * ("discount" in flat and "discount" not in self.fields)
+            if {"priority", "priorities"} & names["unknown"]:
+                remedy += ". Did you mean priorities=, which the prioritized buffers take?"
             raise KeyError(f"{faults}; a transition has the fields {list(self.fields)}{remedy}") from None
         return flat
 

@@ -170,7 +170,8 @@ class Prioritization:
         """Return the masses of rows that are to be added, and note their largest priority.
 
         Args:
-            priorities: `count` numbers, finite and at least 0; None stands for `max_priority` each.
+            priorities: `count` numbers, finite and at least 0, or one for all; None stands for
+                `max_priority` each.
             count: How many rows there are.
 
         Returns:
@@ -195,7 +196,7 @@ class Prioritization:
         return self._mass_of_max[1]
 
     def as_floats(self, priorities: Any, count: int) -> Floats:
-        """Convert priorities to float64[count]; whether each is in range is not looked at.
+        """Convert priorities to float64[count]; a single one is repeated. Ranges are not checked.
 
         Raises:
             TypeError: If they are not real numbers.
@@ -205,7 +206,11 @@ class Prioritization:
         if array.dtype.kind not in "biuf":
             raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
         if array.size != count:
-            raise ValueError(f"There must be one priority for each of {count} rows, not {array.size}.")
+            if array.size != 1:
+                raise ValueError(
+                    f"There must be one priority for each of {count} rows, or one for all, not {array.size}."
+                )
+            array = np.broadcast_to(array.reshape(1), count)
         return writable(np.ascontiguousarray(array, np.float64).reshape(count))
 
     def as_update(self, indexes: Any, priorities: Any) -> tuple[Integers, Floats]:

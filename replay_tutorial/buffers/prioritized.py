@@ -102,9 +102,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         O(batch); `sample` brings the sum tree up to date.
 
         Args:
-            priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
-                largest priority that any row has been given, so that each is soon drawn. An n-step row keeps
-                the priority given with its first step.
+            priorities: |TD error|, one for each transition or one for all, finite and at least 0; None gives
+                all of them the largest priority that any row has been given, so that each is soon drawn. An
+                n-step row keeps the priority given with its first step.
             **fields: A value for each field.
 
         Returns:
@@ -181,7 +181,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             indexes: Integers[n], as `sample` gave them.
-            priorities: |TD error|[n], finite and at least 0.
+            priorities: |TD error|[n], or one for all of them, finite and at least 0.
 
         Raises:
             IndexError: If an index was never given out.

@@ -112,8 +112,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """Add one transition, or a batch along axis 0, from any process.
 
         Args:
-            priorities: |TD error|, one for each transition, finite and at least 0; None gives all of them the
-                maximum of the priorities that rows have been given.
+            priorities: |TD error|, one for each transition or one for all, finite and at least 0; None gives
+                all of them the maximum of the priorities that rows have been given.
             **fields: A value for each field; nested dicts and tuples are joined by "/".
 
         Returns:
@@ -191,7 +191,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
         Args:
             indexes: Integers[n], as `sample` gave them.
-            priorities: |TD error|[n], finite and at least 0.
+            priorities: |TD error|[n], or one for all of them, finite and at least 0.
 
         Raises:
             IndexError: If an index was never given out.

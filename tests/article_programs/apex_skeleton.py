@@ -4,88 +4,104 @@ import json
 import multiprocessing
 import sys
 import time
-from multiprocessing import Event, Process, Queue
+from multiprocessing import Event, Process, Queue, SimpleQueue
 
 import gymnasium
-import numpy as np
 from q_network import QNetwork
 
 from replay_tutorial import MPPrioritizedReplayBuffer, ReplayBuffer
 
-n_explorer = 2
-buffer_size = 1e4
-local_buffer_size = 100
-env_dict = {
-    "obs": {"shape": 4},
-    "act": {"shape": 1, "dtype": np.ubyte},
-    "rew": {},
-    "next_obs": {"shape": 4},
-    "done": {},
-}
 
-
-def explorer(number, global_rb, is_training_done, queue, reports):
+def explorer(global_rb, env_dict, is_training_done, queue, number, reports):
+    local_buffer_size = int(1e2)
     local_rb = ReplayBuffer(local_buffer_size, env_dict)
-    rng = np.random.default_rng(number)
+
+    model = QNetwork(seed=0, actions=number)
     env = gymnasium.make("CartPole-v1")
-    model = QNetwork(seed=0)
     sent = 0
     received = []
 
     obs, _ = env.reset(seed=number)
     while not is_training_done.is_set():
-        while not queue.empty():
-            version, model.weights = queue.get()
-            model.target = model.weights
-            received.append(version)
-        act = model.action(obs, 0.3, rng)
-        next_obs, rew, terminated, truncated, _ = env.step(act)
-        local_rb.add(obs=obs, act=act, rew=rew, next_obs=next_obs, done=terminated)
-        if terminated or truncated:
+        if not queue.empty():
+            w = queue.get()
+            model.weights = w
+            received.append(model.steps)
+
+        action = model.get_action(obs)
+        next_obs, reward, done, truncated, _ = env.step(action)
+        local_rb.add(obs=obs, act=action, rew=reward, next_obs=next_obs, done=done)
+
+        if done or truncated:
             local_rb.on_episode_end()
             obs, _ = env.reset()
         else:
             obs = next_obs
+
         if local_rb.get_stored_size() == local_buffer_size:
             local_sample = local_rb.get_all_transitions()
             local_rb.clear()
-            absTD = np.abs(model.td_error(local_sample)).ravel()
+
+            absTD = model.abs_TD_error(local_sample)
             global_rb.add(**local_sample, priorities=absTD)
             sent += local_buffer_size
     reports.put((number, sent, received, model.lesson()))
 
 
-def learner(global_rb, queues, steps):
+def learner(global_rb, queues, n_training_step):
+    batch_size = 64
+    n_warmup = 100
+    explorer_update_freq = 100
+
     model = QNetwork(seed=0)
-    while global_rb.get_stored_size() < 500:
+    last_sent = None
+
+    while global_rb.get_stored_size() < n_warmup:
         time.sleep(0.05)
-    for step in range(steps):
-        sample = global_rb.sample(64, beta=0.4)
-        absTD = model.train(sample)
+
+    for step in range(n_training_step):
+        sample = global_rb.sample(batch_size)
+
+        model.train(sample)
+        absTD = model.abs_TD_error(sample)
         global_rb.update_priorities(sample["indexes"], absTD)
-        if step % 100 == 99:
-            for queue in queues:
-                queue.put((step, [weight.copy() for weight in model.weights]))
-    return model
+
+        if step % explorer_update_freq == 0:
+            w = model.weights
+            last_sent = model.lesson()
+            for q in queues:
+                q.put(w)
+    return model, last_sent
 
 
-def main(steps):
+def main(n_training_step):
+    buffer_size = int(1e6)
+    env_dict = {"obs": {"shape": 4}, "act": {}, "rew": {}, "next_obs": {"shape": 4}, "done": {}}
+    n_explorer = 2
+
     global_rb = MPPrioritizedReplayBuffer(buffer_size, env_dict)
+
     is_training_done = Event()
-    queues = [Queue() for _ in range(n_explorer)]
+    is_training_done.clear()
+
+    qs = [SimpleQueue() for _ in range(n_explorer)]
     reports = Queue()
-    explorers = [
-        Process(target=explorer, args=[number, global_rb, is_training_done, queue, reports])
-        for number, queue in enumerate(queues)
+    ps = [
+        Process(target=explorer, args=[global_rb, env_dict, is_training_done, q, number, reports])
+        for number, q in enumerate(qs)
     ]
-    for process in explorers:
-        process.start()
-    model = learner(global_rb, queues, steps)
-    time.sleep(0.5)  # the explorers take in the last weights
+
+    for p in ps:
+        p.start()
+
+    model, last_sent = learner(global_rb, qs, n_training_step)
+    time.sleep(0.5)  # the explorers receive the last weights
     is_training_done.set()
-    told = sorted(reports.get(timeout=30) for _ in explorers)
-    for process in explorers:
-        process.join()
+    told = sorted(reports.get(timeout=30) for _ in ps)
+
+    for p in ps:
+        p.join()
+
     everything = global_rb.get_all_transitions()
     return {
         "sent": sum(sent for _, sent, _, _ in told),
@@ -93,10 +109,11 @@ def main(steps):
         "next_index": int(global_rb.get_next_index()),
         "received": [received for _, _, received, _ in told],
         "lessons": [lesson for _, _, _, lesson in told],
+        "last_sent": last_sent,
         "lesson": model.lesson(),
         "explained_before": QNetwork(seed=0).explained(everything),
         "explained": model.explained(everything),
-        "exit_codes": [process.exitcode for process in explorers],
+        "exit_codes": [p.exitcode for p in ps],
     }
 
 

@@ -5,43 +5,51 @@ import sys
 
 import gymnasium
 import numpy as np
-from q_network import QNetwork
+from q_network import MockModel, QNetwork
 
 from replay_tutorial import PrioritizedReplayBuffer
 
-buffer_size = 1e4
-env_dict = {
-    "obs": {"shape": 4},
-    "act": {"shape": 1, "dtype": np.ubyte},
-    "rew": {},
-    "next_obs": {"shape": 4},
-    "done": {},
-}
+buffer_size = int(1e6)
+batch_size = 32
 
 
-def main(steps):
-    rng = np.random.default_rng(0)
-    rb = PrioritizedReplayBuffer(buffer_size, env_dict, alpha=0.4)
+def main(n_training_step, model):
     env = gymnasium.make("CartPole-v1")
-    model = QNetwork(seed=0)
     weights = []
 
+    obs_shape = 4
+    act_dim = 1
+    rb = PrioritizedReplayBuffer(
+        buffer_size,
+        env_dict={
+            "obs": {"shape": obs_shape},
+            "act": {"shape": act_dim},
+            "rew": {},
+            "next_obs": {"shape": obs_shape},
+            "done": {},
+        },
+        alpha=0.4,
+    )
+
     obs, _ = env.reset(seed=0)
-    for step in range(steps):
-        act = model.action(obs, 0.3, rng)
-        next_obs, rew, terminated, truncated, _ = env.step(act)
-        rb.add(obs=obs, act=act, rew=rew, next_obs=next_obs, done=terminated)
-        if terminated or truncated:
+    for _ in range(n_training_step):
+        act = model.get_action(obs)
+        next_obs, rew, done, truncated, _ = env.step(act)
+        rb.add(obs=obs, act=act, rew=rew, next_obs=next_obs, done=done)
+
+        if done or truncated:
             rb.on_episode_end()
             obs, _ = env.reset()
         else:
             obs = next_obs
-        if step >= 200:
-            sample = rb.sample(32, beta=0.4)
-            assert sample["weights"].shape == (32,) and sample["indexes"].shape == (32,)
-            weights.append([sample["weights"].min(), sample["weights"].max()])
-            absTD = model.train(sample)
-            rb.update_priorities(sample["indexes"], absTD)
+
+        sample = rb.sample(batch_size, beta=0.4)
+        assert sample["weights"].shape == (32,) and sample["indexes"].shape == (32,)
+        weights.append([sample["weights"].min(), sample["weights"].max()])
+        model.train(sample)
+
+        abs_TD = model.compute_abs_TD(sample)
+        rb.update_priorities(sample["indexes"], abs_TD)
 
     everything = rb.get_all_transitions()
     return {
@@ -56,4 +64,5 @@ def main(steps):
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(int(sys.argv[1]))))
+    steps = int(sys.argv[1])
+    print(json.dumps([main(steps, MockModel(seed=0)), main(steps, QNetwork(seed=0))]))

@@ -362,6 +362,20 @@ def test_priority_of_one_transition_may_be_any_number(priorities):
     assert buffer.get_max_priority() == float(np.squeeze(priorities))
 
 
+@pytest.mark.parametrize("one", [3, 3.5, np.float32(3), np.array(3.0), [3], np.ones((1, 1)), 0])
+@pytest.mark.parametrize("buffer_type", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
+def test_one_priority_is_that_of_every_row_of_the_call(buffer_type, one):
+    p = float(np.squeeze(one))
+    buffer = buffer_type(8, ENV_DICT, alpha=1.0, eps=0.0)
+    buffer.add(act=np.arange(4), priorities=[5, 6, 7, 8])
+    buffer.update_priorities(np.array([0, 1, 2]), one)  # as with `return 0` for a TD error
+    assert buffer.total_mass == pytest.approx(3 * p + 8)
+    buffer.add(act=np.arange(3), priorities=one)
+    assert buffer.total_mass == pytest.approx(6 * p + 8)
+    buffer.update_priorities([], one)
+    assert buffer.total_mass == pytest.approx(6 * p + 8)
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -432,7 +446,9 @@ class TestRefused:
             ([1, 2], ValueError),
             ([1, 2, 3, 4], ValueError),
             ([], ValueError),
-            (1.0, ValueError),
+            (math.nan, ValueError),
+            ([-1.0], ValueError),
+            (np.array(math.inf), ValueError),
             (np.ones((3, 2)), ValueError),
             (["a", "b", "c"], TypeError),
             ("abc", TypeError),
@@ -469,7 +485,7 @@ class TestRefused:
         batch = example_transitions(np.random.default_rng(0), 3)
         with pytest.raises(ValueError):
             buffer.add(**{**batch, "act": [0, 1, 0.5]}, priorities=[100, 100, 100])
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError, match="Did you mean priorities="):
             buffer.add(**batch, priority=[100, 100, 100])
         assert snapshot(buffer) == before
 
@@ -487,10 +503,11 @@ class TestRefused:
             (["0"], [1], TypeError),
             ([None], [1], TypeError),
             (None, [1], TypeError),
-            ([0, 1], [1], ValueError),
+            ([0, 1, 2], [1, 1], ValueError),
             ([0], [1, 2], ValueError),
-            ([0, 1], 1.0, ValueError),
-            ([], [1], ValueError),
+            ([0, 1], -1.0, ValueError),
+            ([0, 1], [math.nan], ValueError),
+            ([], [1, 2], ValueError),
             ([3, 4], [1, math.nan], ValueError),
             ([3, 4], [-1, 1], ValueError),
             ([3, 4], [math.inf, 1], ValueError),

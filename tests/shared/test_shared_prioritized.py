@@ -213,7 +213,8 @@ def test_next_sampler_draws_by_the_priorities_that_the_last_one_left(start_metho
 @pytest.mark.parametrize(
     ("indexes", "priorities", "error"),
     [
-        ([0, 1], [1.0], ValueError),
+        ([0, 1, 2], [1.0, 1.0], ValueError),
+        ([0, 1], np.nan, ValueError),
         ([0, 1], [1.0, np.nan], ValueError),
         ([0, 1], [1.0, -1.0], ValueError),
         ([0, 1], [1.0, np.inf], ValueError),
@@ -231,7 +232,7 @@ def test_bad_update_is_refused_before_anything_changes(indexes, priorities, erro
     assert buffer.stale_updates == 0
 
 
-@pytest.mark.parametrize("priorities", [[1.0, np.nan], [1.0, -1.0], [np.inf, 1.0], [1.0], [1.0, 1.0, 1.0]])
+@pytest.mark.parametrize("priorities", [[1.0, np.nan], [1.0, -1.0], [np.inf, 1.0], [-1.0], [1.0, 1.0, 1.0]])
 def test_bad_priorities_on_add_are_refused_before_anything_changes(priorities):
     buffer = MPPrioritizedReplayBuffer(8, row_fields())
     with pytest.raises(ValueError, match="priorit"):

@@ -22,8 +22,7 @@ DESCRIPTION = (
     "Train Ape-X, then evaluate the selected policy and draw the learning curve. "
     "--config FILE reads settings from a TOML file, by the names below with _ for -; flags override it. "
     "--cluster ADDRESS runs the actors on a Ray cluster: auto, host:port, or local to start one here; with "
-    "--gateways N processes that take in their rows, --cpus-per-actor SHARE of a core for each, and "
-    "--shards S that hold the rows, where one host has not the memory."
+    "--gateways N processes that take in their rows, and --cpus-per-actor SHARE of a core for each."
 )
 
 

@@ -42,7 +42,6 @@ class Saved(NamedTuple):
 
     step: int
     error: str | None
-    missing: str = ""  # the files of shards that did not answer: their rows are older
 
 
 class Note(NamedTuple):

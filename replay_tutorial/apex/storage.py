@@ -1,8 +1,5 @@
 """What a run stores: n-step rows, the buffer that is made for them, and the files that it is saved in."""
 
-import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +8,6 @@ import numpy as np
 from replay_tutorial import MPPrioritizedReplayBuffer, NStep, fields_from_spaces
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.buffers.fields import Batch
-
-ROWS_AT_ONCE = 50  # that are read from a saved replay, as many as actors send
 
 
 def step_fields(spaces: Spaces) -> dict[str, dict[str, Any]]:
@@ -59,40 +53,3 @@ def make_replay(
     return MPPrioritizedReplayBuffer(
         config.capacity, fields, alpha=config.alpha, seed=seed, path=path, **frames
     )
-
-
-def place_of(path: Path, shard: int, shards: int) -> Path:
-    """Return where a shard's file belongs, for a replay that belongs at `path`."""
-    return path.with_name(f"{path.stem}_{shard}_of_{shards}{path.suffix}")
-
-
-def numbers_beside(path: Path) -> list[tuple[int, int]]:
-    """Return shard and number of shards of each file beside `path`."""
-    name = re.compile(rf"{re.escape(path.stem)}_(\d+)_of_(\d+){re.escape(path.suffix)}")
-    matches = (name.fullmatch(file.name) for file in path.parent.iterdir())
-    return sorted((int(match[1]), int(match[2])) for match in matches if match)
-
-
-def saved_rows(config: Config, spaces: Spaces, path: Path) -> Iterator[Batch]:
-    """Yield the rows of a replay that was saved, in one file or by shards, with their priorities.
-
-    They can be added to any other, however many shards that has. Each file takes its rows' memory meanwhile.
-
-    Args:
-        config: Of the run.
-        spaces: Of its environment.
-        path: Of the one file; those of shards lie beside it.
-
-    Raises:
-        MemoryError: If there is too little.
-        OSError: If a file can't be read.
-        ValueError: If one is damaged, or of another run.
-    """
-    places = [(path, 1)]
-    if not path.exists():
-        places = [(place_of(path, shard, shards), shards) for shard, shards in numbers_beside(path)]
-    for place, shards in places:
-        part = replace(config, capacity=-(-config.capacity // shards), replay_start=1)
-        with make_replay(part, spaces, np.random.SeedSequence(0)) as buffer:
-            buffer.load(place)
-            yield from buffer.in_order(ROWS_AT_ONCE)

@@ -75,7 +75,8 @@ class ActorLink:
         deadline = time.monotonic() + timeout
         while True:
             self.pump()
-            if len(self._waiting) + sum(map(self._takes_place, self._open)) < IN_FLIGHT and self.answers:
+            sent = sum(call.chunk is not None for call in self._open)
+            if len(self._waiting) + sent < IN_FLIGHT and self.answers:
                 return True
             left = deadline - time.monotonic()
             if left <= 0.0:
@@ -98,24 +99,13 @@ class ActorLink:
             if call.answer.done():
                 self._open.remove(call)
                 self._take_in(call, now)
-            elif now - call.since >= self._patience(call):
-                self._give_up(call)
+            elif now - call.since >= GATEWAY_ANSWER_SECONDS:
+                self._open.remove(call)
+                self._lose(call)
         while self._may_send() and now >= self._not_before:
             self._call(self._waiting.popleft(), now)
         if not self._is_asking() and now - self._last_call >= LOOK_SECONDS:
             self._call(None, now)
-
-    def _takes_place(self, call: Call) -> bool:
-        """Return whether a call is one of the `IN_FLIGHT`."""
-        return call.chunk is not None
-
-    def _patience(self, call: Call) -> float:
-        """Return for how many seconds an answer is waited for."""
-        return GATEWAY_ANSWER_SECONDS
-
-    def _give_up(self, call: Call) -> None:
-        self._open.remove(call)
-        self._lose(call)
 
     def _may_send(self) -> bool:
         """Return whether a chunk waits, and only for its time."""
@@ -162,7 +152,7 @@ class ActorLink:
     def _wait(self, seconds: float) -> None:
         """Wait for an answer, or until something may be sent."""
         now = time.monotonic()
-        due = [call.since + self._patience(call) for call in self._open]
+        due = [call.since + GATEWAY_ANSWER_SECONDS for call in self._open]
         due += [] if self._is_asking() else [self._last_call + LOOK_SECONDS]
         due += [self._not_before] if self._may_send() else []
         seconds = max(0.0, min(now + seconds, *due) - now)

@@ -22,12 +22,9 @@ def engine_of(options: ClusterOptions | None) -> "Engine | None":
     """Return the engine of a cluster, or None for processes of this machine, which need no Ray."""
     if options is None:
         return None
-    if options.shards:
-        from replay_tutorial.cluster.shards.sharded_engine import ShardedEngine as Engine
-    else:
-        from replay_tutorial.cluster.cluster_engine import ClusterEngine as Engine
+    from replay_tutorial.cluster.cluster_engine import ClusterEngine
 
-    return Engine(options)
+    return ClusterEngine(options)
 
 
 def cluster(arguments: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ The learner's host is the one on which `train` is called. Its shared memory hold
 one machine; learner, evaluator, records, checkpoints and resuming are the same. Rows cross the network once,
 each frame once, batches never: see `gateway`.
 
-Left out: a replay beyond one host's memory (`shards`); several learners.
+Left out: a replay beyond one host's memory; several learners.
 
 Paper: Horgan et al. 2018, section 3 and appendix F.
 """
@@ -60,14 +60,10 @@ class ClusterEngine(Engine):
 
         try:
             await_room(config.actors, self.options)
-            return self.reserve(config, spaces, parameter_count, counters)
+            return make_shared_context(config, spaces, parameter_count, counters)
         except BaseException:
             self.disconnect()
             raise
-
-    def reserve(self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters) -> Context:
-        """Reserve the memory of a run, once there is room for its actors."""
-        return make_shared_context(config, spaces, parameter_count, counters)
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
         from replay_tutorial.cluster.placement import describe

@@ -17,8 +17,6 @@ class ClusterOptions:
     """Processes that take in rows on the learner's host; one takes 45,000 small rows a second."""
     cpus_per_actor: float = 1.0
     """Share of a core that an actor is given; below 1, several of them share one."""
-    shards: int = 0
-    """Ray actors that hold the rows, wherever there is memory; 0: the learner's host holds them."""
 
     def __post_init__(self) -> None:
         """Refuse what can't work."""
@@ -26,8 +24,6 @@ class ClusterOptions:
             raise ValueError("cluster is empty; it must be auto, local or host:port.")
         if self.gateways < 1:
             raise ValueError(f"gateways is {self.gateways}; it must be at least 1.")
-        if self.shards < 0:
-            raise ValueError(f"shards is {self.shards}; it must be at least 0.")
         if not 0.01 <= self.cpus_per_actor <= 64:
             raise ValueError(f"cpus_per_actor is {self.cpus_per_actor}; it must be between 0.01 and 64.")
 
@@ -42,7 +38,6 @@ def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOption
     parser.add_argument("--cluster")
     parser.add_argument("--gateways", type=int)
     parser.add_argument("--cpus-per-actor", type=float)
-    parser.add_argument("--shards", type=int)
     known, others = parser.parse_known_args(list(arguments))
     given = {name: value for name, value in vars(known).items() if value is not None}
     address = given.pop("cluster", None)

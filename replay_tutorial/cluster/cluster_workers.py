@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Self
@@ -53,14 +53,14 @@ class RemoteRole:
         self.end: Future[None] | None = None  # of the task
         self.last_word = 0.0
 
-    def start(self, remote_play: Any, ends: Sequence[Any], sources: str) -> None:
+    def start(self, remote_play: Any, gateways: Iterable[Any], sources: str) -> None:
         """Begin the next life."""
         setup, life = self.setup, self.lives.count
         seed = setup.seeds.actor(self.number, setup.counters.update, life)
         config, spaces = setup.context.config, setup.context.spaces
         path = tuple(os.path.abspath(place) for place in sys.path)
         part = Part(config, spaces, self.number, life, seed, sources, path)
-        self.task = remote_play.remote(part, *ends)
+        self.task = remote_play.remote(part, [*gateways])
         self.end = self.task.future()
         self.lives.begin(waits=True)
 
@@ -164,7 +164,7 @@ class ClusterWorkers(Workers):
         remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
         self.gateways = {remote_gateway.remote(packed): (None, 0.0) for _ in range(self.options.gateways)}
         for actor in self.actors:
-            actor.start(self._remote_play, self._ends, self.sources)
+            actor.start(self._remote_play, self.gateways, self.sources)
 
     def _collect(self, received: list[Message]) -> None:
         """Take in what actors have told the gateways, and ask again."""
@@ -190,18 +190,13 @@ class ClusterWorkers(Workers):
         if any(actor.lives.plays for actor in self.actors):  # it says nothing during a long step
             self._last_word = now
 
-    @property
-    def _ends(self) -> Sequence[Any]:
-        """What an actor is given to reach the others."""
-        return ([*self.gateways],)
-
     def _check_remote(self, received: list[Message]) -> None:
         """Begin the lives that are due; what is to be said of it is a message."""
         for actor in self.actors:
             if (end := actor.check(self.actors)) is not None:
                 received.append(Note(end))
             if actor.lives.is_due():
-                actor.start(self._remote_play, self._ends, self.sources)
+                actor.start(self._remote_play, self.gateways, self.sources)
 
     def _count(self, received: list[Message]) -> None:
         """Say now and then how many hosts and actors there are; end a run that has none, or no head."""

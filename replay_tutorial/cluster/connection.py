@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 LOCAL = "local"
-STORE_BYTES = 1 << 30  # for a local cluster, at most: chunks, parameters, and what shards send
+STORE_BYTES = 1 << 30  # for a local cluster, at most: chunks and parameters
 KNOCK_SECONDS = 3.0  # after which nobody listens at an address; Ray itself would go on trying for minutes
 STARTUP = "timed out during startup"  # what Ray says of a host that it could not begin in half a minute
 # With a token, and on 127.0.0.1 only. By itself Ray listens on every network, except where it is told not to

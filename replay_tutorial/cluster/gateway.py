@@ -10,7 +10,7 @@ Left out: what carries the calls (`cluster_workers`). A plain object answers the
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -33,7 +33,6 @@ class Report(NamedTuple):
     life: int
     rows_lost: int  # in this life: sent, and never answered
     messages: tuple[Message, ...]  # since the last call
-    rows_stored: int = 0  # in this life, elsewhere: by shards
 
 
 class Newest(NamedTuple):
@@ -81,11 +80,11 @@ class Gateway:
         self._measured = time.monotonic(), limiter.samples
         self._promised = 0.0  # when the actor that came last may send again
 
-    def send(self, chunk: Chunk | int | None, known_version: int, report: Report) -> Reply:
+    def send(self, chunk: Chunk | None, known_version: int, report: Report) -> Reply:
         """Take rows in, if the limiter allows them, and answer.
 
         Args:
-            chunk: The rows; or how many are to go to a shard, if there are shards; None to ask only.
+            chunk: The rows; None to ask only.
             known_version: Of the parameters that the actor has.
             report: What it says of itself.
 
@@ -93,12 +92,7 @@ class Gateway:
             ValueError: If the chunk is not of this run; nothing has changed then.
         """
         taken, wait = True, 0.0
-        if report.rows_stored:
-            cast(Any, self.context.replay).count(report)  # `RowsElsewhere`: in shards
-        if isinstance(chunk, int):
-            taken = self.limiter.await_can_insert(chunk, timeout=0.0)
-            wait = self._seconds_until_room(chunk)
-        elif chunk is not None:
+        if chunk is not None:
             rows, priorities = self.format.unpack(chunk)
             taken = self.context.replay.insert(rows, priorities, timeout=0.0)
             wait = self._seconds_until_room(len(priorities))

@@ -22,14 +22,8 @@ def call(method: Any, *arguments: Any) -> Future[Any]:
     try:
         answer: Future[Any] = method.remote(*arguments).future()
     except (OSError, RayError) as error:  # the host's own store has no room, or its Ray is dying
-        answer = failed(error if isinstance(error, RayError) else RayError(str(error)))
-    return answer
-
-
-def failed(error: RayError) -> Future[Any]:
-    """Return the answer of a call that could not be made."""
-    answer: Future[Any] = Future()
-    answer.set_exception(error)
+        answer = Future()
+        answer.set_exception(error if isinstance(error, RayError) else RayError(str(error)))
     return answer
 
 

@@ -6,7 +6,7 @@ with other seeds, wherever there is room (`cluster_workers`).
 
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,34 +38,24 @@ class Part(NamedTuple):
     path: tuple[str, ...]  # where that finds modules; an environment may be one that is not installed
 
 
-def play(part: Part, gateways: Sequence[Any], make_link: Callable[..., ActorLink] = ActorLink) -> None:
+def play(part: Part, gateways: Sequence[Any]) -> None:
     """Play until the run is over.
 
     Args:
         part: Who plays.
         gateways: Ray's handles of them.
-        make_link: Makes the way to them.
 
     Raises:
         OtherSources: If this host has another version of the package.
     """
-    check_sources(part.sources)
-    sys.path.extend(place for place in part.path if place not in sys.path)
-    torch.set_num_threads(part.config.threads)
-    sends = [partial(call, gateway.send) for gateway in gateways]
-    link = make_link(sends, part.number, part.life, is_lost)
-    context = remote_context(part.config, part.spaces, link, fetch)
-    Actor(context, part.number, part.seed).run()
-
-
-def check_sources(sources: str) -> None:
-    """Refuse to work with other sources than those of the learner's host; `sources` is their digest.
-
-    Raises:
-        OtherSources: If they are others.
-    """
-    if digest_of_sources() != sources:
+    if digest_of_sources() != part.sources:
         raise OtherSources(
             f"{socket.gethostname()} has another version of replay_tutorial than the learner's host: install "
             "the same one on all hosts."
         )
+    sys.path.extend(place for place in part.path if place not in sys.path)
+    torch.set_num_threads(part.config.threads)
+    sends = [partial(call, gateway.send) for gateway in gateways]
+    link = ActorLink(sends, part.number, part.life, is_lost)
+    context = remote_context(part.config, part.spaces, link, fetch)
+    Actor(context, part.number, part.seed).run()

@@ -1,6 +1,5 @@
 """A run with processes: actors, learner and evaluator side by side, watched by the parent."""
 
-from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 
@@ -12,11 +11,11 @@ from replay_tutorial.local.supervisor import Role, Start, Supervisor
 from replay_tutorial.local.workers import act, evaluate, learn_and_save, run_worker
 
 
-def start_learner(setup: RunSetup, learn: Callable[..., None], _: int, messages: Connection) -> Start:
-    """Return what the learner's process does; `learn` is its work, as `learn_and_save`."""
+def start_learner(setup: RunSetup, _: int, messages: Connection) -> Start:
+    """Return what the learner's process does."""
     checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
     arguments = (setup.seeds.network, setup.folder.path, checkpoint)
-    return run_worker, (messages, setup.context, learn, *arguments)
+    return run_worker, (messages, setup.context, learn_and_save, *arguments)
 
 
 def start_evaluator(setup: RunSetup, _: int, messages: Connection) -> Start:
@@ -31,10 +30,10 @@ def start_actor(setup: RunSetup, number: int, life: int, messages: Connection) -
     return run_worker, (messages, setup.context, act, number, seed)
 
 
-def central_roles(setup: RunSetup, learn: Callable[..., None] = learn_and_save) -> list[Role]:
+def central_roles(setup: RunSetup) -> list[Role]:
     """Return who there is one of: the learner, beside its replay, and the evaluator."""
     return [
-        Role("learner", partial(start_learner, setup, learn)),
+        Role("learner", partial(start_learner, setup)),
         Role("evaluator", partial(start_evaluator, setup)),
     ]
 

@@ -4,9 +4,8 @@ Each process gets the same object with the arguments it is started with. Nobody 
 replay and mailbox have no locks, the limiter is asked again and again, and the flags are one number each.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters, Pace, Parameters, Published, Replay, Sample, Stop
 from replay_tutorial.apex.seeds import RunSeeds
-from replay_tutorial.apex.storage import make_replay, saved_rows
-from replay_tutorial.buffers.fields import Batch
+from replay_tutorial.apex.storage import make_replay
 from replay_tutorial.shared.memory import SharedArrays
 
 # Where the flags stand in int64[16]: the learner's count is on a cache line of its own.
@@ -32,7 +30,6 @@ class SharedReplay(Replay):
 
     buffer: MPPrioritizedReplayBuffer
     limiter: SamplesPerInsert
-    saved: Callable[[Path], Iterator[Batch]]  # reads the rows of other shapes of this replay
 
     @property
     def next_index(self) -> int:
@@ -66,11 +63,7 @@ class SharedReplay(Replay):
         self.buffer.save(path)
 
     def load(self, path: Path) -> None:
-        if path.exists():
-            self.buffer.load(path)
-            return
-        for rows in self.saved(path):
-            self.buffer.add(**rows)
+        self.buffer.load(path)
 
 
 class SharedParameters(Parameters):
@@ -147,8 +140,11 @@ def make_shared_context(config: Config, spaces: Spaces, parameter_count: int, co
     """
     limiter = make_limiter(config, counters)
     buffer = make_replay(config, spaces, RunSeeds(config).replay)
-    replay = SharedReplay(buffer, limiter, partial(saved_rows, config, spaces))
-    return context_around(replay, limiter, config, spaces, parameter_count, counters)
+    flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
+    pace = SharedPace(limiter, flags)
+    pace.count_updates(counters.update)
+    parameters = SharedParameters(parameter_count)
+    return Context(config, spaces, SharedReplay(buffer, limiter), parameters, pace, SharedStop(flags))
 
 
 def make_limiter(config: Config, counters: Counters) -> SamplesPerInsert:
@@ -164,18 +160,3 @@ def make_limiter(config: Config, counters: Counters) -> SamplesPerInsert:
     limiter.inserted(counters.steps)
     limiter.sampled(counters.samples)
     return limiter
-
-
-def context_around(
-    replay: Replay,
-    limiter: SamplesPerInsert,
-    config: Config,
-    spaces: Spaces,
-    parameter_count: int,
-    counters: Counters,
-) -> Context:
-    """Return a context in shared memory for a replay, wherever its rows lie."""
-    flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
-    pace = SharedPace(limiter, flags)
-    pace.count_updates(counters.update)
-    return Context(config, spaces, replay, SharedParameters(parameter_count), pace, SharedStop(flags))

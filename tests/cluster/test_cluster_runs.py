@@ -239,8 +239,6 @@ def test_options_are_split_from_the_settings():
         (["--cpus-per-actor", "0.5"], "--cpus-per-actor is for a run on a cluster"),
         (["--cluster", "auto", "--gateways", "0"], "gateways is 0; it must be at least 1"),
         (["--cluster", "auto", "--cpus-per-actor", "nan"], "cpus_per_actor is nan"),
-        (["--shards", "2"], "--shards is for a run on a cluster"),
-        (["--cluster", "auto", "--shards", "-1"], "shards is -1; it must be at least 0"),
         (["--cluster", ""], "cluster is empty"),
         (["--cluster"], "expected one argument"),
     ],

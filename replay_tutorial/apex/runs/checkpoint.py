@@ -4,8 +4,7 @@
         manifest.json   digests of the others, except rows: all in their files has checksums of its own
         state.json   counters, random states, and what the parts of a run in one process know
         agent.pt     networks, targets, optimizers; the parameters that were published last
-        replay.npz   every row with its priority; not with --no-checkpoint-replay. A replay of several shards
-                     writes replay_0_of_3.npz and so on; of a shard that does not answer it is an older one
+        replay.npz   every row with its priority; not with --no-checkpoint-replay
         actor.npz    open episodes and waiting steps; only of a run in one process
         policy.pt    the best policy by then
 
@@ -33,12 +32,12 @@ from replay_tutorial.apex.context import Context, Published, Replay
 from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.files import DamagedFile, compare_checksums, digest_of, read_json
 from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
-from replay_tutorial.apex.storage import numbers_beside, place_of
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.whole_file import named
 
 FORMAT = "replay_tutorial checkpoint 2"
 FORMAT_WITHOUT_MANIFEST = "replay_tutorial checkpoint 1"
+ROWS = "replay.npz"
 KEPT = 2  # the newest, and one more in case that it is damaged
 NAME = re.compile(r"(\d+)_step_\d+")
 # What reading a damaged file may raise:
@@ -84,7 +83,7 @@ def save_checkpoint(
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        missing = write(unfinished, folder, context, agent, serial)
+        write(unfinished, folder, context, agent, serial)
         numbers = [number for number, _ in whole_checkpoints(folder)]
         os.replace(unfinished, checkpoints / f"{max(numbers, default=0) + 1:04d}_step_{step}")
         sync(checkpoints)
@@ -94,13 +93,11 @@ def save_checkpoint(
         kept = [path.name for _, path in whole_checkpoints(folder)]
         stays = f"{kept[-1]} stays" if kept else "there is none yet"
         return Saved(step, f"{named(error, checkpoints)}; {stays}")
-    return Saved(step, None, ", ".join(missing))
+    return Saved(step, None)
 
 
-def write(
-    place: Path, folder: Path, context: Context, agent: Agent, serial: dict[str, Any] | None
-) -> list[str]:
-    """Fill a checkpoint's folder; return the files of shards that did not answer."""
+def write(place: Path, folder: Path, context: Context, agent: Agent, serial: dict[str, Any] | None) -> None:
+    """Fill a checkpoint's folder."""
     pace, has_replay = context.pace, context.config.checkpoint_replay
     counters = {"step": pace.steps, "samples": pace.samples, "update": agent.updates}
     arrays: dict[str, NDArray[Any]] = {} if serial is None else serial["arrays"]
@@ -120,19 +117,13 @@ def write(
     }
     write_tensors(place / "agent.pt", contents)
     if has_replay:
-        context.replay.save(place / "replay.npz")
-    missing = missing_rows(place)
-    for name in missing:  # rows of an older moment are better than none
-        older = (path / name for _, path in reversed(whole_checkpoints(folder)))
-        if (rows := next(filter(are_whole, older), None)) is not None:
-            shutil.copyfile(rows, place / name)
+        context.replay.save(place / ROWS)
     if (policy := folder / "policy.pt").is_file():
         shutil.copyfile(policy, place / "policy.pt")
-    digests = {path.name: digest_of(path) for path in place.iterdir() if path not in row_files(place)}
+    digests = {path.name: digest_of(path) for path in place.iterdir() if path.name != ROWS}
     (place / "manifest.json").write_text(json.dumps(digests))
     for path in [*place.iterdir(), place]:
         sync(path)
-    return missing
 
 
 def sync(path: Path) -> None:
@@ -219,28 +210,6 @@ def check_rows(rows: Path) -> None:
         raise DamagedCheckpoint(f"{rows.parent} can't be read: {rows.name}: {error}") from error
 
 
-def are_whole(rows: Path) -> bool:
-    """Return whether there is such a file of rows, and nothing in it has changed."""
-    try:
-        check_rows(rows)
-    except DamagedCheckpoint:
-        return False
-    return True
-
-
-def row_files(path: Path) -> list[Path]:
-    """Return the files with the rows of a checkpoint."""
-    return sorted(path.glob("replay*.npz"))
-
-
-def missing_rows(path: Path) -> list[str]:
-    """Return the names of the files that a checkpoint lacks, since their shards did not answer."""
-    rows = path / "replay.npz"
-    numbers = numbers_beside(rows)
-    places = [place_of(rows, shard, shards) for _, shards in numbers[:1] for shard in range(shards)]
-    return [place.name for place in places if not place.exists()]
-
-
 def published_in(contents: dict[str, Any], update: int) -> Published:
     """Return the parameters that were published last; older checkpoints don't say of which update."""
     return Published(0, int(contents.get("published_update", update)), contents["published"].numpy())
@@ -258,8 +227,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
         try:
             checkpoint = load_checkpoint(path)
             if checkpoint.has_replay:
-                for rows in row_files(path) or [path / "replay.npz"]:
-                    check_rows(rows)
+                check_rows(path / ROWS)
             return checkpoint._replace(damaged=tuple(reasons))
         except DamagedCheckpoint as error:
             reasons.append(str(error))
@@ -280,9 +248,7 @@ def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Pub
     try:
         agent.load_state_dict(checkpoint.agent)
         if checkpoint.has_replay:
-            replay.load(checkpoint.path / "replay.npz")
-    except ConnectionError:  # of rows that lie elsewhere: the checkpoint is whole
-        raise
+            replay.load(checkpoint.path / ROWS)
     except DAMAGE as error:
         raise DamagedCheckpoint(
             f"{checkpoint.path} can't be used: {error} Remove that folder, and resume the run: it "

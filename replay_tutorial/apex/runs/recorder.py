@@ -123,9 +123,6 @@ class Recorder:
             case messages.Saved():
                 if message.error is not None:
                     self.say(f"no checkpoint at step {message.step:,}: {message.error}")
-                if message.missing:
-                    lacks = f"the checkpoint at step {message.step:,} has no new {message.missing}"
-                    self.say(f"{lacks}, of shards that did not answer, but the rows that the one before has")
             case messages.Cluster():
                 self.cluster = message
                 self.values |= {name: float(n) for name, n in message._asdict().items()}

@@ -37,7 +37,6 @@ RATIO, ENOUGH_STEPS = 0.01, 100_000  # by how much the ratio may be off, in a ru
 ENDS_RUN = ("learner", "driver", "ctrl-c")
 OF_HOST = ("host", "cable", "pause")
 FAULTS = ("actor", "gateway", *OF_HOST, *ENDS_RUN)
-SHARD = "shard"  # a fault of runs that have some
 HEADS = (
     *("fault", "times", "noticed after, s", "all actors play again after, s"),
     *("longest stall of the learner, s", "what must not happen"),
@@ -64,15 +63,14 @@ class Storm:
         hosts: With Ray on them: a core for each actor on each of the two that are not the learner's.
         folder: Empty, for the run.
         seed: Of the run, and of the choice of victims.
-        shards: That hold the rows; 0 for none.
     """
 
-    def __init__(self, hosts: Hosts, folder: Path, seed: int, shards: int = 0) -> None:
+    def __init__(self, hosts: Hosts, folder: Path, seed: int) -> None:
         self.hosts = hosts
         self.folder = folder
-        self.seed, self.shards = seed, shards
+        self.seed = seed
         self.generator = np.random.default_rng(seed)
-        self.run = ClusterRun(hosts, folder, seed, shards)
+        self.run = ClusterRun(hosts, folder, seed)
         self.stall = 0.0  # the longest time without an update that was seen since the last fault
 
     def begin(self) -> float:
@@ -114,9 +112,6 @@ class Storm:
                 kill(int(self.generator.choice(players)), signal.SIGKILL)
             case "gateway":
                 self.hosts.kill(LEARNER, "ray::RemoteGateway")
-            case "shard":
-                holders = [p for each in range(3) for p in self.hosts.processes(each, "ray::RemoteShard")]
-                kill(int(self.generator.choice(holders)), signal.SIGKILL)
             case "host":
                 self.hosts.kill(host)
             case "cable":
@@ -147,12 +142,12 @@ class Storm:
             outcome.wrong.append(f"exit status {status}: {[line for _, line in run.lines[-5:]]}")
         if not wait_until(lambda: not self._ours(), PATIENCE_SECONDS):
             outcome.wrong.append(f"{len(self._ours())} processes of the run are left")
-        self.run = ClusterRun(self.hosts, self.folder, self.seed, self.shards)
+        self.run = ClusterRun(self.hosts, self.folder, self.seed)
         outcome.resumed = True
 
     def _ours(self) -> list[int]:
         """Return the processes of a run that must not outlive it."""
-        names = ("ray::play", "ray::RemoteGateway", "ray::RemoteShard", "forkserver")
+        names = ("ray::play", "ray::RemoteGateway", "forkserver")
         return [p for host in range(3) for name in names for p in self.hosts.processes(host, name)]
 
     def _is_whole(self, outcome: Outcome, begin: float) -> bool:
@@ -160,8 +155,6 @@ class Storm:
         self._look()
         lost = outcome.fault == "actor" or (outcome.fault == "host" and outcome.actors > 0)
         if lost and self.run.printed("has been replaced", begin) is None:
-            return False
-        if outcome.fault == SHARD and self.run.printed("begins again", begin) is None:
             return False
         return self.run.is_at_work()
 
@@ -215,7 +208,7 @@ def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
         return f"{np.median(figures):.1f}, at most {max(figures):.1f}" if figures else ""
 
     rows: list[list[str]] = []
-    for fault, all_actors in product((*FAULTS, SHARD), (False, True)):
+    for fault, all_actors in product(FAULTS, (False, True)):
         group = [each for each in outcomes if (each.fault, each.actors == ACTORS) == (fault, all_actors)]
         if group:
             times = [
@@ -231,29 +224,22 @@ def main(argv: Sequence[str]) -> int:
     """Let the faults happen; return 1 if one left what it must not, or the table was not written, else 0."""
     parser = new_parser("cluster-faults", "Kill hosts, cables and processes of a run on three hosts.")
     add_count(parser, "--times", 20, "faults in all")
-    every = (*FAULTS, SHARD)
-    parser.add_argument(
-        "--faults", nargs="+", choices=every, help="which (default: all, shard with --shards)"
-    )
-    add_count(parser, "--shards", 0, "that hold the rows; 0: the learner's host does", minimum=0)
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=FAULTS, help="which (default: all)")
     add_count(parser, "--seed", 0, "of the run and of the victims", minimum=0)
     add_outputs(parser, "cluster-faults")
     arguments = parser.parse_args(argv)
     if reason := why_not():
         print(f"bench cluster-faults: no hosts can be made here: {reason}.", file=sys.stderr)
         return 1
-    faults = arguments.faults or (FAULTS if arguments.shards == 0 else every)
-    if SHARD in faults and arguments.shards == 0:
-        parser.error("--faults shard needs --shards")
     outcomes: list[Outcome] = []
     with Hosts(3) as hosts, tempfile.TemporaryDirectory() as folder:
         hosts.start_ray({LEARNER: 0, 1: ACTORS, 2: ACTORS})
-        storm = Storm(hosts, Path(folder), arguments.seed, arguments.shards)
+        storm = Storm(hosts, Path(folder), arguments.seed)
         print(f"three warm hosts: at work after {storm.begin():.1f} s", flush=True)
         for number in range(arguments.times):
             time.sleep(REST_SECONDS)  # in which Ray notices what it has not noticed yet
             storm.mend()
-            fault = str(storm.generator.choice(faults))
+            fault = str(storm.generator.choice(arguments.faults))
             outcomes.append(storm.let_happen(fault))
             print(f"{number}: {outcomes[-1]}", flush=True)
             if outcomes[-1].wrong:

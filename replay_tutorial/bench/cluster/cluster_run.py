@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, row_files, whole_checkpoints
+from replay_tutorial.apex.runs.checkpoint import ROWS, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.bench.cluster.hosts import HEAD_PORT, Hosts
 from replay_tutorial.bench.training.victim import processes, wait_until
@@ -35,13 +35,12 @@ class ClusterRun:
         hosts: With Ray on them.
         runs: The folder of the run's own.
         seed: Of the run.
-        shards: That hold the rows; 0 for none.
     """
 
-    def __init__(self, hosts: Hosts, runs: Path, seed: int, shards: int = 0) -> None:
+    def __init__(self, hosts: Hosts, runs: Path, seed: int) -> None:
         self.hosts = hosts
         self.runs = runs
-        cluster = ("--cluster", f"{hosts.address(LEARNER)}:{HEAD_PORT}", "--shards", str(shards))
+        cluster = ("--cluster", f"{hosts.address(LEARNER)}:{HEAD_PORT}")
         command = ("train", "CartPole-v1", *FLAGS, "--seed", str(seed), "--runs", str(runs), *cluster)
         self.resumes = self.folder is not None and bool(whole_checkpoints(self.folder))
         if self.resumes:
@@ -117,9 +116,7 @@ class ClusterRun:
     def rows_twice(self) -> int:
         """Count the rows of the newest checkpoint that another row equals: CartPole never repeats itself."""
         assert self.folder is not None
-        parts: list[NDArray[np.uint64]] = []  # uint64[rows, words] of each shard
-        for path in row_files(whole_checkpoints(self.folder)[-1][1]):
-            with np.load(path, allow_pickle=False) as file:
-                parts.append(np.array(file["rows"]))
-        rows = np.concatenate(parts)
+        path = whole_checkpoints(self.folder)[-1][1] / ROWS
+        with np.load(path, allow_pickle=False) as file:
+            rows: NDArray[np.uint64] = np.array(file["rows"])  # uint64[rows, words]
         return len(rows) - len(np.unique(rows, axis=0))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import Context, MakeContext
+from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
 from replay_tutorial.apex.runs.watch import Workers
@@ -31,14 +31,12 @@ from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import LOCAL, connect
-from replay_tutorial.cluster.shards.sharded_engine import ShardedEngine
 from replay_tutorial.local.parallel import central_roles, roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 
 PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
 OPTIONS = ClusterOptions(LOCAL)
-SHARDED = ClusterOptions(LOCAL, shards=2)
 HEADS = ("what", "measured", "goal")
 # Prints when its first update was made.
 FIRST_UPDATE = """
@@ -75,27 +73,15 @@ def cluster_workers(setup: RunSetup) -> Any:
     return ClusterWorkers(setup, OPTIONS, central_roles(setup))
 
 
-def sharded_workers(setup: RunSetup) -> Any:
-    """Return the processes of a run whose rows lie in shards."""
-    from replay_tutorial.cluster.shards.sharded_workers import ShardedWorkers
-
-    return ShardedWorkers(setup, SHARDED)
-
-
 def single_workers(setup: RunSetup) -> Supervisor:
     """Return the processes of a run on one machine."""
     return Supervisor(roles(setup), setup.context.stop.ask)
 
 
-def updates_a_second(
-    make_workers: Callable[[RunSetup], Any],
-    warm_up: float,
-    seconds: float,
-    make_context: MakeContext = make_shared_context,
-) -> float:
+def updates_a_second(make_workers: Callable[[RunSetup], Any], warm_up: float, seconds: float) -> float:
     """Start a run; return the learner's updates per second after the warm-up."""
     with tempfile.TemporaryDirectory() as folder:
-        setup = new_setup(replace(run_settings(), runs=Path(folder)), make_context)
+        setup = new_setup(replace(run_settings(), runs=Path(folder)), make_shared_context)
         pace = setup.context.pace
         with make_workers(setup) as workers:
 
@@ -145,8 +131,6 @@ def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float
         single = updates_a_second(single_workers, warm_up, seconds)
         cluster = updates_a_second(cluster_workers, warm_up, seconds)
         note(single=single, cluster=cluster, share=cluster / single)
-        shards = updates_a_second(sharded_workers, warm_up, seconds, ShardedEngine(SHARDED).reserve)
-        note(shards=shards, shards_share=shards / single)
         rows, _, _ = arriving(cartpole, CARTPOLE, 1, seconds, math.inf)
         note(cartpole_chunks=rows / 50)
         rows, row_bytes, _ = arriving(atari, ATARI, 2, seconds, math.inf)
@@ -155,8 +139,6 @@ def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float
         note(batches=batches, rows_beside=rows)
         _, _, alone = arriving(atari, ATARI, 1, seconds, 1.0, learn=True)
         note(batches_alone=alone)
-        rows, _, batches = arriving(atari, ATARI, 1, seconds, 5_000.0, learn=True, shards=SHARDED.shards)
-        note(shard_batches=batches, shard_rows=rows)
         note(start=start_seconds())
     return figures
 
@@ -165,16 +147,12 @@ ROWS_OF_TABLE = (
     ("single", "CartPole, one machine: updates/s", ""),
     ("cluster", "the same with gateways: updates/s", ""),
     ("share", "share, taken round by round", "≥ 0.9"),
-    ("shards", "the same with two shards: updates/s", ""),
-    ("shards_share", "share, likewise", "≥ 0.5"),
     ("cartpole_chunks", "chunks of 50 CartPole rows into one gateway, a second", "≥ 900"),
     ("atari_rows", "Atari rows into two gateways, a second", "≥ 20,000"),
     ("atari_bytes", "bytes of an Atari row on the wire", "≤ 8,500"),
     ("batches", "learner's Atari batches of 512 a second, beside arriving rows", "≥ 75"),
     ("rows_beside", "those rows, a second", "12,000"),
     ("batches_alone", "the same batches with nobody beside", ""),
-    ("shard_batches", "batches of 512 out of two shards on the learner's host, beside arriving rows", "≥ 45"),
-    ("shard_rows", "those rows, a second", "5,000"),
     ("start", "`--cluster local`: seconds from the start to the first update", "≤ 10"),
 )
 

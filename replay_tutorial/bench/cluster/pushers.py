@@ -4,12 +4,11 @@ Nobody plays: what is measured is the way of the rows, from a chunk to the ring 
 """
 
 import time
-import uuid
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -18,9 +17,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Context, Counters, Replay
-from replay_tutorial.apex.runs.run_provenance import digest_of_sources
-from replay_tutorial.apex.seeds import RunSeeds
+from replay_tutorial.apex.context import Context, Counters
 from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.actor_link import ActorLink
@@ -29,14 +26,7 @@ from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import LOCAL
 from replay_tutorial.cluster.ray_session import call, is_lost
 from replay_tutorial.cluster.remote_gateway import RemoteGateway
-from replay_tutorial.cluster.shards.remote_shard import OPTIONS, NamedShard, RemoteShard
-from replay_tutorial.cluster.shards.rows_elsewhere import RowsElsewhere
-from replay_tutorial.cluster.shards.shard import ShardPart
-from replay_tutorial.cluster.shards.shard_places import bytes_of_shard, of_shard
-from replay_tutorial.cluster.shards.sharded_learner import batches_of_parcel
-from replay_tutorial.cluster.shards.sharded_replay import ShardedReplay
-from replay_tutorial.cluster.shards.sharded_workers import link_to_shards
-from replay_tutorial.local.shared_context import context_around, make_limiter, make_shared_context
+from replay_tutorial.local.shared_context import make_shared_context
 
 PATIENCE_SECONDS = 120.0  # until the first rows come, on a busy machine
 BATCH = 512  # of the learner
@@ -77,21 +67,20 @@ class Pushed(NamedTuple):
 
 
 def push(
-    config: Config, spaces: Spaces, ends: Sequence[Any], number: int, seconds: float, rate: float
+    config: Config, spaces: Spaces, gateways: Sequence[Any], number: int, seconds: float, rate: float
 ) -> Pushed:
     """Send chunks for a while.
 
     Args:
         config: Of the run.
         spaces: Of its environment.
-        ends: As for `remote_actor.play`: Ray's handles of gateways, and how a link to them is made.
+        gateways: Ray's handles of them.
         number: Of this pusher.
         seconds: How long.
         rate: Rows a second at most; infinity for as many as are taken.
     """
     chunk = ready(config, spaces, number)
-    gateways, make_link = ends
-    link = make_link([partial(call, gateway.send) for gateway in gateways], number, 0, is_lost)
+    link = ActorLink([partial(call, gateway.send) for gateway in gateways], number, 0, is_lost)
     while not link.has_room(1.0):
         pass
     begin, sent = time.monotonic(), 0
@@ -113,64 +102,26 @@ def ready(config: Config, spaces: Spaces, number: int) -> Chunk:
 
 @contextmanager
 def gateways_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Context, list[Any]]]:
-    """Make a replay, and its gateways: what `push` has to know."""
+    """Make a replay and its gateways."""
     context = make_shared_context(config, spaces, 1, Counters())
-    gateways = start_gateways(context, count)
-    try:
-        yield context, [gateways, ActorLink]
-    finally:
-        end(gateways)
-
-
-@contextmanager
-def shards_of(config: Config, spaces: Spaces, count: int) -> Generator[tuple[Context, list[Any]]]:
-    """Make a replay of shards, and a gateway, as a learner here has them."""
-    limiter = make_limiter(config, Counters())
-    names = [f"shard {number}, {uuid.uuid4()}" for number in range(count)]
-    remote: Any = ray.remote(**OPTIONS, **of_shard(bytes_of_shard(config, spaces, count)))(RemoteShard)
-    sources = digest_of_sources()
-    shards = [
-        remote.options(name=name).remote(ShardPart(config, spaces, number, count, 0, False, name, sources))
-        for number, name in enumerate(names)
-    ]
-    calls, batches = [NamedShard(name).calls for name in names], batches_of_parcel(config, spaces)
-    learners = ShardedReplay(calls, limiter, is_lost, RunSeeds(config).replay, batches)
-    replay = cast(Replay, RowsElsewhere(limiter, config.actors))
-    context = context_around(replay, limiter, config, spaces, 1, Counters())
-    gateways = start_gateways(context, 1)
-    try:
-        yield replace(context, replay=cast(Replay, learners)), [gateways, partial(link_to_shards, names)]
-    finally:
-        end([*gateways, *shards])
-
-
-def start_gateways(context: Context, count: int) -> list[Any]:
-    """Start gateways; return Ray's handles."""
     remote: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
-    return [remote.remote(RemoteGateway.pack(context)) for _ in range(count)]
-
-
-def end(handles: Sequence[Any]) -> None:
-    """End Ray's actors."""
-    for handle in handles:
-        ray.kill(handle)
+    gateways = [remote.remote(RemoteGateway.pack(context)) for _ in range(count)]
+    try:
+        yield context, gateways
+    finally:
+        for gateway in gateways:
+            ray.kill(gateway)
 
 
 def arriving(
-    config: Config,
-    spaces: Spaces,
-    gateways: int,
-    seconds: float,
-    rate: float,
-    learn: bool = False,
-    shards: int = 0,
+    config: Config, spaces: Spaces, gateways: int, seconds: float, rate: float, learn: bool = False
 ) -> tuple[float, float, float]:
     """Push rows from two processes; return rows/s that arrive, bytes a row, and the learner's batches/s."""
-    replay_of = partial(shards_of, count=shards) if shards else partial(gateways_of, count=gateways)
     remote_push: Any = ray.remote(**placement.of_actor(ClusterOptions(LOCAL)))(push)
-    with replay_of(config, spaces) as (context, ends):
+    with gateways_of(config, spaces, gateways) as (context, handles):
         pushing = [
-            remote_push.remote(config, spaces, ends, number, seconds + 2.0, rate / 2) for number in range(2)
+            remote_push.remote(config, spaces, handles, number, seconds + 2.0, rate / 2)
+            for number in range(2)
         ]
         pace, replay = context.pace, context.replay
         until = time.monotonic() + PATIENCE_SECONDS

@@ -197,20 +197,6 @@ def test_rows_that_only_the_learner_finds_damaged_are_told_in_a_line(tmp_path, d
         restore_learner(checkpoint, agent, fresh.replay)
 
 
-class Gone:
-    """A replay whose rows lie where nobody answers."""
-
-    def load(self, path):
-        raise ConnectionError("a shard has not answered for 120 s")
-
-
-def test_whole_checkpoint_is_not_blamed_for_rows_that_find_no_place(tmp_path):
-    context, agent = parts()
-    save_checkpoint(tmp_path, context, agent)
-    with pytest.raises(ConnectionError, match="a shard has not answered"):
-        restore_learner(newest_checkpoint(tmp_path), agent, Gone())
-
-
 def test_no_checkpoint_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         newest_checkpoint(tmp_path)

@@ -11,7 +11,7 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Unpack
 
@@ -240,32 +240,6 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         with self._view.claim:
             self._view.sampler.clear()
         self._episode_len = 0
-
-    def in_order(self, rows: int) -> Iterator[Batch]:
-        """Copy everything that is stored, the oldest first, some rows at a time, as `add` takes them.
-
-        Args:
-            rows: How many at a time, at most.
-
-        Returns:
-            Batches: for each field an array of shape (n, *shape); priorities, float64[n], 1.0 if alpha is 0.
-        """
-        view, ring = self._view, self._view.ring
-        alpha, eps = self._exponents["alpha"], self._exponents["eps"]
-        published = ring.published_slots()
-        for slots in np.split(published, range(rows, len(published), rows)):
-            words = ring.empty_words(len(slots))
-            failed = ring.read(slots, words)
-            records = ring.as_rows(np.delete(words, failed, axis=0))
-            masses = self._masses(np.delete(slots, failed))
-            if view.frames is None:
-                batch = view.gather.to_batch(records, {})
-            else:
-                batch, there = view.frames.restore_those_there(records)
-                masses = masses[there]
-            if len(masses):
-                given = np.maximum(masses ** (1 / alpha) - eps, 0.0) if alpha else np.ones(len(masses))
-                yield batch | {"priorities": given}
 
     def _masses(self, slots: Integers) -> Floats:
         """Return the masses of the rows in slots, whoever has the tree."""

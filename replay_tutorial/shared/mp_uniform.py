@@ -213,7 +213,7 @@ class MPReplayBuffer(Handle):
         rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
         if view.frames is None:
             return view.gather.to_batch(rows, {})
-        return view.frames.restore_those_there(rows)[0]
+        return view.frames.restore_those_there(rows)
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.

@@ -124,18 +124,14 @@ class SharedFrames:
             rows[positions] = draw_again(positions)
         raise frames_lost()
 
-    def restore_those_there(self, rows: Rows) -> tuple[Batch, Flags]:
-        """Put observations in the place of their frames' indexes, and leave out rows that lack a frame.
-
-        Returns:
-            The batch, and which rows are in it, bool[rows].
-        """
+    def restore_those_there(self, rows: Rows) -> Batch:
+        """Put observations in the place of their frames' indexes, and leave out rows that lack a frame."""
         copies = {name: frames.empty_copies(len(rows)) for name, frames in self._ring_of.items()}
         there = ~self._read(rows, np.arange(len(rows)), copies)
         if there.all():
-            return self._to_batch(rows, copies), there
+            return self._to_batch(rows, copies)
         left = {name: array[there] for name, array in copies.items()}
-        return self._to_batch(rows[there], left), there
+        return self._to_batch(rows[there], left)
 
     def state(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Return the counters of each ring of frames, and all their arrays by name."""

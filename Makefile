@@ -1,6 +1,7 @@
 # Each target sets up what it needs in .venv the first time and starts at once the next time.
 #   make train    train Ape-X on CartPole-v1, evaluate it, draw its learning curve
 #   make test     lint, format, types, documentation, tests: what CI runs
+#   make stress   kill and interrupt at random moments, and what takes hosts or minutes
 #   make notebooks  open the chapters in JupyterLab
 #   make docs     execute the chapters, and build the site into site/
 #   make docs-serve  show it while you write: http://127.0.0.1:8000, built again at each change
@@ -29,7 +30,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
+.PHONY: train test stress docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -42,6 +43,9 @@ test: .venv/test.stamp
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" $(ARGS) || [ $$? = 5 ]  # 5: ARGS selects none
 	$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? = 5 ]
+
+stress: .venv/test.stamp
+	$(BIN)/python -m pytest tests/stress $(ARGS)
 
 docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py

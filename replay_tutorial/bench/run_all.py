@@ -5,11 +5,10 @@ folder holds them, and its record and charts beside the pages. A table that stan
 README has one, too) is measured once and copied. A benchmark that fails leaves its old table, and the next
 one is run.
 
-Left out, unless `--full`: what trains, and what takes long: `memory`, `crash` and `cliffwalk`.
+Left out, unless `--full`: what trains, and what takes long: `memory` and `cliffwalk`.
 """
 
 import argparse
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -35,7 +34,6 @@ class Step:
 
 def steps_of(full: bool) -> list[Step]:
     """Return the suite, in its order."""
-    peer = ("--peer", "cpprb") if importlib.util.find_spec("cpprb") else ()
     steps = [
         Step("bench", ("buffers",)),
         Step("inputs", ("inputs",)),
@@ -48,9 +46,7 @@ def steps_of(full: bool) -> list[Step]:
         Step("shared", ("shared",)),
         Step("shared-rate", ("shared", "--rate", "100000")),
         Step("tables", ("tables",)),
-        Step("crash", ("crash", "--kills", "10000", *peer), long=True),
         Step("throughput", ("throughput", "--actors", "2", "1", "4"), long=True),
-        Step("faults", ("faults",), long=True),
         Step("cliffwalk", ("cliffwalk", "--states", "8", "10", "12", "14"), long=True),
         Step("learning", ("learning", "--output", "{output}"), long=True),
     ]
@@ -112,7 +108,7 @@ def new_report_parser() -> argparse.ArgumentParser:
         "--readme", type=Path, metavar="FILE", help=f"one page more (default: README.md, with {OUTPUT})"
     )
     parser.add_argument(
-        "--full", action="store_true", help="also what trains, and memory, crash and cliffwalk: two hours"
+        "--full", action="store_true", help="also what trains, and memory and cliffwalk: two hours"
     )
     marks = [step.mark for step in steps_of(full=True)]
     parser.add_argument(

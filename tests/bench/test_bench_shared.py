@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import sys
 import time
-from importlib.util import find_spec
 from multiprocessing.shared_memory import SharedMemory
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 import shared_rows
 
 from replay_tutorial.bench import command
-from replay_tutorial.bench.many_processes import crash, process_group, routes, shared, storm
+from replay_tutorial.bench.many_processes import process_group, routes, shared
 from replay_tutorial.bench.method import system_memory
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="these benchmarks need fork: Linux or macOS")
@@ -27,8 +26,6 @@ CAPACITY = 40_000
 def quick(monkeypatch):
     monkeypatch.setattr(shared, "WARM_UP", 0.05)
     monkeypatch.setattr(shared, "EXPLORERS", (1,))
-    monkeypatch.setattr(storm, "SPEED_ROUNDS", 1)
-    monkeypatch.setattr(storm, "SPEED_SECONDS", 0.05)
 
 
 @pytest.mark.parametrize("name", list(routes.ROUTES))
@@ -195,28 +192,3 @@ def test_shared_is_measured_and_recorded(tmp_path, capsys, quick):
     assert "| 1 | full lock |" in printed
     assert read["add"]["MPReplayBuffer / ReplayBuffer"]["median"] > 0
     assert read["machine"]["cores"] >= 1 and "numba" in read["versions"]
-
-
-@pytest.mark.skipif(find_spec("cpprb") is None, reason="cpprb is not installed")
-def test_crash_is_recorded_for_both_and_ours_decides_the_status(tmp_path, capsys, quick, monkeypatch):
-    monkeypatch.setattr(crash, "PEER_HANG_SECONDS", 1.0)
-    monkeypatch.setattr(crash, "ROW_BYTES", (40,))
-    record = tmp_path / "crash.json"
-    assert (
-        command.main(["crash", "--kills", "8", "--capacity", "50", "--peer", "cpprb", "--json", str(record)])
-        == 0
-    )
-    read = json.loads(record.read_text())
-    (ours,) = read["storms"]["ours"]
-    assert (ours["kills"], ours["torn"], ours["never_written"], ours["hung"]) == (8, 0, 0, False)
-    assert len(read["storms"]["cpprb"]) == 1
-    assert "Nothing happened to ours that must not. Shared memory: ours left none" in capsys.readouterr().out
-
-
-def test_damage_makes_the_exit_status_1(capsys, monkeypatch):
-    def torn(make, capacity, row_bytes, kills, *, patience, seed):
-        return storm.Outcome(capacity, row_bytes, kills=kills, torn=1)
-
-    monkeypatch.setattr(crash, "survive", torn)
-    assert crash.main(["--kills", "4"]) == 1
-    assert "DAMAGE" in capsys.readouterr().out

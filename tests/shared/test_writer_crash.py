@@ -3,20 +3,17 @@
 import multiprocessing
 import os
 import signal
-import statistics
 import time
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import shared_rows
+from checked_rows import CheckedRows, Faults
 from scipy import stats
 from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer, in_child
+from storm import WatchedBuffer, write_forever
 
-from replay_tutorial.bench.many_processes import storm
-from replay_tutorial.bench.many_processes.checked_rows import CheckedRows, Faults
-from replay_tutorial.bench.many_processes.storm import WatchedBuffer, survive, write_forever
-from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 from replay_tutorial.shared.protocol import is_held
 
 pytestmark = pytest.mark.skipif(
@@ -43,56 +40,6 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.001)
-
-
-@pytest.mark.parametrize("row_bytes", [40, 16 * 1024])
-@pytest.mark.parametrize("capacity", [7, 1000])
-def test_buffer_outlives_a_storm(capacity, row_bytes, monkeypatch):
-    monkeypatch.setattr(storm, "SPEED_SECONDS", 0.1)
-    monkeypatch.setattr(storm, "SPEED_ROUNDS", 5)
-    before = memory_names()
-    outcome = survive(WatchedBuffer, capacity, row_bytes, 40, patience=30.0, seed=capacity + row_bytes)
-    assert outcome.good, outcome
-    assert outcome.kills == 40 and outcome.stops > 0 and outcome.samples > 40
-    assert (outcome.torn, outcome.never_written, outcome.held_after_lap) == (0, 0, 0)
-    # the best round: machines are noisy; a leak is not
-    assert max(outcome.speed_after) > 0.2 * statistics.median(outcome.speed_before)
-    assert memory_left(before) == []
-
-
-def tear(batch):
-    batch["obs"][3, -1] += 1
-
-
-def forget(batch):
-    batch["number"][3] = 0
-
-
-@pytest.mark.parametrize(
-    ("harm", "faults"), [(tear, Faults(torn=1, never_written=0)), (forget, Faults(torn=0, never_written=1))]
-)
-def test_storm_would_see_a_torn_and_a_never_written_row(harm, faults):
-    rows = CheckedRows(row_bytes=40)
-    batch = rows.make(writer=2, first=1000, count=8)
-    assert rows.check(batch) == Faults(0, 0)
-    harm(batch)
-    assert rows.check(batch) == faults
-
-
-class Hanging:
-    def __init__(self, *_):
-        pass
-
-    def add(self, **_):
-        pass
-
-    def sample(self, _):
-        time.sleep(POLL_SECONDS)
-
-
-def test_buffer_that_hangs_is_found_out():
-    outcome = survive(Hanging, 7, 40, 1, patience=0.5, seed=0)
-    assert outcome.hung and not outcome.good
 
 
 def masses_by_index(buffer):

@@ -1,4 +1,4 @@
-"""`python -m replay_tutorial bench crash`: does the shared buffer survive the death of its writers?
+"""`python tests/stress/crash.py`: does the shared buffer survive the death of its writers?
 
 Storms run over small and large buffers of short and long rows. What must not happen is counted, and one
 such thing makes the exit status 1. With `--peer cpprb` the same storms run over cpprb's buffer, for
@@ -14,10 +14,11 @@ import sys
 from collections.abc import Sequence
 from statistics import median
 
-from replay_tutorial.bench.many_processes.storm import MakeBuffer, Outcome, WatchedBuffer, survive
+from script import new_parser, provenance_of
+from storm import MakeBuffer, Outcome, WatchedBuffer, survive
+
 from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
 from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 from replay_tutorial.bench.peers.peer import OURS
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.peer and importlib.util.find_spec(arguments.peer) is None:
         parser.error(f"--peer {arguments.peer}: it is not installed; pip install {arguments.peer}")
     if not hasattr(os, "fork"):
-        print("bench crash needs a system with fork and signals: Linux or macOS.", file=sys.stderr)
+        print("crash.py needs a system with fork and signals: Linux or macOS.", file=sys.stderr)
         return 1
     makers: dict[str, MakeBuffer] = {OURS: WatchedBuffer}
     if arguments.peer:
@@ -70,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     remains = "; ".join(f"{name} left {', '.join(names) or 'none'}" for name, names in left.items())
     verdict = "Nothing happened to ours that must not." if good else "OURS WAS DAMAGED."
     lines = table(HEADS, [cells(name, outcome) for name, each in outcomes.items() for outcome in each])
-    provenance = Provenance.of("crash", argv, [name for name in makers if name != OURS])
+    provenance = provenance_of("crash", argv, [name for name in makers if name != OURS])
     body = {"storms": outcomes, "shared_memory_left": left}
     status = hand_over(arguments, "crash", provenance, body, lines, f"{verdict} Shared memory: {remains}.")
     return status if good else 1
@@ -94,3 +95,7 @@ def run_storms(
         left[name] = memory_left(before)
         before |= set(left[name])
     return outcomes, left
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

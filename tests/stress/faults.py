@@ -1,4 +1,4 @@
-"""`python -m replay_tutorial bench faults`: what is left of a training run when something happens to it?
+"""`python tests/stress/faults.py`: what is left of a training run when something happens to it?
 
 Runs of `train` meet a fault at a random moment, from their first instruction on: Ctrl-C, or the sudden
 death of an actor, of the learner, of the parent, or of any process but the parent. After each of them no
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from script import new_parser, provenance_of
+from trial import Outcome, Trial
 
 from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.training.trial import Outcome, Trial
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
 from replay_tutorial.bench.training.victim import accept_ctrl_c
 
 FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  # how often each happens
@@ -130,15 +130,19 @@ def main(argv: Sequence[str]) -> int:
     add_outputs(parser, "faults")
     arguments = parser.parse_args(argv)
     if os.name != "posix":
-        print("bench faults needs a system with process groups and signals: Linux or macOS.", file=sys.stderr)
+        print("faults.py needs a system with process groups and signals: Linux or macOS.", file=sys.stderr)
         return 1
     accept_ctrl_c()  # here, because threads may not
     chosen = dict(arguments.faults or dict.fromkeys(FAULTS))
     times = {name: count or arguments.times or FAULTS[name] for name, count in chosen.items()}
     outcomes = trials(times, arguments.seed, arguments.at_once)
-    provenance = Provenance.of("faults", argv, ("torch", "gymnasium"))
+    provenance = provenance_of("faults", argv, ("torch", "gymnasium"))
     mark = "faults" if len(times) > 1 else f"faults-{next(iter(times))}"
     status = hand_over(
         arguments, "faults", provenance, {"outcomes": outcomes}, lines_of(outcomes), "", mark=mark
     )
     return status if not any(outcome.wrong for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

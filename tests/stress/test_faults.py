@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from faults import FAULTS, Plan, lines_of, main, plans
+from trial import Outcome, Trial, is_pythons_own
 
 import replay_tutorial
-from replay_tutorial.__main__ import main
-from replay_tutorial.bench.training.faults import FAULTS, Plan, lines_of, plans
-from replay_tutorial.bench.training.trial import Outcome, Trial, is_pythons_own
 from replay_tutorial.bench.training.victim import Victim
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
@@ -23,7 +22,7 @@ def test_ctrl_c_at_three_random_moments_leaves_nothing_but_a_run_that_goes_on(tm
     file, page = tmp_path / "faults.json", tmp_path / "page.md"
     page.write_text("<!-- faults-ctrl-c:begin -->\n<!-- faults-ctrl-c:end -->\n")
     arguments = ["--faults", "ctrl-c", "--times", "3", "--json", str(file), "--markdown", str(page)]
-    status = main(["bench", "faults", *arguments])
+    status = main(arguments)
     assert status == 0, capsys.readouterr().out
     first, *others = json.loads(file.read_text())["outcomes"]
     assert first["resumed_step"] >= first["saved_step"] + 1_000
@@ -104,7 +103,7 @@ def test_moments_lie_before_and_behind_the_first_updates_and_a_fifth_are_very_ea
 def test_number_of_times_that_is_none_is_refused(capsys):
     for text in ("ctrl-c=0", "ctrl-c=x", "no-such-fault"):
         with pytest.raises(SystemExit):
-            main(["bench", "faults", "--faults", text])
+            main(["--faults", text])
         assert text in capsys.readouterr().err
 
 

@@ -1,0 +1,18 @@
+"""How a storm is called as a script: `python tests/stress/NAME.py --help`."""
+
+import argparse
+import shlex
+from collections.abc import Iterable, Sequence
+
+from replay_tutorial.bench.method.provenance import Provenance
+
+
+def new_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser for the options of a storm."""
+    return argparse.ArgumentParser(prog=f"python tests/stress/{name}.py", description=description)
+
+
+def provenance_of(name: str, argv: Sequence[str], packages: Iterable[str] = ()) -> Provenance:
+    """Describe this run of a storm."""
+    command = shlex.join(["python", f"tests/stress/{name}.py", *argv])
+    return Provenance.of(name, argv, packages)._replace(command=command)

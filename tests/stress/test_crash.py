@@ -1,0 +1,98 @@
+"""Storms: writers are killed and stopped at random moments, and nothing is torn, hangs or stays held."""
+
+import json
+import os
+import statistics
+import time
+from importlib.util import find_spec
+
+import crash
+import pytest
+import storm
+from checked_rows import CheckedRows, Faults
+from shared_rows import POLL_SECONDS
+from storm import WatchedBuffer, survive
+
+from replay_tutorial.bench.method.system_memory import memory_left, memory_names
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "fork"), reason="needs fork, SIGKILL and SIGSTOP: Linux or macOS"
+)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(storm, "SPEED_ROUNDS", 1)
+    monkeypatch.setattr(storm, "SPEED_SECONDS", 0.05)
+
+
+@pytest.mark.parametrize("row_bytes", [40, 16 * 1024])
+@pytest.mark.parametrize("capacity", [7, 1000])
+def test_buffer_outlives_a_storm(capacity, row_bytes, monkeypatch):
+    monkeypatch.setattr(storm, "SPEED_SECONDS", 0.1)
+    monkeypatch.setattr(storm, "SPEED_ROUNDS", 5)
+    before = memory_names()
+    outcome = survive(WatchedBuffer, capacity, row_bytes, 40, patience=30.0, seed=capacity + row_bytes)
+    assert outcome.good, outcome
+    assert outcome.kills == 40 and outcome.stops > 0 and outcome.samples > 40
+    assert (outcome.torn, outcome.never_written, outcome.held_after_lap) == (0, 0, 0)
+    # the best round: machines are noisy; a leak is not
+    assert max(outcome.speed_after) > 0.2 * statistics.median(outcome.speed_before)
+    assert memory_left(before) == []
+
+
+def tear(batch):
+    batch["obs"][3, -1] += 1
+
+
+def forget(batch):
+    batch["number"][3] = 0
+
+
+@pytest.mark.parametrize(
+    ("harm", "faults"), [(tear, Faults(torn=1, never_written=0)), (forget, Faults(torn=0, never_written=1))]
+)
+def test_storm_would_see_a_torn_and_a_never_written_row(harm, faults):
+    rows = CheckedRows(row_bytes=40)
+    batch = rows.make(writer=2, first=1000, count=8)
+    assert rows.check(batch) == Faults(0, 0)
+    harm(batch)
+    assert rows.check(batch) == faults
+
+
+class Hanging:
+    def __init__(self, *_):
+        pass
+
+    def add(self, **_):
+        pass
+
+    def sample(self, _):
+        time.sleep(POLL_SECONDS)
+
+
+def test_buffer_that_hangs_is_found_out():
+    outcome = survive(Hanging, 7, 40, 1, patience=0.5, seed=0)
+    assert outcome.hung and not outcome.good
+
+
+@pytest.mark.skipif(find_spec("cpprb") is None, reason="cpprb is not installed")
+def test_crash_is_recorded_for_both_and_ours_decides_the_status(tmp_path, capsys, quick, monkeypatch):
+    monkeypatch.setattr(crash, "PEER_HANG_SECONDS", 1.0)
+    monkeypatch.setattr(crash, "ROW_BYTES", (40,))
+    record = tmp_path / "crash.json"
+    assert crash.main(["--kills", "8", "--capacity", "50", "--peer", "cpprb", "--json", str(record)]) == 0
+    read = json.loads(record.read_text())
+    (ours,) = read["storms"]["ours"]
+    assert (ours["kills"], ours["torn"], ours["never_written"], ours["hung"]) == (8, 0, 0, False)
+    assert len(read["storms"]["cpprb"]) == 1
+    assert "Nothing happened to ours that must not. Shared memory: ours left none" in capsys.readouterr().out
+
+
+def test_damage_makes_the_exit_status_1(capsys, monkeypatch):
+    def torn(make, capacity, row_bytes, kills, *, patience, seed):
+        return storm.Outcome(capacity, row_bytes, kills=kills, torn=1)
+
+    monkeypatch.setattr(crash, "survive", torn)
+    assert crash.main(["--kills", "4"]) == 1
+    assert "DAMAGE" in capsys.readouterr().out

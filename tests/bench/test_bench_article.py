@@ -1,5 +1,6 @@
 """Every peer does what it is measured for, and the article's charts come from one record."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -189,6 +190,16 @@ def point(ours, theirs, rows=2):
     }
     ratios = {name: Spread(*[each.median / ours] * 3) for name, each in times.items() if name != "ours"}
     return article_table.Point(8, "add, uniform", rows, times, ratios)
+
+
+def test_reverb_writer_is_not_called_a_dataset_where_rows_are_added():
+    slow = Spread(9.0, 9.0, 9.0)
+    measured = point(1.0, 2.0)
+    measured.microseconds["Reverb dataset"] = measured.ratios["Reverb dataset"] = slow
+    tables = article_table.tables_of([measured, dataclasses.replace(measured, panel="sample, uniform")])
+    added, sampled = tables.split("**sample, uniform**")
+    assert "| Reverb writer |" in added and "Reverb dataset" not in added
+    assert "| Reverb dataset |" in sampled and "Reverb writer" not in sampled
 
 
 def test_verdict_names_who_was_faster_and_where():

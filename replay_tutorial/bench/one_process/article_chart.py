@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from replay_tutorial.bench.method.charts import new_figure, save
-from replay_tutorial.bench.one_process.article_table import PANELS, Point, names_at
+from replay_tutorial.bench.one_process.article_table import PANELS, Point, label_of, names_at
 from replay_tutorial.bench.peers.lineup import PEERS
 from replay_tutorial.bench.peers.peer import CEILING, OURS
 
@@ -64,7 +64,7 @@ def draw_panel(axes: Axes, measured: Sequence[Point], panel: str) -> None:
         axes.text(
             1.02,
             10 ** (low + height * (high - low)),
-            name,
+            label_of(name, panel),
             color=COLOURS[name],
             transform=axes.get_yaxis_transform(),
             va="center",

@@ -14,6 +14,9 @@ from replay_tutorial.bench.one_process.operations import medians_of
 from replay_tutorial.bench.peers.peer import CEILING, OURS
 
 PANELS = ("add, uniform", "add, prioritized", "sample, uniform", "sample, prioritized")
+ADDS_AS = {
+    "Reverb dataset": "Reverb writer"
+}  # peers whose rows are added by one class and sampled by another
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ def names_at(measured: Sequence[Point], panel: str) -> list[str]:
     return sorted(names, key=lambda name: (name == CEILING, name != OURS))
 
 
+def label_of(name: str, panel: str) -> str:
+    """Return what a panel calls a peer: after the class that it measures."""
+    return ADDS_AS.get(name, name) if panel.startswith("add") else name
+
+
 def tables_of(measured: Sequence[Point]) -> str:
     """Return one table for each panel: medians in microseconds, in bold where a peer was faster than ours."""
     parts: list[str] = []
@@ -47,7 +55,8 @@ def tables_of(measured: Sequence[Point]) -> str:
             for point in measured
             if point.panel == panel
         ]
-        lines = table(["rows", *names, "of the ceiling"], rows, words=0)
+        labels = [label_of(name, panel) for name in names]
+        lines = table(["rows", *labels, "of the ceiling"], rows, words=0)
         parts.append(f"**{panel}**, µs per call\n\n" + "\n".join(lines))
     return "\n\n".join(parts)
 
@@ -68,7 +77,7 @@ def verdict(measured: Sequence[Point]) -> str:
         ahead = [n for n, ratio in point.ratios.items() if n != CEILING and ratio.median < 1]
         behind += bool(ahead)
         for name in ahead:
-            faster.setdefault(f"{name} ({point.panel})", []).append(point.rows)
+            faster.setdefault(f"{label_of(name, point.panel)} ({point.panel})", []).append(point.rows)
     places = "; ".join(f"{name} at {', '.join(map(str, rows))} rows" for name, rows in faster.items())
     return (
         f"Ours is the fastest library at {len(measured) - behind} of {len(measured)} points."

@@ -15,7 +15,14 @@ from replay_tutorial.tables.message import UnknownWriter
 from replay_tutorial.tables.patterns import Pattern, StepState, reference, td_error
 from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 from replay_tutorial.tables.remote_server import RemoteServer, ServerLost
-from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo, importance_weights
+from replay_tutorial.tables.sampled import (
+    ItemInfo,
+    Sample,
+    SampledItem,
+    SampleInfo,
+    TableInfo,
+    importance_weights,
+)
 from replay_tutorial.tables.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.structured_writer import StructuredWriter
@@ -32,6 +39,7 @@ __all__ = [
     "Fifo",
     "Hook",
     "InsertOnSample",
+    "ItemInfo",
     "Lifo",
     "MaxHeap",
     "MinHeap",
@@ -44,6 +52,7 @@ __all__ = [
     "Sample",
     "SampleInfo",
     "SampleToInsertRatio",
+    "SampledItem",
     "Server",
     "ServerLost",
     "Stack",

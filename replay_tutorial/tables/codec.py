@@ -8,8 +8,8 @@
     its answer              ["answer", [[["l", [32]], ...], {"obs": ["f", [32, 3]]}, null, []]]
 
 Whoever sends a frame chooses numbers and words, and never what is run: nothing is unpickled. It must be one
-of the calls below, with arguments of their types. A NamedTuple is a list of its fields, whose types are those
-of its annotations. What the values mean is checked by the server itself.
+of the calls below, with arguments of their types. A NamedTuple and a Sample are lists of their fields, whose
+types are those of the annotations. What the values mean is checked by the server itself.
 
 Left out: who calls (`remote_server`), and who answers (`endpoint`).
 """
@@ -19,7 +19,7 @@ import reprlib
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
-from functools import cache
+from functools import cache, partial
 from types import NoneType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
@@ -86,6 +86,8 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
             return cast(Any, value).item()
         if isinstance(value, frozenset):
             return sorted(cast("frozenset[str]", value))
+        if isinstance(value, Sample):
+            return value.info, value.data, value.lengths, value.squeezed
         if isinstance(value, RateLimiter) and type(value) in LIMITERS.values():
             return type(value).__name__, *astuple(value)
         raise TypeError(f"{value!r:.80} can't be sent: only numbers, words, arrays, and {[*LIMITERS]}.")
@@ -183,13 +185,18 @@ def reader_of(kind: Any) -> Callable[[Any, Arrays], Any]:
     if kind is RateLimiter:
         make, kinds = limiter_of, (str, *get_type_hints(kind).values())
     elif origin is None:
-        make, kinds = kind._make, tuple(get_type_hints(kind).values())
+        make, kinds = partial(of_fields, kind), tuple(get_type_hints(kind).values())
     readers = [reader_of(one) for one in kinds]
     return lambda word, arrays: (
         make([read(one, arrays) for read, one in zip(readers, word, strict=True)])
         if type(word) in types and len(word) == len(readers)
         else refuse(word)
     )
+
+
+def of_fields(kind: Any, fields: list[Any]) -> Any:
+    """Make a NamedTuple, or a Sample."""
+    return kind(*fields)
 
 
 def limiter_of(parts: list[Any]) -> RateLimiter:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -161,16 +161,24 @@ def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
 
 
 def as_torch(dataset: Iterable[Any]) -> "IterableDataset[Any]":
-    """Return a dataset for PyTorch; `DataLoader(as_torch(dataset), batch_size=None)` makes arrays tensors.
+    """Return a dataset of tensors for PyTorch: `DataLoader(as_torch(dataset), batch_size=None)`.
 
     Processes of the loader (`num_workers`) need a `RemoteServer`, and each counts `max_samples` by itself.
     With a server of this process `in_flight` draws ahead.
     """
+    from torch.utils import data as torch_data
     from torch.utils.data import IterableDataset
+
+    convert = cast(Callable[[Any], Any], torch_data.default_convert)  # pyright: ignore[reportUnknownMemberType]
+
+    def converted(batch: Any) -> Any:
+        if not isinstance(batch, Sample):
+            return convert(batch)
+        return Sample(convert(batch.info), convert(batch.data), convert(batch.lengths), batch.squeezed)
 
     class Batches(IterableDataset[Any]):
         def __iter__(self) -> Iterator[Any]:
-            return iter(dataset)
+            return map(converted, dataset)
 
         def __reduce__(self) -> tuple[Any, ...]:
             return as_torch, (dataset,)

@@ -7,7 +7,9 @@ It is the weight of the buffers: there P(i) = mass / total, and the total cancel
 Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.4.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +40,27 @@ class SampleInfo(NamedTuple):
     times_sampled: Integers
 
 
-class Sample(NamedTuple):
-    """Trajectories, with an axis over items in front.
+class ItemInfo(NamedTuple):
+    """One row of a `SampleInfo`, under the names that Reverb gives the fields."""
+
+    key: int
+    probability: float
+    least_probability: float
+    table_size: int
+    priority: float
+    times_sampled: int
+
+
+class SampledItem(NamedTuple):
+    """One item of a sample: `info`, and of each part of its trajectory the values, a view of the sample's."""
+
+    info: ItemInfo
+    data: Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Trajectories, with an axis over items in front; `for item in sample` yields each as a `SampledItem`.
 
     Attributes:
         info: Of each item.
@@ -53,6 +74,24 @@ class Sample(NamedTuple):
     data: Batch
     lengths: dict[str, npt.NDArray[np.int64]] | None
     squeezed: frozenset[str]
+
+    def __len__(self) -> int:
+        """Count the items."""
+        return len(self.info.keys)
+
+    def __iter__(self) -> Iterator[SampledItem]:
+        """Yield one item after the other, a shorter trajectory without the zeros behind it."""
+        for i, numbers in enumerate(zip(*(column.tolist() for column in self.info), strict=True)):
+            data: Batch = {name: values[i] for name, values in self.data.items()}
+            if self.lengths is not None:
+                kept = data.keys() - self.squeezed
+                data |= {name: data[name][: self.lengths[name][i]] for name in kept}
+            yield SampledItem(ItemInfo(*numbers), data)
+
+    def pin_memory(self) -> Self:
+        """Pin the memory of tensors: `DataLoader(as_torch(...), pin_memory=True)` calls this."""
+        data: dict[str, Any] = self.data
+        return replace(self, data={name: tensor.pin_memory() for name, tensor in data.items()})
 
 
 class TableInfo(NamedTuple):

@@ -49,7 +49,8 @@ def create_transition(client, writer):
 if __name__ == "__main__":
     client = new_client()
     write(client, episodes=100)
-    info, batch, *_ = client.sample("prioritized", 32)
+    sample = client.sample("prioritized", 32)
+    info, batch = sample.info, sample.data
     td_error = np.abs(batch["obs"][:, 1] - 3)  # in place of a learner's
     weights = tables.importance_weights(info, beta=0.4)
     client.mutate_priorities("prioritized", (info.keys, td_error))

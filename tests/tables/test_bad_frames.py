@@ -8,6 +8,7 @@ import stat
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,8 @@ def plain(value: Any) -> Any:
         return value.dtype.newbyteorder("=").str, value.shape, value.tolist()
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, Sample):
+        return Sample, [plain(one) for one in vars(value).values()]
     if isinstance(value, tuple | list):
         return type(value), [plain(one) for one in value]
     return type(value), value
@@ -258,7 +261,7 @@ SAID = [
     (TAKES, "info", ()),
     *[(TAKES, "replace_limiter", ("a", limiter)) for limiter in LIMITERS],
     (GIVES["sample"], "answer", (SAMPLE,)),
-    (GIVES["items"], "answer", (SAMPLE._replace(lengths={"obs": np.array([1, 2])}, squeezed=frozenset()),)),
+    (GIVES["items"], "answer", (replace(SAMPLE, lengths={"obs": np.array([1, 2])}, squeezed=frozenset()),)),
     (GIVES["reset"], "answer", (None,)),
     (
         GIVES["info"],

@@ -12,6 +12,7 @@ from served import KEY, serving
 
 from replay_tutorial.tables import Client, Closed, Fifo, MinSize, RemoteServer, Server, Table, Uniform
 from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch, join
+from replay_tutorial.tables.sampled import Sample, SampleInfo
 from replay_tutorial.tables.timesteps import TimestepDataset
 from replay_tutorial.tables.waiting import Forsaken, caller_is_there
 from replay_tutorial.tables.writer import TrajectoryWriter
@@ -402,6 +403,26 @@ def test_steps_are_not_told_apart_where_parts_are_of_different_lengths():
 def test_a_batch_of_0_steps_is_refused():
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         TimestepDataset(server_of(), "queue", 0)
+
+
+def test_a_loop_over_a_sample_yields_items_as_reverb_does():
+    server = server_of()
+    write(server, [2, 1])
+    sample = server.items("queue")
+    items = list(sample)
+    assert len(sample) == len(items) == 2
+    assert [item.info.key for item in items] == sample.info.keys.tolist()
+    assert [type(number) for number in items[0].info] == [int, float, float, int, float, int]
+    assert [item.data["act"].tolist() for item in items] == [[0, 1], [2]], "without the zeros behind"
+
+
+def test_a_sample_of_pinned_memory_is_one_of_its_tensors():
+    class Tensor:
+        def pin_memory(self):
+            return "pinned"
+
+    info = SampleInfo(*[np.arange(1)] * 6)
+    assert Sample(info, {"obs": Tensor()}, None, frozenset()).pin_memory().data == {"obs": "pinned"}
 
 
 def test_a_loader_of_pytorch_makes_tensors():

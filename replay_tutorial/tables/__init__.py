@@ -6,6 +6,7 @@ sampled next, who is evicted next) and a limiter of how often its items are samp
 tables and the cells; whoever writes hands it a `Message`.
 """
 
+from replay_tutorial.tables import rate_limiters, selectors
 from replay_tutorial.tables.cells import CapacityError
 from replay_tutorial.tables.client import Client
 from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch
@@ -68,6 +69,8 @@ __all__ = [
     "UnknownWriter",
     "as_torch",
     "importance_weights",
+    "rate_limiters",
     "reference",
+    "selectors",
     "td_error",
 ]

@@ -5,7 +5,7 @@ Left out: trajectories that grow step by step. For those it makes writers.
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,14 @@ from replay_tutorial.buffers.spaces import flatten
 from replay_tutorial.tables.message import Message, NewItems, Part, Run
 from replay_tutorial.tables.patterns import Pattern
 from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.reverb_names import ExplainsNames, check_named, explains
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.structured_writer import StructuredWriter
 from replay_tutorial.tables.vanished_writers import close_vanished
 from replay_tutorial.tables.writer import TrajectoryWriter
 
 
-class Client:
+class Client(ExplainsNames):
     """Calls a server; any number of threads may share one.
 
     Beside the methods below, a client has those of its server: `sample`, `mutate_priorities`, `reset`,
@@ -30,10 +31,21 @@ class Client:
         server: The server.
     """
 
-    def __init__(self, server: Server | RemoteServer) -> None:
-        """Call this server."""
-        self.server = server
-        self.sample, self.mutate_priorities = server.sample, server.mutate_priorities
+    instead: ClassVar = {
+        "trajectory_writer": "call client.writer(num_keep_alive_refs).",
+        "server_info": "call client.info().",
+        "checkpoint": "call client.save(path), and client.load(path) later.",
+    }
+
+    def __init__(self, server: Server | RemoteServer | str) -> None:
+        """Call this server; an address stands for `RemoteServer(address)`."""
+        self.server = server = RemoteServer(server) if isinstance(server, str) else server
+        self.sample = explains(
+            num_samples="the number of items is called batch_size.",
+            emit_timesteps="`for item in sample` yields items; TimestepDataset yields steps.",
+            unpack_as_table_signature="sample.data has each part by its name.",
+        )(server.sample)
+        self.mutate_priorities = server.mutate_priorities
         self.reset, self.replace_limiter = server.reset, server.replace_limiter
         self.items, self.info = server.items, server.info
         self.save, self.load = server.save, server.load
@@ -46,6 +58,7 @@ class Client:
         All is as in `insert_batch`, but for a batch of one: of each column and table a value, a priority, a
         key. In a sample a column has no axis of time, as in a buffer.
         """
+        check_named(data, self.server.fields.fields)
         values = {name: np.asarray(value)[None] for name, value in flatten(data)}
         given = {table: None if p is None else [p] for table, p in priorities.items()}
         return {table: keys[0] for table, keys in self.insert_batch(values, given, timeout).items()}
@@ -93,6 +106,7 @@ class Client:
 
     def _runs(self, data: Mapping[str, Any]) -> list[Run]:
         """Check n values of each column given."""
+        check_named(data, self.server.fields.fields)
         runs: list[Run] = []
         fields = self.server.fields.fields
         for name, value in flatten(data):
@@ -108,6 +122,11 @@ class Client:
             )
         return runs
 
+    @explains(
+        max_sequence_length="pass num_keep_alive_refs, the number of newest steps that items may name.",
+        chunk_length="steps are stored one by one; leave it out.",
+        delta_encoded="values are stored as they are; leave it out.",
+    )
     def writer(self, num_keep_alive_refs: int, max_in_flight_items: int = 0) -> TrajectoryWriter:
         """Make a writer for the steps of one environment; see `TrajectoryWriter`."""
         return TrajectoryWriter(self.server, num_keep_alive_refs, max_in_flight_items)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from threading import RLock
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,7 @@ from replay_tutorial.tables.contents import Contents
 from replay_tutorial.tables.intake import Intake, as_keys, as_updates, table_of
 from replay_tutorial.tables.message import Message
 from replay_tutorial.tables.rate_limiters import RateLimiter
+from replay_tutorial.tables.reverb_names import ExplainsNames, explains
 from replay_tutorial.tables.sampled import Sample, TableInfo
 from replay_tutorial.tables.table import Table, check_reachable
 from replay_tutorial.tables.trajectories import Plans
@@ -39,7 +40,7 @@ from replay_tutorial.tables.waiting import Closed, Line, Undisturbed, deadline_o
 log = logging.getLogger("replay_tutorial")
 
 
-class Server:
+class Server(ExplainsNames):
     """Named tables in this process, for threads.
 
     A table or column that is not there is a KeyError. What changes a table raises `Closed` if the server is
@@ -57,6 +58,15 @@ class Server:
         fields: The columns, by name.
     """
 
+    instead: ClassVar = {
+        "port": "in this process write Client(server); for others, Endpoint(server, address, key).",
+        "localhost_client": "write Client(server).",
+    }
+
+    @explains(
+        port="Endpoint(server, address, key) lets other processes call.",
+        checkpointer="call server.load(path), and server.save(path).",
+    )
     def __init__(
         self,
         tables: Sequence[Table],

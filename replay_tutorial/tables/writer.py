@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Mapping
 from itertools import groupby
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from replay_tutorial.tables.cells import CapacityError
 from replay_tutorial.tables.history import History, NamedCells
 from replay_tutorial.tables.message import Layout, Message, NewItems, Part, UnknownWriter
 from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.reverb_names import ExplainsNames, check_named, explains
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.vanished_writers import close_vanished, close_when_vanished
 from replay_tutorial.tables.waiting import deadline_of
@@ -44,7 +45,7 @@ class ItemInFlight(NamedTuple):
     steps: list[int]
 
 
-class TrajectoryWriter:
+class TrajectoryWriter(ExplainsNames):
     """Writes the steps of one environment, and items that name them.
 
     Example:
@@ -62,6 +63,11 @@ class TrajectoryWriter:
         episode_steps: Steps of this episode, without one that is still open.
         step_is_open: Whether the next `append` goes on with the newest step.
     """
+
+    instead: ClassVar = {
+        "append_sequence": "append one step after the other, or call client.insert_batch.",
+        "configure": "every column keeps its newest num_keep_alive_refs steps; leave it out.",
+    }
 
     def __init__(
         self, server: Server | RemoteServer, num_keep_alive_refs: int, max_in_flight_items: int = 0
@@ -114,10 +120,15 @@ class TrajectoryWriter:
                 writer is closed. Nothing has changed then, in any column.
         """
         self._check_open()
+        check_named(data, self.history)
         self.history.append(data, self.step_is_open)
         self.step_is_open = partial_step
         self.episode_steps += not partial_step
 
+    @explains(
+        num_timesteps="pass a trajectory of as many steps, such as "
+        "{name: writer.history[name][-3:] for name in writer.history}."
+    )
     def create_item(
         self,
         table: str,
@@ -157,6 +168,9 @@ class TrajectoryWriter:
         keys = self._send_if_full(timeout)
         return keys[-1] if keys else None
 
+    @explains(
+        block_until_num_items="`flush` always waits for all items.", timeout_ms="pass timeout, in seconds."
+    )
     def flush(self, timeout: float | None = None) -> list[int]:
         """Send what is in flight, and wait for items that timed out, or whose call was interrupted.
 
@@ -173,6 +187,7 @@ class TrajectoryWriter:
         deadline_of(timeout)  # refused by the server, the message would be given up
         return self._send(timeout) if self._in_flight else []
 
+    @explains(timeout_ms="pass timeout, in seconds.")
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
         """Send what is in flight, and begin a new episode; a step that is open is closed.
 
@@ -228,6 +243,11 @@ class TrajectoryWriter:
         layout: list[Part] = []
         steps: list[int] = []
         history = self.history
+        if not isinstance(trajectory, Mapping):
+            raise TypeError(
+                f"A trajectory is a dict of cells, such as {{'obs': writer.history['obs'][-3:]}}, "
+                f"not {trajectory!r:.60}."
+            )
         for name, cells in trajectory.items():
             if not isinstance(cells, NamedCells):
                 raise TypeError(f"{name!r} must be cells, such as history['obs'][-2:], not {cells!r:.60}.")

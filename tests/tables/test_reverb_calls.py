@@ -1,0 +1,116 @@
+"""Calls in their form for Reverb: the right answer, or an error that names the form here."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from served import key, serving, small_server
+
+import replay_tutorial.tables as reverb
+
+__all__ = ["key"]  # a fixture
+
+COLUMNS = {"obs": {"shape": 4}, "act": {"shape": 1}, "rew": {"shape": 1}}
+STEP = [np.zeros(4), np.ones(1), np.ones(1)]
+NAMED: Any = dict(zip(COLUMNS, STEP, strict=True))
+
+
+def client_of(**options: Any) -> reverb.Client:
+    table = reverb.Table(
+        name="replay",
+        sampler=reverb.selectors.Prioritized(0.8),
+        remover=reverb.selectors.Fifo(),
+        max_size=10,
+        rate_limiter=reverb.rate_limiters.MinSize(1),
+    )
+    server: Any = reverb.Server
+    return reverb.Client(server(tables=[table], env_dict=COLUMNS, capacity=30, **options))
+
+
+def written(client: Any) -> Any:
+    writer = client.writer(3)
+    writer.append(NAMED)
+    return writer
+
+
+CALLS: dict[str, tuple[Any, type[Exception], str]] = {
+    "insert of a list": (
+        lambda client: client.insert(STEP, priorities={"replay": 1.0}),
+        TypeError,
+        r"passed by column, as \{'obs': ..., 'act': ..., 'rew': ...\}, not as list",
+    ),
+    "insert_batch of a list": (
+        lambda client: client.insert_batch(STEP, {"replay": [1.0]}),
+        TypeError,
+        "by column",
+    ),
+    "append of a list": (lambda client: client.writer(3).append(STEP), TypeError, "by column"),
+    "max_sequence_length": (
+        lambda client: client.writer(max_sequence_length=3),
+        TypeError,
+        r"Client.writer\(\) has no argument 'max_sequence_length': pass num_keep_alive_refs",
+    ),
+    "num_timesteps": (
+        lambda client: written(client).create_item("replay", num_timesteps=1, priority=1.0),
+        TypeError,
+        r"create_item\(\) has no argument 'num_timesteps': pass a trajectory",
+    ),
+    "a number of steps by position": (
+        lambda client: written(client).create_item("replay", 1, 1.0),
+        TypeError,
+        r"A trajectory is a dict of cells, .*, not 1\.0",
+    ),
+    "num_samples": (
+        lambda client: client.sample("replay", num_samples=3),
+        TypeError,
+        "no argument 'num_samples': .* batch_size",
+    ),
+    "block_until_num_items": (
+        lambda client: written(client).flush(block_until_num_items=20),
+        TypeError,
+        "always waits for all",
+    ),
+    "timeout_ms": (
+        lambda client: written(client).end_episode(timeout_ms=20),
+        TypeError,
+        "timeout, in seconds",
+    ),
+    "a port": (lambda _: client_of(port=8000), TypeError, r"Server\(\) has no argument 'port': Endpoint\("),
+    "the port": (
+        lambda client: client.server.port,
+        AttributeError,
+        r"Server has no 'port': .* Client\(server\)",
+    ),
+    "server_info": (lambda client: client.server_info(), AttributeError, r"client.info\(\)"),
+    "trajectory_writer": (lambda client: client.trajectory_writer(3), AttributeError, r"client.writer\(num"),
+    "a name that neither has": (lambda client: client.sampel("replay"), AttributeError, r"no 'sampel'\."),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_of_reverb_is_answered_with_the_call_here(name: str) -> None:
+    call, error, message = CALLS[name]
+    client = client_of()
+    client.insert(NAMED, priorities={"replay": 1.0})
+    with pytest.raises(error, match=message):
+        call(client)
+    assert client.info()["replay"].inserts == 1
+
+
+def test_a_loop_over_a_sample_updates_priorities_as_with_reverb() -> None:
+    client = client_of()
+    client.insert(NAMED, priorities={"replay": 1.0})
+    for item in client.sample("replay", 3):
+        assert item.data["obs"].shape == (4,)
+        assert (item.info.probability, item.info.priority, item.info.table_size) == (1.0, 1.0, 1)
+        client.mutate_priorities("replay", updates={item.info.key: 0.5}, deletes=[])
+    assert client.items("replay").info.priorities.tolist() == [0.5]
+
+
+def test_a_client_takes_an_address(key: bytes, tmp_path: Any) -> None:
+    with serving(small_server(), tmp_path) as endpoint:
+        client = reverb.Client(endpoint.address)
+        assert isinstance(client.server, reverb.RemoteServer)
+        assert client.info().keys() == {"replay", "queue"}
+        with pytest.raises(TypeError, match=r"sample\(\) has no argument 'num_samples'"):
+            client.sample("replay", num_samples=1)  # pyright: ignore[reportCallIssue]

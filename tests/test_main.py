@@ -11,6 +11,7 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 from places import ROOT
+from victim import Victim
 
 from replay_tutorial import __version__
 from replay_tutorial.__main__ import main
@@ -21,7 +22,6 @@ from replay_tutorial.apex.parts import make_agent
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.bench.command import BENCHMARKS
-from replay_tutorial.bench.training.victim import Victim
 
 README = ROOT / "README.md"
 

@@ -26,7 +26,6 @@ BENCHMARKS = {
     "tables": "tables.tables_speed",
     "cluster": "cluster.cluster_speed",
     "cluster-demo": "cluster.demo",
-    "cluster-faults": "cluster.cluster_faults",
     "report": "run_all",
 }
 

@@ -4,9 +4,7 @@ import json
 import math
 import multiprocessing
 import os
-import sys
 import time
-from multiprocessing.shared_memory import SharedMemory
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ import shared_rows
 
 from replay_tutorial.bench import command
 from replay_tutorial.bench.many_processes import process_group, routes, shared
-from replay_tutorial.bench.method import system_memory
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="these benchmarks need fork: Linux or macOS")
 
@@ -64,19 +61,6 @@ class Late(routes.Shared):
 def test_nothing_is_measured_before_each_explorer_is_at_work(quick):
     _, rows = shared.slot(lambda capacity: Late(routes.ours(capacity).buffer), CAPACITY, 1, 0.25)
     assert rows > 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names in shared memory, and who uses them")
-def test_memory_in_use_is_no_leak_and_memory_that_nobody_uses_is_one(monkeypatch):
-    monkeypatch.setattr(system_memory, "SETTLE_SECONDS", 0.1)
-    before = system_memory.memory_names()
-    memory = SharedMemory(create=True, size=64)
-    try:
-        assert memory.name not in system_memory.memory_left(before)
-        memory.close()
-        assert memory.name in system_memory.memory_left(before)
-    finally:
-        memory.unlink()
 
 
 def test_explorers_add_no_faster_than_their_rate(quick):

@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from script import new_parser, provenance_of
 from trial import Outcome, Trial
+from victim import accept_ctrl_c
 
 from replay_tutorial.bench.method.markdown import table
 from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
-from replay_tutorial.bench.training.victim import accept_ctrl_c
 
 FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  # how often each happens
 # A tenth of the moments each: the first seconds, where Python still imports, and those after a minute, where

@@ -3,17 +3,19 @@
 import json
 import os
 import statistics
+import sys
 import time
 from importlib.util import find_spec
+from multiprocessing.shared_memory import SharedMemory
 
 import crash
 import pytest
+import shared_names
 import storm
 from checked_rows import CheckedRows, Faults
+from shared_names import memory_left, memory_names
 from shared_rows import POLL_SECONDS
 from storm import WatchedBuffer, survive
-
-from replay_tutorial.bench.method.system_memory import memory_left, memory_names
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "fork"), reason="needs fork, SIGKILL and SIGSTOP: Linux or macOS"
@@ -96,3 +98,16 @@ def test_damage_makes_the_exit_status_1(capsys, monkeypatch):
     monkeypatch.setattr(crash, "survive", torn)
     assert crash.main(["--kills", "4"]) == 1
     assert "DAMAGE" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names in shared memory, and who uses them")
+def test_memory_in_use_is_no_leak_and_memory_that_nobody_uses_is_one(monkeypatch):
+    monkeypatch.setattr(shared_names, "SETTLE_SECONDS", 0.1)
+    before = shared_names.memory_names()
+    memory = SharedMemory(create=True, size=64)
+    try:
+        assert memory.name not in shared_names.memory_left(before)
+        memory.close()
+        assert memory.name in shared_names.memory_left(before)
+    finally:
+        memory.unlink()

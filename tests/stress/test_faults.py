@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from faults import FAULTS, Plan, lines_of, main, plans
 from trial import Outcome, Trial, is_pythons_own
+from victim import Victim
 
 import replay_tutorial
-from replay_tutorial.bench.training.victim import Victim
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
 

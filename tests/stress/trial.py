@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from shared_names import memory_left, memory_names
+from victim import Victim, wait_until
 
 import replay_tutorial
 from replay_tutorial.apex.runs.checkpoint import newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.run_folder import RunFolder
-from replay_tutorial.bench.method.system_memory import memory_left, memory_names
-from replay_tutorial.bench.training.victim import Victim, wait_until
 
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
 EXIT_SECONDS = 30.0  # that processes may outlive their run: on a busy machine torch alone is imported for ten

@@ -3,7 +3,7 @@
 All hosts are this one, so the network is the machine's own and the cores are shared: the figures are those of
 calls, copies and processes, and a lower bound for hosts with cores of their own.
 
-Left out: hosts that die (`cluster-faults`).
+Left out: hosts that die (`tests/stress/cluster_faults.py`).
 """
 
 import argparse

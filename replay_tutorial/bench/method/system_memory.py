@@ -1,17 +1,12 @@
-"""The memory that this process takes, that the machine has left, and that stays behind in shared memory.
+"""The memory that this process takes, and that the machine has left.
 
-Left out: Windows, where `peak_memory` and `free_memory` know nothing, and systems that do not show the
-names in shared memory.
+Left out: Windows, where `peak_memory` and `free_memory` know nothing.
 """
 
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 KILOBYTE = 1024  # bytes of the kB in which Linux counts memory
-SHARED_MEMORY = Path("/dev/shm")
-SETTLE_SECONDS = 2.0  # that other programs of this machine may take to remove their own
 
 
 def resident_memory() -> int:
@@ -44,27 +39,3 @@ def memory_line(path: Path, name: str) -> int | None:
         return None
     figures = [int(line.split()[1]) * KILOBYTE for line in lines if line.startswith(name)]
     return figures[0] if figures else None
-
-
-def memory_names() -> set[str]:
-    """Return the names in shared memory, where the system shows them."""
-    return {entry.name for entry in SHARED_MEMORY.iterdir()} if SHARED_MEMORY.is_dir() else set()
-
-
-def memory_left(before: set[str]) -> list[str]:
-    """Return the names that are new in shared memory, and stay, though no living process uses them."""
-    left = memory_names() - before
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while left and time.monotonic() < deadline:
-        time.sleep(0.1)
-        left &= memory_names()
-    return sorted(left - names_in_use(left)) if left else []
-
-
-def names_in_use(names: set[str]) -> set[str]:
-    """Return those of the names that a living process has mapped: they may be another program's."""
-    used: set[str] = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with suppress(OSError):  # it has just ended, or is another user's
-            used.update(line.rpartition(f"{SHARED_MEMORY}/")[2] for line in maps.read_text().splitlines())
-    return names & used

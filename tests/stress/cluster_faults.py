@@ -1,4 +1,4 @@
-"""`python -m replay_tutorial bench cluster-faults`: what is left of a run when hosts, cables, processes fail?
+"""`python tests/stress/cluster_faults.py`: what is left of a run when hosts, cables, processes fail?
 
 Three hosts train CartPole. Again and again something happens to them: an actor, a gateway, the learner or the
 driver is killed, a host dies, a cable is cut, a host stands still, somebody presses Ctrl-C. After each fault
@@ -20,14 +20,14 @@ from os import kill
 from pathlib import Path
 
 import numpy as np
+from cluster_run import ACTORS, LEARNER, ClusterRun
+from script import new_parser, provenance_of
+from victim import wait_until
 
 from replay_tutorial.apex.config import preset
-from replay_tutorial.bench.cluster.cluster_run import ACTORS, LEARNER, ClusterRun
 from replay_tutorial.bench.cluster.hosts import Hosts, why_not
 from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.training.victim import wait_until
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
 
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
 PAUSE_SECONDS = 5.0  # that a host stands still
@@ -222,14 +222,14 @@ def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     """Let the faults happen; return 1 if one left what it must not, or the table was not written, else 0."""
-    parser = new_parser("cluster-faults", "Kill hosts, cables and processes of a run on three hosts.")
+    parser = new_parser("cluster_faults", "Kill hosts, cables and processes of a run on three hosts.")
     add_count(parser, "--times", 20, "faults in all")
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=FAULTS, help="which (default: all)")
     add_count(parser, "--seed", 0, "of the run and of the victims", minimum=0)
     add_outputs(parser, "cluster-faults")
     arguments = parser.parse_args(argv)
     if reason := why_not():
-        print(f"bench cluster-faults: no hosts can be made here: {reason}.", file=sys.stderr)
+        print(f"cluster_faults.py: no hosts can be made here: {reason}.", file=sys.stderr)
         return 1
     outcomes: list[Outcome] = []
     with Hosts(3) as hosts, tempfile.TemporaryDirectory() as folder:
@@ -246,8 +246,12 @@ def main(argv: Sequence[str]) -> int:
                 break
         wrong = storm.finish()
     print("".join(f"WRONG: {each}\n" for each in wrong), end="")
-    provenance = Provenance.of("cluster-faults", argv, ("torch", "gymnasium", "ray"))
+    provenance = provenance_of("cluster_faults", argv, ("torch", "gymnasium", "ray"))
     about = f"Medians; {len(wrong)} faults of the whole." if wrong else "Medians."
     body = {"outcomes": outcomes, "wrong": wrong}
     status = hand_over(arguments, "cluster-faults", provenance, body, lines_of(outcomes), about)
     return 1 if wrong or any(outcome.wrong for outcome in outcomes) else status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

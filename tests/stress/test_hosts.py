@@ -46,8 +46,8 @@ def reaches(hosts: Hosts, host: int, other: int) -> bool:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait a minute for something that must happen."""
-    deadline = time.monotonic() + 60
+    """Wait for something that must happen."""
+    deadline = time.monotonic() + 180
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -222,7 +222,7 @@ def where():
 
 addresses = [f"10.99.0.{host}" for host in (1, 2, 3)]
 tasks = [where.options(resources={f"node:{address}": 0.001}).remote() for address in addresses]
-print(*ray.get(tasks, timeout=120), flush=True)
+print(*ray.get(tasks, timeout=300), flush=True)
 sys.stdin.readline()  # a host has been killed
 killed = time.monotonic()
 while {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]} != {addresses[0], addresses[2]}:
@@ -241,7 +241,7 @@ def test_ray_runs_on_three_hosts_and_soon_notices_that_one_was_killed() -> None:
             assert driver.stdout.readline().split() == [hosts.address(host) for host in range(3)]
             assert hosts.processes(1, "ray::")
             hosts.kill(1)
-            noticed = float(driver.communicate("killed\n", timeout=30)[0].split()[-1])  # Ray says it, too
+            noticed = float(driver.communicate("killed\n", timeout=300)[0].split()[-1])  # Ray says it, too
         assert driver.returncode == 0
         print(f"noticed after {noticed:.1f} s")
         assert noticed <= 10  # the promise is 5 s; a busy machine gets twice that, and Ray's own settings 14

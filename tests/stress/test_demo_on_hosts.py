@@ -1,0 +1,70 @@
+"""The demonstration: a run on three hosts, and what happens to one of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from places import ROOT
+
+from replay_tutorial.bench.cluster.demo import CUT, KILLED, LEARNER, Fault, Show, wait_with
+from replay_tutorial.bench.cluster.hosts import Hosts, why_not
+
+needs_hosts = pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
+
+SLEEP = "import sys, time; time.sleep(float(sys.argv[1]))"
+
+
+def sleep(hosts: Hosts, host: int, seconds: float) -> "subprocess.Popen[bytes]":
+    """A process that lives for a while."""
+    return hosts.run(host, [sys.executable, "-I", "-S", "-c", SLEEP, str(seconds)])
+
+
+@needs_hosts
+def test_faults_happen_while_train_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    with Hosts(3) as hosts:
+        killed, cut = sleep(hosts, KILLED, 1000), sleep(hosts, CUT, 1000)
+        train = hosts.run(LEARNER, [sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE)
+
+        class ShowTwo(Show):
+            """Lets `train` end when both faults have happened."""
+
+            def __call__(self, text: str) -> None:
+                super().__call__(text)
+                if "cable" in text:
+                    train.communicate(b"\n")
+
+        assert wait_with([Fault("kill", 0.1), Fault("cut", 0.2)], train, hosts, {}, ShowTwo()) == 0
+        assert killed.wait() == -9
+        assert cut.poll() is None
+    first, second = capsys.readouterr().out.splitlines()
+    assert "host 1 is killed: 1 processes" in first
+    assert "the cable of host 2 is cut; its 1 processes live on" in second
+
+
+@needs_hosts
+def test_nothing_happens_once_train_has_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    with Hosts(3) as hosts:
+        bystander = sleep(hosts, KILLED, 1000)
+        assert wait_with([Fault("kill", 100)], sleep(hosts, LEARNER, 0), hosts, {}, Show()) == 0
+        assert bystander.poll() is None
+    assert capsys.readouterr().out == ""
+
+
+@needs_hosts
+def test_train_is_called_on_three_hosts_with_ray_and_nothing_is_left() -> None:
+    for module in ("ray", "torch", "tyro"):
+        pytest.importorskip(module, reason="needs the extra `cluster`")
+    # Asked for help, train ends at once; whole runs on such hosts are those of `cluster_faults.py`.
+    demo = [sys.executable, "-m", "replay_tutorial", "bench", "cluster-demo", "--actors", "2", "--", "--help"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(demo, cwd=ROOT, **pipes) as process:
+        said, complaints = process.communicate(timeout=600)
+    assert process.returncode == 0, complaints
+    assert "Ray is up on all of them" in said
+    assert "train CartPole-v1 --cluster=10.99.0.1:6379 --actors=2 --help" in said
+    assert "usage: python -m replay_tutorial train" in said
+    *_, ended, gone = said.splitlines()
+    assert "train ended with exit status 0" in ended
+    assert "the hosts are gone" in gone
+    assert not list(Path("/tmp").glob(f"host_{process.pid}_*"))

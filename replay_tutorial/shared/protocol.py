@@ -42,7 +42,7 @@ NO_INDEX = -1
 # Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own,
 # so that neither slows the other down.
 NEXT_INDEX, PUBLISHED, SAMPLER_PROCESS = 0, 8, 16
-CLEARED, PUBLISHED_BEFORE_CLEAR, SAMPLED, REJECTED, STALE, DROPPED, BORN, CLAIMS = range(24, 32)
+CLEARED, SAMPLED, REJECTED, STALE, DROPPED, BORN, CLAIMS = 24, *range(26, 32)
 COUNTER_WORDS = 32
 
 

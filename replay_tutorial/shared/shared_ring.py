@@ -29,11 +29,12 @@ from replay_tutorial.shared.protocol import (
     NO_INDEX,
     OWNER_COUNT,
     PUBLISHED,
-    PUBLISHED_BEFORE_CLEAR,
     REJECTED,
     SAMPLED,
     STALE,
     append_rows,
+    index_of,
+    is_held,
     look,
     read_slots,
     reserve,
@@ -43,6 +44,8 @@ from replay_tutorial.shared.protocol import (
 MAX_DRAWS = 1000
 # How often a row is offered a slot, when others hold its slots again and again.
 MAX_OFFERS = 10
+# Slots that are looked at together to count the rows.
+LOOK_AT_ONCE = 1 << 16
 
 
 class Statistics(NamedTuple):
@@ -107,6 +110,7 @@ class SharedRing:
         self.masses = arrays[f"{prefix}masses"]
         self.capacity = len(self.stamps)
         self.dropped = 0
+        self._looked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
         if self.counters[BORN] == 0:
             self.counters[BORN] = time.time_ns()
 
@@ -127,12 +131,24 @@ class SharedRing:
 
     @property
     def stored(self) -> int:
-        """Number of rows published since the last `clear`, at most the capacity, as counted by the writers.
+        """Number of slots with a row that can be read, whatever happened to its writer.
 
-        Killed ones may have left a few rows uncounted, or reserved a few for nothing.
+        The stamps decide, as no counter of a killed writer can: each slot is looked at once its newest index
+        has been reserved, and again until that row is there. O(rows added since this handle last asked).
         """
-        published = int(self.counters[PUBLISHED] - self.counters[PUBLISHED_BEFORE_CLEAR])
-        return max(0, min(published, self.capacity, self.next_index - self.cleared_before))
+        cleared_before, next_index = self.cleared_before, self.next_index  # in this order: none is below
+        looked_at, waiting, missing = self._looked
+        oldest = max(cleared_before, next_index - self.capacity)
+        if len(waiting) or next_index > looked_at:
+            again, waiting, missing = waiting[waiting >= oldest], waiting[:0], 0
+            for first in range(max(looked_at, oldest), next_index + 1, LOOK_AT_ONCE):
+                new = np.arange(first, min(first + LOOK_AT_ONCE, next_index))
+                indexes = np.concatenate([again, new])
+                there = self.indexes(indexes % self.capacity)
+                missing += int(np.count_nonzero(there == NO_INDEX))
+                again, waiting = again[:0], np.concatenate([waiting, indexes[there < indexes]])
+            self._looked = next_index, waiting, missing  # at once: another thread may ask
+        return next_index - oldest - missing
 
     def append(self, new_rows: Words, new_masses: Floats, offers: int = MAX_OFFERS) -> int:
         """Write at least one row, of more than `capacity` the last ones; return the index of the first.
@@ -201,9 +217,10 @@ class SharedRing:
             raise ValueError(
                 f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
             )
-        uncounted = self.counters[PUBLISHED] == self.counters[PUBLISHED_BEFORE_CLEAR]
-        if uncounted and len(self.published_slots()) == 0:
-            raise self.none_to_draw(batch_size)
+        if self.stored == 0:
+            stamps = self.stamps.copy()  # one look at each: a tiny ring's rows may all be held for a moment
+            if not (is_held(stamps) | (index_of(stamps) >= self.cleared_before)).any():
+                raise self.none_to_draw(batch_size)
 
     def none_to_draw(self, batch_size: int) -> Exception:
         """Make the error that says why no row could be drawn."""
@@ -264,4 +281,3 @@ class SharedRing:
     def clear(self) -> None:
         """Forget every row reserved so far."""
         self.counters[CLEARED] = self.counters[NEXT_INDEX]
-        self.counters[PUBLISHED_BEFORE_CLEAR] = self.counters[PUBLISHED]

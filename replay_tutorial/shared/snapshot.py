@@ -18,16 +18,7 @@ from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, swap, write_ro
 from replay_tutorial.shared.shared_ring import SharedRing
 
 # The counters that a file keeps, by their names in `protocol`.
-KEPT = [
-    "next_index",
-    "published",
-    "published_before_clear",
-    "cleared",
-    "sampled",
-    "rejected",
-    "stale",
-    "dropped",
-]
+KEPT = ["next_index", "published", "cleared", "sampled", "rejected", "stale", "dropped"]
 SAVED: dict[str, int] = {name: getattr(protocol, name.upper()) for name in KEPT}
 
 
@@ -112,7 +103,6 @@ def write(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) ->
                 ring.stamps, ring.rows, ring.masses, words[run], masses[run], int(indexes[first]), 0, owner
             )
         first = end
-    counters = snapshot.counters | {"published_before_clear": snapshot.counters["published"] - len(slots)}
     for name, place in SAVED.items():
         if place != NEXT_INDEX:
-            ring.count(place, counters[name])
+            ring.count(place, snapshot.counters[name])

@@ -6,12 +6,17 @@ What Ray is to do otherwise it must be told before it is imported, so nothing he
 Left out: encryption. A token is no secret on a network that others can read; Ray has TLS for that.
 """
 
+import logging
 import math
 import os
+import re
 import secrets
 import signal
 import socket
 import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 LOCAL = "local"
@@ -21,6 +26,16 @@ STARTUP = "timed out during startup"  # what Ray says of a host that it could no
 # With a token, and on 127.0.0.1 only. By itself Ray listens on every network, except where it is told not to
 # form clusters: it knows no other name for that.
 PRIVATE = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+# How a cluster gets a token, for messages where it has none.
+ASK_FOR_TOKEN = (
+    "run `ray get-auth-token --generate` on one host, copy its ~/.ray/auth_token to all others, and start "
+    "Ray on each host by `RAY_AUTH_MODE=token ray start ...`"
+)
+
+# A line of Ray's C++ code: [2026-11-23 01:10:22,987 W 9380 9380] gcs_client.cc:210: Failed to ...
+LOGGED = re.compile(rb"\[\d{4}-\d\d-\d\d [\d:,]+ [A-Z] \d+ \d+\] (\([^)]*\) )?\w+\.cc:\d+: ")
+
+log = logging.getLogger(__name__)
 
 
 class ClusterUnavailable(OSError):
@@ -53,12 +68,13 @@ def connect(address: str, cpus: float) -> bool:
     import ray
     from ray.exceptions import RayError
 
-    if address not in ("auto", LOCAL):
-        knock(address)
+    if address != LOCAL:
+        options["address"] = knock(address)
     # What Ray starts here must outlive a closed terminal until the run has ended; of Ctrl-C Ray sees to that.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     try:
-        ray.init(**options)
+        with ray_logs_dropped():
+            ray.init(**options)
     except Exception as error:
         known = isinstance(error, RayError | OSError | ValueError | RuntimeError)
         if not known and STARTUP not in str(error):  # for that Ray has no class of its own
@@ -66,7 +82,41 @@ def connect(address: str, cpus: float) -> bool:
         raise ClusterUnavailable(f"the cluster at {address} can't be used: {reason_of(error)}") from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        log.warning(
+            "anybody who reaches this cluster can run code on it. To ask for a token, %s.", ASK_FOR_TOKEN
+        )
     return True
+
+
+@contextmanager
+def ray_logs_dropped() -> Generator[None]:
+    """Drop the lines that Ray's C++ code logs to stderr: 20 of them while it connects would hide our message.
+
+    Ray's own setting has an effect only when it has connected. All other lines pass.
+    """
+    sys.stderr.flush()
+    terminal, (end, start) = os.dup(2), os.pipe()
+    os.dup2(start, 2)
+    os.close(start)
+
+    def forward() -> None:
+        with open(end, "rb") as lines:
+            for line in lines:
+                if not LOGGED.match(line):
+                    os.write(terminal, line)
+        os.close(terminal)
+
+    thread = threading.Thread(target=forward, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(
+            terminal, 2
+        )  # the pipe ends with its last copy, unless a process that Ray has started has one
+        thread.join(1.0)
 
 
 def make_private() -> None:
@@ -86,14 +136,25 @@ def make_private() -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # nobody else is to have it
 
 
-def knock(address: str) -> None:
-    """Refuse an address at which nobody listens.
+def knock(address: str) -> str:
+    """Return the address of a cluster, host:port, if anything listens there.
+
+    Args:
+        address: That, or `auto` for the cluster that this host belongs to.
 
     Raises:
-        ClusterUnavailable: If it is no address, or nobody listens there.
+        ClusterUnavailable: If it is no address, this host belongs to no cluster, or nothing listens there.
     """
     import ray
+    from ray._private.services import canonicalize_bootstrap_address
 
+    if address == "auto":
+        try:  # the address may be that of a Ray that has been killed: Ray keeps it in a file
+            address = str(canonicalize_bootstrap_address(address))
+        except ConnectionError as error:
+            raise ClusterUnavailable(
+                "no Ray runs on this host: start one with `ray start --head`, or use --cluster local."
+            ) from error
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ClusterUnavailable(
@@ -105,19 +166,29 @@ def knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
     except OSError as error:
         raise ClusterUnavailable(
-            f"nobody answers at {host}:{port} ({error}). `ray start --head` prints the address to use."
+            f"nothing answers at {host}:{port} ({error}). `ray start --head` prints the address to use."
         ) from error
+    return address
 
 
 def reason_of(error: Exception) -> str:
     """Return why Ray refused, with the remedy where there is one."""
-    text, refused = str(error), "AuthenticationError" in type(error).__name__
-    # of a wrong token it says only that it failed to connect, 20 seconds later
-    if refused or "Failed to connect" in text:
+    text = str(error)
+    if "no authentication token was found" in text:
         return (
-            f"{'' if refused else 'what listens there is no Ray that works, or '}its token is not the one of "
-            "this host. `ray get-auth-token` shows the one here; copy ~/.ray/auth_token from the cluster's "
-            "head, or name a copy by RAY_AUTH_TOKEN_PATH."
+            "RAY_AUTH_MODE is token, and this host has no token. Copy ~/.ray/auth_token from the cluster's "
+            f"head. If that has none either, {ASK_FOR_TOKEN}."
+        )
+    # Of a missing or wrong token Ray may say only that it failed to connect, 20 seconds later.
+    refused = "AuthenticationError" in type(error).__name__
+    if refused or "Failed to connect" in text:
+        fault = "" if refused else "what listens there is no Ray that works, or "
+        if os.environ.get("RAY_AUTH_MODE") != "token":
+            fault += "it asks for a token, and this host has none."
+        else:
+            fault += "its token is not the one of this host, which `ray get-auth-token` shows."
+        return (
+            f"{fault} Copy ~/.ray/auth_token from the cluster's head, or set RAY_AUTH_TOKEN_PATH to a copy."
         )
     if STARTUP in text:
         return f"Ray could not begin in time: the machine is busy, or out of memory. Try again.\n{text}"

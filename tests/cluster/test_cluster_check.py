@@ -16,11 +16,13 @@ import ray
 
 from replay_tutorial import __version__
 from replay_tutorial.__main__ import main
+from replay_tutorial.cluster import connection
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect, knock
 from replay_tutorial.cluster.launch.cluster_check import Host, faults_of, health_of
 
 CPUS = 3  # of the first node 1, of the second 2
+IMPATIENT = {"RAY_NUM_REDIS_GET_RETRIES": "2"}  # Ray tries for 20 seconds
 WHOLE, HALF = ClusterOptions("auto"), ClusterOptions("auto", cpus_per_actor=0.5)
 LOOK = """
 import pickle, sys
@@ -156,31 +158,79 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         knock(address)
 
 
-def test_an_address_where_nobody_answers_is_refused_at_once() -> None:
+@pytest.mark.parametrize("auto", [False, True])
+def test_an_address_where_nothing_answers_is_refused_at_once(
+    auto: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.socket() as taken:  # bound, so that nobody else gets it, and not listening
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(ClusterUnavailable, match=rf"nobody answers at [\d.]+:{port}"):
-            knock(f"127.0.0.1:{port}")
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")  # as the file of a Ray that was killed says
+        with pytest.raises(ClusterUnavailable, match=rf"nothing answers at [\d.]+:{port}"):
+            knock("auto" if auto else f"127.0.0.1:{port}")
+
+
+def test_a_host_without_ray_is_told_how_to_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_none(address: str) -> str:
+        raise ConnectionError(address)
+
+    monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", find_none)
+    with pytest.raises(
+        ClusterUnavailable, match="no Ray runs on this host: start one with `ray start --head`"
+    ):
+        knock("auto")
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_ray_is_asked_for_a_token_only_where_there_is_one(has_token: bool, tmp_path: Path) -> None:
+    if has_token:
+        (tmp_path / ".ray").mkdir()
+        (tmp_path / ".ray" / "auth_token").write_text("0123", encoding="utf-8")
+    given = {name: text for name, text in os.environ.items() if not name.startswith("RAY_AUTH")}
+    program = "import os, replay_tutorial.cluster; print(os.environ['RAY_AUTH_MODE'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**given, "HOME": str(tmp_path)}, capture_output=True, check=True
+    )
+    assert done.stdout.decode().strip() == ("token" if has_token else "disabled")
+
+
+def test_a_run_on_a_cluster_without_a_token_is_warned_with_both_commands(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(connection, "knock", lambda address: address)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    connect("auto", 0)
+    assert "anybody who reaches this cluster can run code on it" in caplog.text
+    assert "`ray get-auth-token --generate`" in caplog.text
+    assert "`RAY_AUTH_MODE=token ray start ...`" in caplog.text
 
 
 def test_a_client_without_the_token_is_refused(running_ray: Any, tmp_path: Path) -> None:
     forget = "import os; del os.environ['RAY_AUTH_TOKEN_PATH']"
     status, _, said = check(running_ray, begin=forget, HOME=str(tmp_path))
     assert status == 2
-    assert "can't be used: its token is not the one of this host." in said
-    assert "copy ~/.ray/auth_token from the cluster's head" in said
-    assert "Traceback" not in said
+    assert "can't be used: RAY_AUTH_MODE is token, and this host has no token." in said
+    assert (
+        "Copy ~/.ray/auth_token from the cluster's head. If that has none either, run `ray get-auth-" in said
+    )
+    forget += ", os.environ['RAY_AUTH_MODE']"
+    status, _, said = check(running_ray, begin=forget, HOME=str(tmp_path), **IMPATIENT)
+    assert status == 2
+    assert (
+        "can't be used: what listens there is no Ray that works, or it asks for a token, and this host"
+        in said
+    )
+    assert len(said.splitlines()) == 1, "Ray's own warnings hide ours"
 
 
 def test_a_client_with_another_token_is_refused(running_ray: Any, tmp_path: Path) -> None:
     token = tmp_path / "auth_token"
     token.write_text("fedcba9876543210" * 4, encoding="utf-8")
-    patience = {"RAY_NUM_REDIS_GET_RETRIES": "2"}  # of Ray, which tries for 20 seconds
-    status, _, said = check(running_ray, RAY_AUTH_TOKEN_PATH=str(token), **patience)
+    status, _, said = check(running_ray, RAY_AUTH_TOKEN_PATH=str(token), **IMPATIENT)
     assert status == 2
-    assert "what listens there is no Ray that works, or its token is not the one of this host." in said
-    assert "copy ~/.ray/auth_token from the cluster's head" in said
+    assert "what listens there is no Ray that works, or its token is not the one of this host" in said
+    assert "Copy ~/.ray/auth_token from the cluster's head" in said
 
 
 HANG_UP = """

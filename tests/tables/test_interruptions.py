@@ -164,13 +164,15 @@ class DrawsAndCollects:
         self.calls = 0
         self.is_gone, self.collected = threading.Event(), threading.Event()
 
-    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
+    def sample(
+        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+    ) -> Sample:
         self.calls += 1
         if self.calls == 2:
             self.is_gone.wait(10.0)
             gc.collect()
             self.collected.set()
-        return self.server.sample(table, batch_size, timeout)
+        return self.server.sample(table, batch_size, timeout, partial)
 
 
 def test_batches_may_end_in_the_thread_that_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -231,7 +231,10 @@ def test_info_prints_a_line_for_each_table_and_who_waits(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[1].split() == ["rollouts", "4", "/", "4", "4", *"0000", "1,", "0"]
-    assert lines[2].startswith("rollouts: 1 to insert, for more samples: 4 items of at least 1; 4 inserts")
+    assert lines[2] == (
+        "rollouts: 1 to insert, for more samples: size 4, min_size 1; 4 inserts · 1 - "
+        "0 samples = 4, which the limiter keeps at least 0 and at most 4; 0 deletes."
+    )
     assert main(["tables", "info", endpoint.address]) == 2
     assert "tables info: There is no server at" in capsys.readouterr().err
 

@@ -1,8 +1,9 @@
 """Datasets: batches of trajectories, or of their steps, for a learner's loop.
 
-A dataset takes what a table gives out at the moment until its batch is full. It ends when no item has come for `timeout` seconds while somebody waited for a batch, or
-when `max_samples` items have been drawn. A thread may draw a few batches ahead: they were drawn before the
-newest items and priorities came in, and the table's limiter has counted them.
+A dataset takes what a table gives out at the moment until its batch is full. It ends when no item has come
+for `timeout` seconds while a batch was waited for, or when `max_samples` items have been drawn. A thread may
+draw a few batches ahead: they were drawn before the newest items and priorities came in, and the table's
+limiter has counted them.
 
 Left out: shuffling. A table draws as it was told to.
 """

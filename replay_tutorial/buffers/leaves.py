@@ -34,8 +34,11 @@ def draw(
     """Return n slots for n numbers in [0, 1), and the indexes and weights of their rows."""
     slots, masses = find_stratified(sums, uniforms)
     next_slot = next_index % capacity
-    # The slots from next_slot on still hold rows of the lap before.
-    indexes = slots + (next_index - next_slot) - capacity * (slots >= next_slot)
+    indexes = np.empty(slots.shape[0], np.int64)
+    for i in range(slots.shape[0]):
+        indexes[i] = slots[i] + next_index - next_slot
+        if slots[i] >= next_slot:
+            indexes[i] -= capacity  # the slots from next_slot on still hold rows of the lap before
     return slots, indexes, weights_of(masses, beta, minima[ROOT], by_buffer)
 
 

@@ -117,7 +117,8 @@ def push_steps(
         environment = environments[i]
         slot = environment * room + (oldest[environment] + counts[environment]) % room
         copy_row(waiting.steps, slot, steps, i)
-        waiting.rewards[slot] = rewards[i]
+        for k in range(rewards.shape[1]):
+            waiting.rewards[slot, k] = rewards[i, k]
         counts[environment] += 1
         out = counts[environment] if ends[i] else counts[environment] // n
         give_out(waiting, whole, row, environment, out, terminates[i], at_end, gamma)

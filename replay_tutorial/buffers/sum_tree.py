@@ -158,8 +158,10 @@ def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
         The slots found, int64[n], and their masses, float64[n].
     """
     count, first = uint64(queries.shape[0]), first_leaf(sums)
-    nodes = np.full(queries.shape[0], ROOT, np.uint64)
-    rest = queries.copy()  # of each query what lies below its node
+    nodes = np.empty(queries.shape[0], np.uint64)
+    rest = np.empty(queries.shape[0])  # of each query what lies below its node
+    for i in range(count):
+        nodes[i], rest[i] = ROOT, queries[i]
     level = uint64(ROOT)
     while level < first:
         for i in range(count):  # without a branch: the processor cannot guess the way

@@ -140,15 +140,16 @@ def draw_rows(
     arrays = SamplerArrays(*plain)
     take_in(arrays)
     if arrays.sums[ROOT] == 0.0:
-        failed[:] = np.arange(failed.shape[0])
+        for i in range(failed.shape[0]):
+            failed[i] = i
         return failed.shape[0]
-    slots, masses[:] = find_stratified(arrays.sums, uniforms)
+    slots, drawn_masses = find_stratified(arrays.sums, uniforms)
     stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
     waiting, is_waiting = arrays.waiting, arrays.is_waiting
     cleared_before, failures = load_acquire(arrays.counters, CLEARED), 0
     # In a loop of its own, these reads wait for memory side by side; a fence between them would forbid it.
     for i in range(slots.shape[0]):
-        indexes[i] = known[slots[i]]
+        indexes[i], masses[i] = known[slots[i]], drawn_masses[i]
     for i in range(slots.shape[0]):
         slot = slots[i]
         if read_row(stamps, rows, slot, cleared_before, copies, i) != indexes[i]:

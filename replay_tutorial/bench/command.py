@@ -12,8 +12,12 @@ from collections.abc import Sequence
 # name → module
 BENCHMARKS = {
     "buffers": "one_process.buffers",
+    "summary": "one_process.summary",
+    "inputs": "one_process.inputs",
+    "pictures": "one_process.pictures",
     "article": "one_process.article",
-    "memory": "one_process.memory",
+    "ceiling": "one_process.ceiling",
+    "memory": "one_process.memory_use",
     "startup": "one_process.startup",
     "shared": "many_processes.shared",
     "cliffwalk": "training.cliffwalk",
@@ -22,7 +26,7 @@ BENCHMARKS = {
     "tables": "tables.tables_speed",
     "cluster": "cluster.cluster_speed",
     "cluster-demo": "cluster.demo",
-    "report": "report",
+    "report": "run_all",
 }
 
 

@@ -1,8 +1,8 @@
 """The one doorway to Numba: how this package compiles a function, and what the functions' arrays are called.
 
 Numba turns a Python function over arrays into machine code, once, and keeps the result on disk beside the
-source. A kernel's annotations are its signature, so that it is compiled exactly once: an argument of another
-type is an error, never a second compilation in the middle of a training run.
+source. A kernel's annotations are its signature, so that it is compiled exactly once, at its first call: an
+argument of another type is an error, never a second compilation in the middle of a training run.
 
 Left out: parallel loops (`prange`). Most kernels wait for memory, and Ape-X uses the other cores already.
 """
@@ -11,8 +11,11 @@ Left out: parallel loops (`prange`). Most kernels wait for memory, and Ape-X use
 # (Numba and llvmlite have no annotations: nobody but this file sees them)
 
 import logging
+import os
+import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numba
@@ -23,6 +26,19 @@ from numba import extending
 from numba.core import cgutils as code_generation
 from numba.core import event
 from numba.core import types as numba_types
+from numba.core.compiler_lock import global_compiler_lock
+
+from replay_tutorial.buffers.interrupts import Undisturbed
+
+PATIENCE = 1.0  # seconds
+COMPILING = (
+    "replay_tutorial is compiling its kernels, which is needed once on a machine; "
+    "`python -m replay_tutorial warm-up` does it in advance"
+)
+NO_CACHE = (
+    "Compiled kernels can't be kept on disk ({}), so that every process compiles them again. "
+    "Set NUMBA_CACHE_DIR to a folder that can be written to."
+)
 
 # Called inside of a kernel, they convert a number to the type.
 int64: Any = numba.int64
@@ -58,44 +74,98 @@ def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if array.flags.writeable else array.copy()
 
 
-class FirstCompilation(event.Listener):
-    """Logs that kernels are compiled, when the first one is: who waits for that should know."""
+class SlowCompilation(event.Listener):
+    """Logs a warning, once, when compiling has taken longer than `PATIENCE`: the user sees nothing else."""
 
-    told = False
+    logged = False
+    seconds = 0.0  # that the compilations which have ended took
+    starts: tuple[float, ...] = ()  # of the running compilations: a kernel compiles the functions it calls
 
     def on_start(self, event: Any) -> None:
-        """Log it; Numba does not call this for a kernel that is in the cache."""
-        if not self.told:
-            logging.getLogger("replay_tutorial").info("compiling kernels, once")
-        self.told = True
+        """Note the time; Numba does not call this for a kernel that is in the cache."""
+        self.starts += (time.perf_counter(),)
+        self.log_if_slow()
 
     def on_end(self, event: Any) -> None:
-        """Say nothing."""
+        """Add the time if no compilation is running any more."""
+        self.log_if_slow()
+        start, self.starts = self.starts[-1], self.starts[:-1]
+        if not self.starts:
+            self.seconds += time.perf_counter() - start
+
+    def log_if_slow(self) -> None:
+        """Log the warning when it is due."""
+        if not self.logged and self.seconds + time.perf_counter() - self.starts[0] > PATIENCE:
+            self.logged = True
+            logging.getLogger("replay_tutorial").warning(COMPILING)
 
 
-first_compilation = FirstCompilation()
+slow_compilation = SlowCompilation()
+kernels: list[Any] = []  # of all modules that have been imported
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function over arrays to machine code, cached on disk.
+    """Compile a function over arrays to machine code at its first call, cached on disk.
 
     Kernels assume valid input: the class that owns the arrays has checked it. They release the GIL. The
     compiled function keeps its source as `.py_func`.
     """
-    *arguments, result = (numba_type(hint) for hint in hints_of(function))
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
+
+    def compile_declared(*_: Any) -> Any:
+        with Undisturbed(), global_compiler_lock, event.install_listener("numba:compile", slow_compilation):
+            if not dispatcher.signatures:
+                compile_signature(dispatcher)
+        return dispatcher
+
+    # Numba calls the one at the first call from Python, and then what it returns, and the other at the
+    # compilation of a kernel that calls this one. Neither is called again, so that later calls cost nothing.
+    dispatcher._compile_for_args = dispatcher.compile = compile_declared
+    kernels.append(dispatcher)
+    return dispatcher
+
+
+def compile_signature(dispatcher: Any) -> None:
+    """Compile a kernel for the types that its annotations declare, and for no others ever after."""
+    *arguments, result = (numba_type(hint) for hint in hints_of(dispatcher.py_func))
+    compile_for = partial(type(dispatcher).compile, dispatcher)
+    signature, reason = result(*arguments), None
     try:
-        with event.install_listener("numba:compile", first_compilation):
-            return numba.njit(result(*arguments), cache=True, nogil=True, error_model="numpy")(function)
+        dispatcher.enable_caching()
     except RuntimeError as error:
         if "no locator available" not in str(error):
             raise
-        warnings.warn(
-            f"{error}; compiling {function.__name__} anew in every process. "
-            "Set NUMBA_CACHE_DIR to a folder that can be written to.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-        return numba.njit(result(*arguments), nogil=True, error_model="numpy")(function)
+        reason = "there is no such folder"
+    try:
+        compile_for(signature)
+    except OSError as error:
+        reason = error.strerror
+        dispatcher._cache.disable()
+        compile_for(signature)
+    dispatcher.disable_compile()
+    if reason is not None:
+        warnings.warn(NO_CACHE.format(reason), RuntimeWarning, stacklevel=2)
+
+
+def compile_now(*wanted: Callable[..., Any]) -> None:
+    """Compile kernels before their first calls: those that processes started later will need, too."""
+    for each in wanted:
+        each.compile()  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def compile_all() -> list[str]:
+    """Compile the kernels of all modules imported so far; return the folders that keep them."""
+    slow_compilation.logged = True  # this is what the warning recommends
+    compile_now(*kernels)
+    return sorted({each.stats.cache_path for each in kernels} - {None})
+
+
+if hasattr(os, "register_at_fork"):  # a child forked while another thread compiles could never compile
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )
 
 
 def hints_of(thing: Any) -> list[Any]:

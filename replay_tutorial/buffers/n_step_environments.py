@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
+from replay_tutorial.buffers.jit import compile_now
+from replay_tutorial.buffers.n_step import flush_steps, look_ahead, push_steps
 from replay_tutorial.buffers.n_step_windows import Windows, select
 
 
@@ -52,6 +54,7 @@ class NStep:
         """
         if operator.index(environments) < 1:
             raise ValueError(f"environments must be at least 1, not {environments}.")
+        compile_now(flush_steps, look_ahead, push_steps)
         self._fields = Fields(env_dict, default_dtype)
         self._windows = Windows(self._fields, Nstep, environments)
 

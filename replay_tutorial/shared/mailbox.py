@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Integers, kernel
+from replay_tutorial.buffers.jit import Integers, compile_now, kernel
 from replay_tutorial.shared.atomics import fence_acquire, fence_release, load_acquire, store_release
 from replay_tutorial.shared.memory import SharedArrays
 
@@ -79,6 +79,7 @@ class Mailbox:
         """
         if length < 1:
             raise ValueError(f"length must be at least 1, not {length}.")
+        compile_now(begin, finish, newest, still_whole)  # the processes that pull them would, each for itself
         self._arrays = SharedArrays(
             {"places": ((PLACES, length), np.dtype(dtype)), "counters": ((16,), np.dtype(np.int64))}
         )

@@ -13,7 +13,7 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 import time
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,21 @@ from replay_tutorial.buffers.base import OfCpprb
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
 from replay_tutorial.buffers.gather import OF_DRAW, Out, check_out, put
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization, check_weighing, weights_of
+from replay_tutorial.buffers.priorities import (
+    NO_PRIORITY,
+    Prioritization,
+    check_weighing,
+    power,
+    weights_of,
+    write_masses,
+)
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE
+from replay_tutorial.shared.sampler import draw_rows, update_rows
 from replay_tutorial.shared.shared_frames import DrawAgain, unmoved_if_refused
+from replay_tutorial.shared.shared_priorities import raise_max
 
 # Seconds between two draws when no row has all its frames.
 POLL_SECONDS = 0.001
@@ -49,6 +58,15 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     """
 
     _taken = frozenset({"indexes", "weights", "priorities"})
+    _kernels: ClassVar[tuple[Any, ...]] = (
+        *MPReplayBuffer._kernels,
+        draw_rows,
+        power,
+        raise_max,
+        update_rows,
+        weights_of,
+        write_masses,
+    )
 
     def __init__(
         self,

@@ -11,22 +11,25 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import OfCpprb, check_keywords
+from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.gather import Out, check_out
-from replay_tutorial.buffers.jit import Floats, Integers
+from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.n_step_windows import names_of
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle
+from replay_tutorial.shared.frame_ring import number_frames, read_frames
 from replay_tutorial.shared.limiter import wait_until
+from replay_tutorial.shared.protocol import append_rows, read_slots, reserve, swap
 from replay_tutorial.shared.shared_frames import unmoved_if_refused
 from replay_tutorial.shared.shared_ring import Statistics
 from replay_tutorial.shared.view import describe, make_block
@@ -50,6 +53,7 @@ class MPReplayBuffer(Handle):
     # What a prioritized buffer has beside the rest: alpha and eps in its description, and names of its own.
     _exponents: Mapping[str, float] = MappingProxyType({})
     _taken: frozenset[str] = frozenset()
+    _kernels: ClassVar[tuple[Any, ...]] = (append_rows, read_slots, reserve, round_floats, swap)
 
     def __init__(
         self,
@@ -107,6 +111,8 @@ class MPReplayBuffer(Handle):
         layouts = frame_layouts(fields, names_of(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
         generator = np.random.default_rng(seed)  # before anything is made: it may refuse the seed
+        # Before there are other processes, each of which would compile them as well.
+        compile_now(*self._kernels, *((number_frames, read_frames) if layouts else ()))
         self._open(make_block({**description, **self._exponents}, path), generator)
 
     def add(self, /, **fields: Any) -> int:

@@ -8,14 +8,11 @@ Left out: when one may go (`rate_limiters`).
 """
 
 import math
-import signal
 import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
-from threading import TIMEOUT_MAX, Condition, RLock, current_thread, main_thread
-from types import FrameType
-from typing import Any
+from threading import TIMEOUT_MAX, Condition, RLock
 
 LOOK = 0.25  # seconds after which a caller is looked for
 # Asked while a thread waits that calls for somebody else, and once more when its turn has come.
@@ -28,26 +25,6 @@ class Closed(RuntimeError):
 
 class Forsaken(Exception):
     """Whoever a call was made for has gone; it was not carried out."""
-
-
-class Undisturbed:
-    """Holds Ctrl-C back for a moment: a change of tables that ends halfway would leave none of them whole."""
-
-    def __enter__(self) -> None:
-        self._came: tuple[int, FrameType | None] | None = None
-        is_main = current_thread() is main_thread()  # Python raises it in no other one
-        self._handler: Any = signal.getsignal(signal.SIGINT) if is_main else None
-        if callable(self._handler):
-            signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._came = number, frame
-
-    def __exit__(self, *_: object) -> None:
-        if callable(self._handler):
-            signal.signal(signal.SIGINT, self._handler)
-            if self._came is not None:
-                self._handler(*self._came)
 
 
 def deadline_of(timeout: float | None) -> float:

@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import pytest
 
+from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.processes import birth, in_one_word
 from replay_tutorial.shared.protocol import (
@@ -254,6 +255,7 @@ def test_the_parts_of_a_stamp_do_not_overlap():
 
 def machine_orders(function):
     """The memory orders in the optimized code of a kernel, without the runtime's own functions."""
+    compile_now(function)
     compiled = numba.njit(function.signatures[0], nogil=True, error_model="numpy")(function.py_func)
     code = compiled.inspect_llvm(compiled.signatures[0])
     parts = [part.partition("\n}")[0] for part in code.split("\ndefine ")[1:]]

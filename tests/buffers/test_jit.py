@@ -1,0 +1,216 @@
+"""Kernels are compiled once each, at their first call, whatever happens meanwhile."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba.core import caching, event
+
+from replay_tutorial.buffers import jit
+from replay_tutorial.buffers.jit import Floats, kernel
+
+ROOT = Path(__file__).parents[2]
+
+
+def new_kernels():
+    """A kernel that calls another one, with a type that is not the declared one."""
+
+    @kernel
+    def halve(number: float) -> float:
+        return number / 2
+
+    @kernel
+    def add_half(numbers: Floats, number: int) -> float:
+        return numbers[0] + halve(number)
+
+    return add_half, halve
+
+
+def run(program, *arguments, **environment):
+    """What a program of its own prints, to stdout and to stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def test_importing_compiles_nothing(tmp_path):
+    program = (
+        "from replay_tutorial import *\n"
+        "import replay_tutorial.tables\n"
+        "from replay_tutorial.buffers.jit import kernels\n"
+        "print(len(kernels), sum(len(kernel.signatures) for kernel in kernels))"
+    )
+    declared, compiled = run(program, NUMBA_CACHE_DIR=str(tmp_path))[0].split()
+    assert int(declared) > 50 and compiled == "0"
+    assert not list(tmp_path.iterdir())
+
+
+def test_argument_of_another_type_is_an_error_also_at_the_first_call():
+    add_half, halve = new_kernels()
+    for _ in range(2):
+        with pytest.raises(TypeError, match="No matching definition for argument type"):
+            add_half(np.zeros(1, np.float32), 3)
+        with pytest.raises(TypeError, match="not enough arguments"):
+            add_half()
+    assert add_half(np.ones(1), 3) == 2.5
+    assert halve(3) == 1.5
+    assert len(add_half.signatures) == len(halve.signatures) == 1
+
+
+def test_kernel_that_another_one_calls_is_compiled_for_its_own_types():
+    add_half, halve = new_kernels()
+    assert add_half(np.ones(1), 3) == 2.5
+    assert [str(kind) for kind in halve.signatures[0]] == ["float64"]
+    assert halve(0.5) == 0.25
+    assert halve.py_func(3) == 1.5
+
+
+class AtCompilation(event.Listener):
+    """Does something when the first compilation starts."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def on_start(self, event):
+        action, self.action = self.action, lambda: None
+        action()
+
+    def on_end(self, event):
+        pass
+
+
+def without_cache(monkeypatch):
+    monkeypatch.setattr(caching.IndexDataCacheFile, "load", lambda self, key: None)
+
+
+def test_ctrl_c_is_raised_when_the_kernel_is_compiled(monkeypatch):
+    without_cache(monkeypatch)
+    add_half, _ = new_kernels()
+    interrupt = AtCompilation(lambda: signal.raise_signal(signal.SIGINT))
+    with event.install_listener("numba:compile", interrupt), pytest.raises(KeyboardInterrupt):
+        add_half(np.ones(1), 3)
+    compilations = event.RecordingListener()
+    with event.install_listener("numba:compile", compilations):
+        assert add_half(np.ones(1), 3) == 2.5
+    assert not compilations.buffer
+
+
+def test_threads_that_call_at_once_compile_once(monkeypatch):
+    without_cache(monkeypatch)
+    add_half, _ = new_kernels()
+    compilations, results, together = event.RecordingListener(), [], threading.Barrier(4)
+
+    def call():
+        together.wait()
+        results.append(add_half(np.ones(1), 3))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    with event.install_listener("numba:compile", compilations):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert results == [2.5] * 4
+    starts = [each for _, each in compilations.buffer if each.is_start]
+    assert len([each for each in starts if each.data["dispatcher"] is add_half]) == 1
+
+
+FORK = """
+import os, signal, threading
+import numpy as np
+from numba.core import event
+from tests.buffers.test_jit import AtCompilation, new_kernels
+from numba.core import caching
+
+caching.IndexDataCacheFile.load = lambda self, key: None
+started = threading.Event()
+event.register("numba:compile", AtCompilation(started.set))
+first, other = new_kernels()[0], new_kernels()[0]
+thread = threading.Thread(target=first, args=(np.ones(1), 3))
+thread.start()
+started.wait()
+if child := os.fork():
+    print(os.waitpid(child, 0)[1])
+else:
+    signal.alarm(60)
+    os._exit(0 if other(np.ones(1), 3) == 2.5 else 1)
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_child_that_is_forked_during_a_compilation_can_compile():
+    assert run(FORK)[0] == "0\n"
+
+
+def test_kernel_that_has_no_file_is_compiled_in_each_process_and_says_so_once():
+    space = {"kernel": kernel}
+    program = "@kernel\ndef one() -> int:\n    return 1\n@kernel\ndef two() -> int:\n    return 1 + one()"
+    exec(program, space)  # noqa: S102 - a function without a file
+    with pytest.warns(RuntimeWarning, match="Set NUMBA_CACHE_DIR to a folder that can be written") as warned:
+        assert space["two"]() == 2
+    assert len({str(warning.message) for warning in warned}) == 1
+    assert space["one"]() == 1
+
+
+def test_full_disk_does_not_fail_a_call(monkeypatch):
+    def save(self, key, data):
+        raise OSError(28, "No space left on device")
+
+    without_cache(monkeypatch)
+    monkeypatch.setattr(caching.IndexDataCacheFile, "save", save)
+    add_half, _ = new_kernels()
+    with pytest.warns(RuntimeWarning, match="No space left on device"):
+        assert add_half(np.ones(1), 3) == 2.5
+    assert add_half(np.ones(1), 5) == 3.5
+
+
+def test_slow_compilation_is_logged_once(monkeypatch, caplog):
+    without_cache(monkeypatch)
+    monkeypatch.setattr(jit, "slow_compilation", jit.SlowCompilation())
+    monkeypatch.setattr(jit, "PATIENCE", 3600.0)
+    new_kernels()[0](np.ones(1), 3)
+    assert not caplog.records
+    monkeypatch.setattr(jit, "PATIENCE", 0.0)
+    new_kernels()[0](np.ones(1), 3)
+    new_kernels()[0](np.ones(1), 3)
+    assert [record.getMessage() for record in caplog.records] == [jit.COMPILING]
+
+
+MANY_PROCESSES = """
+import numpy as np
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+from replay_tutorial.buffers.jit import kernels
+
+def compiled():
+    return {kernel.py_func.__name__ for kernel in kernels if kernel.signatures}
+
+rows = {"obs": np.ones((9, 2, 4)), "rew": np.ones((9, 1))}
+cases = [(MPReplayBuffer, {}), (MPReplayBuffer, {"next_of": "obs"}), (MPPrioritizedReplayBuffer, {})]
+for kind, options in cases:
+    buffer = kind(64, {"obs": {"shape": (2, 4)}, "rew": {}}, **options)
+    before = compiled()
+    buffer.add(**rows, **({"next_obs": rows["obs"]} if options else {}))
+    batch = buffer.sample(8)
+    if kind is MPPrioritizedReplayBuffer:
+        buffer.update_priorities(batch["indexes"], np.ones(8))
+        buffer.add(**rows, priorities=np.ones(9))
+    print(sorted(compiled() - before))
+"""
+
+
+def test_buffer_of_many_processes_is_compiled_before_there_are_any():
+    assert run(MANY_PROCESSES)[0] == 3 * "[]\n"

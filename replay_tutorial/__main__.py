@@ -16,6 +16,8 @@ except KeyboardInterrupt:
 import argparse
 import importlib
 import math
+import pkgutil
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,6 +37,7 @@ commands:
   evaluate RUN        play greedy episodes with the policy of a run
   play RUN            draw an episode with the policy of a run as a GIF
   plot RUN...         draw the learning curves of some runs into one figure
+  warm-up             compile all kernels in advance, for images and CI
   bench               measure the buffers beside their peers
   cluster             look at a cluster of machines, or print the file that starts one
   tables              serve tables of trajectories to other processes, or look at a server of them
@@ -51,6 +54,7 @@ ELSEWHERE = {
     "cluster": ("replay_tutorial.cluster.cluster_command", "cluster"),
     "tables": ("replay_tutorial.tables.tables_command", "tables"),
 }
+KERNEL_LAYERS = ("buffers", "shared", "tables")  # the layers with kernels
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 DEFAULT = "(default: %(default)s)"
 
@@ -79,14 +83,10 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", help="where the learner trains (default: as before)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     from replay_tutorial.cluster.cluster_command import engine_of
-    from replay_tutorial.cluster.cluster_options import add_options, saved_options, take_options
+    from replay_tutorial.cluster.cluster_options import split_options
 
-    add_options(parser, "as before")
-    options = parser.parse_args(arguments)
-    try:
-        cluster_options = take_options(parser, options, saved_options(options.run))
-    except (OSError, ValueError) as error:
-        refuse("resume", error)
+    cluster_options, others = split_options(parser.prog, arguments)
+    options = parser.parse_args(others)
 
     from replay_tutorial.apex.runs.run import resume as resume_agent
 
@@ -204,6 +204,29 @@ def plot(arguments: Sequence[str]) -> int:
     return 0
 
 
+def warm_up(arguments: Sequence[str]) -> int:
+    """Compile all kernels and keep them on disk, so that no first call has to.
+
+    Numba keeps them in `__pycache__` beside the package, if it can be written to, else in the user's cache;
+    NUMBA_CACHE_DIR names another folder. They are for processors like this one: for an image that will run
+    on others, set NUMBA_CPU_NAME=generic both when it is built and when it runs, which makes them slower.
+    """
+    parser_of(warm_up).parse_args(arguments)
+
+    from replay_tutorial.buffers import jit
+
+    start = time.perf_counter()
+    for layer in KERNEL_LAYERS:
+        package = importlib.import_module(f"replay_tutorial.{layer}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    hear_interrupts()
+    folders = jit.compile_all()
+    seconds = time.perf_counter() - start
+    print(f"{len(jit.kernels)} kernels are ready after {seconds:.1f} s, kept in", *folders, sep="\n    ")
+    return 0 if folders else 1
+
+
 def elsewhere(name: str, arguments: Sequence[str]) -> int:
     """Run a command that has commands of its own."""
     place, command_name = ELSEWHERE[name]
@@ -236,8 +259,13 @@ def hear_interrupts() -> None:
 
 def parser_of(command: Callable[[Sequence[str]], int]) -> argparse.ArgumentParser:
     """Return a parser that describes a command by its docstring."""
-    name = f"python -m replay_tutorial {command.__name__}"
+    name = f"python -m replay_tutorial {name_of(command)}"
     return argparse.ArgumentParser(prog=name, description=command.__doc__)
+
+
+def name_of(command: Callable[[Sequence[str]], int]) -> str:
+    """Return the name of a command."""
+    return command.__name__.replace("_", "-")
 
 
 def count(text: str) -> int:
@@ -265,7 +293,7 @@ def target(text: str) -> float:
 
 
 COMMANDS = {
-    **{command.__name__: command for command in (train, resume, evaluate, play, plot)},
+    **{name_of(command): command for command in (train, resume, evaluate, play, plot, warm_up)},
     **{name: partial(elsewhere, name) for name in ELSEWHERE},
 }
 

@@ -214,3 +214,16 @@ for kind, options in cases:
 
 def test_buffer_of_many_processes_is_compiled_before_there_are_any():
     assert run(MANY_PROCESSES)[0] == 3 * "[]\n"
+
+
+def test_warm_up_compiles_every_kernel(capsys):
+    from replay_tutorial.__main__ import main
+
+    assert main(["warm-up"]) == 0
+    told = capsys.readouterr().out
+    files = [path for path in (ROOT / "replay_tutorial").rglob("*.py") if "\n@kernel\n" in path.read_text()]
+    compiled = {Path(each.py_func.__code__.co_filename) for each in jit.kernels if each.signatures}
+    assert all(each.signatures for each in jit.kernels)
+    assert compiled >= set(files)
+    assert re.match(r"\d+ kernels are ready after \d+\.\d s, kept in\n", told)
+    assert all(Path(line.strip()).is_dir() for line in told.splitlines()[1:])

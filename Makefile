@@ -77,7 +77,7 @@ report: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench report $(ARGS)
 
 ladders: .venv/bench.stamp
-	$(BIN)/python -m replay_tutorial.teaching.record_ladders --json docs/measurements/ladders.json \
+	$(BIN)/python chapters/records/ladders.py --json docs/measurements/ladders.json \
 		--markdown docs/measurements/ladders.md docs/index.md $(ARGS)
 
 format: .venv/dev.stamp

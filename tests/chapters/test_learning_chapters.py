@@ -3,11 +3,12 @@
 import gymnasium
 import numpy as np
 import pytest
+import runs
 import torch
+import why_replay
 from gymnasium.utils.env_checker import check_env
 
 from replay_tutorial.steps.learning.q_learning_with_replay import FIELDS
-from replay_tutorial.teaching import record_runs, record_why_replay
 from replay_tutorial.teaching.corridor import Corridor
 from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.exercises_training import PATIENTS, SmallReplay, check_state
@@ -17,11 +18,11 @@ from replay_tutorial.teaching.order_of_data import correlation, play_at_random
 
 def test_a_curve_is_the_mean_of_the_episodes_that_ended_there() -> None:
     episodes = [(500, 10.0), (1_000, 20.0), (1_001, 30.0), (3_999, 7.0)]
-    assert record_why_replay.curve_of(episodes, 4_000) == [15.0, 30.0, None, 7.0]
+    assert why_replay.curve_of(episodes, 4_000) == [15.0, 30.0, None, 7.0]
 
 
 def test_the_newest_tuples_come_in_order_and_nothing_else() -> None:
-    memory = record_why_replay.NewestTuples(100, FIELDS)
+    memory = why_replay.NewestTuples(100, FIELDS)
     for step, transition in enumerate(play_at_random(30)):
         transition.pop("truncated")
         memory.add(**{**transition, "rew": step})
@@ -60,15 +61,19 @@ def test_the_corridor_is_an_environment_as_gymnasium_wants_it() -> None:
 
 
 def test_every_patient_was_recorded() -> None:
-    assert {sickness for sickness, _ in PATIENTS.values()} < record_runs.RUNS.keys()
-    for changes in record_runs.RUNS.values():
+    assert {sickness for sickness, _ in PATIENTS.values()} < runs.RUNS.keys()
+    for changes in runs.RUNS.values():
         assert len(changes) <= 2
 
 
 @pytest.mark.parametrize("forgotten", ["added", "rng"])
 def test_a_state_that_forgets_one_thing_is_not_taken(forgotten: str) -> None:
     def state(replay: SmallReplay) -> dict[str, object]:
-        whole = {"numbers": replay.numbers.copy(), "added": replay.added, "rng": replay.rng.bit_generator.state}
+        whole = {
+            "numbers": replay.numbers.copy(),
+            "added": replay.added,
+            "rng": replay.rng.bit_generator.state,
+        }
         if forgotten == "added":
             return {**whole, "added": min(replay.added, 8)}
         return {name: value for name, value in whole.items() if name != "rng"}

@@ -4,12 +4,12 @@ import json
 import re
 from pathlib import Path
 
+import ladders
 import pytest
 from places import ROOT
+from replay_tutorial.bench.run_all import table_of
 
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.run_all import table_of
-from replay_tutorial.teaching import record_ladders
 from replay_tutorial.teaching.ladder import Ladder
 from replay_tutorial.teaching.ladder_shared import RUNGS, Race, SharedLadder
 from replay_tutorial.teaching.ladder_sum_tree import RUNGS as TREES
@@ -78,9 +78,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     spread = Spread(1.0, 2.0, 3.0)
     kinds = ["", *(rung.kind.__name__ for rung in TREES)]
     tree = Ladder(TREES, {(kind, call): spread for kind in kinds for call in ("find 512", "set 512")})
-    monkeypatch.setattr(record_ladders, "uniform_ladder", lambda rounds: uniform_ladder(256, rounds))
-    monkeypatch.setattr(record_ladders, "sum_tree_ladder", lambda rounds: tree)
-    monkeypatch.setattr(record_ladders, "shared_ladder", lambda writers, races: shared)
+    monkeypatch.setattr(ladders, "uniform_ladder", lambda rounds: uniform_ladder(256, rounds))
+    monkeypatch.setattr(ladders, "sum_tree_ladder", lambda rounds: tree)
+    monkeypatch.setattr(ladders, "shared_ladder", lambda writers, races: shared)
 
 
 def test_the_command_writes_its_record_and_each_table_between_its_marks(
@@ -92,7 +92,7 @@ def test_the_command_writes_its_record_and_each_table_between_its_marks(
         page.write_text("".join(f"text\n<!-- {mark}:begin -->\n<!-- {mark}:end -->\n" for mark in marks))
     record = tmp_path / "ladders.json"
     argv = ["--rounds", "2", "--races", "2", "--json", str(record), "--markdown", *map(str, pages)]
-    assert record_ladders.main(argv) == 0
+    assert ladders.main(argv) == 0
     assert [len(rows_of(mark, pages[mark == "ladder-short"])) for mark in MARKS] == [6, 7, 8, 6]
     assert rows_of("ladder-shared", pages[0])[0][3:] == [
         "15.0 (12.5, 17.5)",
@@ -110,7 +110,7 @@ def test_a_table_without_a_place_is_told(
     small(monkeypatch)
     page = tmp_path / "page.md"
     page.write_text("".join(f"<!-- {mark}:begin -->\n<!-- {mark}:end -->\n" for mark in MARKS[1:]))
-    assert record_ladders.main(["--rounds", "1", "--markdown", str(page)]) == 1
+    assert ladders.main(["--rounds", "1", "--markdown", str(page)]) == 1
     assert "no page has the mark <!-- ladder-uniform:begin -->" in capsys.readouterr().err
     assert rows_of("ladder-short", page), "the others are written"
 

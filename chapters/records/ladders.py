@@ -1,12 +1,12 @@
 """Measure the ladders of the chapters, and write their tables into the pages of the site.
 
-    python -m replay_tutorial.teaching.record_ladders --json docs/measurements/ladders.json \\
+    python chapters/records/ladders.py --json docs/measurements/ladders.json \\
         --markdown docs/measurements/ladders.md docs/index.md
 
 The chapters measure the same ladders when they are executed, on whichever machine that is. Here more rounds
 are taken, and the figures get what all figures of the site have: their quartiles, and where they come from.
 
-Left out: the ladder of learning, whose rungs are whole agents; `record_why_replay` has their curves.
+Left out: the ladder of learning, whose rungs are whole agents; `why_replay.py` has their curves.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from replay_tutorial.teaching.ladder_shared import SECONDS, SharedLadder, shared
 from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
 from replay_tutorial.teaching.ladder_uniform import uniform_ladder
 
-MODULE = "replay_tutorial.teaching.record_ladders"
+SCRIPT = "chapters/records/ladders.py"
 WRITERS = 2
 DRAW = "find 512"
 MEDIANS = "The share is the ceiling's median over the rung's."
@@ -99,7 +99,7 @@ def put(parts: Sequence[Part], provenance: Provenance, pages: Sequence[Path]) ->
 
 def main(argv: Sequence[str]) -> int:
     """Measure, print, and write; return 1 if a table was not written where it was asked, else 0."""
-    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Measure the chapters' ladders.")
+    parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Measure the chapters' ladders.")
     add_count(parser, "--rounds", 50, "of each rung of the uniform and the prioritized ladder")
     add_count(parser, "--races", 5, "of each rung of the shared ladder")
     parser.add_argument("--json", type=new_file, metavar="FILE", help="write the whole record here")
@@ -111,7 +111,7 @@ def main(argv: Sequence[str]) -> int:
     shared = shared_ladder(WRITERS, given.races)
     versions = versions_of(("replay_tutorial", "numpy", "numba"))
     versions["replay_tutorial"] += revision()
-    command = shlex.join(["python", "-m", MODULE, *argv])
+    command = shlex.join(["python", SCRIPT, *argv])
     provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
     parts = parts_of(uniform, tree, shared, given.rounds, given.races)
     print("\n\n".join("\n".join(part.lines) for part in parts))

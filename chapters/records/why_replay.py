@@ -1,6 +1,6 @@
 """Record the learning curves of chapter 00: the same agent with three memories, and the one-file DQN.
 
-    python -m replay_tutorial.teaching.record_why_replay
+    python chapters/records/why_replay.py
 
 Several seeds of each take minutes, so the chapter loads what this command has written, and says so. The
 agents differ in what they learn from: each transition as it comes; the newest 64; 64 of all, drawn at random.
@@ -30,7 +30,7 @@ from replay_tutorial.bench.method.provenance import Provenance, revision
 from replay_tutorial.steps.learning import one_file_dqn, online_q_learning, q_learning_with_replay
 from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
 
-MODULE = "replay_tutorial.teaching.record_why_replay"
+SCRIPT = "chapters/records/why_replay.py"
 BIN = 1_000  # steps whose episodes are one point of a curve
 Episodes = list[tuple[int, float]]  # an episode's last step, and its return
 
@@ -90,9 +90,7 @@ def record_one_file(seed: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str]) -> None:
     """Record, and write the file."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {MODULE}", description="Record the curves of chapter 00."
-    )
+    parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Record the curves of chapter 00.")
     parser.add_argument("--seeds", type=int, default=5, help="of each agent")
     parser.add_argument("--steps", type=int, default=20_000, help="of each of the three simple agents")
     parser.add_argument("--processes", type=int, default=2, help="that train side by side")
@@ -108,7 +106,7 @@ def main(argv: Sequence[str]) -> None:
         learned = [job.result() for job in one_file]
     versions = versions_of(("replay_tutorial", "numpy", "torch", "gymnasium"))
     versions["replay_tutorial"] += revision()
-    command = shlex.join(["python", "-m", MODULE, *argv])
+    command = shlex.join(["python", SCRIPT, *argv])
     provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
     record = {**provenance._asdict(), "bin": BIN, "curves": curves, "one_file": learned}
     given.output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Record runs of Ape-X on CartPole for chapter 08: a healthy one and sick ones.
 
-    python -m replay_tutorial.teaching.record_runs
+    python chapters/records/runs.py
 
 A sick run differs from the healthy one in a single setting. Each takes place in one process, so that the same
 seed makes the same run.
@@ -24,7 +24,7 @@ from replay_tutorial.apex import Config, preset, train
 from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
 from replay_tutorial.bench.method.provenance import Provenance, revision
 
-MODULE = "replay_tutorial.teaching.record_runs"
+SCRIPT = "chapters/records/runs.py"
 STEPS = 16_000
 SHOWN = ("step", "episodic_return", "replay_ratio", "td_loss", "q_values", "row_age_p90")
 
@@ -74,7 +74,7 @@ def record(changes: dict[str, Any]) -> dict[str, Any]:
 
 def main(argv: Sequence[str]) -> None:
     """Record, and write the file."""
-    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="Record the runs of chapter 08.")
+    parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Record the runs of chapter 08.")
     parser.add_argument("--output", type=Path, default=Path("chapters/records/runs.json"))
     given = parser.parse_args(argv)
     runs: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
         )
     versions = versions_of(("replay_tutorial", "numpy", "numba", "torch", "gymnasium"))
     versions["replay_tutorial"] += revision()
-    command = shlex.join(["python", "-m", MODULE, *argv])
+    command = shlex.join(["python", SCRIPT, *argv])
     provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps({**provenance._asdict(), "runs": runs}) + "\n", encoding="utf-8")

@@ -83,10 +83,14 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--device", help="where the learner trains (default: as before)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
     from replay_tutorial.cluster.cluster_command import engine_of
-    from replay_tutorial.cluster.cluster_options import split_options
+    from replay_tutorial.cluster.cluster_options import add_options, saved_options, take_options
 
-    cluster_options, others = split_options(parser.prog, arguments)
-    options = parser.parse_args(others)
+    add_options(parser, "as before")
+    options = parser.parse_args(arguments)
+    try:
+        cluster_options = take_options(parser, options, saved_options(options.run))
+    except (OSError, ValueError) as error:
+        refuse("resume", error)
 
     from replay_tutorial.apex.runs.run import resume as resume_agent
 

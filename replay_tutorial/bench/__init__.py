@@ -2,5 +2,5 @@
 
 `method/` is how a figure is measured and written down, `peers/` who is measured beside us. The benchmarks
 themselves are in `one_process/`, `many_processes/`, `training/` and `cluster/`, which use those two and never
-each other. `command` is the command line, and `run_all` runs the benchmarks one after the other.
+each other. `command` is the command line, and `report` runs the benchmarks one after the other.
 """

@@ -12,12 +12,8 @@ from collections.abc import Sequence
 # name → module
 BENCHMARKS = {
     "buffers": "one_process.buffers",
-    "summary": "one_process.summary",
-    "inputs": "one_process.inputs",
-    "pictures": "one_process.pictures",
     "article": "one_process.article",
-    "ceiling": "one_process.ceiling",
-    "memory": "one_process.memory_use",
+    "memory": "one_process.memory",
     "startup": "one_process.startup",
     "shared": "many_processes.shared",
     "cliffwalk": "training.cliffwalk",
@@ -26,7 +22,7 @@ BENCHMARKS = {
     "tables": "tables.tables_speed",
     "cluster": "cluster.cluster_speed",
     "cluster-demo": "cluster.demo",
-    "report": "run_all",
+    "report": "report",
 }
 
 

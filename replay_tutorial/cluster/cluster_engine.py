@@ -15,6 +15,7 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters
 from replay_tutorial.apex.runs.engine import Engine
+from replay_tutorial.apex.runs.files import CLUSTER_FILE
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
@@ -69,7 +70,7 @@ class ClusterEngine(Engine):
         from replay_tutorial.cluster.placement import describe
 
         try:
-            setup.folder.write_json("cluster.json", describe(self.options))
+            setup.folder.write_json(CLUSTER_FILE, describe(self.options))
             with self.workers(setup) as workers:
                 return watch(setup, workers, recorder, stop)
         finally:

@@ -1,10 +1,16 @@
-"""The options of a cluster: where it is, and how the actors share it. They are no settings of a run: a run
-may be resumed on another cluster, or on one machine.
+"""The options of a cluster: where it is, and how the actors share it.
+
+They are no settings of a run, which may be resumed on another cluster, or on one machine. A run's folder
+keeps them in `cluster.json`, so that `resume` without options uses the same cluster.
 """
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from replay_tutorial.apex.runs.files import CLUSTER_FILE, DamagedFile, read_json
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,48 @@ class ClusterOptions:
             raise ValueError(f"cpus_per_actor is {self.cpus_per_actor}; it must be between 0.01 and 64.")
 
 
+HERE = "none"  # as an address: no cluster, the actors run on this machine
+OPTIONS = (
+    (
+        "--cluster",
+        str,
+        "a Ray cluster for the actors: auto, host:port, local to start one; none: this machine",
+    ),
+    ("--gateways", int, "processes that take in the actors' rows on the learner's host"),
+    ("--cpus-per-actor", float, "share of a core that an actor gets"),
+)
+
+
+def add_options(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the options of a cluster to a parser; `default` is what the help says of one that is not given."""
+    for name, kind, what in OPTIONS:
+        metavar = "ADDRESS" if kind is str else None
+        parser.add_argument(name, type=kind, metavar=metavar, help=f"{what} (default: {default})")
+
+
+def take_options(
+    parser: argparse.ArgumentParser, parsed: argparse.Namespace, saved: ClusterOptions | None = None
+) -> ClusterOptions | None:
+    """Return the options that were parsed, None for this machine; those not given are the `saved` ones.
+
+    Raises:
+        SystemExit: With status 2, if they can't be used; the reason has been printed.
+    """
+    names = [option.name for option in fields(ClusterOptions)]
+    given = {name: getattr(parsed, name) for name in names[1:] if getattr(parsed, name) is not None}
+    address = parsed.cluster if parsed.cluster is not None else saved and saved.address
+    if address in (None, HERE):
+        if given:
+            parser.error(f"--{min(given).replace('_', '-')} is for a run on a cluster: add --cluster ADDRESS")
+        return None
+    values: dict[str, Any] = {} if saved is None else asdict(saved)
+    values |= {**given, "address": address}
+    try:
+        return ClusterOptions(**values)
+    except ValueError as error:
+        parser.error(str(error))
+
+
 def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOptions | None, list[str]]:
     """Split a command's arguments into the options of the cluster, None without `--cluster`, and the others.
 
@@ -35,17 +83,23 @@ def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOption
         SystemExit: With status 2, if they can't be parsed; the reason has been printed.
     """
     parser = argparse.ArgumentParser(prog=program, add_help=False, allow_abbrev=False)
-    parser.add_argument("--cluster")
-    parser.add_argument("--gateways", type=int)
-    parser.add_argument("--cpus-per-actor", type=float)
+    add_options(parser, "one machine")
     known, others = parser.parse_known_args(list(arguments))
-    given = {name: value for name, value in vars(known).items() if value is not None}
-    address = given.pop("cluster", None)
-    if address is None:
-        if given:
-            parser.error(f"--{min(given).replace('_', '-')} is for a run on a cluster: add --cluster ADDRESS")
-        return None, others
+    return take_options(parser, known), others
+
+
+def saved_options(run: Path) -> ClusterOptions | None:
+    """Return the options that a run was last trained with; None on one machine, or if there is no such run.
+
+    Raises:
+        ValueError: If they can't be read.
+    """
+    path = run / CLUSTER_FILE
+    if not path.exists():
+        return None
+    contents = read_json(path)
+    known = {field.name: contents[field.name] for field in fields(ClusterOptions) if field.name in contents}
     try:
-        return ClusterOptions(address, **given), others
-    except ValueError as error:
-        parser.error(str(error))
+        return ClusterOptions(**known)
+    except (TypeError, ValueError) as error:
+        raise DamagedFile(f"{path} is damaged ({error}). Remove it, and pass --cluster ADDRESS.") from None

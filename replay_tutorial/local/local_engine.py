@@ -4,6 +4,7 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters
 from replay_tutorial.apex.runs.engine import Engine
+from replay_tutorial.apex.runs.files import CLUSTER_FILE
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
@@ -21,5 +22,6 @@ class LocalEngine(Engine):
         return make_shared_context(config, spaces, parameter_count, counters)
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
+        (setup.folder.path / CLUSTER_FILE).unlink(missing_ok=True)  # the next `resume` stays here, too
         run = run_parallel if setup.context.config.actors else run_serial
         return run(setup, recorder, stop)

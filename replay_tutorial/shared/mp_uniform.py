@@ -26,8 +26,8 @@ from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.n_step_windows import names_of
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
-from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.frame_ring import number_frames, read_frames
+from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import append_rows, read_slots, reserve, swap
 from replay_tutorial.shared.shared_frames import unmoved_if_refused

@@ -128,7 +128,14 @@ class Cells:
         self.fields: list[Field] = list(fields.fields.values())
         self.capacity = capacity
         self.numbers = {field.name: number for number, field in enumerate(self.fields)}
-        self.values = [np.zeros((capacity, *field.shape), field.dtype) for field in self.fields]
+        try:
+            self.values = [np.zeros((capacity, *field.shape), field.dtype) for field in self.fields]
+        except MemoryError:
+            step = sum(field.nbytes for field in self.fields)
+            raise CapacityError(
+                f"A capacity of {capacity:,} steps of {step:,} bytes takes {capacity * step / 2**30:,.0f} "
+                "GiB, which this machine does not have. Build the server with a lower capacity."
+            ) from None
         self.bytes = [values.reshape(capacity, -1).view(np.uint8) for values in self.values]
         self.store = Store(
             references=np.zeros(capacity * columns, np.int32),

@@ -4,7 +4,7 @@
     text       JSON: what is said, and in the place of each array its dtype and shape
     arrays     their raw bytes, in the order of the text           text and arrays each filled up to 8 bytes
 
-    sample("replay", 32)    ["sample", "replay", 32, null]
+    sample("replay", 32)    ["sample", "replay", 32, null, false]
     its answer              ["answer", [[["l", [32]], ...], {"obs": ["f", [32, 3]]}, null, []]]
 
 Whoever sends a frame chooses numbers and words, and never what is run: nothing is unpickled. It must be one
@@ -46,12 +46,12 @@ MOST_TEXT = 1 << 20  # of these, the text: what is made of it takes twenty times
 INT64 = range(-(1 << 63), 1 << 63)  # all integers that may be said
 DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of bools and numbers
 
-HELLO = "hello 3"  # with the version of what is said
+HELLO = "hello 4"  # with the version of what is said
 CALLS: dict[str, tuple[Any, Any]] = {  # what may be called: types of arguments, and of what comes back
     HELLO: (tuple[str, str], tuple[str, str, dict[str, Array]]),
     "insert": (tuple[Message, float | None], Array),
     "close_writer": (tuple[int], None),
-    "sample": (tuple[str, int, float | None], Sample),
+    "sample": (tuple[str, int, float | None, bool], Sample),
     "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),
     "reset": (tuple[str], None),
     "replace_limiter": (tuple[str, RateLimiter], None),

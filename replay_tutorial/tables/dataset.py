@@ -1,9 +1,9 @@
 """Datasets: batches of trajectories, or of their steps, for a learner's loop.
 
-A table gives out what it may at the moment, which can be less than a batch; a dataset goes on asking until
-the batch is full. It ends when no item has come for `timeout` seconds while somebody waited for a batch, or
-when `max_samples` items have been drawn. A thread may draw a few batches ahead: they were drawn before the
-newest items and priorities came in, and the table's limiter has counted them.
+A dataset takes what a table gives out at the moment until its batch is full. It ends when no item has come
+for `timeout` seconds while a batch was waited for, or when `max_samples` items have been drawn. A thread may
+draw a few batches ahead: they were drawn before the newest items and priorities came in, and the table's
+limiter has counted them.
 
 Left out: shuffling. A table draws as it was told to.
 """
@@ -11,18 +11,14 @@ Left out: shuffling. A table draws as it was told to.
 import operator
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import numpy as np
-import numpy.typing as npt
-
-from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.tables.ahead import Ahead
-from replay_tutorial.tables.sampled import Sample, SampleInfo
+from replay_tutorial.tables.sampled import Sample, join
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.waiting import deadline_of
 
@@ -33,8 +29,10 @@ if TYPE_CHECKING:
 class Source(Protocol):
     """What a dataset needs of a server, here or far away: see `Server`."""
 
-    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
-        """Draw at least one item, and at most `batch_size`; a TimeoutError if there was none."""
+    def sample(
+        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+    ) -> Sample:
+        """Draw `batch_size` items, or if `partial` is set 1 to `batch_size`."""
         ...
 
 
@@ -103,7 +101,7 @@ class TrajectoryDataset:
                 "The server is in the process that made it: use DataLoader(..., num_workers=0), and the "
                 "dataset's in_flight to draw ahead; or a RemoteServer."
             )
-        draw = partial(self.source.sample, self.table)
+        draw = partial(self.source.sample, self.table, partial=True)
         if self.in_flight:
             return Ahead(draw, self._batches, self.in_flight, self.timeout).batches()
         return self._batches(lambda count: draw(count, self.timeout))
@@ -134,30 +132,6 @@ class TrajectoryDataset:
                 "look at the lengths of each sample."
             )
         return sample
-
-
-def join(samples: Sequence[Sample]) -> Sample:
-    """Lay samples of one table one behind the other; shorter trajectories are filled up with zeros."""
-    info = SampleInfo._make(map(np.concatenate, zip(*(sample.info for sample in samples), strict=True)))
-    data: Batch = {}
-    lengths: dict[str, npt.NDArray[np.int64]] = {}
-    for name in samples[0].data:
-        arrays = [sample.data[name] for sample in samples]
-        lengths[name] = np.concatenate([lengths_in(sample, name) for sample in samples])
-        if name not in samples[0].squeezed:
-            most, rest = lengths[name].max(), [(0, 0)] * (arrays[0].ndim - 2)
-            arrays = [np.pad(array, [(0, 0), (0, most - array.shape[1]), *rest]) for array in arrays]
-        data[name] = np.concatenate(arrays)
-    are_equal = all((counts == counts[0]).all() for counts in lengths.values())
-    return Sample(info, data, None if are_equal else lengths, samples[0].squeezed)
-
-
-def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
-    """Return how many values a part has in each item of a sample, int64[n]."""
-    if sample.lengths is not None:
-        return sample.lengths[name]
-    values = sample.data[name]
-    return np.full(len(values), 1 if name in sample.squeezed else values.shape[1])
 
 
 def as_torch(dataset: Iterable[Any]) -> "IterableDataset[Any]":

@@ -31,6 +31,7 @@ from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.waiting import Closed, Forsaken, caller_is_there
 
 MOST_CONNECTIONS = 1000
+MOST_ERROR = 2000  # characters of an error's text
 NAP = 0.2  # seconds
 PATIENCE = 1.0  # seconds that the end waits for answers that are on their way
 
@@ -181,4 +182,5 @@ class Endpoint:
 def error_frame(error: Exception) -> bytes:
     """Say what went wrong."""
     kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
-    return pack("error", [kind, str(error.args[0] if isinstance(error, KeyError) else error)])
+    text = str(error.args[0] if isinstance(error, KeyError) else error)
+    return pack("error", [kind, text if len(text) <= MOST_ERROR else f"{text[:MOST_ERROR]}..."])

@@ -34,12 +34,15 @@ LEAST = 16  # bytes of a key
 SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [one.close() for one in SOCKETS])
+MOST_PORT = 65535
 PORT = re.compile(r"(localhost|127\.0\.0\.1):([0-9]{1,5})")
 
 
 def place_of(address: str) -> tuple[str, int] | str:
     """Read an address: a host and a port, or a path; refuse any other."""
     if match := PORT.fullmatch(address):
+        if int(match[2]) > MOST_PORT:
+            raise ValueError(f"{address!r}: a port is between 0 and {MOST_PORT}.")
         return "127.0.0.1", int(match[2])
     if not address or re.fullmatch(r"[^/\\]*:[0-9]*", address):
         raise ValueError(f"{address!r} is not of this machine: use 127.0.0.1:PORT, or the path of a socket.")

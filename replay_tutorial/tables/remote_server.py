@@ -163,10 +163,12 @@ class RemoteServer:
             wire.send(pack("close_writer", (writer,)))
             idle.append(wire)
 
-    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
+    def sample(
+        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+    ) -> Sample:
         """Draw items."""
         check_batch_size(batch_size)
-        return self._call("sample", table, batch_size, timeout)
+        return self._call("sample", table, batch_size, timeout, partial)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()

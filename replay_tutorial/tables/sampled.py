@@ -7,7 +7,8 @@ It is the weight of the buffers: there P(i) = mass / total, and the total cancel
 Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.4.
 """
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -94,6 +95,30 @@ class Sample:
         return replace(self, data={name: tensor.pin_memory() for name, tensor in data.items()})
 
 
+def join(samples: Sequence[Sample]) -> Sample:
+    """Lay samples of one table one behind the other; shorter trajectories are filled up with zeros."""
+    info = SampleInfo._make(map(np.concatenate, zip(*(sample.info for sample in samples), strict=True)))
+    data: Batch = {}
+    lengths: dict[str, npt.NDArray[np.int64]] = {}
+    for name in samples[0].data:
+        arrays = [sample.data[name] for sample in samples]
+        lengths[name] = np.concatenate([lengths_in(sample, name) for sample in samples])
+        if name not in samples[0].squeezed:
+            most, rest = lengths[name].max(), [(0, 0)] * (arrays[0].ndim - 2)
+            arrays = [np.pad(array, [(0, 0), (0, most - array.shape[1]), *rest]) for array in arrays]
+        data[name] = np.concatenate(arrays)
+    are_equal = all((counts == counts[0]).all() for counts in lengths.values())
+    return Sample(info, data, None if are_equal else lengths, samples[0].squeezed)
+
+
+def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
+    """Return how many values a part has in each item of a sample, int64[n]."""
+    if sample.lengths is not None:
+        return sample.lengths[name]
+    values = sample.data[name]
+    return np.full(len(values), 1 if name in sample.squeezed else values.shape[1])
+
+
 class TableInfo(NamedTuple):
     """A table at one moment. Counts begin when it was made or reset.
 
@@ -124,14 +149,20 @@ class TableInfo(NamedTuple):
     waiting_samples: int = 0
 
     def missing(self, side: str) -> str:
-        """Say what those wait for who "insert", or "sample"."""
+        """Say what calls that "insert", or "sample", wait for."""
         limiter = self.rate_limiter
         cursor = self.inserts * limiter.samples_per_insert - self.samples
+        least, most = limiter.min_diff, limiter.max_diff
+        bounds = [f"at least {least:,.10g}"] * (least > -sys.float_info.max)
+        bounds += [f"at most {most:,.10g}"] * (most < sys.float_info.max)
+        band = (
+            f"{self.inserts:,} inserts · {limiter.samples_per_insert:g} - {self.samples:,} samples = "
+            f"{cursor:,.10g}, which the limiter keeps {' and '.join(bounds)}; "
+        )
         return (
-            f"more {'samples' if side == 'insert' else 'inserts'}: {self.size} items of at least "
-            f"{limiter.min_size}; {self.inserts} inserts · {limiter.samples_per_insert:g} - {self.samples} "
-            f"samples = {cursor:g}, of {limiter.min_diff:.4g} to {limiter.max_diff:.4g}. "
-            f"{self.deletes} items were deleted."
+            f"more {'samples' if side == 'insert' else 'inserts'}: size {self.size:,}, "
+            f"min_size {limiter.min_size:,}; {band if bounds else ''}"
+            f"{self.deletes:,} deletes."
         )
 
 

@@ -33,7 +33,7 @@ from replay_tutorial.tables.intake import Intake, as_keys, as_updates, table_of
 from replay_tutorial.tables.message import Message
 from replay_tutorial.tables.rate_limiters import RateLimiter
 from replay_tutorial.tables.reverb_names import ExplainsNames, explains
-from replay_tutorial.tables.sampled import Sample, TableInfo
+from replay_tutorial.tables.sampled import Sample, TableInfo, join
 from replay_tutorial.tables.table import Table, check_reachable
 from replay_tutorial.tables.trajectories import Plans
 from replay_tutorial.tables.waiting import Closed, Line, deadline_of
@@ -165,16 +165,20 @@ class Server(ExplainsNames):
             self._intake.close(writer)
             self._look_up(writer)
 
-    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
-        """Wait until an item may be drawn, and draw as many as may be then, each as if it were alone.
+    def sample(
+        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+    ) -> Sample:
+        """Draw items with replacement, each as if it were alone, as soon as the limiter allows them.
 
         Args:
             table: The table's name.
-            batch_size: How many at most; at least 1.
+            batch_size: How many items; at least 1.
             timeout: Seconds to wait at most; None waits, 0 looks once.
+            partial: Whether to return as soon as one or more items may be drawn, with those.
 
         Returns:
-            1 to batch_size items; the arrays are the caller's own.
+            `batch_size` items. Fewer if `partial` is set, or if the time is up when only some could be
+            drawn: the table has counted these. The arrays are the caller's own.
 
         Raises:
             TimeoutError: If none may be drawn when the time is up.
@@ -183,10 +187,20 @@ class Server(ExplainsNames):
         check_batch_size(batch_size)
         batch_size = int(batch_size)  # an integer of NumPy would turn the counts into such
         deadline = deadline_of(timeout)
-        with self._changing(table):
-            self._wait("sample", table, deadline, self._check_open)
-            with Undisturbed():
-                return self._tables[table].sample(batch_size, self._tables)  # perhaps another one was loaded
+        pieces: list[Sample] = []
+        missing = batch_size
+        while missing and not (pieces and partial):
+            with self._changing(table):
+                try:
+                    self._wait("sample", table, deadline, self._check_open)
+                except TimeoutError:
+                    if not pieces:
+                        raise
+                    break
+                with Undisturbed():  # the table is looked up again: perhaps another one was loaded
+                    pieces.append(self._tables[table].sample(missing, self._tables))
+            missing -= len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else join(pieces)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()

@@ -6,6 +6,7 @@ Left out: what stands in the file (`tables_config`).
 import argparse
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -51,7 +52,9 @@ def tables(arguments: Sequence[str]) -> int:
 
 def serve(path: Path, address: str | None = None) -> None:
     """Serve tables until a signal comes."""
-    server, address, save = read_config(path, address)
+    server, address, save, save_every = read_config(path, address)
+    if save is not None:
+        check_writable(save)
     if save is not None and save.exists():
         server.load(save)
         print(f"loaded {save}")
@@ -67,11 +70,28 @@ def serve(path: Path, address: str | None = None) -> None:
     with suppress(KeyboardInterrupt), Endpoint(server, address, make_key()) as endpoint, server:
         print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
         while True:
-            time.sleep(3600.0)
+            time.sleep(save_every or 3600.0)
+            if save is not None and save_every:
+                try:
+                    server.save(save)
+                except OSError as error:
+                    print(f"tables serve: not saved, will try again: {error}", file=sys.stderr, flush=True)
     if save is not None:
         server.save(save)
         print(f"saved {save}")
     print("ended")
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that can't be written, before a server has something to lose."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(None, "It is a folder")
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise OSError(
+            f"save: can't write {path}: {error.strerror}. Make the folder, or name another file."
+        ) from None
 
 
 def info(address: str) -> None:

@@ -24,6 +24,7 @@ Left out: hooks that are no `InsertOnSample`, and subclasses; whoever has some b
 """
 
 import inspect
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from os import PathLike
@@ -54,7 +55,9 @@ class ConfigError(ValueError):
     """The file says what can't be."""
 
 
-def read_config(path: str | PathLike[str], address: str | None = None) -> tuple[Server, str, Path | None]:
+def read_config(
+    path: str | PathLike[str], address: str | None = None
+) -> tuple[Server, str, Path | None, float]:
     """Read a file, and build what it describes.
 
     Args:
@@ -62,8 +65,8 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> tuple[
         address: Where to listen, instead of where the file says.
 
     Returns:
-        The server, still empty; where it is to listen; and where it is saved at its end, and loaded from at
-        its start, or None for nowhere.
+        The server, still empty; where it is to listen; where it is saved at its end, and loaded from at its
+        start, or None for nowhere; and after how many seconds it is saved each time, 0 for only at its end.
 
     Raises:
         ConfigError: If it is no TOML, a key is missing or unknown, or a value can't be.
@@ -80,14 +83,18 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> tuple[
         listed = str(folder / listed)
     address = address or listed
     built("address", place_of, address)
-    save = take(words, "", "save", str, "")
+    save, save_every = take(words, "", "save", str, ""), take(words, "", "save_every", float, 0.0)
+    if not (0.0 <= save_every < math.inf) or (save_every and not save):
+        raise ConfigError(
+            f"save_every must be at least 0 seconds, and 0 without a file to save to, not {save_every}."
+        )
     dtype = built("default_dtype", np.dtype, words.pop("default_dtype", "float32"))
     columns, tables = [take(words, "", key, dict) for key in ("columns", "tables")]
     for name, column in columns.items():
         built(f"columns.{name}", Fields, {name: column}, dtype)
     given = [read_table(name, table) for name, table in tables.items()]
     server = call("", Server, words, tables=given, env_dict=columns, default_dtype=dtype)
-    return server, address, folder / save if save else None
+    return server, address, folder / save if save else None, save_every
 
 
 def read_table(name: str, value: Any) -> Table:
@@ -149,5 +156,5 @@ def built(where: str, make: Callable[..., Any], *arguments: Any, **options: Any)
     """Build something; if it can't be, a ConfigError says where it stands in the file."""
     try:
         return make(*arguments, **options)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
         raise ConfigError(f"{where}: {error}") from None

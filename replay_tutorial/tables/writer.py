@@ -15,6 +15,7 @@ one thread.
 """
 
 import operator
+import os
 import secrets
 from collections.abc import Mapping
 from itertools import groupby
@@ -98,6 +99,7 @@ class TrajectoryWriter(ExplainsNames):
 
     def _begin(self) -> None:
         """Be a writer of which the server has heard nothing, in a history without a step."""
+        self._process = os.getpid()
         self._number = secrets.randbits(63)  # another one in each episode: so the server forgets the last one
         self._sequence = 0  # of the next message
         self._finalizer = close_when_vanished(self, self._server, self._number)
@@ -185,6 +187,8 @@ class TrajectoryWriter(ExplainsNames):
             Exception: What `create_item` raises when a message is refused; its items are lost.
         """
         deadline_of(timeout)  # refused by the server, the message would be given up
+        if self._in_flight:
+            self._check_open()
         return self._send(timeout) if self._in_flight else []
 
     @explains(timeout_ms="pass timeout, in seconds.")
@@ -212,7 +216,8 @@ class TrajectoryWriter(ExplainsNames):
             self._closed, self._unfinished = True, None
             self._in_flight.clear()
             self._finalizer.detach()
-            self._server.close_writer(self._number)
+            if os.getpid() == self._process:  # a forked child has only a copy
+                self._server.close_writer(self._number)
 
     def __enter__(self) -> Self:
         return self
@@ -222,7 +227,7 @@ class TrajectoryWriter(ExplainsNames):
     ) -> None:
         """Close the writer; unless there was an error, `flush` before."""
         try:
-            if kind is None:
+            if kind is None and os.getpid() == self._process:
                 self.flush()
         finally:
             self.close()
@@ -230,6 +235,11 @@ class TrajectoryWriter(ExplainsNames):
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError("This writer is closed. Make a new one.")
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"This writer belongs to the process {self._process}, of which this one was forked. Make a "
+                "writer in each process."
+            )
 
     def _check_ready(self, timeout: float | None) -> None:
         """Refuse to make items if the writer is closed, or keeps some that `flush` has to send first."""

@@ -1,6 +1,7 @@
 """The benchmark measures in turns, compares inside a round, and writes down what a reader needs."""
 
 import ast
+import dataclasses
 import itertools
 import json
 from collections import Counter
@@ -13,8 +14,8 @@ from places import PACKAGE
 from replay_tutorial.bench import command
 from replay_tutorial.bench.method import markdown, timing
 from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.one_process import operations
-from replay_tutorial.bench.peers import lineup, peer
+from replay_tutorial.bench.one_process import buffers, cases
+from replay_tutorial.bench.peers import lineup
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -68,47 +69,54 @@ def test_no_round_is_refused():
 
 def test_ratio_is_the_median_of_the_rounds_ratios_not_the_ratio_of_the_medians():
     ours, theirs = np.array([1.0, 10.0, 2.0]), np.array([3.0, 10.0, 8.0])
-    row = operations.row_of("add", {"ours": ours, "cpprb": theirs})
+    row = buffers.row_of("add", {"ours": ours, "cpprb": theirs})
     assert row.ratios["cpprb"].median == 3.0
     assert np.median(theirs) / np.median(ours) == 4.0
 
 
 def test_cases_pair_what_a_library_may_put_off():
-    names = [case.operation for case in operations.all_cases()]
+    names = [case.operation for case in cases.rows(300)]
     assert len(set(names)) == len(names)
     assert "sample 512 + update 512, prioritized" in names
     assert "add 101 + sample 512, prioritized, priorities given" in names
 
 
-@pytest.mark.parametrize("case", operations.all_cases(), ids=lambda case: case.operation)
-def test_every_case_runs_on_the_ceiling(case):
-    case.prepare(peer.Ceiling(300))()
+def test_bare_kernels_find_leaves_all_over_the_tree_each_time():
+    bare = cases.bare_kernels(2000)
+    for _ in range(30):  # more often than there are batches: the queries must not be used up
+        bare["find_leaves, take_rows, set_leaves"]()  # nor must they miss the tree when its total changes
+        found = bare["find_leaves, take_rows"]()
+        assert len(np.unique(found)) > 300 and found[0] < 20 and found[-1] > 1980
 
 
-def test_ceiling_moves_the_same_bytes():
-    ceiling = peer.Ceiling(1000)
-    assert ceiling.records.itemsize == 140
-    assert ceiling.sampling(512, prioritized=False)().nbytes == 512 * 140
-    rows = peer.random_rows(np.random.default_rng(0), 101)
-    ceiling.adding(rows, prioritized=False)()
-    assert np.array_equal(ceiling.records["next_obs"][:101], rows["next_obs"])
+@pytest.mark.parametrize("name", buffers.SETS)
+def test_every_case_runs_on_ours_and_on_the_ceiling(name):
+    small = {"rows": 300, "inputs": 10_000, "pictures": 264, "kernels": 600}[name]
+    sides = [lineup.Side("ours", {}), lineup.Side("ceiling", {})]
+    operations = [case.operation for case in buffers.SETS[name].cases(small)]
+    assert len(set(operations)) == len(operations)
+    for case in buffers.SETS[name].cases(small):
+        for side in sides:
+            case.prepare(side)()
 
 
-def test_missing_library_is_skipped_by_name(monkeypatch):
-    nobody = lineup.Entry("", "a_package_that_is_not_there", peer.Library)
-    monkeypatch.setitem(lineup.PEERS, "nobody", nobody)
-    gathered = lineup.gather(8, names=["nobody"])
-    assert list(gathered.skipped) == ["nobody"]
-    assert "a_package_that_is_not_there" in gathered.skipped["nobody"]
-    assert gathered.names == ["ceiling"]
+def test_table_is_empty_where_a_library_cannot_and_bold_where_ours_is_slower():
+    def row(operation, **ratios):
+        spreads = {name: Spread(ratio, ratio, ratio) for name, ratio in ratios.items()}
+        return buffers.Row(operation, {}, {**spreads, "ceiling": Spread(0.5, 0.5, 0.5)})
 
-
-def test_all_peers_hold_a_full_buffer():
-    gathered = lineup.gather(1000, names=["ours", "cpprb"])
-    libraries = [each for each in gathered.peers if isinstance(each, peer.Library)]
-    assert len(libraries) + len(gathered.skipped) == 2
-    for each in libraries:
-        assert each.uniform.get_stored_size() == each.prioritized.get_stored_size() == 1000
+    rows = [row("add", tianshou=2.0, TorchRL=0.5, cpprb=3.0), row("sample", TorchRL=4.0)]
+    assert buffers.lines_of(rows, ["ours", "cpprb", "tianshou", "TorchRL", "ceiling"]) == [
+        "| operation | ours, µs | cpprb, µs | ceiling, µs | times faster than cpprb | of the ceiling |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| add |  |  |  | 3.00 (3.00, 3.00) | 50% |",
+        "| sample |  |  |  |  | 50% |",
+        "",
+        "| operation | times faster than tianshou | times faster than TorchRL |",
+        "| --- | ---: | ---: |",
+        "| add | 2.00 (2.00, 2.00) | **0.500 (0.500, 0.500)** |",
+        "| sample |  | 4.00 (4.00, 4.00) |",
+    ]
 
 
 def run_small(*arguments):
@@ -116,7 +124,7 @@ def run_small(*arguments):
 
 
 def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(operations, "BATCH_SIZES", (4, 512))
+    monkeypatch.setattr(cases, "BATCH_SIZES", (4, 512))
     record = tmp_path / "bench.json"
     assert run_small("--json", str(record)) == 0
     read = json.loads(record.read_text())
@@ -124,7 +132,7 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
     assert read["command"].endswith(f"bench buffers --capacity 600 --rounds 2 --json {record}")
     assert read["machine"]["cores"] >= 1 and read["machine"]["processor"]
     assert {"python", "numpy", "numba", "replay_tutorial", "cpprb"} <= set(read["versions"])
-    assert [row["operation"] for row in read["rows"]] == [case.operation for case in operations.all_cases()]
+    assert [row["operation"] for row in read["rows"]] == [case.operation for case in cases.rows(600)]
     for row in read["rows"]:
         assert row["operation"] in printed
         assert {"ours", "ceiling"} <= set(row["microseconds"])
@@ -135,7 +143,8 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
 
 
 def test_table_goes_between_the_marks_and_nowhere_else(tmp_path, monkeypatch):
-    monkeypatch.setattr(operations, "all_cases", lambda: operations.add_cases(None)[:1])
+    small = dataclasses.replace(buffers.SETS["rows"], cases=lambda capacity: cases.rows(capacity)[9:10])
+    monkeypatch.setitem(buffers.SETS, "rows", small)
     page = tmp_path / "README.md"
     page.write_text(f"# Title\n\n{BEGIN}\nold figures\n{END}\n\nThe end.\n")
     assert run_small("--markdown", str(page)) == 0
@@ -190,7 +199,7 @@ def test_no_record_may_hold_nan_which_is_no_json():
     }
     # Records have one writer; the others speak with processes of their own.
     speakers = {
-        *("cluster/hosts.py", "one_process/memory_layouts.py"),
+        *("cluster/hosts.py", "one_process/memory.py"),
         *("peers/helper.py", "peers/reverb_helper.py"),
         *("tables/tables_helper.py", "tables/tables_sides.py"),
     }

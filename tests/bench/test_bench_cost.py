@@ -1,4 +1,4 @@
-"""The benchmarks of what things cost: ceiling, memory, startup, and the report that runs them all."""
+"""The benchmarks of what things cost: memory, startup, and the report that runs them all."""
 
 import contextlib
 import itertools
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from replay_tutorial.bench import command, run_all
+from replay_tutorial.bench import command, report
 from replay_tutorial.bench.method import fresh, markdown, system_memory
-from replay_tutorial.bench.method.timing import Spread
-from replay_tutorial.bench.one_process import ceiling, memory_layouts, memory_use, startup
+from replay_tutorial.bench.one_process import memory, startup
+from replay_tutorial.bench.peers.lineup import PEERS
 
 
 def marks(*names):
@@ -31,79 +31,46 @@ def run(name, folder, *arguments):
 def test_table_needs_its_marks(tmp_path, capsys):
     page = tmp_path / "page.md"
     page.write_text("no marks")
-    assert command.main(["ceiling", "--capacity", "600", "--rounds", "1", "--markdown", str(page)]) == 1
-    assert "ceiling:begin" in capsys.readouterr().err
-
-
-def test_ceiling_tells_each_share(tmp_path):
-    status, whole, page = run("ceiling", tmp_path, "--capacity", "2000", "--rounds", "2")
-    assert status == 0
-    assert len(whole["shares"]) == len(ceiling.TARGETS)
-    assert all(share["times"]["median"] > 0 for share in whole["shares"])
-    assert {share["met"] for share in whole["shares"]} <= {"yes", "no", ""}
-    assert page.count("| add 1, uniform |") == 2 and "\nold\n" not in page
-
-
-def test_share_is_taken_against_the_sum_of_the_bare_workloads_of_the_same_round():
-    workloads = {name for target in ceiling.TARGETS for name in (target.operation, *target.bare)}
-    seconds = {name: np.array([1.0, 10.0, 100.0]) for name in workloads}
-    seconds[ceiling.PAIR] = 3 * seconds[ceiling.PAIR]
-    seconds[ceiling.FIND_TAKE_SET] = 1.5 * seconds[ceiling.FIND_TAKE_SET]
-    shares = {share.target: share for share in ceiling.shares_of(seconds)}
-    pair, whole, apart = (target for target in ceiling.TARGETS if target.operation == ceiling.PAIR)
-    assert shares[pair].times == Spread(3.0, 3.0, 3.0) and shares[pair].met == "no"
-    assert shares[whole].times.median == 2.0 and shares[whole].met == ""
-    assert shares[apart].times.median == 1.5 and len(apart.bare) == 2
-    uniform = next(target for target in ceiling.TARGETS if target.operation == ceiling.UNIFORM)
-    assert shares[uniform].times.median == 1.0 and shares[uniform].met == "yes"
-
-
-def test_bare_walk_finds_leaves_all_over_the_tree_each_time():
-    workloads = ceiling.kernel_workloads(2000, np.random.default_rng(0))
-    for _ in range(30):  # more often than there are batches: the queries must not be used up
-        workloads[ceiling.SETTING]()  # nor must they miss the tree when its total changes
-        found = workloads[ceiling.DESCENT]()
-        assert len(np.unique(found)) > 300 and found[0] < 20 and found[-1] > 1980
+    assert command.main(["memory", "--rows", "100", "--libraries", "deque", "--markdown", str(page)]) == 1
+    assert "memory:begin" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not system_memory.peak_memory(), reason="needs a system that tells a process's memory")
 def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory_use, "LAYOUTS", memory_layouts.LAYOUTS[:4])
+    monkeypatch.setattr(memory, "LAYOUTS", memory.LAYOUTS[:4])
     status, whole, _ = run("memory", tmp_path, "--rows", "1000", "--libraries", "ours")
     assert status == 0
     least = {"plain": 8, "next_of and stack_compress": 1}  # pictures
     taken = {each["layout"]: each for each in whole["taken"]}
     for layout, count in least.items():
-        pictures = taken[layout]["bytes_per_row"] / memory_layouts.PICTURE
+        pictures = taken[layout]["bytes_per_row"] / memory.PICTURE
         assert count < pictures < 1.1 * count + 0.2
     assert taken["plain"]["peak"] - taken["next_of and stack_compress"]["peak"] > 6 * 7_056_000
 
 
-@pytest.mark.parametrize(
-    "layout", memory_layouts.LAYOUTS, ids=lambda layout: f"{layout.library}, {layout.name}"
-)
+@pytest.mark.parametrize("layout", memory.LAYOUTS, ids=lambda layout: f"{layout.library}, {layout.name}")
 def test_every_layout_keeps_the_pictures(layout):
-    if find_spec(layout.package) is None:
-        pytest.skip(f"{layout.package} is not installed")
-    memory_layouts.add_rows(layout.make(16), memory_layouts.make_pool(), 20, layout.last_axis)
+    if find_spec(PEERS[layout.library].package) is None:
+        pytest.skip(f"{layout.library} is not installed")
+    memory.add_rows(layout.make(16), memory.make_pool(), 20, layout.last_axis)
 
 
 def test_stacks_slide_by_one_picture_and_begin_anew_with_an_episode(monkeypatch):
-    monkeypatch.setattr(memory_layouts, "EPISODE", 3)
-    monkeypatch.setattr(memory_layouts, "POOL", 2)
-    pool = memory_layouts.make_pool()
-    shown = list(memory_layouts.stacks(pool, 5, last_axis=True))
+    monkeypatch.setattr(memory, "EPISODE", 3)
+    monkeypatch.setattr(memory, "POOL", 2)
+    pool = memory.make_pool()
+    shown = list(memory.stacks(pool, 5, last_axis=True))
     assert [begins for _, begins in shown] == [True, False, False, False, True, False, False]
     for (before, _), (after, begins) in itertools.pairwise(shown):
         assert begins or np.array_equal(before[..., 1:], after[..., :-1])
-    pictures = {stack[..., i].tobytes() for stack, _ in shown for i in range(memory_layouts.STACK)}
+    pictures = {stack[..., i].tobytes() for stack, _ in shown for i in range(memory.STACK)}
     assert len(pictures) == 7, "no picture is shown a second time, but for the first of an episode"
 
 
 def test_layout_that_does_not_fit_gets_a_tenth_of_the_rows():
-    plain = memory_layouts.LAYOUTS[0]
-    assert memory_use.rows_that_fit(plain, 1_000_000, 10 * 2**30) == 100_000
-    assert memory_use.rows_that_fit(plain, 1_000_000, None) == 1_000_000
+    plain = memory.LAYOUTS[0]
+    assert memory.rows_that_fit(plain, 1_000_000, 10 * 2**30) == 100_000
+    assert memory.rows_that_fit(plain, 1_000_000, None) == 1_000_000
 
 
 def test_startup_takes_every_figure(tmp_path, monkeypatch):
@@ -130,20 +97,20 @@ def test_figures_of_a_table_end_on_the_right():
     assert markdown.table(["a", "b", "c"], [["x", "y", "1"]], words=2)[1] == "| --- | --- | ---: |"
 
 
-SMALL = run_all.Step("ceiling", ("ceiling", "--capacity", "600", "--rounds", "1"))
-BROKEN = run_all.Step("memory", ("memory", "--rows", "0"))
+SMALL = report.Step("ceiling", ("buffers", "--cases", "kernels", "--capacity", "600", "--rounds", "1"))
+BROKEN = report.Step("memory", ("memory", "--rows", "0"))
 
 
 def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(run_all, "steps_of", lambda full: [BROKEN, SMALL])
+    monkeypatch.setattr(report, "steps_of", lambda full: [BROKEN, SMALL])
     page, other, readme = tmp_path / "a.md", tmp_path / "b.md", tmp_path / "README.md"
     page.write_text(marks("ceiling", "memory"))
     other.write_text("nothing here\n")
     readme.write_text("# Title\n" + marks("ceiling"))
-    assert run_all.main(["--output", str(tmp_path), "--readme", str(readme)]) == 1
-    assert "| add 1, uniform |" in page.read_text()
-    assert run_all.table_of("ceiling", readme) == run_all.table_of("ceiling", page)
-    assert run_all.table_of("memory", page) == "old\n", "a benchmark that fails leaves its table"
+    assert report.main(["--output", str(tmp_path), "--readme", str(readme)]) == 1
+    assert "| sample 512, uniform / take_rows |" in page.read_text()
+    assert report.table_of("ceiling", readme) == report.table_of("ceiling", page)
+    assert report.table_of("memory", page) == "old\n", "a benchmark that fails leaves its table"
     assert (tmp_path / "ceiling.json").is_file()
     assert "memory: exit status 2, its old table stays" in capfd.readouterr().err
 
@@ -151,5 +118,25 @@ def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, mo
 def test_every_table_of_the_suite_has_its_place_in_the_pages():
     root = ROOT
     pages = [root / "README.md", *(root / "docs" / "measurements").glob("*.md")]
-    for step in run_all.steps_of(full=True):
-        assert run_all.pages_with(step.mark, pages), step.mark
+    for step in report.steps_of(full=True):
+        assert report.pages_with(step.mark, pages), step.mark
+
+
+RECORDS = [
+    json.loads((ROOT / report.OUTPUT / f"{name}.json").read_text(encoding="utf-8")) for name in report.RECORDS
+]
+
+
+def test_the_readme_shows_what_the_records_say():
+    text = report.short_table(RECORDS)
+    assert report.table_of(report.SHORT, ROOT / "README.md") == text
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
+    assert rows[2:] == list(report.SHORT_ROWS), "below the head and its rule"
+
+
+def test_without_cpprb_its_cells_are_empty():
+    record = json.loads(json.dumps(RECORDS[0]))
+    for row in record["rows"]:
+        del row["microseconds"]["cpprb"], row["ratios"]["cpprb"]
+    row = next(line for line in report.short_table([record]).splitlines() if "add 1, uniform" in line)
+    assert row.split("|")[3:5] == ["  ", "  "]

@@ -6,8 +6,8 @@ import pytest
 from places import ROOT
 
 from replay_tutorial.bench.method import timing
-from replay_tutorial.bench.one_process import operations
-from replay_tutorial.bench.peers.peer import OURS, Library
+from replay_tutorial.bench.one_process import buffers, cases
+from replay_tutorial.bench.peers import lineup
 
 HEAD = "times faster than cpprb"
 OPERATIONS = [
@@ -39,20 +39,17 @@ def documented_ratios():
 
 @pytest.fixture(scope="module")
 def both():
-    cpprb = pytest.importorskip("cpprb", reason="measured beside cpprb, which is not installed")
-    import replay_tutorial
-
-    modules = {OURS: replay_tutorial, "cpprb": cpprb}
-    return [Library(name, module, CAPACITY) for name, module in modules.items()]
+    pytest.importorskip("cpprb", reason="measured beside cpprb, which is not installed")
+    return [lineup.Side("ours", {}), lineup.Side("cpprb", {})]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_third_of_the_documented_ratio_is_reached(operation, both):
     least = documented_ratios()[operation] / 3
-    case = next(case for case in operations.all_cases() if case.operation == operation)
-    workloads = {peer.name: case.prepare(peer) for peer in both}
+    case = next(case for case in cases.rows(CAPACITY) if case.operation == operation)
+    workloads = {side.name: case.prepare(side) for side in both}
     ratios = []
     while len(ratios) < TRIES and max(ratios, default=0.0) < least:
-        row = operations.row_of(operation, timing.measure(workloads, rounds=11))
+        row = buffers.row_of(operation, timing.measure(workloads, rounds=11))
         ratios.append(row.ratios["cpprb"].median)
     assert max(ratios) >= least, f"{ratios} times faster than cpprb; documented is {3 * least:.2f}"

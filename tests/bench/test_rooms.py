@@ -45,7 +45,7 @@ def rooms_of(path: Path) -> set[str]:
 def test_a_room_imports_only_what_lies_below_it(room):
     files = sorted((BENCH / room).rglob("*.py"))
     above = {path.name: rooms_of(path) - {room} - BELOW[room] for path in files}
-    assert len(files) > 5
+    assert files
     assert not {name: rooms for name, rooms in above.items() if rooms}
 
 
@@ -59,6 +59,6 @@ def test_an_import_is_seen_also_inside_of_functions_and_texts(tmp_path):
     file.write_text(
         f"def draw():\n    from {NAME}peers import lineup\n"
         f"    import importlib\n    importlib.import_module('{NAME}method.charts')\n"
-        f"TEXT = '''\nfrom {NAME}one_process.memory_layouts import fill\n'''\n"
+        f"TEXT = '''\nfrom {NAME}one_process.memory import fill\n'''\n"
     )
     assert rooms_of(file) == {"peers", "method", "one_process"}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from cluster_parts import processes_named
@@ -17,12 +17,14 @@ from places import ROOT
 
 pytest.importorskip("ray", reason="needs the extra `cluster`")
 
+from replay_tutorial import __main__
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs import run as run_module
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.watch import ProcessDied
-from replay_tutorial.cluster import cluster_workers, placement
+from replay_tutorial.cluster import cluster_command, cluster_workers, placement
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
-from replay_tutorial.cluster.cluster_options import ClusterOptions, split_options
+from replay_tutorial.cluster.cluster_options import ClusterOptions, saved_options, split_options
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.cluster.ray_session import call, is_lost
 
@@ -83,8 +85,10 @@ def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(eng
     again = resume(result.folder, 5_000, progress=False, engine=engine)
     assert 5_000 <= again.steps < 6_000
     assert again.updates > result.updates
+    assert saved_options(result.folder) == engine.options
     at_home = resume(result.folder, 6_000, progress=False)
     assert at_home.updates > again.updates
+    assert saved_options(result.folder) is None
 
 
 def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_path):
@@ -247,6 +251,37 @@ def test_options_that_cannot_work_are_refused(arguments, reason, capsys):
     with pytest.raises(SystemExit, match="2"):
         split_options("train", arguments)
     assert reason in capsys.readouterr().err
+
+
+def options_of_resume(monkeypatch, *arguments):
+    """What `resume` runs with; nothing is run."""
+    taken = []
+    monkeypatch.setattr(cluster_command, "engine_of", lambda options: taken.append(options))
+    monkeypatch.setattr(run_module, "resume", lambda *_: pytest.skip("reached"))
+    with pytest.raises(pytest.skip.Exception):
+        __main__.resume(arguments)
+    return taken[0]
+
+
+def test_resumed_run_keeps_its_cluster_and_options_unless_others_are_given(tmp_path, monkeypatch):
+    run = str(tmp_path)
+    assert options_of_resume(monkeypatch, run) is None
+    options = ClusterOptions("10.0.0.1:6379", gateways=2, cpus_per_actor=0.5)
+    (tmp_path / "cluster.json").write_text(json.dumps({**asdict(options), "hosts": [], "ray": "2.60.0"}))
+    assert options_of_resume(monkeypatch, run) == options
+    assert options_of_resume(monkeypatch, run, "--cluster", "auto") == replace(options, address="auto")
+    assert options_of_resume(monkeypatch, run, "--gateways", "3") == replace(options, gateways=3)
+    assert options_of_resume(monkeypatch, run, "--cluster", "none") is None
+    (tmp_path / "cluster.json").write_text('{"gateways": 0}')
+    with pytest.raises(SystemExit, match="2"):
+        __main__.resume([run])
+
+
+def test_options_of_a_cluster_are_listed_by_resume(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        __main__.resume(["--help"])
+    listed = capsys.readouterr().out
+    assert all(option in listed for option in ("--cluster ADDRESS", "--gateways", "--cpus-per-actor"))
 
 
 def test_commands_without_a_cluster_do_not_import_ray():

@@ -192,6 +192,14 @@ def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path
         assert server.sample("queue", 1).info.keys.tolist() == [0]
 
 
+def test_an_error_longer_than_a_text_may_be_is_cut(key: bytes, tmp_path: Path) -> None:
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        with pytest.raises(KeyError, match="There is no table 'xxx") as refused:
+            server.reset("x" * 1_048_000)
+        assert len(str(refused.value)) < 2100
+        assert len(endpoint._threads) == 2, "the connection goes on"
+
+
 def test_who_does_not_know_the_key_is_not_listened_to(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         silent = stranger_at(endpoint.address)

@@ -222,7 +222,7 @@ class Script:
         write(server, [1])
         self.item = server.sample("queue", 1)
 
-    def sample(self, table, batch_size, timeout=None):
+    def sample(self, table, batch_size, timeout=None, partial=False):
         seconds = self.answers.pop(0) if self.answers else None
         if seconds is None:
             raise TimeoutError
@@ -246,7 +246,7 @@ class Slow:
     def __init__(self):
         self.looks, self.is_there = Script(None, 0.0, None, 0.0), caller_is_there
 
-    def sample(self, table, batch_size, timeout=None):
+    def sample(self, table, batch_size, timeout=None, partial=False):
         if timeout == 0.0:
             return self.looks.sample(table, batch_size)
         while self.is_there.get()():

@@ -22,6 +22,7 @@ from replay_tutorial.tables import (
     Hook,
     InsertOnSample,
     MinSize,
+    RemoteServer,
     Sample,
     Server,
     Table,
@@ -164,13 +165,15 @@ class DrawsAndCollects:
         self.calls = 0
         self.is_gone, self.collected = threading.Event(), threading.Event()
 
-    def sample(self, table: str, batch_size: int, timeout: float | None = None) -> Sample:
+    def sample(
+        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+    ) -> Sample:
         self.calls += 1
         if self.calls == 2:
             self.is_gone.wait(10.0)
             gc.collect()
             self.collected.set()
-        return self.server.sample(table, batch_size, timeout)
+        return self.server.sample(table, batch_size, timeout, partial)
 
 
 def test_batches_may_end_in_the_thread_that_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,3 +297,30 @@ def test_a_killed_client_is_noticed_although_its_child_lives(monkeypatch: pytest
                 until(lambda: server._cells.free_count(0) == 9)
             finally:
                 os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+def test_a_forked_child_does_not_close_or_use_its_parents_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
+    server = Server([Table.queue("t", 5)], COLUMNS, capacity=9)
+    with Endpoint(server, "127.0.0.1:0", KEY.encode()) as endpoint, RemoteServer(endpoint.address) as remote:
+        with TrajectoryWriter(remote, 5, max_in_flight_items=3) as writer:
+            for value in (1, 2):
+                writer.append({"obs": value})
+                writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
+            writer.flush()
+            writer.append({"obs": 3})
+            writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
+            child = os.fork()
+            if child == 0:
+                refused = 0
+                for call in (writer.flush, writer.end_episode, lambda: writer.append({"obs": 4})):
+                    try:
+                        call()
+                    except RuntimeError as error:
+                        refused += "Make a writer in each process" in str(error)
+                writer.__exit__(None, None, None)
+                os._exit(refused)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+            writer.create_item("t", 1.0, {"obs": writer.history["obs"][-2]})
+        assert server.items("t").data["obs"].tolist() == [1, 2, 3, 2]

@@ -557,7 +557,7 @@ def test_another_server_at_the_same_address_is_not_taken_for_the_old_one(key: by
 def test_a_call_that_waits_holds_nobody_else_up(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         answers: list[Any] = []
-        thread = threading.Thread(target=lambda: answers.append(server.sample("queue", 2)))
+        thread = threading.Thread(target=lambda: answers.append(server.sample("queue", 2, partial=True)))
         thread.start()
         until(lambda: server.info()["queue"].waiting_samples == 1)
         for sequence in range(5):

@@ -209,7 +209,7 @@ def test_a_queue_gives_each_item_once_and_says_how_many_there_were() -> None:
     client = client_of(Table.queue("q", 3), Table.stack("s", 3))
     for reward in range(3):
         client.insert({"rew": reward}, {"q": None, "s": None})
-    queue, stack = client.sample("q", 3), client.sample("s", 9)
+    queue, stack = client.sample("q", 3), client.sample("s", 9, partial=True)
     assert queue.data["rew"].tolist() == [0, 1, 2] and stack.data["rew"].tolist() == [2, 1, 0]
     assert queue.info.table_size.tolist() == [3, 2, 1] and queue.info.times_sampled.tolist() == [1, 1, 1]
     assert client.info()["q"].size == 0 and client.server._cells.free_count(1) == 50
@@ -295,7 +295,7 @@ def test_hooks_hear_of_everything_in_order() -> None:
     client = client_of(table(max_size=1, max_times_sampled=2, hooks=[Recorder()]))
     a, b = (client.insert(STEP, {"t": p})["t"] for p in (1.0, 2.0))
     client.mutate_priorities("t", {a: 5.0, b: 6.0})
-    client.sample("t", 5)
+    client.sample("t", 5, partial=True)
     client.reset("t")
     assert heard == [
         ("insert", a, 1.0),
@@ -323,7 +323,7 @@ def test_a_hook_that_raises_is_logged_and_leaves_whole_tables(
     keys = [client.insert(STEP, {"t": 1.0})["t"] for _ in range(4)]
     client.mutate_priorities("t", {keys[3]: 2.0}, [keys[2]])
     assert client.items("t").info.keys.tolist() == keys[3:]
-    assert client.sample("t", 5).info.keys.tolist() == keys[3:]
+    assert client.sample("t", 5, partial=True).info.keys.tolist() == keys[3:]
     info = client.info()["t"]
     assert (info.size, info.inserts, info.deletes, info.samples) == (0, 4, 4, 1)
     assert client.server._cells.free_count(0) == 50
@@ -364,7 +364,7 @@ def test_an_item_is_copied_when_it_is_sampled_for_the_first_time() -> None:
     )
     for reward in range(3):
         client.insert({"rew": reward}, {"t": 1.0 + reward})
-    drawn = client.sample("t", 20)
+    drawn = client.sample("t", 20, partial=True)
     assert hook.copied == 2 and hook.dropped == 1
     copies = client.items("seen")
     order = list(dict.fromkeys(drawn.data["rew"].tolist()))

@@ -65,7 +65,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
-    server, address, save = read_config(written(tmp_path, GOOD))
+    server, address, save, _ = read_config(written(tmp_path, GOOD))
     assert (address, save) == ("127.0.0.1:0", tmp_path / "tables.npz")
     assert {name: (field.shape, str(field.dtype)) for name, field in server.fields.fields.items()} == {
         "obs": ((2, 3), "float64"),
@@ -99,6 +99,10 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("capacity = 1000", 'capacity = "1000"', "capacity must be of kind int"),
         ("capacity = 1000", "capacity = true", "capacity must be of kind int"),
         ("capacity = 1000", "capacity = 0", "capacity must be between"),
+        ("seed = 3", "save_every = -1", "save_every must be at least 0"),
+        ("seed = 3", "save_every = inf", "save_every must be at least 0"),
+        ('seed = 3\nsave = "tables.npz"', "save_every = 1", "save_every .* without a file"),
+        ("127.0.0.1:0", "127.0.0.1:70000", "a port is between 0 and 65535"),
         ("capacity = 1000", "capacity = 1000\ncapacities = 1", "capacities is not known"),
         ("seed = 3", "seed = 0.5", "seed must be of kind int"),
         ('address = "127.0.0.1:0"', 'address = "example.com:80"', "address: .*not of this machine"),
@@ -135,10 +139,20 @@ def test_an_error_in_the_file_names_the_key(tmp_path: Path, old: str, new: str, 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no sockets in the file system")
 def test_paths_are_relative_to_the_folder_of_the_file(tmp_path: Path) -> None:
-    _, address, save = read_config(written(tmp_path, GOOD.replace("127.0.0.1:0", "a.sock")))
+    _, address, save, _ = read_config(written(tmp_path, GOOD.replace("127.0.0.1:0", "a.sock")))
     assert (address, save) == (str(tmp_path / "a.sock"), tmp_path / "tables.npz")
     assert read_config(written(tmp_path, GOOD.replace("127.0.0.1:0", "/a.sock")))[1] == "/a.sock"
     assert read_config(written(tmp_path, GOOD), "here.sock")[1] == "here.sock"
+
+
+def test_a_capacity_beyond_the_memory_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    huge = GOOD.replace("capacity = 1000", "capacity = 1_000_000_000").replace("[2, 3]", "[1_000_000]")
+    assert main(["tables", "serve", str(written(tmp_path, huge))]) == 2
+    said = capsys.readouterr().err
+    assert "A capacity of 1,000,000,000 steps of 8,000,008 bytes takes 7,450,588 GiB" in said
+    assert said.count("\n") == 1
 
 
 def test_empty_parts_of_the_file_are_refused(tmp_path: Path) -> None:
@@ -195,6 +209,32 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
     assert not Path(address).exists()
 
 
+def test_a_file_that_cannot_be_written_is_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for save in ("no/such/folder.npz", "."):
+        assert main(["tables", "serve", str(written(tmp_path, GOOD.replace("tables.npz", save)))]) == 2
+        said = capsys.readouterr()
+        assert "tables serve: save: can't write" in said.err and not said.out
+
+
+def test_a_server_is_saved_while_it_runs(key: bytes, tmp_path: Path) -> None:
+    config = written(tmp_path, GOOD.replace("seed = 3", "save_every = 0.05"))
+    with started(config, "--address", free_address(tmp_path)) as (process, address):
+        Client(RemoteServer(address)).insert({"obs": np.zeros((2, 3)), "act": 7}, {"best": 1.0})
+        server, _, save, seconds = read_config(config)
+        assert seconds == 0.05
+
+        def is_saved() -> bool:
+            assert process.poll() is None and save is not None
+            if save.exists():
+                server.load(save)
+            return server.info()["best"].size == 1
+
+        until(is_saved)
+        process.kill()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of a terminal can't be sent there")
 def test_signals_that_come_while_a_server_ends_do_not_keep_it_from_saving(key: bytes, tmp_path: Path) -> None:
     big = GOOD.replace("capacity = 1000", "capacity = 30_000").replace("max_size = 5", "max_size = 20_000")
@@ -209,7 +249,7 @@ def test_signals_that_come_while_a_server_ends_do_not_keep_it_from_saving(key: b
             time.sleep(0.0005)
         assert process.returncode == 0
     assert sent > 2
-    server, _, _ = read_config(config)
+    server, *_ = read_config(config)
     server.load(tmp_path / "tables.npz")
     assert server.items("best").data["act"].tolist() == list(range(count))
 
@@ -231,7 +271,10 @@ def test_info_prints_a_line_for_each_table_and_who_waits(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert lines[1].split() == ["rollouts", "4", "/", "4", "4", *"0000", "1,", "0"]
-    assert lines[2].startswith("rollouts: 1 to insert, for more samples: 4 items of at least 1; 4 inserts")
+    assert lines[2] == (
+        "rollouts: 1 to insert, for more samples: size 4, min_size 1; 4 inserts · 1 - "
+        "0 samples = 4, which the limiter keeps at least 0 and at most 4; 0 deletes."
+    )
     assert main(["tables", "info", endpoint.address]) == 2
     assert "tables info: There is no server at" in capsys.readouterr().err
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from served import KEY, serving
 
 from replay_tutorial.tables import (
     Client,
@@ -17,6 +18,7 @@ from replay_tutorial.tables import (
     Fifo,
     MinSize,
     Queue,
+    RateLimiter,
     SampleToInsertRatio,
     Server,
     Table,
@@ -82,6 +84,19 @@ def test_a_timeout_means_the_same_everywhere(timeout: float) -> None:
     assert server._cells.free_count(0) == 10_000, "what did not get in leaves nothing behind"
 
 
+def test_a_timeout_speaks_only_of_the_bounds_that_there_are() -> None:
+    named = {"sampler": Fifo(), "remover": Fifo(), "max_size": 9}
+    server = server_of(
+        Table("free", rate_limiter=MinSize(3), **named),
+        Table("bound", rate_limiter=RateLimiter(2.0, 1, 2.0, sys.float_info.max), **named),
+    )
+    Client(server).insert({"x": 1}, {"free": 1.0, "bound": 1.0})
+    with pytest.raises(TimeoutError, match=r"size 1, min_size 3; 0 deletes\.$"):
+        server.sample("free", 1, timeout=0)
+    with pytest.raises(TimeoutError, match=r"= 2, which the limiter keeps at least 2; 0 deletes"):
+        server.sample("bound", 1, timeout=0)
+
+
 @pytest.mark.parametrize("timeout", [-1.0, float("nan")])
 def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
     server = server_of(Table.queue("q", 1))
@@ -95,7 +110,7 @@ def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
 def test_infinity_is_never_and_a_count_of_numpys_is_a_count(never: float, start: Any, tmp_path: Path) -> None:
     """Python's own locks wait for 292 years at most, or on Windows for 49 days."""
     server = server_of(Table.queue("q", 9), patience=never)
-    sampled = start(server.sample, "q", np.int64(2), never)
+    sampled = start(server.sample, "q", np.int64(2), never, True)
     until(lambda: waiting(server, "q") == (0, 1))
     server.insert(message(1, 0, "q", [1]))
     assert sampled.result(PATIENCE).data["x"].tolist() == [1]
@@ -110,6 +125,26 @@ def test_a_sample_waits_for_an_insert(start: Any) -> None:
     server.insert(message(1, 0, "q", [7]))
     assert sample.result(PATIENCE).data["x"].tolist() == [7]
     assert waiting(server, "q") == (0, 0)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_sample_waits_for_all_its_items(start: Any, far: bool, tmp_path: Any, monkeypatch: Any) -> None:
+    """A limiter may let them out one by one: a queue of 4 gives a batch of 32 in pieces."""
+    monkeypatch.setenv("REPLAY_TUTORIAL_KEY", KEY)
+    server = server_of(Table.queue("q", 4))
+    with serving(server, tmp_path) as endpoint:
+        client = Client(endpoint.address if far else server)
+        sample = start(client.sample, "q", 32, PATIENCE)
+        for value in range(0, 32, 2):
+            client.insert_batch({"x": [value, value + 1]}, {"q": None}, PATIENCE)
+        whole = sample.result(PATIENCE)
+        assert whole.data["x"].tolist() == list(range(32)) and len(set(whole.info.keys.tolist())) == 32
+        client.insert_batch({"x": [1, 2, 3]}, {"q": None})
+        assert client.sample("q", 32, partial=True).data["x"].tolist() == [1, 2, 3], "what is there"
+        client.insert_batch({"x": [4]}, {"q": None})
+        assert client.sample("q", 32, timeout=0.05).data["x"].tolist() == [4], "these have been counted"
+        with pytest.raises(TimeoutError):
+            client.sample("q", 32, timeout=0.05)
 
 
 def test_inserts_wait_in_line_for_samples(start: Any) -> None:
@@ -129,7 +164,7 @@ def test_one_message_may_wait_many_times(start: Any) -> None:
     insert = start(server.insert, message(1, 0, "q", list(range(20))))
     drawn: list[int] = []
     while len(drawn) < 20:
-        drawn += server.sample("q", 3, PATIENCE).data["x"].tolist()
+        drawn += server.sample("q", 3, PATIENCE, partial=True).data["x"].tolist()
     assert drawn == list(range(20)) and len(insert.result(PATIENCE)) == 20
 
 
@@ -140,10 +175,10 @@ def test_after_a_timeout_the_message_goes_on_where_it_stopped() -> None:
         server.insert(sent, timeout=0)
     with pytest.raises(ValueError, match="not in yet"):
         server.insert(message(1, 1, "q", [4]), timeout=0)
-    assert server.sample("q", 9).data["x"].tolist() == [1, 2]
+    assert server.sample("q", 9, partial=True).data["x"].tolist() == [1, 2]
     keys = server.insert(sent, timeout=0)
     assert len(keys) == 3 and server.insert(sent, timeout=0) == keys, "answered as before"
-    assert server.sample("q", 9).data["x"].tolist() == [3]
+    assert server.sample("q", 9, partial=True).data["x"].tolist() == [3]
     assert server.insert(sent, timeout=0) == keys
     assert server.info()["q"].inserts == 3
 
@@ -241,7 +276,7 @@ def test_who_loses_patience_says_which_side_waits(start: Any, caplog: pytest.Log
         time.sleep(0.05)
     assert len(caplog.records) == 1
     text = caplog.records[0].getMessage()
-    assert "sample('q') waits for more inserts" in text and "0 items of at least 1" in text
+    assert "sample('q') waits for more inserts" in text and "size 0, min_size 1" in text
 
 
 def test_whoever_gives_up_does_not_stop_the_line(start: Any) -> None:
@@ -281,7 +316,7 @@ def test_with_any_number_of_writers_the_ratio_is_kept(writers: int, start: Any) 
     calls = [start(write, writer) for writer in range(writers)]
     sampled = 0
     while sampled < 16_000:
-        sampled += len(server.sample("t", batch, PATIENCE).info.keys)
+        sampled += len(server.sample("t", batch, PATIENCE, partial=True).info.keys)
     info = server.info()["t"]
     stop.set()
     by_writer = [call.result(PATIENCE) for call in calls]
@@ -311,13 +346,13 @@ def test_many_threads_do_all_things_at_once(start: Any) -> None:
 
     def sample() -> None:
         for _ in range(100):
-            sample = server.sample("t", 4, PATIENCE)
+            sample = server.sample("t", 4, PATIENCE, partial=True)
             assert (sample.data["x"] >= 0).all()
 
     calls = [start(write, writer) for writer in range(4)] + [start(mutate), start(sample)]
     drained = 0
     while drained < 600:
-        drained += len(server.sample("q", 7, PATIENCE).info.keys)
+        drained += len(server.sample("q", 7, PATIENCE, partial=True).info.keys)
     end = time.monotonic() + PATIENCE
     while not all(call.done() for call in calls) and time.monotonic() < end:
         Client(server).insert({"x": 1}, {"t": 1.0}, PATIENCE)  # for the sampler, which deletes

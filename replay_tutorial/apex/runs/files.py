@@ -14,6 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import IO, Any, cast
 
+CLUSTER_FILE = "cluster.json"  # of a run on many machines: which, and how they are used
 CSV_REMEDY = "Restore it from a backup, or remove it: `resume` begins a new one."
 
 

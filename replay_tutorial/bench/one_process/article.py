@@ -3,31 +3,31 @@
 The article that this project starts from, by cpprb's author, set cpprb beside Reverb and others in four
 charts: add and sample, uniform and prioritized, on a buffer of 4,096 rows. Here are the same charts from
 one run, and four more at 2^20 rows, which no longer fit into a cache.
-
-Left out: `update_priorities`; `buffers` times it together with the sample that it belongs to.
 """
 
 import argparse
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.method.markdown import put_table
+from replay_tutorial.bench.method.markdown import figure, put_table, table
 from replay_tutorial.bench.method.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import FloatArray, Workload, measure
-from replay_tutorial.bench.one_process.article_table import PANELS, Point, relative_spread, section_of
-from replay_tutorial.bench.one_process.operations import times_and_ratios, workloads_of
-from replay_tutorial.bench.peers import lineup
-from replay_tutorial.bench.peers.lineup import Lineup
-from replay_tutorial.bench.peers.peer import BETA, FIELDS, OURS, Peer, random_rows
-from replay_tutorial.bench.peers.reverb import HelperLost
+from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.bench.one_process.buffers import SLOT_SECONDS, medians_of, row_of, seconds_of
+from replay_tutorial.bench.one_process.cases import adding, sampling
+from replay_tutorial.bench.peers.lineup import PEERS, Lineup, gather
+from replay_tutorial.bench.peers.peer import BETA, CEILING, FIELDS, OURS, Kind
 
 ARTICLE_ALPHA = 0.4
+ADDS_AS = {"Reverb dataset": "Reverb writer"}  # rows are added by one class and sampled by another
+PANELS = ("add, uniform", "add, prioritized", "sample, uniform", "sample, prioritized")
 
 
 @dataclass(frozen=True)
@@ -47,44 +47,181 @@ GRIDS = (
 QUICK = (Grid(256, (1, 11), (2, 8)),)
 
 
-def maker_of(panel: str, count: int) -> Callable[[Peer], Workload | None]:
-    """Return what makes a peer's workload for one place of a panel."""
-    prioritized = panel.endswith("prioritized")
-    rows = random_rows(np.random.default_rng(2), count)
-    if panel.startswith("add"):
-        return lambda peer: peer.adding(rows, prioritized=prioritized)
-    return lambda peer: peer.sampling(count, prioritized=prioritized)
+@dataclass(frozen=True)
+class Point:
+    """What was measured at one place of one panel."""
+
+    capacity: int
+    panel: str
+    rows: int
+    microseconds: dict[str, Spread]  # peer → one call
+    ratios: dict[str, Spread]  # peer → its time / ours, taken round by round
+
+    def __str__(self) -> str:
+        """Return one line, for those who wait."""
+        return f"{self.capacity:,} rows, {self.panel}, {self.rows}: {medians_of(self.microseconds)}"
 
 
-def seconds_at(
-    panel: str, count: int, gathered: Lineup, rounds: int, slot_seconds: float
-) -> dict[str, FloatArray]:
-    """Measure a point; a peer whose process is lost leaves the lineup, and the others go on without it."""
-    while True:
-        try:
-            workloads = workloads_of(maker_of(panel, count), gathered.peers)
-            return measure(workloads, rounds=rounds, slot_seconds=slot_seconds)
-        except HelperLost as lost:
-            lost.peer.close()
-            gathered.peers.remove(lost.peer)
-            gathered.skipped[lost.peer.name] = f"from '{panel}' of {count} rows on, as {lost}"
-            print(f"{lost.peer.name}: {lost}", flush=True)
-
-
-def points(grid: Grid, gathered: Lineup, rounds: int, slot_seconds: float) -> Iterator[Point]:
+def points(grid: Grid, lineup: Lineup, rounds: int, slot_seconds: float) -> Iterator[Point]:
     """Measure one point after the other, every peer in every round."""
     # Samples first: adding leaves the same few rows everywhere, which references would find in the cache.
     for panel in sorted(PANELS, key=lambda panel: panel.startswith("add")):
+        kind = Kind(grid.capacity, prioritized=panel.endswith("prioritized"), alpha=ARTICLE_ALPHA)
         for count in grid.adds if panel.startswith("add") else grid.batches:
-            seconds = seconds_at(panel, count, gathered, rounds, slot_seconds)
-            yield Point(grid.capacity, panel, count, *times_and_ratios(seconds))
+            prepare = adding(kind, count) if panel.startswith("add") else sampling(kind, count)
+            where = f"'{panel}' of {count} rows"
+            row = row_of(panel, seconds_of(prepare, lineup, rounds, slot_seconds, where))
+            yield Point(grid.capacity, panel, count, row.microseconds, row.ratios)
+
+
+def names_at(measured: Sequence[Point], panel: str) -> list[str]:
+    """Return the peers of a panel, ours first and the ceiling last."""
+    names = dict.fromkeys(name for point in measured if point.panel == panel for name in point.microseconds)
+    return sorted(names, key=lambda name: (name == CEILING, name != OURS))
+
+
+def label_of(name: str, panel: str) -> str:
+    """Return the name of a peer in a panel: that of the class that is measured there."""
+    return ADDS_AS.get(name, name) if panel.startswith("add") else name
+
+
+def tables_of(measured: Sequence[Point]) -> str:
+    """Return one table for each panel: medians in microseconds, in bold where a peer was faster than ours."""
+    parts: list[str] = []
+    for panel in PANELS:
+        names = names_at(measured, panel)
+        rows = [
+            [f"{point.rows:,}", *(cell(point, name) for name in names), f"{point.ratios[CEILING].median:.0%}"]
+            for point in measured
+            if point.panel == panel
+        ]
+        labels = [label_of(name, panel) for name in names]
+        lines = table(["rows", *labels, "of the ceiling"], rows, words=0)
+        parts.append(f"**{panel}**, µs per call\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def cell(point: Point, name: str) -> str:
+    """Return a median, in bold if it is a peer's and less than ours."""
+    if name not in point.microseconds:
+        return ""
+    text = figure(point.microseconds[name].median)
+    return f"**{text}**" if name not in (OURS, CEILING) and point.ratios[name].median < 1 else text
+
+
+def verdict(measured: Sequence[Point]) -> str:
+    """Return at how many points ours was the fastest, and where it wasn't."""
+    faster: dict[str, list[int]] = {}
+    behind = 0
+    for point in measured:
+        ahead = [n for n, ratio in point.ratios.items() if n != CEILING and ratio.median < 1]
+        behind += bool(ahead)
+        for name in ahead:
+            faster.setdefault(f"{label_of(name, point.panel)} ({point.panel})", []).append(point.rows)
+    places = "; ".join(f"{name} at {', '.join(map(str, rows))} rows" for name, rows in faster.items())
+    return (
+        f"Ours is the fastest library at {len(measured) - behind} of {len(measured)} points."
+        f"{f' Faster than ours: {places}.' if places else ''}"
+    )
+
+
+def section_of(capacity: int, measured: Sequence[Point], skipped: Mapping[str, str], *, chart: bool) -> str:
+    """Return what the page says of one size of buffer."""
+    here = [point for point in measured if point.capacity == capacity]
+    picture = f"![add and sample over the number of rows](article-{capacity}.svg)\n\n" if chart else ""
+    reasons = "".join(f" {name}: {reason}." for name, reason in skipped.items())
+    absent = f" Not measured:{reasons}" if reasons else ""
+    return f"### {capacity:,} rows\n\n{picture}{verdict(here)}{absent}\n\n{tables_of(here)}\n\n"
+
+
+def about_of(measured: Sequence[Point], rounds: int) -> str:
+    """Return how to read the figures."""
+    spreads = [spread for point in measured for spread in point.microseconds.values()]
+    relative = float(np.median([(s.upper - s.lower) / s.median for s in spreads]))
+    fields = " + ".join(map(str, FIELDS.values()))
+    return (
+        f"Medians of {rounds} interleaved rounds; rows of {fields} float32, alpha {ARTICLE_ALPHA}, beta "
+        f"{BETA}, buffers full. The relative spread, the width between the quartiles over the median, is "
+        f"{relative:.0%} (median of all figures; the record has the quartiles). The ceiling moves the same "
+        "bytes by the barest NumPy call; the last column is its time over ours."
+    )
+
+
+# ----------------------------------------------------------------------------------------------- chart
+
+COLOURS = {name: f"C{place}" for place, name in enumerate(PEERS)} | {
+    OURS: "black",
+    "Python sum tree": "navy",  # the eighth colour is grey
+    CEILING: "0.55",
+}
+MIN_DISTANCE = 0.055  # between two names, of the axis' height
+
+
+def draw(measured: Sequence[Point], output: Path) -> Path:
+    """Draw the four panels of one buffer: time over rows, both in powers of ten, one line per library.
+
+    The name is written at the line's end, in its colour; the band around a line lies between its quartiles.
+
+    Args:
+        measured: Points of one capacity.
+        output: The picture, an SVG file.
+    """
+    from replay_tutorial.bench.method.charts import new_figure, save
+
+    chart = new_figure(11.0, 8.0)
+    for number, panel in enumerate(PANELS):
+        draw_panel(chart.add_subplot(2, 2, number + 1), measured, panel)
+    chart.suptitle(f"A buffer of {measured[0].capacity:,} rows", fontsize=11)
+    return save(chart, output, "article")
+
+
+def draw_panel(axes: Any, measured: Sequence[Point], panel: str) -> None:
+    """Draw one line for each library, and its name."""
+    axes.set(xscale="log", yscale="log", xlabel="rows in one call", ylabel="µs per call")
+    ends: dict[str, float] = {}
+    for name in names_at(measured, panel):
+        here = [point for point in measured if point.panel == panel and name in point.microseconds]
+        rows, spreads = [point.rows for point in here], [point.microseconds[name] for point in here]
+        style, width = "--" if name == CEILING else "-", 2.2 if name == OURS else 1.3
+        medians, colour = [spread.median for spread in spreads], COLOURS[name]
+        axes.plot(rows, medians, style, color=colour, linewidth=width, marker="o", markersize=2.5)
+        lower, upper = [s.lower for s in spreads], [s.upper for s in spreads]
+        axes.fill_between(rows, lower, upper, color=colour, alpha=0.15, linewidth=0)
+        ends[name] = medians[-1]
+    low, high = (math.log10(value) for value in axes.get_ylim())
+    heights = {name: (math.log10(end) - low) / (high - low) for name, end in ends.items()}
+    for name, height in apart(heights).items():
+        place, across = 10 ** (low + height * (high - low)), axes.get_yaxis_transform()
+        axes.text(
+            1.02, place, label_of(name, panel), color=COLOURS[name], transform=across, va="center", fontsize=8
+        )
+    axes.set_ylim(10**low, 10**high)
+    axes.set_title(panel, fontsize=10, loc="left")
+    axes.grid(alpha=0.3, which="major")
+
+
+def apart(heights: dict[str, float]) -> dict[str, float]:
+    """Move names up until none lies on the one below it; their order stays.
+
+    Example:
+        >>> apart({"a": 0.50, "b": 0.51, "c": 0.9})
+        {'a': 0.5, 'b': 0.555, 'c': 0.9}
+    """
+    moved: dict[str, float] = {}
+    below = -math.inf
+    for name, height in sorted(heights.items(), key=lambda item: item[1]):
+        below = moved[name] = max(height, below + MIN_DISTANCE)
+    return moved
+
+
+# --------------------------------------------------------------------------------------------- command
 
 
 def new_article_parser() -> argparse.ArgumentParser:
     """Describe the arguments."""
     parser = new_parser("article", "Draw the article's charts, with us in them.")
     add_count(parser, "--rounds", 20, "of every point")
-    names = list(lineup.PEERS)
+    names = [name for name in PEERS if name not in (OURS, CEILING)]
     parser.add_argument("--peers", nargs="+", choices=names, default=names, help="only these beside ours")
     parser.add_argument("--quick", action="store_true", help="a few points and rounds, to see that it works")
     parser.add_argument(
@@ -98,41 +235,28 @@ def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if the tables were not written, else 0."""
     options = new_article_parser().parse_args(argv)
     if options.output is not None:
-        # Where it is missing, say so before anything is measured.
-        importlib.import_module("matplotlib")
-    rounds = 2 if options.quick else options.rounds
-    names = list(dict.fromkeys([OURS, *options.peers]))
+        importlib.import_module("matplotlib")  # where it is missing, say so before anything is measured
+    rounds, slot_seconds = (2, 0.001) if options.quick else (options.rounds, SLOT_SECONDS)
     measured: list[Point] = []
-    skipped: dict[int, dict[str, str]] = {}
+    skipped: dict[int, Mapping[str, str]] = {}
     packages: dict[str, None] = {}
     elsewhere: dict[str, str] = {}
     for grid in QUICK if options.quick else GRIDS:
-        with closing(lineup.gather(grid.capacity, ARTICLE_ALPHA, names)) as gathered:
-            skipped[grid.capacity] = gathered.skipped
-            packages |= dict.fromkeys(gathered.distributions)
-            elsewhere |= gathered.versions_elsewhere
-            for point in points(grid, gathered, rounds, 0.001 if options.quick else 0.005):
+        with closing(gather(options.peers)) as lineup:
+            for point in points(grid, lineup, rounds, slot_seconds):
                 print(point, flush=True)
                 measured.append(point)
+            skipped[grid.capacity] = lineup.skipped
+            packages |= dict.fromkeys(lineup.distributions)
+            elsewhere |= lineup.versions_elsewhere
     provenance = Provenance.of("article", argv, packages)
     provenance.versions.update(elsewhere)
     return write(measured, skipped, rounds, provenance, options.output, options.markdown)
 
 
-def about_of(measured: Sequence[Point], rounds: int) -> str:
-    """Return how to read the figures."""
-    fields = " + ".join(map(str, FIELDS.values()))
-    return (
-        f"Medians of {rounds} interleaved rounds; rows of {fields} float32, alpha {ARTICLE_ALPHA}, beta "
-        f"{BETA}, buffers full. The relative spread, the width between the quartiles over the median, is "
-        f"{relative_spread(measured):.0%} (median of all figures; the record has the quartiles). The "
-        "ceiling moves the same bytes by the barest NumPy call; the last column is its time over ours."
-    )
-
-
 def write(
     measured: Sequence[Point],
-    skipped: Mapping[int, dict[str, str]],
+    skipped: Mapping[int, Mapping[str, str]],
     rounds: int,
     provenance: Provenance,
     output: Path | None,
@@ -145,12 +269,12 @@ def write(
     print(f"\n{text}", end="")
     status = 0 if put_table(markdown, "article", text) else 1
     if output is not None:
-        from replay_tutorial.bench.one_process.article_chart import draw
-
         output.mkdir(parents=True, exist_ok=True)
         record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
         write_record(output / "article.json", {**record, "points": measured})
         for capacity in skipped:
-            here = [point for point in measured if point.capacity == capacity]
-            draw(here, output / f"article-{capacity}.svg")
+            draw(
+                [point for point in measured if point.capacity == capacity],
+                output / f"article-{capacity}.svg",
+            )
     return status

@@ -1,76 +1,181 @@
 """`python -m replay_tutorial bench buffers`: add, sample and update beside other libraries, in one run.
 
-All peers take turns in every round, and below them stands the machine's ceiling. What is measured,
-`operations` says.
-
-Left out: charts; `article` draws some.
+All peers take turns in every round, and beside them the machine's ceiling. `--cases` chooses what is
+measured (`cases`). Whatever a library can't do is an empty cell.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 
-from replay_tutorial.bench.method.markdown import spread_text, table
+from replay_tutorial.bench.method.markdown import figure, spread_text, table
 from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.one_process import operations
-from replay_tutorial.bench.one_process.operations import CHUNK, Row
-from replay_tutorial.bench.peers import lineup
+from replay_tutorial.bench.method.timing import FloatArray, Spread, measure
+from replay_tutorial.bench.one_process import cases
+from replay_tutorial.bench.one_process.cases import Case, Prepare
+from replay_tutorial.bench.peers.lineup import PEERS, Lineup, gather
 from replay_tutorial.bench.peers.peer import CEILING, FIELDS, OURS
+from replay_tutorial.bench.peers.reverb import HelperLost
+
+LEARNING = ("Stable-Baselines3", "tianshou", "TorchRL")
+SLOT_SECONDS = 0.005
 
 
-def cells_of(row: Row, names: Sequence[str]) -> list[str]:
-    """Return a row of the table, empty where a peer can't do it; last the ceiling's share of our time."""
-    times = [spread_text(row.microseconds.get(name)) for name in names]
-    ratios = [spread_text(row.ratios.get(name)) for name in others(names)]
-    return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
+@dataclass(frozen=True)
+class CaseSet:
+    """Which cases are measured, and beside whom unless others are named."""
+
+    cases: Callable[[int], list[Case]]  # from the capacity
+    capacity: int
+    rounds: int
+    peers: tuple[str, ...]
+    about: str
+    mark: str  # of the table in a page
+    slot_seconds: float = SLOT_SECONDS
 
 
-def others(names: Sequence[str]) -> list[str]:
-    """Return the libraries that we are compared with."""
-    return [name for name in names if name not in (OURS, CEILING)]
+FLOATS = f"{' + '.join(map(str, FIELDS.values()))} float32 ({'/'.join(FIELDS)})"
+ROWS = (
+    f"Rows of {FLOATS}. The ceiling moves the same bytes by the barest NumPy call: no drawing, no tree, no "
+    "checks. Our `sample` shows the fields in place in rows, cpprb's copies each to an array of its own; one "
+    "row has ours copied, too."
+)
+INPUTS = (
+    "Prioritized buffers where the library has them. cpprb gets nested values by their joined names, as it "
+    "has no others. The ceiling assigns the fields of a record and checks nothing."
+)
+PICTURES = (
+    "Uniform buffers of two stacks of 4 × 84 × 84 uint8. `out=` and threads are ours alone: beside them are "
+    "the others' plain samples. The ceiling copies as many bytes with NumPy into memory that is used again. "
+    "The learning libraries have their stacks channel-first."
+)
+KERNELS = f"Rows of {FLOATS}. The ceiling is the kernels behind the stroke, called on prepared arguments."
+SETS = {
+    "rows": CaseSet(cases.rows, 2**20, 100, ("cpprb",), ROWS, "bench"),
+    "inputs": CaseSet(cases.inputs, 2**17, 40, ("cpprb", *LEARNING), INPUTS, "inputs"),
+    "pictures": CaseSet(cases.pictures, 2000, 40, ("cpprb", *LEARNING), PICTURES, "pictures"),
+    # Long slots, or the workloads that are called more often in one would find warmer caches.
+    "kernels": CaseSet(cases.kernels, 2**20, 100, (), KERNELS, "ceiling", slot_seconds=0.05),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of one operation."""
+
+    operation: str
+    microseconds: dict[str, Spread]  # peer → time of one call
+    ratios: dict[str, Spread]  # peer → its time / our time, taken round by round
+
+    def __str__(self) -> str:
+        """Return one line, for those who wait."""
+        return f"{self.operation}: {medians_of(self.microseconds)}"
+
+
+def medians_of(microseconds: dict[str, Spread]) -> str:
+    """Return the medians in one line."""
+    return ", ".join(f"{name} {figure(spread.median)}" for name, spread in microseconds.items()) + " µs"
+
+
+def seconds_of(
+    prepare: Prepare, lineup: Lineup, rounds: int, slot_seconds: float, where: str
+) -> dict[str, FloatArray]:
+    """Measure an operation; a peer whose process is lost leaves the lineup, and the others stay in it."""
+    while True:
+        made = {side.name: prepare(side) for side in lineup.sides}
+        workloads = {name: work for name, work in made.items() if work is not None}
+        try:
+            return measure(workloads, rounds=rounds, slot_seconds=slot_seconds)
+        except HelperLost as lost:
+            gone = next(side for side in lineup.sides if side.name == lost.name)
+            gone.close()
+            lineup.sides.remove(gone)
+            lineup.skipped[lost.name] = f"from {where} on, as {lost}"
+            print(f"{lost.name}: {lost}", flush=True)
+
+
+def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
+    """Sum up the rounds: medians, quartiles, and ratios that were taken inside each round."""
+    times = {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()}
+    ratios = {name: Spread.of(rounds / seconds[OURS]) for name, rounds in seconds.items() if name != OURS}
+    return Row(operation, times, ratios)
+
+
+def run(
+    chosen: Sequence[Case], lineup: Lineup, rounds: int, slot_seconds: float = SLOT_SECONDS
+) -> Iterator[Row]:
+    """Measure case after case, every peer in every round; yield a row as soon as it is measured."""
+    for case in chosen:
+        seconds = seconds_of(case.prepare, lineup, rounds, slot_seconds, f"'{case.operation}'")
+        yield row_of(case.operation, seconds)
+
+
+def bold_where_slower(row: Row, name: str) -> str:
+    """Return a ratio, in bold if ours is slower."""
+    text = spread_text(row.ratios.get(name))
+    return f"**{text}**" if text and row.ratios[name].median < 1 else text
 
 
 def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Return the table."""
-    ratios = (f"times faster than {name}" for name in others(names))
-    heads = ["operation", *(f"{name}, µs" for name in names), *ratios, "of the ceiling"]
-    return table(heads, [cells_of(row, names) for row in rows])
+    """Return the table of times and of the ratios to cpprb, and below it that of the learning libraries."""
+    timed = [name for name in names if name not in LEARNING]
+    others = [name for name in timed if name not in (OURS, CEILING)]
+    heads = ["operation", *(f"{name}, µs" for name in timed)]
+    heads += [*(f"times faster than {name}" for name in others), "of the ceiling"]
+
+    def cells(row: Row) -> list[str]:
+        times = [spread_text(row.microseconds.get(name)) for name in timed]
+        ratios = [spread_text(row.ratios.get(name)) for name in others]
+        return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
+
+    lines = table(heads, [cells(row) for row in rows])
+    if beside := [name for name in names if name in LEARNING]:
+        rest = [[row.operation, *(bold_where_slower(row, name) for name in beside)] for row in rows]
+        lines += ["", *table(["operation", *(f"times faster than {name}" for name in beside)], rest)]
+    return lines
 
 
 def new_buffers_parser() -> argparse.ArgumentParser:
     """Describe the arguments."""
     parser = new_parser("buffers", "Measure the buffers beside other libraries and the machine's ceiling.")
-    add_count(parser, "--capacity", 2**20, "rows in every buffer", minimum=CHUNK)
-    add_count(parser, "--rounds", 100, "of every operation")
-    names = [name for name in lineup.PEERS if name != OURS]
-    parser.add_argument(
-        "--peers", nargs="+", choices=names, default=["cpprb"], help="measured beside ours (default: cpprb)"
+    parser.add_argument("--cases", choices=SETS, default="rows", help="what is measured (default: rows)")
+    add_count(
+        parser, "--capacity", None, "rows in every buffer (default: that of the cases)", minimum=cases.MANY
     )
-    add_outputs(parser, "bench")
+    add_count(parser, "--rounds", None, "of every operation (default: that of the cases)")
+    names = [name for name in PEERS if name not in (OURS, CEILING)]
+    whom = "measured beside ours (default: cpprb, and for inputs and pictures learning libraries)"
+    parser.add_argument("--peers", nargs="+", choices=names, help=whom)
+    add_outputs(parser, "bench, inputs, pictures or ceiling")
     return parser
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if the table was not written, else 0."""
     arguments = new_buffers_parser().parse_args(argv)
+    chosen = SETS[arguments.cases]
+    capacity, rounds = arguments.capacity or chosen.capacity, arguments.rounds or chosen.rounds
     rows: list[Row] = []
-    with closing(lineup.gather(arguments.capacity, names=[OURS, *arguments.peers])) as gathered:
-        for name, reason in gathered.skipped.items():
+    with closing(gather(arguments.peers or chosen.peers)) as lineup:
+        for name, reason in lineup.skipped.items():
             print(f"skipped {name}: {reason}")
-        for row in operations.run(gathered.peers, rounds=arguments.rounds):
+        for row in run(chosen.cases(capacity), lineup, rounds, chosen.slot_seconds):
             print(row, flush=True)
             rows.append(row)
-    layout = f"rows of {' + '.join(map(str, FIELDS.values()))} float32 ({'/'.join(FIELDS)})"
-    skipped = "".join(f" Skipped: {name} ({why})." for name, why in gathered.skipped.items())
+        names, distributions = lineup.names, lineup.distributions
+        skipped = "".join(f" Skipped: {name} ({why})." for name, why in lineup.skipped.items())
     about = (
-        f"Medians of {arguments.rounds} interleaved rounds, quartiles in brackets; ratios are taken inside "
-        f"each round. Capacity {arguments.capacity:,}, full; {layout}. The ceiling moves the same bytes by "
-        "the barest NumPy call: no drawing, no tree, no checks. Our `sample` shows the fields in place in "
-        f"rows, cpprb's copies each to an array of its own; one row has ours copied, too.{skipped}"
+        f"Medians of {rounds} interleaved rounds, quartiles in brackets; ratios are taken inside each round. "
+        f"Capacity {capacity:,}, full. {chosen.about}{skipped}"
     )
-    given = {"capacity": arguments.capacity, "rounds": arguments.rounds}
-    body = {**given, "row": layout, "skipped": gathered.skipped, "rows": rows}
-    provenance = Provenance.of("buffers", argv, gathered.distributions)
-    lines = lines_of(rows, gathered.names)
-    return hand_over(arguments, "buffers", provenance, body, lines, about, mark="bench")
+    body = {
+        "capacity": capacity,
+        "rounds": rounds,
+        "row": f"rows of {FLOATS}",
+        "skipped": lineup.skipped,
+        "rows": rows,
+    }
+    provenance = Provenance.of("buffers", argv, distributions)
+    return hand_over(arguments, "buffers", provenance, body, lines_of(rows, names), about, mark=chosen.mark)

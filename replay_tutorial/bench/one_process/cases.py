@@ -1,89 +1,352 @@
-"""A table of cases beside cpprb and learning libraries.
+"""The cases of `bench buffers`: what is measured, and what is timed together.
 
-Each case is made from a module, ours or cpprb's, which have the same calls; beside them stand the calls of
-Stable-Baselines3, tianshou and TorchRL. `inputs` and `pictures` have the cases; here they are measured in
-turns and handed over.
+- `rows`: add, sample and update of float32 rows that every library takes as they are;
+- `inputs`: `add` of what programs have: float64 observations, lists, nested dicts, eight environments;
+- `pictures`: Atari's stacks of frames, 56 KB a transition, plain and with frames stored once;
+- `kernels`: our calls beside the kernels they are made of.
 
-Left out: the rows that all libraries take; `buffers` and `article` have them.
+A library may put work off until later (cpprb repairs its tree in the next `sample`), so what belongs
+together is timed together: `sample` with its `update_priorities`, and `add` with the `sample` after it.
 """
 
-import importlib
-import importlib.util
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import Workload, measure
-from replay_tutorial.bench.one_process.buffers import lines_of
-from replay_tutorial.bench.one_process.operations import Row, row_of
-from replay_tutorial.bench.peers.lineup import PEERS
-from replay_tutorial.bench.peers.ordinary import Ordinary, installed
-from replay_tutorial.bench.peers.peer import CEILING, OURS
+import numpy as np
+import numpy.typing as npt
 
-PEER = "cpprb"
+from replay_tutorial.bench.method.timing import FloatArray, Workload
+from replay_tutorial.bench.peers.lineup import Side
+from replay_tutorial.bench.peers.peer import (
+    ALPHA,
+    CEILING,
+    CHUNK,
+    FIELDS,
+    OURS,
+    Buffer,
+    Float32Array,
+    Kind,
+    Values,
+    each,
+    random_rows,
+)
+from replay_tutorial.buffers.fields import Fields, as_bytes
+from replay_tutorial.buffers.rows import take_rows
+from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
+
+BATCH_SIZES = (32, 64, 256, 512)
+MANY = 101  # rows of a batched add: the most of cpprb's own benchmark
+LEARNER_BATCH = 512  # Ape-X's batch
+LIKE_CPPRB = (OURS, "cpprb", CEILING)
+
+Prepare = Callable[[Side], Workload | None]
+"""Makes the workload of a side; None if the library can't do it."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table."""
+    """One row of the table: an operation, and how a side makes a workload of it."""
 
     operation: str
-    make: Callable[[Any], Workload]  # from the module, whose buffers it makes and fills
-    ceiling: Callable[[], Workload]  # the same bytes, by the barest NumPy calls
-    beside: Callable[[type[Ordinary]], Workload | None]  # by a learning library; None if it has no such thing
-    theirs: Callable[[Any], Workload] | None = None  # where cpprb has to be called in another way
+    prepare: Prepare
 
 
-def run(case: Case, rounds: int, libraries: Mapping[str, type[Ordinary]], slot_seconds: float = 0.005) -> Row:
-    """Measure a case, each side in every round; its buffers are gone afterwards."""
-    workloads = {OURS: case.make(importlib.import_module("replay_tutorial")), CEILING: case.ceiling()}
-    if importlib.util.find_spec(PEER) is not None:
-        workloads[PEER] = (case.theirs or case.make)(importlib.import_module(PEER))
-    made = {name: case.beside(library) for name, library in libraries.items()}
-    workloads |= {name: workload for name, workload in made.items() if workload is not None}
-    return row_of(case.operation, measure(workloads, rounds=rounds, slot_seconds=slot_seconds))
+def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> Prepare:
+    """Return what makes a workload on a buffer that is full of random rows."""
+
+    def prepare(side: Side) -> Workload | None:
+        buffer = side.full_of_rows(kind)
+        return None if buffer is None else do(buffer)
+
+    return prepare
 
 
-def lines_beside(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Return the table of learning libraries: empty where one can't do it, bold where we are slower."""
+def in_turn(*works: Workload | None) -> Workload | None:
+    """Return a workload of several, one after the other."""
+    known = [work for work in works if work is not None]
 
-    def cell(row: Row, name: str) -> str:
-        text = spread_text(row.ratios.get(name))
-        return f"**{text}**" if text and row.ratios[name].median < 1 else text
+    def call_each() -> None:
+        for work in known:
+            work()
 
-    heads = ["operation", *(f"times faster than {name}" for name in names)]
-    cells = [[row.operation, *(cell(row, name) for name in names)] for row in rows]
-    return ["", *table(heads, cells)] if names else []
+    return call_each if len(known) == len(works) else None
 
 
-def run_all(name: str, description: str, cases: Sequence[Case], about: str, argv: Sequence[str]) -> int:
-    """Run a benchmark of cases; return 1 if the table was not written, else 0."""
-    parser = new_parser(name, description)
-    add_count(parser, "--rounds", 40, "of every case")
-    add_outputs(parser, name)
-    arguments = parser.parse_args(argv)
-    libraries, skipped = installed()
-    if importlib.util.find_spec(PEER) is None:
-        skipped = {PEER: f"No module named '{PEER}'", **skipped}
-    for missing, reason in skipped.items():
-        print(f"skipped {missing}: {reason}")
-    rows: list[Row] = []
-    for case in cases:
-        rows.append(run(case, arguments.rounds, libraries))
-        print(rows[-1], flush=True)
-    names = [side for side in (OURS, PEER, CEILING) if side in rows[0].microseconds]
-    text = (
-        f"Medians of {arguments.rounds} interleaved rounds, quartiles in brackets; ratios are taken inside "
-        f"each round, and those of both tables in the same rounds. {about}"
+# ------------------------------------------------------------------------------------------------ rows
+
+
+def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None) -> Prepare:
+    """Return what makes an `add` of one random row (`count` None), or of a batch."""
+    rows = random_rows(np.random.default_rng(2), count)
+    if count is None:
+        return on_rows(kind, lambda buffer: buffer.adding(rows, priorities))
+    return on_rows(kind, lambda buffer: buffer.extending(rows, priorities))
+
+
+def sampling(kind: Kind, size: int) -> Prepare:
+    """Return what makes a `sample`."""
+    return on_rows(kind, lambda buffer: buffer.sampling(size))
+
+
+def each_field_copied(prepare: Prepare) -> Prepare:
+    """Let ours copy each field to an array of its own, as other libraries' samples have them."""
+
+    def copied(side: Side) -> Workload | None:
+        sample: Any = prepare(side)
+        if side.name != OURS:
+            return sample
+        return lambda: {name: np.ascontiguousarray(field) for name, field in sample().items()}
+
+    return copied
+
+
+def rows(capacity: int) -> list[Case]:
+    """Return add, sample and update of rows."""
+    uniform, prioritized = Kind(capacity), Kind(capacity, prioritized=True)
+    cases = [Case(f"sample {size}, uniform", sampling(uniform, size)) for size in BATCH_SIZES]
+    copied = each_field_copied(sampling(uniform, LEARNER_BATCH))
+    cases.append(Case(f"sample {LEARNER_BATCH}, uniform, each field copied", copied))
+    for size in BATCH_SIZES:
+        pair = on_rows(prioritized, lambda buffer, size=size: buffer.updating(size))
+        cases.append(Case(f"sample {size} + update {size}, prioritized", pair))
+    masses = np.random.default_rng(2).exponential(size=MANY).astype(np.float32)
+    for count in (None, MANY):
+        given = masses[: count or 1]
+        add = f"add {count or 1}"
+        cases.append(Case(f"{add}, uniform", adding(uniform, count)))
+        cases.append(Case(f"{add}, prioritized", adding(prioritized, count)))
+        cases.append(Case(f"{add}, prioritized, priorities given", adding(prioritized, count, given)))
+    sample = sampling(prioritized, LEARNER_BATCH)
+    for said, given in (("prioritized", None), ("prioritized, priorities given", masses)):
+        add = adding(prioritized, MANY, given)
+        both: Prepare = lambda side, add=add: in_turn(add(side), sample(side))
+        cases.append(Case(f"add {MANY} + sample {LEARNER_BATCH}, {said}", both))
+    return cases
+
+
+# ---------------------------------------------------------------------------------------------- inputs
+
+SIZES = {"obs": 15, "act": 3, "rew": 1, "next_obs": 15, "done": 1}
+
+
+def values_of(count: int | None, dtype: type) -> dict[str, Any]:
+    """Draw one transition (`count` None), or a batch whose numbers have the shape (n,)."""
+    rng, batch = np.random.default_rng(0), () if count is None else (count,)
+    shapes = {name: batch if size == 1 and count else (*batch, size) for name, size in SIZES.items()}
+    return {name: rng.random(shape).astype(dtype) for name, shape in shapes.items()}
+
+
+def nested(values: Values) -> dict[str, Any]:
+    """Return observations as dicts of two parts."""
+    parts = {
+        name: {"joints": values[name][..., :12], "goal": values[name][..., 12:]}
+        for name in ("obs", "next_obs")
+    }
+    return {**values, **parts}
+
+
+def adding_input(
+    capacity: int, steps: Sequence[Values], environments: int = 1, many: bool = False
+) -> Prepare:
+    """Return what makes an `add` of each of the steps, in a prioritized buffer where the library has one."""
+
+    def prepare(side: Side) -> Workload | None:
+        kind = Kind(capacity, prioritized=True, environments=environments)
+        example, batch = values_of(None, np.float32), values_of(CHUNK, np.float32)
+        if isinstance(steps[0]["obs"], dict):
+            example, batch = nested(example), nested(batch)
+        counts = [min(CHUNK, capacity - start) for start in range(0, capacity, CHUNK)]
+        batches = [
+            {name: each(value, lambda part, n=n: part[:n]) for name, value in batch.items()} for n in counts
+        ]
+        buffer = side.full(example, kind, batches)
+        if (
+            buffer is None
+            and (buffer := side.full(example, replace(kind, prioritized=False), batches)) is None
+        ):
+            return None
+        return in_turn(*(buffer.extending(values) if many else buffer.adding(values) for values in steps))
+
+    return prepare
+
+
+def inputs(capacity: int) -> list[Case]:
+    """Return `add` of what programs have."""
+    one, eight = values_of(None, np.float64), values_of(8, np.float64)
+    lists = {name: value.tolist() for name, value in one.items()}
+    apart = [{name: column[i] for name, column in eight.items()} for i in range(8)]
+    steps: list[tuple[str, Sequence[Values], int]] = [
+        ("add 1, float32", [values_of(None, np.float32)], 1),
+        ("add 1, float64", [one], 1),
+        ("add 1, lists", [lists], 1),
+        ("add 1, nested dicts of float64", [nested(one)], 1),
+        ("add 8, float64, rewards (8,)", [eight], 8),
+        ("8 rows one by one, float64", apart, 1),
+    ]
+    cases = [Case(name, adding_input(capacity, values, count)) for name, values, count in steps]
+    for dtype in (np.float32, np.float64):
+        batch = adding_input(capacity, [values_of(10_000, dtype)], many=True)
+        cases.append(Case(f"add 10,000, {dtype.__name__}", batch))
+    return cases
+
+
+# -------------------------------------------------------------------------------------------- pictures
+
+CHANNEL_FIRST, CHANNEL_LAST = (4, 84, 84), (84, 84, 4)
+Pictures = npt.NDArray[np.uint8]
+
+
+def stacks(shape: tuple[int, ...], count: int) -> Pictures:
+    """Draw the observations of one episode: each has three frames of the one before it."""
+    frames = np.random.default_rng(0).integers(0, 256, (count + 3, 84, 84), dtype=np.uint8)
+    windows = np.stack([frames[i : i + count] for i in range(4)], axis=1)
+    return windows if shape == CHANNEL_FIRST else np.ascontiguousarray(np.moveaxis(windows, 1, -1))
+
+
+def steps_of(seen: npt.NDArray[Any], first: int, count: int) -> dict[str, Any]:
+    """Return a batch of transitions that follow each other, or one if `count` is 1."""
+    zeros, obs, after = (
+        np.zeros(count, np.float32),
+        seen[first : first + count],
+        seen[first + 1 : first + 1 + count],
     )
-    text += "".join(f" Skipped: {missing} ({reason})." for missing, reason in skipped.items())
-    body = {"rounds": arguments.rounds, "skipped": skipped, "rows": rows}
-    measured = [side for side in (PEER, *libraries) if side not in skipped]
-    packages = itertools.chain.from_iterable(PEERS[side].distributions for side in measured)
-    provenance = Provenance.of(name, argv, dict.fromkeys(packages))
-    lines = [*lines_of(rows, names), *lines_beside(rows, list(libraries))]
-    return hand_over(arguments, name, provenance, body, lines, text)
+    batch = {"obs": obs, "act": zeros.astype(np.int64), "rew": zeros, "next_obs": after, "done": zeros}
+    return batch if count > 1 else {name: column[0] for name, column in batch.items()}
+
+
+def full_of_pictures(side: Side, kind: Kind, shape: tuple[int, ...]) -> tuple[Buffer | None, Pictures]:
+    """Return a full buffer, and the first observations in it; learning libraries stack channel-first."""
+    seen = stacks(shape if side.name in LIKE_CPPRB else CHANNEL_FIRST, kind.capacity + 1)
+    rows = kind.capacity // kind.environments * kind.environments
+    buffer = side.full(steps_of(seen, 0, 1), kind, [steps_of(seen, 0, rows)])
+    return buffer, seen[:257]
+
+
+def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) -> Prepare:
+    """Return what makes an `add` of the next step, or of the next of each environment."""
+
+    def prepare(side: Side) -> Workload | None:
+        buffer, seen = full_of_pictures(side, kind, shape)
+        if buffer is None:
+            return None
+        seen, count = seen.astype(dtype), kind.environments
+        adds = [buffer.adding(steps_of(seen, i, count)) for i in range(0, 256 - count + 1, count)]
+        turns: Any = itertools.cycle(adds)
+        return lambda: next(turns)()
+
+    return prepare
+
+
+def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alone: Any) -> Prepare:
+    """Return what makes a `sample`; arguments are of ours alone, which fills arrays that the caller keeps."""
+
+    def prepare(side: Side) -> Workload | None:
+        buffer, _ = full_of_pictures(side, kind, shape)
+        if buffer is None or side.name != OURS or not ours_alone:
+            return None if buffer is None else buffer.sampling(size)
+        out = {name: np.zeros((size, *shape), np.uint8) for name in ("obs", "next_obs")}
+        return lambda: buffer.buffer.sample(size, out=out, **ours_alone)
+
+    return prepare
+
+
+def pictures(capacity: int) -> list[Case]:
+    """Return add and sample of stacks of frames."""
+    plain, first = Kind(capacity), CHANNEL_FIRST
+    cases = [
+        Case("plain, add 1", adding_pictures(plain, first)),
+        Case("plain, add 8", adding_pictures(replace(plain, environments=8), first)),
+        Case("plain, add 1, float32 frames", adding_pictures(plain, first, np.float32)),
+    ]
+    for size in (32, 512):
+        cases.append(Case(f"plain, sample {size}", sampling_pictures(plain, first, size)))
+        for threads, said in ((1, ""), (2, ", 2 threads")):
+            into = sampling_pictures(plain, first, size, threads=threads)
+            cases.append(Case(f"plain, sample {size}, out={said}", into))
+    ways: list[tuple[str, tuple[int, ...], tuple[str, ...]]] = [
+        ("channel-first, next_of", first, ("next_of",)),
+        ("channel-last, next_of + stack_compress", CHANNEL_LAST, ("next_of", "stack_compress")),
+    ]
+    for name, shape, once in ways:
+        kind = replace(plain, once=once)
+        cases.append(Case(f"{name}, add 1", adding_pictures(kind, shape)))
+        samples = {size: sampling_pictures(kind, shape, size) for size in (32, 512)}
+        cases += [Case(f"{name}, sample {size}", sample) for size, sample in samples.items()]
+        contiguous = every_field_contiguous(samples[32])
+        cases.append(Case(f"{name}, sample 32, each field contiguous", contiguous))
+        into = sampling_pictures(kind, shape, 512, threads=1)
+        cases.append(Case(f"{name}, sample 512, out=", into))
+    return cases
+
+
+def every_field_contiguous(prepare: Prepare) -> Prepare:
+    """Let ours and cpprb return contiguous fields, as the learning libraries do anyway."""
+
+    def contiguous(side: Side) -> Workload | None:
+        sample: Any = prepare(side)
+        if side.name not in (OURS, "cpprb"):
+            return sample
+        return lambda: {name: np.ascontiguousarray(field) for name, field in sample().items()}
+
+    return contiguous
+
+
+# --------------------------------------------------------------------------------------------- kernels
+
+
+def bare_kernels(capacity: int) -> Mapping[str, Workload]:
+    """Return our kernels on prepared arguments, as the calls need them one after the other."""
+    rng = np.random.default_rng(2)
+    dtype = Fields({name: {"shape": shape} for name, shape in FIELDS.items()}).dtype
+    stored, tree = as_bytes(np.ones(capacity, dtype)), SumTree(capacity)
+
+    def masses(count: int) -> FloatArray:
+        return (rng.exponential(size=count) + 1e-4) ** ALPHA
+
+    tree.set(np.arange(capacity), masses(capacity))
+    # Twice as many rows as there are, or they would be answered from the cache.
+    count = max(1, 2 * capacity // LEARNER_BATCH)
+    drawn = itertools.cycle(list(rng.integers(0, capacity, (count, LEARNER_BATCH))))
+    stratified = (np.arange(LEARNER_BATCH) + rng.random((count, LEARNER_BATCH))) / LEARNER_BATCH
+    queries, updates = (
+        itertools.cycle(list(stratified)),
+        itertools.cycle([masses(LEARNER_BATCH) for _ in range(256)]),
+    )
+
+    def take(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        copies = np.empty((LEARNER_BATCH, stored.shape[1]), np.uint8)
+        take_rows(stored, slots, copies)
+        return slots
+
+    def find_and_take() -> npt.NDArray[np.int64]:
+        slots, _ = find_leaves(tree.sums, next(queries) * tree.total)
+        return take(slots)
+
+    return {
+        "take_rows": lambda: take(next(drawn)),
+        "find_leaves, take_rows": find_and_take,
+        "find_leaves, take_rows, set_leaves": lambda: set_leaves(
+            tree.sums, tree.minima, find_and_take(), next(updates)
+        ),
+    }
+
+
+def kernels(capacity: int) -> list[Case]:
+    """Return our calls; the ceiling is the kernels they are made of, without draws, checks and weights."""
+    bare = bare_kernels(capacity)
+    sample = sampling(Kind(capacity), LEARNER_BATCH)
+    pair = on_rows(Kind(capacity, prioritized=True), lambda buffer: buffer.updating(LEARNER_BATCH))
+    names = {
+        "take_rows": (f"sample {LEARNER_BATCH}, uniform", sample),
+        "find_leaves, take_rows": (f"sample {LEARNER_BATCH} + update, prioritized", pair),
+        "find_leaves, take_rows, set_leaves": (f"sample {LEARNER_BATCH} + update, prioritized", pair),
+    }
+
+    def case(kernel: str, operation: str, call: Prepare) -> Case:
+        return Case(
+            f"{operation} / {kernel}", lambda side: bare[kernel] if side.name == CEILING else call(side)
+        )
+
+    return [case(kernel, *called) for kernel, called in names.items()]

@@ -1,16 +1,15 @@
-"""A peer: a buffer that is measured. Here are ours and cpprb's, and the machine itself as the ceiling.
+"""A peer: a library whose buffers are measured. Here are ours and cpprb's, and the ceiling.
 
-A peer turns an operation ("add these rows") into a workload: a call without arguments, ready to be timed,
-with nothing between the clock and the library except that call. All peers hold the same rows, and get the
-same arrays by keyword. The ceiling is what the barest NumPy call needs to move the same bytes: no drawing,
-no tree, no checks.
-
-Left out: libraries whose calls differ from cpprb's; `plain_python`, `frameworks` and `reverb` have a class
-for each.
+A peer makes a buffer for transitions like an example, and turns each operation into a workload: a call
+without arguments, ready to be timed, with nothing between the clock and the library except that call. All
+buffers hold the same rows and get the same values. The ceiling is what the barest NumPy call needs to move
+the same bytes: no drawing, no tree, no checks.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,128 +18,215 @@ import numpy.typing as npt
 from replay_tutorial.bench.method.timing import Workload
 
 Float32Array = npt.NDArray[np.float32]
-Rows = Mapping[str, Float32Array]
-Priorities = Float32Array | None
+Values = Mapping[str, Any]  # obs, act, rew, next_obs and maybe done: arrays, lists, numbers, or dicts of them
 
 # field → shape; float32, 140 bytes per row
 FIELDS = {"obs": 15, "act": 3, "next_obs": 15, "rew": 1, "done": 1}
 ALPHA, BETA = 0.6, 0.4
 OURS, CEILING = "ours", "ceiling"
-FILL_CHUNK = 2**14
+CHUNK = 2**14  # rows with which a buffer is filled at a time
+SMALL = 4096  # bytes; larger rows are copied into memory that is used again
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Which buffer of a library is meant."""
+
+    capacity: int
+    prioritized: bool = False
+    alpha: float = ALPHA
+    environments: int = 1  # that step together
+    once: Collection[str] = ()  # what is stored once: "next_of", "stack_compress"
+    shared: bool = False  # between processes
+
+
+class Buffer(Protocol):
+    """A buffer and its users' calls as workloads; None is a call that the library doesn't have."""
+
+    buffer: Any
+
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        """Return an `add` of one transition, or of one of each environment."""
+        ...
+
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        """Return what adds a batch of transitions that follow each other in one environment."""
+        ...
+
+    def sampling(self, batch_size: int) -> Workload | None:
+        """Return a `sample`."""
+        return lambda: self.buffer.sample(batch_size)
+
+    def updating(self, batch_size: int) -> Workload | None:
+        """Return a `sample` with the update of the priorities that it drew."""
+        return None
+
+    def fill(self, values: Values) -> None:
+        """Add a batch, as fast as possible: nobody times this."""
+        work = self.extending(values)
+        assert work is not None
+        work()
 
 
 class Peer(Protocol):
-    """Turns operations into workloads on a buffer that is full; an operation that it doesn't have is None."""
+    """Makes buffers of one library, for transitions like the example; None if it has none of that kind."""
 
-    name: str
-
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        """Return an `add` of one transition (fields without a batch axis) or of a batch."""
-        ...
-
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        """Return a `sample`."""
-        ...
-
-    def updating(self, batch_size: int) -> Workload | None:
-        """Return a `sample` of a prioritized buffer with the `update_priorities` of what it drew."""
-        return None
+    def __call__(self, example: Values, kind: Kind) -> Buffer | None: ...
 
 
-def random_rows(rng: np.random.Generator, count: int | None) -> Rows:
+def random_rows(rng: np.random.Generator, count: int | None) -> dict[str, Float32Array]:
     """Draw rows: fields float32[count, shape], or float32[shape] of one transition if `count` is None."""
     batch = () if count is None else (count,)
     return {name: rng.random((*batch, shape), dtype=np.float32) for name, shape in FIELDS.items()}
 
 
-def endless_priorities(rng: np.random.Generator, batch_size: int) -> Iterator[Float32Array]:
+def full(peer: Peer, example: Values, kind: Kind, batches: Iterable[Values]) -> Buffer | None:
+    """Make a buffer and fill it."""
+    buffer = peer(example, kind)
+    if buffer is not None:
+        for values in batches:
+            buffer.fill(values)
+    return buffer
+
+
+def full_of_rows(peer: Peer, kind: Kind) -> Buffer | None:
+    """Make a buffer that is full of random rows."""
+    rng, starts = np.random.default_rng(0), range(0, kind.capacity, CHUNK)
+    batches = (random_rows(rng, min(CHUNK, kind.capacity - start)) for start in starts)
+    return full(peer, random_rows(rng, None), kind, batches)
+
+
+def each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Change a value, or each value of a dict."""
+    return {name: change(part) for name, part in value.items()} if isinstance(value, dict) else change(value)
+
+
+def flat(values: Values) -> dict[str, Any]:
+    """Join the names of nested values by "/"."""
+    joined: dict[str, Any] = {}
+    for name, value in values.items():
+        inside = {f"{name}/{inner}": part for inner, part in value.items()} if isinstance(value, dict) else {}
+        joined |= inside or {name: value}
+    return joined
+
+
+def endless_priorities(batch_size: int) -> Iterator[Float32Array]:
     """Repeat 256 batches of priorities, drawn beforehand: float32, as a network's |TD errors| are."""
-    return itertools.cycle(list(rng.exponential(size=(256, batch_size)).astype(np.float32)))
+    drawn = np.random.default_rng(1).exponential(size=(256, batch_size))
+    return itertools.cycle(list(drawn.astype(np.float32)))
 
 
-class Library(Peer):
-    """A library with cpprb's calls: ours, or cpprb itself. Only the imported module differs."""
+class CpprbLike(Buffer):
+    """A buffer with cpprb's calls: ours, or cpprb's. Only the imported module differs."""
 
-    def __init__(self, name: str, module: Any, capacity: int, alpha: float = ALPHA) -> None:
-        """Make a uniform and a prioritized buffer of `capacity` rows, and fill both."""
-        self.name = name
-        env_dict = {field: {"shape": shape} for field, shape in FIELDS.items()}
-        self.uniform: Any = module.ReplayBuffer(capacity, env_dict)
-        self.prioritized: Any = module.PrioritizedReplayBuffer(capacity, env_dict, alpha=alpha)
-        rng = np.random.default_rng(0)
-        for start in range(0, capacity, FILL_CHUNK):
-            count = min(FILL_CHUNK, capacity - start)
-            rows = random_rows(rng, count)
-            self.uniform.add(**rows)
-            self.prioritized.add(**rows, priorities=rng.exponential(size=count))
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Make it; cpprb gets nested values by their joined names, as it has no others."""
+        self.kind, self.flatten = kind, module.__name__ == "cpprb"
+        columns = {name: np.asarray(value) for name, value in flat(example).items()}
+        env_dict = {
+            name: {"shape": column.shape or 1, "dtype": column.dtype}
+            for name, column in columns.items()
+            if name != "next_obs" or "next_of" not in kind.once
+        }
+        name = "MP" * kind.shared + "Prioritized" * kind.prioritized + "ReplayBuffer"
+        options: dict[str, Any] = {option: "obs" for option in kind.once}
+        if kind.once == ("stack_compress",):
+            options["stack_compress"] = ("obs", "next_obs")
+        options |= {"alpha": kind.alpha} if kind.prioritized else {}
+        self.buffer = getattr(module, name)(kind.capacity, env_dict, **options)
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload:
-        obs, act, next_obs, rew, done = (rows[field] for field in FIELDS)
-        add = self.prioritized.add if prioritized else self.uniform.add
-        # The keywords are written out: **rows would add the same cost to both sides and shrink the ratio.
-        if priorities is None:
-            return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done)
-        return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done, priorities=priorities)
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        add = self.buffer.add
+        if set(values) == set(FIELDS) and not any(isinstance(value, dict) for value in values.values()):
+            obs, act, next_obs, rew, done = (values[field] for field in FIELDS)
+            # Written out: **values would add the same cost to both sides, and shrink the ratio.
+            if priorities is None:
+                return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done)
+            return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done, priorities=priorities)
+        given = flat(values) if self.flatten else dict(values)
+        return lambda: add(**given)
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload:
-        if prioritized:
-            return lambda: self.prioritized.sample(batch_size, beta=BETA)
-        return lambda: self.uniform.sample(batch_size)
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        return self.adding(values, priorities)
 
-    def updating(self, batch_size: int) -> Workload:
-        buffer = self.prioritized
-        priorities = endless_priorities(np.random.default_rng(1), batch_size)
+    def sampling(self, batch_size: int) -> Workload:
+        sample, beta = self.buffer.sample, {"beta": BETA} if self.kind.prioritized else {}
+        return partial(sample, batch_size, **beta)
+
+    def updating(self, batch_size: int) -> Workload | None:
+        if not self.kind.prioritized:
+            return None
+        sample, update, priorities = (
+            self.buffer.sample,
+            self.buffer.update_priorities,
+            endless_priorities(batch_size),
+        )
 
         def sample_and_update() -> None:
-            batch = buffer.sample(batch_size, beta=BETA)
-            buffer.update_priorities(batch["indexes"], next(priorities))
+            update(sample(batch_size, beta=BETA)["indexes"], next(priorities))
 
         return sample_and_update
 
+    def fill(self, values: Values) -> None:
+        """Add a batch; one by one where frames are stored once, because cpprb stores more of a batch."""
+        count = len(values["rew"])
+        if self.kind.once:
+            for i in range(count):
+                self.adding({name: value[i] for name, value in values.items()})()
+        else:
+            masses = np.random.default_rng(0).exponential(size=count) if self.kind.prioritized else None
+            given = flat(values) if self.flatten else values
+            self.buffer.add(**given, **({} if masses is None else {"priorities": masses}))
 
-class Ceiling(Peer):
+
+class Ceiling(Buffer):
     """What the machine allows: the same bytes by the barest NumPy call, from one array of records."""
 
-    name = CEILING
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Make the array of records: records[capacity], a field for each value."""
+        columns = {name: np.asarray(value) for name, value in flat(example).items()}
+        row_type = np.dtype([(name, column.dtype, column.shape) for name, column in columns.items()])
+        self.buffer: npt.NDArray[np.void] = np.zeros(kind.capacity, row_type)
+        self.kind = kind
+        self.written = [name for name in columns if name != "next_obs" or "next_of" not in kind.once]
 
-    def __init__(self, capacity: int) -> None:
-        """Make the array of records, and fill it."""
-        self.capacity = capacity
-        row_type = np.dtype([(field, np.float32, shape) for field, shape in FIELDS.items()])
-        self.records: npt.NDArray[np.void] = np.zeros(capacity, row_type)  # records[capacity], 140 bytes each
-        self.rng = np.random.default_rng(0)
-        for field, values in random_rows(self.rng, capacity).items():
-            self.records[field] = values
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        """Assign one record at once, a large one or a batch field by field."""
+        records, given = self.buffer, flat(values)
+        if self.kind.environments > 1:
+            return self.extending(values)
+        if records.itemsize > SMALL:
+            return self.extending({name: np.asarray(value)[np.newaxis] for name, value in given.items()})
+        slots, row = itertools.cycle(range(self.kind.capacity)), tuple(given[name] for name in self.written)
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload:
-        # Of a batch one assignment per field, of one transition one for all fields.
-        records = self.records
-        obs, act, next_obs, rew, done = (rows[field] for field in FIELDS)
-        if obs.ndim == 1:
-            slots = itertools.cycle(range(self.capacity))
+        def write_one() -> None:
+            records[next(slots)] = row
 
-            def write_one() -> None:
-                records[next(slots)] = (obs, act, next_obs, rew, done)
+        return write_one
 
-            return write_one
-        count = len(obs)
-        starts = itertools.cycle(range(0, self.capacity - count + 1, count))
-        columns = [(records[field], rows[field]) for field in FIELDS]
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        count, given = len(values["rew"]), flat(values)
+        starts = itertools.cycle(range(0, self.kind.capacity - count + 1, count))
+        columns = [(self.buffer[name], given[name]) for name in self.written]
+        parts = [(column, np.reshape(part, (count, *column.shape[1:]))) for column, part in columns]
 
         def write_batch() -> None:
             start = next(starts)
-            for column, values in columns:
-                column[start : start + count] = values
+            for column, part in parts:
+                column[start : start + count] = part
 
         return write_batch
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload:
+    def sampling(self, batch_size: int) -> Workload:
         # Twice as many slots as rows before they repeat: a short list would be answered from the cache.
-        batches = max(1, 2 * self.capacity // batch_size)
-        drawn: list[npt.NDArray[np.int64]] = list(self.rng.integers(0, self.capacity, (batches, batch_size)))
-        slots = itertools.cycle(drawn)
-        records = self.records
-        return lambda: records.take(next(slots))
+        batches = max(1, 2 * self.kind.capacity // batch_size)
+        drawn = np.random.default_rng(0).integers(0, self.kind.capacity, (batches, batch_size))
+        slots, records = itertools.cycle(list(drawn)), self.buffer
+        take: Any = records.take
+        if records.itemsize <= SMALL:
+            return lambda: take(next(slots))
+        out = np.zeros(batch_size, records.dtype)
+        return lambda: take(next(slots), out=out, mode="clip")
 
     def updating(self, batch_size: int) -> Workload:
-        return self.sampling(batch_size, prioritized=True)
+        return self.sampling(batch_size)

@@ -1,13 +1,9 @@
 """The buffers that people write themselves: a deque of tuples, and the sum tree that the tutorials share.
 
 The deque is the replay memory of PyTorch's DQN tutorial; the tree is that of rlcode's "per", with its
-recursion over nodes of a NumPy array, one query at a time. Both are kept as they are known, since that is
-who they stand for.
-
-Left out: any improvement.
+recursion over nodes of a NumPy array, one query at a time. Both are kept as they are known.
 """
 
-import functools
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -17,23 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.bench.method.timing import Workload
-from replay_tutorial.bench.peers.peer import BETA, Float32Array, Peer, Priorities, Rows, random_rows
+from replay_tutorial.bench.peers.peer import BETA, Buffer, Float32Array, Kind, Values
 
-Transition = tuple[Float32Array, ...]
-
-
-@functools.lru_cache(maxsize=1)
-def transitions_of(capacity: int) -> list[Transition]:
-    """Make as many transitions as a buffer holds; both kinds of buffer hold the same."""
-    rows = random_rows(np.random.default_rng(0), capacity)
-    # copies: views would lie side by side in one array, which those of a real run never do
-    return [tuple(value.copy() for value in values) for values in zip(*rows.values(), strict=True)]
+Transition = tuple[Any, ...]
 
 
-def apart(rows: Rows) -> list[Transition]:
-    """Take rows apart, as an agent meets them: one transition after the other."""
-    columns = list(rows.values())
-    return [tuple(columns)] if columns[0].ndim == 1 else list(zip(*columns, strict=True))
+def apart(values: Values) -> list[Transition]:
+    """Take a batch apart, as an agent meets transitions: one after the other."""
+    return list(zip(*values.values(), strict=True))
 
 
 def together(transitions: Sequence[Transition]) -> list[Float32Array]:
@@ -41,38 +28,46 @@ def together(transitions: Sequence[Transition]) -> list[Float32Array]:
     return [np.stack(column) for column in zip(*transitions, strict=True)]
 
 
-class Deque(Peer):
+def copied(transition: Transition) -> Transition:
+    """Copy the arrays: views would lie side by side in one array, which those of a real run never do."""
+    return tuple(np.array(value) for value in transition)
+
+
+class Deque(Buffer):
     """`collections.deque(maxlen=capacity)` and `random.sample`: uniform only."""
 
-    def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
-        """Make it, and fill it."""
-        self.name = name
-        self.memory = deque(transitions_of(capacity), maxlen=capacity)
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Begin empty."""
+        self.buffer = deque[Transition](maxlen=kind.capacity)
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        transitions, append = apart(rows), self.memory.append
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        fields, append = list(values.values()), self.buffer.append
+        return lambda: append(tuple(fields))  # making the tuple is part of it
+
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        rows, append = [list(row) for row in apart(values)], self.buffer.append
 
         def add() -> None:
-            for obs, act, next_obs, rew, done in transitions:
-                append((obs, act, next_obs, rew, done))  # making the tuple is part of it
+            for row in rows:
+                append(tuple(row))
 
-        return None if prioritized else add
+        return add
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        return None if prioritized else lambda: together(random.sample(self.memory, batch_size))
+    def sampling(self, batch_size: int) -> Workload:
+        return lambda: together(random.sample(self.buffer, batch_size))
+
+    def fill(self, values: Values) -> None:
+        self.buffer.extend(map(copied, apart(values)))
 
 
 class PythonSumTree:
     """rlcode's tree: the parent of node i is (i - 1) // 2, and a change is added to each node above."""
 
-    def __init__(self, transitions: Sequence[Transition], masses: npt.NDArray[np.float64]) -> None:
-        """Begin with a full tree, summed up at once: a million calls of `add` would take minutes."""
-        self.capacity, self.write = len(transitions), 0
-        self.tree = np.concatenate([np.zeros(self.capacity - 1), masses])
-        for node in range(self.capacity - 2, -1, -1):
-            self.tree[node] = self.tree[2 * node + 1] + self.tree[2 * node + 2]
-        self.data = np.empty(self.capacity, dtype=object)
-        self.data[:] = transitions
+    def __init__(self, capacity: int) -> None:
+        """Begin without transitions."""
+        self.capacity, self.write = capacity, 0
+        self.tree = np.zeros(2 * capacity - 1)
+        self.data = np.empty(capacity, dtype=object)
 
     def _propagate(self, node: int, change: float) -> None:
         parent = (node - 1) // 2
@@ -106,47 +101,60 @@ class PythonSumTree:
         return node, self.tree[node], self.data[node - self.capacity + 1]
 
 
-class TreeMemory(Peer):
+class TreeMemory(Buffer):
     """rlcode's `Memory` around its tree, prioritized only: stratified draws, weights over their maximum."""
 
-    def __init__(self, name: str, module: Any, capacity: int, alpha: float) -> None:
-        """Make it, and fill it."""
-        self.name, self.alpha = name, alpha
-        masses = (np.random.default_rng(0).exponential(size=capacity) + 0.01) ** alpha
-        self.tree = PythonSumTree(transitions_of(capacity), masses)
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Begin empty."""
+        self.buffer, self.alpha = PythonSumTree(kind.capacity), kind.alpha
 
     def add(self, error: float, transition: Transition) -> None:
         """Add one transition; there is no maximum priority to begin with, so an error must be given."""
-        self.tree.add((abs(error) + 0.01) ** self.alpha, transition)
+        self.buffer.add((abs(error) + 0.01) ** self.alpha, transition)
 
     def sample(self, batch_size: int) -> tuple[list[Float32Array], list[int], npt.NDArray[np.float64]]:
         """Draw one transition of each stretch of the total."""
-        tree = self.tree
+        tree = self.buffer
         stretch = tree.tree[0] / batch_size
         drawn = [tree.get(random.uniform(stretch * i, stretch * (i + 1))) for i in range(batch_size)]
         nodes, masses, transitions = zip(*drawn, strict=True)
         weights = (tree.capacity * np.array(masses) / tree.tree[0]) ** -BETA
         return together(transitions), list(nodes), weights / weights.max()
 
-    def adding(self, rows: Rows, *, prioritized: bool, priorities: Priorities = None) -> Workload | None:
-        transitions = apart(rows)
-        errors = [1.0] * len(transitions) if priorities is None else priorities.tolist()
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        fields, error = list(values.values()), 1.0 if priorities is None else float(priorities[0])
+        return lambda: self.add(error, tuple(fields))
+
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        rows = [list(row) for row in apart(values)]
+        errors = [1.0] * len(rows) if priorities is None else priorities.tolist()
 
         def add() -> None:
-            for error, (obs, act, next_obs, rew, done) in zip(errors, transitions, strict=True):
-                self.add(error, (obs, act, next_obs, rew, done))
+            for error, row in zip(errors, rows, strict=True):
+                self.add(error, tuple(row))
 
-        return add if prioritized else None
+        return add
 
-    def sampling(self, batch_size: int, *, prioritized: bool) -> Workload | None:
-        return (lambda: self.sample(batch_size)) if prioritized else None
+    def sampling(self, batch_size: int) -> Workload:
+        return lambda: self.sample(batch_size)
 
-    def updating(self, batch_size: int) -> Workload | None:
+    def updating(self, batch_size: int) -> Workload:
         errors = np.random.default_rng(1).exponential(size=batch_size).tolist()
 
         def sample_and_update() -> None:
             _, nodes, _ = self.sample(batch_size)
             for node, error in zip(nodes, errors, strict=True):
-                self.tree.update(node, (error + 0.01) ** self.alpha)
+                self.buffer.update(node, (error + 0.01) ** self.alpha)
 
         return sample_and_update
+
+    def fill(self, values: Values) -> None:
+        """Set the leaves, and sum up once at the end: a million calls of `add` would take minutes."""
+        tree, rows = self.buffer, apart(values)
+        masses = (np.random.default_rng(tree.write).exponential(size=len(rows)) + 0.01) ** self.alpha
+        for row, mass in zip(rows, masses, strict=True):
+            tree.data[tree.write], tree.tree[tree.write + tree.capacity - 1] = copied(row), mass
+            tree.write = (tree.write + 1) % tree.capacity
+        if tree.write == 0:
+            for node in range(tree.capacity - 2, -1, -1):
+                tree.tree[node] = tree.tree[2 * node + 1] + tree.tree[2 * node + 2]

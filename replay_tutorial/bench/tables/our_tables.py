@@ -114,7 +114,7 @@ class OurTable:
 
         def sample() -> object:
             try:
-                return self.client.sample(self.table, size, timeout)
+                return self.client.sample(self.table, size, timeout, partial=True)
             except TimeoutError:
                 return None
 

@@ -1,25 +1,42 @@
 """`python -m replay_tutorial bench report`: re-run all benchmarks of the site and the README.
 
 Each benchmark runs in a process of its own and writes its table between its marks, in whichever page of the
-folder holds them, and its record and charts beside the pages. A table that stands in several places (the
-README has one, too) is measured once and copied. A benchmark that fails leaves its old table, and the next
-one is run.
-
-Left out, unless `--full`: what trains, and what takes long: `memory` and `cliffwalk`.
+folder holds them, and its record and charts beside the pages. A table that is on several pages is measured
+once and copied. A benchmark that fails leaves its old table, and the next one runs. The README's short table
+is written from the records, with their medians alone. `--full` adds what takes long.
 """
 
 import argparse
+import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from replay_tutorial.bench.method.markdown import write_between_marks
+from replay_tutorial.bench.method.markdown import figure, table, write_between_marks
 from replay_tutorial.bench.method.output import new_parser
+from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.bench.peers.peer import CEILING, OURS
 
 OUTPUT = Path("docs/measurements")
-SHORT = ("bench", "inputs", "pictures")  # the records of the README's table
+SHORT = "bench-short"  # the mark of the README's table
+RECORDS = ("bench", "inputs", "pictures")  # that it is written from
+SHORT_ROWS = (
+    "sample 64, uniform",
+    "sample 512, uniform",
+    "sample 512, uniform, each field copied",
+    "sample 64 + update 64, prioritized",
+    "sample 512 + update 512, prioritized",
+    "add 1, uniform",
+    "add 1, prioritized",
+    "add 101, uniform",
+    "add 101, prioritized",
+    "add 101 + sample 512, prioritized",
+    "add 8, float64, rewards (8,)",
+    "channel-last, next_of + stack_compress, sample 32",
+)
 TIMEOUT = 6 * 3600.0  # seconds for one benchmark
 
 
@@ -36,11 +53,10 @@ def steps_of(full: bool) -> list[Step]:
     """Return the suite, in its order."""
     steps = [
         Step("bench", ("buffers",)),
-        Step("inputs", ("inputs",)),
-        Step("pictures", ("pictures",)),
-        Step("bench-short", ("summary", *(f"{{output}}/{name}.json" for name in SHORT))),
+        Step("inputs", ("buffers", "--cases", "inputs")),
+        Step("pictures", ("buffers", "--cases", "pictures")),
         Step("article", ("article", "--output", "{output}")),
-        Step("ceiling", ("ceiling",)),
+        Step("ceiling", ("buffers", "--cases", "kernels")),
         Step("memory", ("memory", "--rows", "1000000"), long=True),
         Step("startup", ("startup",)),
         Step("shared", ("shared",)),
@@ -67,10 +83,41 @@ def table_of(mark: str, page: Path) -> str:
 def command_of(step: Step, output: Path, page: Path) -> list[str]:
     """Return what follows `bench`."""
     command = [argument.format(output=output.as_posix()) for argument in step.arguments]
-    # Two name their records themselves, one reads another's.
-    if step.arguments[0] not in ("article", "learning", "summary"):
+    if step.arguments[0] not in ("article", "learning"):  # these name their records themselves
         command += ["--json", f"{output.as_posix()}/{step.mark}.json"]
     return [*command, "--markdown", page.as_posix()]
+
+
+def short_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the README's rows of the records of `buffers`; a cell is empty where cpprb wasn't measured."""
+    rows = {row["operation"]: row for record in records for row in record["rows"]}
+
+    def cells(row: Mapping[str, Any]) -> list[str]:
+        times, ratios = row["microseconds"], row["ratios"]
+        theirs = [
+            figure(spreads["cpprb"]["median"]) if "cpprb" in spreads else "" for spreads in (times, ratios)
+        ]
+        return [row["operation"], figure(times[OURS]["median"]), *theirs, f"{ratios[CEILING]['median']:.0%}"]
+
+    heads = ("operation", f"{OURS}, µs", "cpprb, µs", "times faster than cpprb", "of the ceiling")
+    lines = table(heads, [cells(rows[name]) for name in SHORT_ROWS if name in rows])
+    first = records[0]
+    about = (
+        "Medians of interleaved rounds; ratios are taken inside each round. The last two rows are those of "
+        "`--cases inputs` and `--cases pictures`, taken on the same day as their tables; the others of "
+        f"{first['rounds']} rounds at capacity {first['capacity']:,}, full; {first['row']}. "
+        f"{Provenance.read(first)}"
+    )
+    return "\n".join([*lines, "", about]) + "\n"
+
+
+def write_short_table(output: Path, pages: Sequence[Path]) -> None:
+    """Write the README's table, if its records are there."""
+    paths = [output / f"{name}.json" for name in RECORDS]
+    if all(path.is_file() for path in paths):
+        text = short_table([json.loads(path.read_text(encoding="utf-8")) for path in paths])
+        for page in pages_with(SHORT, pages):
+            write_between_marks(page, SHORT, text)
 
 
 def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
@@ -130,6 +177,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.only:
         chosen = [step for step in chosen if step.mark in arguments.only]
     failures = {step.mark: failure for step in chosen if (failure := run(step, output, pages))}
+    write_short_table(output, pages)
     for mark, failure in failures.items():
         print(f"{mark}: {failure}", file=sys.stderr)
     print(f"\n{len(chosen) - len(failures)} of {len(chosen)} benchmarks done.")

@@ -1,0 +1,228 @@
+"""`python -m replay_tutorial bench memory`: how many bytes a transition takes, in each layout.
+
+Each layout is filled in a fresh process with Atari-like transitions, and the growth of that process's
+resident memory is divided by their number. A transition is a stack of four 84 by 84 pictures, the next
+stack, action, reward and done. Each step brings one new picture; an episode has 1,000 steps and begins with
+its first picture four times. So 7,056 bytes of a transition are new, and 56,448 are what it shows. A layout
+that would not fit into the machine's memory is measured with a tenth of the rows, or a hundredth, and the
+table says so.
+"""
+
+import importlib.util
+import itertools
+import json
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from replay_tutorial.bench.method.fresh import run_fresh
+from replay_tutorial.bench.method.markdown import table
+from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.bench.method.system_memory import free_memory, peak_memory, resident_memory
+from replay_tutorial.bench.peers.lineup import PEERS
+from replay_tutorial.bench.peers.peer import OURS, Buffer, Kind
+
+FILL = """
+import sys
+from replay_tutorial.bench.one_process.memory import fill
+fill(int(sys.argv[1]), int(sys.argv[2]))
+"""
+SIDE, STACK, EPISODE = 84, 4, 1000
+PICTURE = SIDE * SIDE  # bytes
+POOL = 64
+SHOWN = 2 * STACK * PICTURE  # bytes that a transition shows
+ROOM = 0.8  # of the free memory: the rest of the machine needs some
+TIMEOUT = 3600.0  # seconds for one layout
+
+Picture = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way to keep transitions."""
+
+    library: str
+    name: str
+    pictures: int  # kept of a transition, roughly: to see whether it fits
+    once: tuple[str, ...] = ()
+    prioritized: bool = False
+    shared: bool = False
+
+    def make(self, capacity: int) -> Buffer:
+        """Make its buffer."""
+        entry = PEERS[self.library]
+        kind = Kind(capacity, prioritized=self.prioritized, once=self.once, shared=self.shared)
+        stack = next(stacks(make_pool(), 1, self.last_axis))[0]
+        return entry.make(importlib.import_module(entry.package), transition(stack, stack, done=False), kind)
+
+    @property
+    def last_axis(self) -> bool:
+        """Whether pictures are stacked along the last axis, or the first."""
+        return self.library != "tianshou"
+
+
+NEXT_OF, STACKS, BOTH = ("next_of",), ("stack_compress",), ("next_of", "stack_compress")
+LAYOUTS = (
+    Layout(OURS, "plain", 8),
+    Layout(OURS, "next_of", 5, NEXT_OF),
+    Layout(OURS, "stack_compress", 2, STACKS),
+    Layout(OURS, "next_of and stack_compress", 2, BOTH),
+    Layout(OURS, "prioritized, both", 2, BOTH, prioritized=True),
+    Layout(OURS, "many processes, both", 2, BOTH, shared=True),
+    Layout(OURS, "many processes, plain", 8, shared=True),
+    Layout("cpprb", "plain", 8),
+    Layout("cpprb", "next_of", 4, NEXT_OF),
+    Layout("cpprb", "stack_compress", 3, STACKS),
+    Layout("cpprb", "next_of and stack_compress", 2, BOTH),
+    Layout("Stable-Baselines3", "plain", 8),
+    Layout("Stable-Baselines3", "optimize_memory_usage", 4, NEXT_OF),
+    Layout("TorchRL", "LazyTensorStorage", 8),
+    Layout("deque", "of tuples", 4),
+    Layout("tianshou", "plain", 8),
+    Layout("tianshou", "ignore_obs_next, save_only_last_obs", 1, BOTH),
+)
+
+
+def make_pool() -> Picture:
+    """Make what pictures are made of: uint8[POOL, SIDE, SIDE]."""
+    return np.random.default_rng(0).integers(0, 256, (POOL, SIDE, SIDE), dtype=np.uint8)
+
+
+def picture(pool: Picture, number: int) -> Picture:
+    """Make a picture that was never shown before, or a buffer could find it among those that it has."""
+    new = pool[number % POOL].copy()
+    new.reshape(-1)[:8] = np.array([number]).view(np.uint8)
+    return new
+
+
+def stacks(pool: Picture, rows: int, last_axis: bool) -> Iterator[tuple[Picture, bool]]:
+    """Yield the stack after each of `rows` steps, preceded by that at the beginning of each episode.
+
+    Yields:
+        The stack, and whether an episode begins with it.
+    """
+    axis = -1 if last_axis else 0
+    numbers, shown = itertools.count(), deque[Picture](maxlen=STACK)
+    for step in range(rows):
+        if step % EPISODE == 0:
+            shown.extend([picture(pool, next(numbers))] * STACK)
+            yield np.stack(shown, axis), True
+        shown.append(picture(pool, next(numbers)))
+        yield np.stack(shown, axis), False
+
+
+def transition(obs: Picture, next_obs: Picture, *, done: bool) -> dict[str, Any]:
+    """Return one transition."""
+    number = np.float32(1.0)
+    return {"obs": obs, "act": np.int64(1), "rew": number, "next_obs": next_obs, "done": number * done}
+
+
+def fill(number: int, rows: int) -> None:
+    """Make a buffer of `rows` rows, fill it, and print what that took, in bytes, as one line of JSON."""
+    layout, pool = LAYOUTS[number], make_pool()
+    # A small one first, so that what a library sets up once is there before the count begins.
+    add_rows(layout.make(100), pool, 8, layout.last_axis)
+    before = resident_memory()
+    buffer = layout.make(rows)
+    add_rows(buffer, pool, rows, layout.last_axis)
+    print(json.dumps({"growth": resident_memory() - before, "peak": peak_memory()}, allow_nan=False))
+
+
+def add_rows(buffer: Buffer, pool: Picture, rows: int, last_axis: bool) -> None:
+    """Add transitions, one at a time."""
+    obs, added = np.zeros(0, np.uint8), 0
+    for stack, begins in stacks(pool, rows, last_axis):
+        if not begins:
+            added += 1
+            done = added % EPISODE == 0
+            add = buffer.adding(transition(obs, stack, done=done))
+            assert add is not None
+            add()
+            if done and hasattr(buffer.buffer, "on_episode_end"):
+                buffer.buffer.on_episode_end()
+        obs = stack
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What one layout took."""
+
+    library: str
+    layout: str
+    rows: int
+    bytes_per_row: float
+    peak: int  # bytes, of the whole process
+
+
+def rows_that_fit(layout: Layout, rows: int, free: int | None) -> int:
+    """Divide the rows by ten until they fit; not at all where the free memory is unknown, None."""
+    while free is not None and rows * (layout.pictures * PICTURE) > ROOM * free and rows >= 10:
+        rows //= 10
+    return rows
+
+
+def run(libraries: Sequence[str], rows: int) -> Iterator[Taken | str]:
+    """Measure one layout after the other; a text says why one could not be measured."""
+    for number, layout in enumerate(LAYOUTS):
+        if layout.library not in libraries:
+            continue
+        if importlib.util.find_spec(PEERS[layout.library].package) is None:
+            yield f"{layout.library}, {layout.name}: it is not installed"
+            continue
+        fitting = rows_that_fit(layout, rows, free_memory())
+        try:
+            taken = run_fresh(FILL, [str(number), str(fitting)], timeout=TIMEOUT)
+        except RuntimeError as error:
+            yield f"{layout.library}, {layout.name}: {error}"
+        else:
+            yield Taken(layout.library, layout.name, fitting, taken["growth"] / fitting, taken["peak"])
+
+
+def cells(taken: Taken) -> list[str]:
+    """Return one row of the table."""
+    figures = (
+        f"{taken.bytes_per_row:,.0f}",
+        f"{SHOWN / taken.bytes_per_row:.2f}",
+        f"{taken.peak / 2**20:,.0f}",
+    )
+    return [taken.library, taken.layout, f"{taken.rows:,}", *figures]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return 1 if it can't run here or the table was not written, else 0."""
+    parser = new_parser("memory", "Measure the memory that transitions take.")
+    add_count(parser, "--rows", 20_000, "transitions")
+    libraries = list(dict.fromkeys(layout.library for layout in LAYOUTS))
+    parser.add_argument("--libraries", nargs="+", choices=libraries, default=libraries, help="only these")
+    add_outputs(parser, "memory")
+    arguments = parser.parse_args(argv)
+    if not peak_memory():
+        print("bench memory needs a system that shows a process's memory: Linux or macOS.", file=sys.stderr)
+        return 1
+    measured: list[Taken] = []
+    skipped: list[str] = []
+    for result in run(arguments.libraries, arguments.rows):
+        if isinstance(result, Taken):
+            measured.append(result)
+            print(" · ".join(cells(result)), flush=True)
+        else:
+            skipped.append(result)
+            print(f"skipped {result}", flush=True)
+    heads = ["library", "layout", "rows", "bytes per row", "times smaller than shown", "peak, MiB"]
+    about = (
+        f"Atari-like transitions, which show {SHOWN:,} bytes of pictures and bring {PICTURE:,} new ones, "
+        "added one by one in a fresh process. Bytes per row: growth of its resident memory while the buffer "
+        "is made and filled, divided by the rows; peak: of the whole process, with the library."
+        + "".join(f" Skipped: {reason}." for reason in skipped)
+    )
+    named = (PEERS[library].distributions for library in arguments.libraries)
+    provenance = Provenance.of("memory", argv, dict.fromkeys(itertools.chain.from_iterable(named)))
+    body = {"rows": arguments.rows, "taken": measured, "skipped": skipped}
+    lines = table(heads, [cells(taken) for taken in measured], words=2)
+    return hand_over(arguments, "memory", provenance, body, lines, about)

@@ -1,0 +1,280 @@
+"""The buffers of learning libraries: Stable-Baselines3, tianshou, TorchRL, flashbax.
+
+Each is called as its own users call it: Stable-Baselines3 with a step of its vector environment, so with a
+batch axis and `infos`; tianshou with a `Batch` and TorchRL with a `TensorDict`, both made in the call; and
+flashbax with arrays of JAX, where every call waits until its result is there. What a library doesn't have is
+None here, and an empty cell in the table. All of them stay on the processor, as NumPy's rows do.
+"""
+
+import importlib
+import logging
+from typing import Any
+
+import numpy as np
+
+from replay_tutorial.bench.method.timing import Workload
+from replay_tutorial.bench.peers.peer import (
+    BETA,
+    FIELDS,
+    Buffer,
+    Float32Array,
+    Kind,
+    Values,
+    each,
+    endless_priorities,
+)
+
+
+def count_of(values: Values) -> int:
+    """Return the number of transitions of a batch."""
+    return len(values["rew"])
+
+
+def ends_of(values: Values, count: int) -> Any:
+    """Return whether each transition ends an episode: bool[count]; one in a hundred where done is random."""
+    return np.reshape(np.asarray(values["done"]) > 0.99, count) if "done" in values else np.zeros(count, bool)
+
+
+class StableBaselines3(Buffer):
+    """`ReplayBuffer`, for dicts `DictReplayBuffer`; there are no priorities, and it takes no lists."""
+
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Make it; its two ways to store an observation once and to keep time-outs exclude each other."""
+        spaces: Any = importlib.import_module("gymnasium.spaces")
+        buffers: Any = importlib.import_module("stable_baselines3.common.buffers")
+        self.kind = kind
+
+        def box(values: Any) -> Any:
+            return spaces.Box(0, 1, np.shape(values), np.asarray(values).dtype.type)
+
+        space, make = each(example["obs"], box), buffers.ReplayBuffer
+        if isinstance(space, dict):
+            space, make = spaces.Dict(space), buffers.DictReplayBuffer
+        options = {"optimize_memory_usage": True} if kind.once else {}
+        options |= {} if isinstance(example["obs"], dict) else {"handle_timeout_termination": False}
+        act, count = box(example["act"]), kind.environments
+        self.buffer = make(kind.capacity, space, act, device="cpu", n_envs=count, **options)
+
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        if isinstance(values["act"], list):
+            return None
+        count, buffer = self.kind.environments, self.buffer
+
+        def batched(value: Any) -> Any:
+            return each(value, lambda part: part if count > 1 else np.asarray(part)[np.newaxis])
+
+        obs, following, act = (batched(values[name]) for name in ("obs", "next_obs", "act"))
+        rew, done = np.reshape(values["rew"], count), ends_of(values, count)
+        infos: list[dict[str, Any]] = [{} for _ in range(count)]
+        return lambda: buffer.add(obs, following, act, rew, done, infos)
+
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+        obs, following, act = (values[name][:, np.newaxis] for name in ("obs", "next_obs", "act"))
+        rew, done, extend = np.ravel(values["rew"]), ends_of(values, count_of(values)), self.buffer.extend
+        infos = [[{}]] * len(rew)
+        return lambda: extend(obs, following, act, rew, done, infos)
+
+    def fill(self, values: Values) -> None:
+        """Set whole columns, which are public: a million calls of `add` would take minutes."""
+        buffer, count, together = self.buffer, count_of(values), self.kind.environments
+        rows = slice(buffer.pos, buffer.pos + count // together)
+        columns = {"observations": "obs", "actions": "act", "rewards": "rew"}
+        if not self.kind.once:
+            columns["next_observations"] = "next_obs"
+        for column, name in columns.items():
+            kept, given = getattr(buffer, column), values[name]
+            pairs = (
+                [(kept[part], given[part]) for part in kept] if isinstance(kept, dict) else [(kept, given)]
+            )
+            for target, source in pairs:
+                target[rows] = np.reshape(source, (-1, *target.shape[1:]))
+        # Zeros are written, too: pages that nobody wrote to are one and the same page, always in the cache.
+        buffer.dones[rows] = ends_of(values, count).reshape(-1, together)
+        buffer.timeouts[rows] = 0.0
+        buffer.pos, buffer.full = rows.stop % buffer.buffer_size, rows.stop >= buffer.buffer_size
+
+
+class Tianshou(Buffer):
+    """`ReplayBuffer` and its vector and prioritized forms; stacks have their frames in the first axis."""
+
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Make it; a new row gets the maximum priority."""
+        self.data: Any = importlib.import_module("tianshou.data")
+        self.kind = kind
+        options: dict[str, Any] = {"ignore_obs_next": True} if "next_of" in kind.once else {}
+        if "stack_compress" in kind.once:
+            options |= {"save_only_last_obs": True, "stack_num": len(example["obs"])}
+        if kind.prioritized:
+            options |= {"alpha": kind.alpha, "beta": BETA}
+        count = (kind.environments,) if kind.environments > 1 else ()
+        name = "Prioritized" * kind.prioritized + "Vector" * bool(count) + "ReplayBuffer"
+        self.buffer = getattr(self.data, name)(kind.capacity, *count, **options)
+
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        if priorities is not None:
+            return None
+        count, make, add = self.kind.environments, self.data.Batch, self.buffer.add
+        done, no = ends_of(values, count), np.zeros(count, bool)
+        step = {
+            "obs": values["obs"],
+            "act": values["act"],
+            "rew": values["rew"] if count > 1 else float(np.reshape(values["rew"], ())),
+            "terminated": done if count > 1 else bool(done[0]),
+            "truncated": no if count > 1 else False,
+            "obs_next": values["next_obs"],
+            "info": {},
+        }
+        return lambda: add(make(step))
+
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        if priorities is not None:
+            return None
+        count, make, update = count_of(values), self.data.ReplayBuffer.from_data, self.buffer.update
+        rew, done, no = np.ravel(values["rew"]), ends_of(values, count), np.zeros(count, bool)
+        obs, act, following = (
+            self.data.Batch(values[name]) if isinstance(values[name], dict) else values[name]
+            for name in ("obs", "act", "next_obs")
+        )
+        return lambda: update(make(obs, act, rew, done, no, done, following))
+
+    def updating(self, batch_size: int) -> Workload | None:
+        priorities, buffer = endless_priorities(batch_size), self.buffer
+
+        def sample_and_update() -> None:
+            _, indexes = buffer.sample(batch_size)
+            buffer.update_weight(indexes, next(priorities))
+
+        return sample_and_update if self.kind.prioritized else None
+
+    def fill(self, values: Values) -> None:
+        """Add step by step where `update` can't: it takes rows as they are stored, of one environment."""
+        together = self.kind.environments
+        if not self.kind.once and together == 1:
+            super().fill(values)
+        else:
+            for start in range(0, count_of(values), together):
+                rows = slice(start, start + together) if together > 1 else start
+                step = {
+                    name: each(value, lambda part, rows=rows: part[rows]) for name, value in values.items()
+                }
+                work = self.adding(step)
+                assert work is not None
+                work()
+
+
+class TorchRL(Buffer):
+    """`TensorDictReplayBuffer` over a `LazyTensorStorage`, which takes no dtype but its own.
+
+    The sum tree is compiled for one version of PyTorch. With another one there is no prioritized buffer.
+    """
+
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Make it.
+
+        Raises:
+            ImportError: If its sum tree doesn't run with this PyTorch.
+        """
+        data: Any = importlib.import_module("torchrl.data")
+        logging.getLogger("torchrl").setLevel(logging.WARNING)  # it logs every storage that it makes
+        self.make: Any = importlib.import_module("tensordict").TensorDict
+        self.kind, storage = kind, data.LazyTensorStorage(kind.capacity)
+        if not kind.prioritized:
+            self.buffer = data.TensorDictReplayBuffer(storage=storage)
+            return
+        try:
+            make = data.TensorDictPrioritizedReplayBuffer
+            self.buffer = make(alpha=kind.alpha, beta=BETA, storage=storage)
+        except RuntimeError as error:
+            reason = str(error).partition(".")[0]
+            raise ImportError(f"no prioritized buffer, {reason}") from error
+
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        make, add = self.make, self.buffer.add
+        if self.kind.environments > 1:
+            return self.extending(values)
+        return None if priorities is not None else lambda: add(make(values, batch_size=[]))
+
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        if priorities is not None:
+            return None
+        make, extend, shape = self.make, self.buffer.extend, [count_of(values)]
+        if getattr(values["obs"], "dtype", None) == np.float64:
+            return lambda: extend(make(values, batch_size=shape).float())
+        return lambda: extend(make(values, batch_size=shape))
+
+    def updating(self, batch_size: int) -> Workload | None:
+        priorities, buffer = endless_priorities(batch_size), self.buffer
+
+        def sample_and_update() -> None:
+            batch = buffer.sample(batch_size)
+            batch.set("td_error", next(priorities))
+            buffer.update_tensordict_priority(batch)
+
+        return sample_and_update if self.kind.prioritized else None
+
+
+class Flashbax(Buffer):
+    """The item buffers of flashbax, compiled by JAX; a batch of rows is added at once."""
+
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Make it, for the fields of the standard row alone."""
+        self.module, self.kind = module, kind
+        self.jax: Any = importlib.import_module("jax")
+        self.key: Any = self.jax.random.PRNGKey(0)
+        one = {field: np.zeros(shape, np.float32) for field, shape in FIELDS.items()}
+        self.buffer = self.functions(1).init(one)
+        # It may write into the state that it gets, or each call would copy the whole buffer.
+        self.add: Any = self.jax.jit(self.functions(1).add, donate_argnums=0)
+
+    def functions(self, batch_size: int) -> Any:
+        """Make the functions; they have a batch size built in, while the state is the same for all sizes."""
+        capacity = self.kind.capacity
+        if not self.kind.prioritized:
+            return self.module.make_item_buffer(capacity, 1, batch_size, add_batches=True)
+        return self.module.make_prioritised_item_buffer(
+            capacity, 1, batch_size, add_batches=True, priority_exponent=self.kind.alpha
+        )
+
+    def compiled_sample(self, functions: Any) -> Any:
+        """Compile `sample` with the split of its key, as in a training step; it returns the next key, too."""
+        split = self.jax.random.split
+
+        def sample(state: Any, key: Any) -> Any:
+            key, drawing = split(key)
+            return key, functions.sample(state, drawing)
+
+        return self.jax.jit(sample)
+
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        batch = {name: np.reshape(value, (1, -1)) for name, value in values.items()}
+        return self.extending(batch, priorities)
+
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        add, wait = self.add, self.jax.block_until_ready
+
+        def add_and_wait() -> None:
+            self.buffer = wait(add(self.buffer, values))
+
+        return add_and_wait if priorities is None else None
+
+    def sampling(self, batch_size: int) -> Workload | None:
+        sample, wait = self.compiled_sample(self.functions(batch_size)), self.jax.block_until_ready
+
+        def sample_and_wait() -> Any:
+            self.key, batch = wait(sample(self.buffer, self.key))
+            return batch
+
+        return sample_and_wait
+
+    def updating(self, batch_size: int) -> Workload | None:
+        if not self.kind.prioritized:
+            return None
+        functions, priorities = self.functions(batch_size), endless_priorities(batch_size)
+        sample = self.compiled_sample(functions)
+        update, wait = self.jax.jit(functions.set_priorities, donate_argnums=0), self.jax.block_until_ready
+
+        def sample_and_update() -> None:
+            self.key, batch = sample(self.buffer, self.key)
+            self.buffer = wait(update(self.buffer, batch.indices, next(priorities)))
+
+        return sample_and_update

@@ -1,0 +1,296 @@
+"""Every peer stores what it is given by its users' own calls, and says what it can't do."""
+
+import importlib.util
+import os
+import warnings
+
+import numpy as np
+import pytest
+
+from replay_tutorial.bench.method.timing import RemoteWorkload, seconds_for
+from replay_tutorial.bench.one_process import cases
+from replay_tutorial.bench.peers import lineup, peer, plain_python, reverb, reverb_helper
+from replay_tutorial.bench.peers.peer import FIELDS, Kind, random_rows
+
+ROWS = 64
+IN_PYTHON = [name for name in lineup.PEERS if name not in reverb.WAYS]
+LEARNING = ["Stable-Baselines3", "tianshou", "TorchRL"]
+LIKE_OURS = ["ours", "cpprb", *LEARNING]
+
+
+def side_of(name):
+    if importlib.util.find_spec(lineup.PEERS[name].package) is None:
+        pytest.skip(f"{lineup.PEERS[name].package} is not installed")
+    with warnings.catch_warnings():  # others may warn of what they like, while the tests make errors of it
+        warnings.simplefilter("ignore")
+        importlib.import_module(lineup.PEERS[name].package)
+    return lineup.Side(name, {})
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("name", IN_PYTHON)
+def test_peer_is_full_and_does_what_it_says_it_can(name, prioritized):
+    side = side_of(name)
+    buffer = side.full_of_rows(Kind(ROWS, prioritized=prioritized))
+    if prioritized not in lineup.PEERS[name].prioritized or side.skipped:
+        assert buffer is None
+        return
+    rng = np.random.default_rng(0)
+    for work in (
+        buffer.adding(random_rows(rng, None)),
+        buffer.extending(random_rows(rng, 11)),
+        buffer.sampling(8),
+    ):
+        work()
+    update = buffer.updating(8)
+    assert (update is None) == (not prioritized and name != "ceiling")
+    if update is not None:
+        update()
+    assert side.full_of_rows(Kind(ROWS, prioritized=prioritized)) is buffer, "made once"
+    if name in ("ours", "cpprb"):
+        assert buffer.buffer.get_stored_size() == ROWS
+    assert (
+        buffer.adding(random_rows(rng, None), np.ones(1, np.float32)) is None
+        or name not in LEARNING
+        or not prioritized
+    )
+
+
+def stored(buffer, field):
+    """The column of a field as an array, or the columns of dicts, whichever library it is."""
+    name = type(buffer).__name__
+    if name == "CpprbLike":
+        rows = buffer.buffer.get_all_transitions()
+        parts = {key.partition("/")[2]: rows[key] for key in rows if key.startswith(f"{field}/")}
+        return rows[field] if field in rows and not isinstance(rows[field], dict) else rows.get(field, parts)
+    if name == "TorchRL":
+        column = buffer.buffer[:][field]
+        return dict(column.items()) if hasattr(column, "keys") else column.numpy()
+    names = {
+        "Tianshou": {"next_obs": "obs_next"},
+        "StableBaselines3": {
+            "obs": "observations", "next_obs": "next_observations", "act": "actions", "rew": "rewards",
+        },
+    }[name]  # fmt: skip
+    column = getattr(buffer.buffer, names.get(field, field))
+    return dict(column.items()) if hasattr(column, "keys") else column
+
+
+def has(column, row):
+    """Whether a column holds a row, in float32."""
+    rows = np.asarray(column).reshape(-1, np.size(row))
+    return bool((rows == np.asarray(row, np.float32).ravel()).all(axis=1).any())
+
+
+def made(name, *, nested=False, environments=1):
+    example, zeros = cases.values_of(None, np.float32), cases.values_of(24, np.float32)
+    zeros = {key: np.zeros_like(value) for key, value in zeros.items()}
+    if nested:
+        example, zeros = cases.nested(example), cases.nested(zeros)
+    return side_of(name).full(example, Kind(24, environments=environments), [zeros])
+
+
+@pytest.mark.parametrize("name", LIKE_OURS)
+def test_one_float64_transition_is_stored_in_float32(name):
+    buffer, one = made(name), cases.values_of(None, np.float64)
+    assert not has(stored(buffer, "obs"), one["obs"])
+    buffer.adding(one)()
+    for field in ("obs", "act", "next_obs"):
+        assert stored(buffer, field).dtype == np.float32
+        assert has(stored(buffer, field), one[field])
+    assert np.isclose(stored(buffer, "rew"), one["rew"]).any()
+
+
+@pytest.mark.parametrize("name", LIKE_OURS)
+@pytest.mark.parametrize("environments", [8, 1])
+def test_eight_rows_of_environments_or_of_a_batch_are_all_stored(name, environments):
+    buffer, batch = made(name, environments=environments), cases.values_of(8, np.float64)
+    (buffer.adding if environments == 8 else buffer.extending)(batch)()
+    for field in ("obs", "act", "next_obs"):
+        assert all(has(stored(buffer, field), row) for row in batch[field])
+    assert all(np.isclose(stored(buffer, "rew"), reward).any() for reward in batch["rew"])
+
+
+@pytest.mark.parametrize("name", LIKE_OURS)
+def test_nested_observations_are_stored_part_by_part(name):
+    buffer, deep = made(name, nested=True), cases.nested(cases.values_of(None, np.float64))
+    buffer.adding(deep)()
+    for field in ("obs", "next_obs"):
+        assert set(stored(buffer, field)) == {"joints", "goal"}
+        assert all(has(column, deep[field][part]) for part, column in stored(buffer, field).items())
+
+
+@pytest.mark.parametrize("name", LIKE_OURS)
+def test_lists_are_stored_where_a_library_takes_them(name):
+    one = cases.values_of(None, np.float64)
+    lists = {key: value.tolist() for key, value in one.items()}
+    buffer = made(name)
+    work = buffer.adding(lists)
+    assert (work is None) == (name == "Stable-Baselines3")
+    if work is not None:
+        work()
+        assert has(stored(buffer, "obs"), one["obs"])
+
+
+@pytest.mark.parametrize("once", [(), ("next_of",), ("next_of", "stack_compress")])
+@pytest.mark.parametrize("name", LIKE_OURS)
+def test_pictures_stored_once_come_back_as_they_went_in(name, once):
+    side, kind = side_of(name), Kind(24, once=once)
+    buffer, _ = cases.full_of_pictures(side, kind, cases.CHANNEL_LAST)
+    assert (buffer is None) == (not set(once) <= set(lineup.PEERS[name].once))
+    if buffer is None:
+        return
+    shape = cases.CHANNEL_LAST if name in ("ours", "cpprb") else cases.CHANNEL_FIRST
+    seen = cases.stacks(shape, 32)
+    for i in range(31):
+        buffer.adding(cases.steps_of(seen, i, 1))()
+    drawn = buffer.sampling(16)()
+    batch = drawn[0] if name == "tianshou" else drawn
+    fields = {"Stable-Baselines3": ("observations", "next_observations"), "tianshou": ("obs", "obs_next")}
+    by_key = name in ("ours", "cpprb", "TorchRL")
+    obs, after = (
+        np.asarray(batch[field] if by_key else getattr(batch, field))
+        for field in fields.get(name, ("obs", "next_obs"))
+    )
+    assert obs.shape == after.shape == (16, *shape) and obs.dtype == np.uint8
+    whole = 0
+    for stack, next_stack in zip(obs, after, strict=True):
+        (places,) = np.nonzero((seen == stack).all(axis=(1, 2, 3)))
+        # tianshou repeats a frame at the seam of its ring, and its newest row follows itself.
+        whole += bool(len(places)) and bool((next_stack == seen[places[0] + 1]).all())
+    assert whole >= (8 if name == "tianshou" and once else 16)
+
+
+def test_columns_that_are_set_as_a_whole_are_all_set():
+    buffer = side_of("Stable-Baselines3").full_of_rows(Kind(2**12)).buffer
+    assert buffer.rewards.all() and buffer.observations.all() and buffer.next_observations.all()
+    assert 0.001 < buffer.dones.mean() < 0.1 and buffer.full and buffer.pos == 0
+
+
+def test_flashbax_draws_by_another_key_each_time():
+    sample = side_of("flashbax").full_of_rows(Kind(ROWS, prioritized=True)).sampling(8)
+    assert sample().indices.tolist() != sample().indices.tolist()
+
+
+def test_deque_holds_the_rows_and_drops_the_oldest():
+    buffer = lineup.Side("deque", {}).full_of_rows(Kind(ROWS))
+    rows = random_rows(np.random.default_rng(3), 11)
+    add = buffer.extending(rows)
+    add()
+    assert len(buffer.buffer) == ROWS
+    before = list(buffer.buffer)  # so that none is freed, and its place taken by another
+    add()
+    assert set(map(id, before)).isdisjoint(map(id, list(buffer.buffer)[-11:])), "a tuple is made for each row"
+    assert np.array_equal(buffer.buffer[-1][0], rows["obs"][10])
+    assert [field.shape for field in buffer.sampling(5)()] == [(5, shape) for shape in FIELDS.values()]
+
+
+@pytest.mark.parametrize("capacity", [2, 7, 64])
+def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
+    memory = lineup.Side("Python sum tree", {}).full_of_rows(Kind(capacity, prioritized=True, alpha=1.0))
+    memory.extending(random_rows(np.random.default_rng(0), 3))()
+    tree = memory.buffer
+    assert isinstance(tree, plain_python.PythonSumTree)
+    assert tree.tree[0] == pytest.approx(tree.tree[capacity - 1 :].sum())
+    assert tree.write == 3 % capacity
+    found = {tree.get(query)[0] for query in np.linspace(1e-9, tree.tree[0] - 1e-9, 20_000)}
+    assert found == set(range(capacity - 1, 2 * capacity - 1))
+
+
+def test_ceiling_moves_the_same_bytes():
+    ceiling = lineup.Side(peer.CEILING, {}).full_of_rows(Kind(1000))
+    assert ceiling.buffer.itemsize == 140
+    assert ceiling.sampling(512)().nbytes == 512 * 140
+    rows = random_rows(np.random.default_rng(0), 101)
+    ceiling.extending(rows)()
+    assert np.array_equal(ceiling.buffer["next_obs"][:101], rows["next_obs"])
+    ceiling.adding(random_rows(np.random.default_rng(5), None))()
+    assert np.array_equal(ceiling.buffer["obs"][0], random_rows(np.random.default_rng(5), None)["obs"])
+
+
+def test_missing_library_is_skipped_by_name(monkeypatch):
+    nobody = lineup.Entry((), "a_package_that_is_not_there", peer.CpprbLike)
+    monkeypatch.setitem(lineup.PEERS, "nobody", nobody)
+    gathered = lineup.gather(["nobody"])
+    assert "a_package_that_is_not_there" in gathered.skipped["nobody"]
+    assert gathered.names == ["ours", "ceiling"]
+
+
+# ------------------------------------------------------------------------------------------------ Reverb
+
+
+def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
+    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(tmp_path / "python"))
+    gathered = lineup.gather(list(reverb.WAYS))
+    for side in gathered.sides:
+        side.full_of_rows(Kind(ROWS))
+    assert set(gathered.skipped) == set(reverb.WAYS)
+    assert all("make bench-peers" in reason for reason in gathered.skipped.values())
+    side = lineup.Side("Reverb client", {})
+    assert side.full_of_rows(Kind(2**20)) is None
+    assert (
+        "left out above 65,536 rows, as its server takes 6 KB of memory a row, here 6 GB"
+        in side.skipped[side.name]
+    )
+
+
+@pytest.mark.parametrize("name", reverb.WAYS)
+def test_reverb_adds_and_samples_in_its_own_python(name):
+    try:
+        reverb.reverb_python()
+    except ImportError as error:
+        pytest.skip(str(error))
+    side = lineup.Side(name, {})
+    try:
+        for prioritized in (False, True):
+            buffer = side.full_of_rows(Kind(ROWS, prioritized=prioritized))
+            assert seconds_for(buffer.extending(random_rows(np.random.default_rng(0), 3)), 2) > 0
+            assert seconds_for(buffer.sampling(4), 2) > 0
+    finally:
+        buffers = list(side.rows.values())
+        side.close()
+    assert all(buffer.helper.process.returncode is not None for buffer in buffers)
+
+
+def test_workload_of_another_process_brings_its_own_seconds():
+    assert seconds_for(RemoteWorkload(lambda calls: 10.0 * calls), 3) == 30.0
+
+
+@pytest.mark.parametrize(("calls", "queued", "done"), [(5, False, 5), (5, True, 30), (50, True, 60)])
+def test_queue_of_a_dataset_is_emptied_before_the_clock_runs(calls, queued, done, monkeypatch):
+    clock = []  # of seconds: a batch from the queue takes none, any other one
+    monkeypatch.setattr(reverb_helper, "perf_counter", lambda: max(0, len(clock) - 10 * queued))
+    assert reverb_helper.seconds_of(lambda: clock.append(1), calls, queued) == calls
+    assert len(clock) == done
+
+
+def test_reverb_is_given_the_same_rows():
+    assert reverb_helper.FIELDS == FIELDS
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell; Reverb is for Linux only")
+@pytest.mark.parametrize("end", ["exec sleep 600 1>&- 0<&-", "printf '{\"seco'; exit 1"])
+def test_peer_whose_process_is_lost_is_dropped_and_the_others_stay(end, tmp_path, monkeypatch):
+    from replay_tutorial.bench import command
+
+    python = tmp_path / "python"
+    answers = """echo 'a line of some library'; echo '{"version": "0"}'; read order
+        for answer in 1 2 3 4 5 6 7; do echo '{"seconds": 0.01}'; read order; done"""
+    python.write_text(f"#!/bin/sh\n{answers}\necho 'no more memory' >&2; echo >&2; {end}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(python))
+    page = tmp_path / "buffers.md"
+    page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")
+    asked = ["--quick", "--peers", "Reverb client", "deque", "--markdown", str(page)]
+    assert command.main(["article", *asked]) == 0
+    text = page.read_text()
+    assert "Not measured: Reverb client: from 'sample" in text
+    assert "on, as its helper process has ended, last saying 'no more memory'." in text
+    assert text.count("Reverb client |") == 1, "what was measured before stays"

@@ -37,9 +37,7 @@ def test_markdown_and_notebook_agree(path: Path) -> None:
         (cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in notebook.cells
     ], f"run: jupytext --sync chapters/{path.name}"
     for cell in notebook.cells:
-        assert not cell.get("outputs") and not cell.get("execution_count"), (
-            "a notebook is kept without outputs"
-        )
+        assert not cell.get("outputs") and not cell.get("execution_count"), "a notebook is kept without outputs"
 
 
 @each_chapter
@@ -47,12 +45,8 @@ def test_a_chapter_defines_only_what_is_the_readers_own(path: Path) -> None:
     for source in code_of(path):
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                inside = isinstance(node, ast.FunctionDef) and source.splitlines()[
-                    node.lineno - 1
-                ].startswith(" ")
-                assert inside or node.name.startswith(("my_", "My", "Broken")), (
-                    f"{node.name}: show it, don't copy it"
-                )
+                inside = isinstance(node, ast.FunctionDef) and source.splitlines()[node.lineno - 1].startswith(" ")
+                assert inside or node.name.startswith(("my_", "My", "Broken")), f"{node.name}: show it, don't copy it"
             if isinstance(node, ast.Assign):
                 names = {getattr(target, "id", "") for target in node.targets}
                 assert not names & set(replay_tutorial.__all__)

@@ -7,7 +7,7 @@ from pathlib import Path
 import ladders
 import pytest
 from places import ROOT
-from replay_tutorial.bench.run_all import table_of
+from replay_tutorial.bench.report import table_of
 
 from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.teaching.ladder import Ladder

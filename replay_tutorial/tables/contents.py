@@ -27,6 +27,7 @@ from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.selection import Slots
 from replay_tutorial.tables.table import Table
 from replay_tutorial.tables.trajectories import Item, Plan, Structure, copy_out, copy_out_mixed
+from replay_tutorial.tables.waiting import most_bytes
 
 log = logging.getLogger("replay_tutorial")
 
@@ -121,6 +122,24 @@ class Contents(HookedTable):
             f"Items of the table {self.description.name!r} have the parts (name, column, squeezed) "
             f"{structure}, not {plan.structure}. Only lengths may differ; use a table for each kind."
         )
+
+    def check_size(self, count: int) -> None:
+        """Refuse to copy so many items if the caller can't be answered with as many bytes.
+
+        Raises:
+            ValueError: If it is so. Shorter items count as much as the longest, since they are padded.
+        """
+        most = most_bytes.get()
+        if most is None:
+            return
+        fields, numbers = self._cells.fields, self._cells.numbers
+        item = sum(length * fields[numbers[column]].nbytes for column, length in self.items.longest())
+        item += 8 * len(SampleInfo._fields)
+        if count * item > most:
+            raise ValueError(
+                f"{count:,} items of the table {self.description.name!r} may take {count * item:,} bytes; an "
+                f"answer has at most {most:,}. Ask for at most {most // item:,} items at once."
+            )
 
     def check_priorities(self, priorities: Floats) -> None:
         """Refuse priorities that a selector can't take.
@@ -231,6 +250,7 @@ class Contents(HookedTable):
 
     def look(self) -> Sample:
         """Copy all items, in the order of their slots; nothing is counted."""
+        self.check_size(self.items.size)
         slots = self.items.used_slots()
         probabilities = self.sampler.probabilities(slots)
         positive = probabilities[probabilities > 0]

@@ -26,11 +26,12 @@ import numpy as np
 
 from replay_tutorial.tables.codec import ERRORS, GREETING, MOST_BYTES, TAKES, BadFrame, pack, unpack
 from replay_tutorial.tables.local_socket import Wire, checked_key, listen, stop_listening
-from replay_tutorial.tables.sampled import SampleInfo
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.waiting import Closed, Forsaken, caller_is_there
+from replay_tutorial.tables.waiting import Closed, Forsaken, caller_is_there, most_bytes
 
 MOST_CONNECTIONS = 1000
+MOST_NEWCOMERS = 64  # connections beside these that have not proved to know the key
+NEWCOMER = 1.0  # seconds after which one may be dropped for another; a proof takes milliseconds
 MOST_ERROR = 2000  # characters of an error's text
 NAP = 0.2  # seconds
 PATIENCE = 1.0  # seconds that the end waits for answers that are on their way
@@ -67,10 +68,9 @@ class Endpoint:
         self._server = server
         self._key = checked_key(key, "take a longer one, such as make_key() returns")
         self._instance = secrets.token_hex(8)
-        least = min(column.nbytes for column in server.fields.fields.values())
-        self._most_items = MOST_BYTES // (least + 8 * len(SampleInfo._fields))  # that can be answered
         self._sessions: dict[str, set[int]] = {}  # of each the writers whose messages it has sent
         self._threads: dict[Wire, threading.Thread] = {}
+        self._newcomers: dict[Wire, float] = {}  # the oldest first, and when each came
         self._closed = False
         self._listening, self.address = listen(address)
         self._listening.settimeout(NAP)  # how soon it hears that it is closed
@@ -79,6 +79,7 @@ class Endpoint:
 
     def _listen(self) -> None:
         while not self._closed:
+            self._make_room()
             try:
                 wire = Wire(self._listening.accept()[0])
             except TimeoutError:
@@ -90,18 +91,30 @@ class Endpoint:
             thread = threading.Thread(target=self._receive, args=(wire,), name="tables client", daemon=True)
             self._threads[wire] = thread
             try:
-                if len(self._threads) > MOST_CONNECTIONS:
+                if len(self._threads) - len(self._newcomers) > MOST_CONNECTIONS:
                     raise RuntimeError(f"there are {MOST_CONNECTIONS} already")
+                self._newcomers[wire] = time.monotonic()
                 thread.start()
             except RuntimeError as error:  # also of a system that has no more threads
                 log.warning("Refused a connection: %s", error)
+                self._newcomers.pop(wire, None)
                 del self._threads[wire]
                 wire.close()
+
+    def _make_room(self) -> None:
+        """Leave connections in the backlog while too many have proved nothing; drop the oldest of these."""
+        while len(self._newcomers) >= MOST_NEWCOMERS and not self._closed:
+            for wire, came in list(self._newcomers.items())[:1]:
+                if time.monotonic() - came >= NEWCOMER:
+                    wire.cut()  # its thread ends
+            time.sleep(0.01)
 
     def _receive(self, wire: Wire) -> None:
         """Carry out all calls of a connection."""
         try:
             wire.prove(self._key, first=True)
+            self._newcomers.pop(wire, None)
+            most_bytes.set(MOST_BYTES)
             _, greeting = unpack(*wire.receive(MOST_BYTES), GREETING)
             with self._session(wire, *greeting) as writers:
                 caller_is_there.set(wire.is_there)
@@ -115,6 +128,7 @@ class Endpoint:
         except (OSError, EOFError, Forsaken):
             pass  # the client has gone
         finally:
+            self._newcomers.pop(wire, None)
             del self._threads[wire]
             wire.close()
 
@@ -149,8 +163,6 @@ class Endpoint:
                 writers.add(values[0].writer)
                 if not wire.is_there():
                     raise Forsaken  # it may have sent the message again, elsewhere, and be further by now
-            elif name == "sample" and values[1] > (most := self._most_items):  # before anything is drawn
-                raise ValueError(f"sample({values[1]}) fits into no answer; ask for at most {most:,} items.")
             result = getattr(self._server, name)(*values)
             if name == "close_writer":
                 return writers.discard(values[0])  # nobody waits for an answer

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, writable
-from replay_tutorial.tables.cells import Cells
+from replay_tutorial.tables.cells import CapacityError, Cells
 from replay_tutorial.tables.contents import Contents
 from replay_tutorial.tables.message import Message, NewItems, Run, Steps, UnknownWriter
 from replay_tutorial.tables.trajectories import Item, Plan, Plans, Structure
@@ -119,6 +119,8 @@ def checked_run(run: Run, cells: Cells) -> Values:
     if number is None:
         raise KeyError(f"There is no column {name!r}; there are {list(cells.numbers)}.")
     field = cells.fields[number]
+    if len(values) > cells.capacity:  # of a column of shape (0,), no byte need come for a value
+        raise CapacityError(f"{len(values):,} values of {name!r} don't fit into {cells.capacity:,} cells.")
     fits = values.dtype is field.dtype or values.dtype == field.dtype  # `is` costs a third
     if not fits or values.shape[1:] != field.shape or not values.shape[0]:
         raise ValueError(
@@ -144,16 +146,17 @@ def checked_items(
     Returns:
         The table, the plan, the steps, int64[items, cells], and the priorities.
     """
-    contents = table_of(tables, new.table)
-    plan = plans.of(new.layout)
+    contents, steps = table_of(tables, new.table), new.steps
+    if steps.dtype.kind not in "iu" or steps.ndim != 2 or not len(steps):
+        raise ValueError(
+            f"Items name their steps as int64[items, cells], of at least 1 item, not as {steps.dtype} of "
+            f"shape {steps.shape}."
+        )
+    plan = plans.of(new.layout, steps.shape[1])
     if structures.setdefault(new.table, contents.structure or plan.structure) != plan.structure:
         contents.refuse_structure(plan, structures[new.table])
-    steps = new.steps
-    if steps.dtype.kind not in "iu" or steps.ndim != 2 or steps.shape[1] != len(plan.columns):
-        raise ValueError(
-            f"Items of this layout name {len(plan.columns)} steps each, int64[items, {len(plan.columns)}]; "
-            f"not {steps.dtype} of shape {steps.shape}."
-        )
+    if steps.shape[1] != len(plan.columns):
+        raise ValueError(f"Items of this layout name {len(plan.columns)} steps each, not {steps.shape[1]}.")
     if not (steps.flags.carray and steps.dtype == np.int64):
         steps = writable(np.ascontiguousarray(steps, np.int64))
     priorities: Sequence[float | None] = [None] * len(steps)

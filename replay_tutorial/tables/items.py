@@ -110,6 +110,11 @@ class Items:
         self._plans = [None] * self.slots
         self._matrices = {}
 
+    def longest(self) -> list[tuple[str, int]]:
+        """Return of each part the column, and the most values that an item has there."""
+        layouts = [plan.layout for plan in self._matrices]
+        return [(parts[0].column, max(part.length for part in parts)) for parts in zip(*layouts, strict=True)]
+
     def plan_of(self, slot: int) -> Plan:
         """Return how the trajectory of an item is laid out."""
         plan = self._plans[slot]

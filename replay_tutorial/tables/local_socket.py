@@ -3,30 +3,43 @@
     /tmp/replay.sock      a socket in the file system, where there are any: Linux, macOS
     127.0.0.1:5000        a TCP socket that only this machine can reach; port 0 is any free one
 
-Both sides prove that they know the same key, without sending it: the challenge of `multiprocessing`. The key
-is the text of the environment variable REPLAY_TUTORIAL_KEY, or else lies in `.replay_tutorial_key` of the
-user's home folder, which only the user can read; the first server makes it. What they say afterwards is not
-encrypted, which is why it does not leave the machine.
+Both sides prove that they know the same key, without sending it:
+
+    server → client     a nonce of its own                                        32 bytes
+    client → server     a nonce of its own, and the digest of the client          64 bytes
+    server → client     the digest of the server                                  32 bytes
+
+A digest is the HMAC-SHA256 of the role, both nonces, and the address of the socket that listens, as the
+system tells it to each side. So a digest can't be reflected to the side that made it, nor can a process that
+listens elsewhere, and does not know the key, relay one to the server.
+
+The key is the text of the environment variable REPLAY_TUTORIAL_KEY, or else lies in `.replay_tutorial_key` of
+the user's home folder, which only the user can read; the first server makes it. What they say afterwards is
+not encrypted, which is why it does not leave the machine.
 
 Left out: what is said (`codec`).
 """
 
 import errno
+import hashlib
+import hmac
 import os
 import re
 import secrets
 import socket
 import sys
+import time
 import weakref
 from contextlib import suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, cast
 
 from replay_tutorial.tables.codec import HEAD, BadFrame
 
-HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself
+HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself, in all
+NONCE = DIGEST = 32  # bytes
+FIRST_BYTES = 1 << 16  # memory for what is announced, until it comes
 BACKLOG = 128
 VARIABLE = "REPLAY_TUTORIAL_KEY"
 LEAST = 16  # bytes of a key
@@ -63,6 +76,7 @@ def listen(address: str) -> tuple[socket.socket, str]:
     if isinstance(place, tuple):
         SOCKETS.add(listening := socket.create_server(place, backlog=BACKLOG))
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
+    place = str(place_of(os.path.abspath(place)))  # clients are told it, wherever they are
     if Path(place).is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)  # one that is busy answers later
@@ -93,6 +107,7 @@ class Wire:
     def __init__(self, connected: socket.socket) -> None:
         """Take a socket over."""
         self._socket = connected
+        self._deadline: float | None = None  # of the handshake
         SOCKETS.add(connected)
         self._finalizer = weakref.finalize(self, connected.close)
         if connected.family == socket.AF_INET:
@@ -106,22 +121,27 @@ class Wire:
             AuthenticationError: If it does not know the key, or does not take ours.
             EOFError, OSError: As `receive` and `send` do, also if the time is up.
         """
+        self._deadline, ours = time.monotonic() + HANDSHAKE, secrets.token_bytes(NONCE)
         self._socket.settimeout(HANDSHAKE)
-        steps = [deliver_challenge, answer_challenge]
-        for step in steps if first else reversed(steps):
-            try:
-                step(cast("Connection[Any, Any]", self), key)
-            except (AssertionError, ValueError) as error:  # what it does with bytes that are no challenge
-                raise AuthenticationError(f"no challenge came: {error}") from None
+        where = self._listening_address(first)
+        if first:
+            self.send(ours)
+            both = ours + bytes(self._exactly(NONCE))
+            is_known = hmac.compare_digest(self._exactly(DIGEST), digest(key, b"client", both, where))
+            self.send(digest(key, b"server", both, where) if is_known else bytes(DIGEST))
+        else:
+            both = bytes(self._exactly(NONCE)) + ours
+            self.send(ours + digest(key, b"client", both, where))
+            is_known = hmac.compare_digest(self._exactly(DIGEST), digest(key, b"server", both, where))
+        if not is_known:
+            raise AuthenticationError("its digest is not that of the key, this address and this connection")
+        self._deadline = None
         self._socket.settimeout(None)
 
-    def send_bytes(self, data: bytes) -> None:
-        """Send a part of the challenge."""
-        self.send(HEAD.pack(0, len(data)) + data)
-
-    def recv_bytes(self, most: int) -> bytes:
-        """Receive a part of the challenge."""
-        return bytes(self.receive(most)[1])
+    def _listening_address(self, ours: bool) -> bytes:
+        """Return where this connection was accepted, as the system tells it."""
+        place = self._socket.getsockname() if ours else self._socket.getpeername()
+        return os.fsencode(place) if isinstance(place, str) else repr(tuple(place)).encode()
 
     def send(self, frame: bytes) -> None:
         """Send a frame, or raise an OSError if the connection was cut."""
@@ -141,9 +161,13 @@ class Wire:
         return length, self._exactly(size)
 
     def _exactly(self, count: int) -> bytearray:
-        data = bytearray(count)
+        data = bytearray(min(count, FIRST_BYTES))
         done = 0
         while done < count:
+            if done == len(data):  # as much again as has come
+                data += bytes(min(count - done, done))
+            if self._deadline is not None:
+                self._socket.settimeout(max(1e-3, self._deadline - time.monotonic()))
             more = self._socket.recv_into(memoryview(data)[done:])
             if not more:
                 raise EOFError
@@ -171,6 +195,11 @@ class Wire:
         """Cut the connection, and close the socket; only the thread that reads and writes may do it."""
         self.cut()
         self._finalizer()
+
+
+def digest(key: bytes, role: bytes, nonces: bytes, where: bytes) -> bytes:
+    """Return what only a process that knows the key can say in this role, on this connection."""
+    return hmac.digest(key, b"\0".join((b"replay_tutorial tables", role, nonces, where)), hashlib.sha256)
 
 
 def dial(address: str) -> Wire:

@@ -98,7 +98,10 @@ class RemoteServer:
             wire.send(pack(HELLO, (self._instance, session)))
             outcome, values = unpack(*wire.receive(), GIVES[HELLO])
         except AuthenticationError as error:
-            raise AuthenticationError(f"The server at {self.address} has another key: {error}.") from None
+            raise AuthenticationError(
+                f"The server at {self.address} has another key, or a process without it "
+                f"listens there: {error}."
+            ) from None
         except (OSError, EOFError) as error:
             self._check_open()
             raise ServerLost(

@@ -197,6 +197,8 @@ class Server(ExplainsNames):
                     if not pieces:
                         raise
                     break
+                if not pieces:
+                    self._tables[table].check_size(batch_size)
                 with Undisturbed():  # the table is looked up again: perhaps another one was loaded
                     pieces.append(self._tables[table].sample(missing, self._tables))
             missing -= len(pieces[-1])

@@ -157,7 +157,8 @@ def fill(
     expect((ends[-1] if size else 0) == len(cells), "lengths are none")
     for i, slot in enumerate(used.tolist()):
         parts = zip(structure, lengths[i].tolist(), strict=True)
-        plan = plans.of(tuple(Part(name, column, length, s) for (name, column, s), length in parts))
+        layout = tuple(Part(name, column, length, s) for (name, column, s), length in parts)
+        plan = plans.of(layout, int(lengths[i].sum()))
         named = cells[ends[i] - len(plan.columns) : ends[i]]
         there = (named % len(touched) == plan.columns) & (named // len(touched) < touched[plan.columns])
         expect((there & (named >= 0)).all(), "an item names cells that are not there")

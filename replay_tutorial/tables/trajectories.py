@@ -67,15 +67,18 @@ class Plans:
         self._plans: WeakValueDictionary[Layout, Plan] = WeakValueDictionary()  # as long as an item has one
         self._newest: deque[Plan] = deque(maxlen=KEPT)
 
-    def of(self, layout: Layout) -> Plan:
-        """Return the plan for a layout.
+    def of(self, layout: Layout, width: int) -> Plan:
+        """Return the plan for a layout of so many cells.
 
         Raises:
             KeyError: If there is no such column.
-            ValueError: If it has no parts, two of one name, or a length that can't be.
+            ValueError: If it has no parts, two of one name, or a length that can't be; or if its lengths
+                don't add up to the number of cells, which nothing is made for until then.
         """
         plan = self._plans.get(layout)
         if plan is None:
+            if sum(part[2] for part in layout) != width:
+                raise ValueError(f"A trajectory of the parts {layout!r:.200} has not {width:,} cells.")
             layout = tuple(Part(*part) for part in layout)
             plan = self._plans[layout] = self._checked(layout)
             self._newest.append(plan)
@@ -91,10 +94,11 @@ class Plans:
         names = [part.name for part in layout]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"A trajectory has at least one part, and each name once, not {names}.")
-        columns = [self._cells.numbers[part.column] for part in layout for _ in range(part.length)]
+        numbers = [self._cells.numbers[part.column] for part in layout]
+        columns = np.repeat(np.array(numbers), [part.length for part in layout])
         structure = tuple((part.name, part.column, part.squeezed) for part in layout)
         squeezed = frozenset(part.name for part in layout if part.squeezed)
-        return Plan(layout, structure, np.array(columns), squeezed)
+        return Plan(layout, structure, columns, squeezed)
 
 
 class Lists(NamedTuple):

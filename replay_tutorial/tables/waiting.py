@@ -17,6 +17,8 @@ from threading import TIMEOUT_MAX, Condition, RLock
 LOOK = 0.25  # seconds after which a caller is looked for
 # Asked while a thread waits that calls for somebody else, and once more when its turn has come.
 caller_is_there: ContextVar[Callable[[], bool] | None] = ContextVar("caller_is_there", default=None)
+# Bytes that the caller's answer may have.
+most_bytes: ContextVar[int | None] = ContextVar("most_bytes", default=None)
 
 
 class Closed(RuntimeError):

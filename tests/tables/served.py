@@ -6,11 +6,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, Server, Table
-from replay_tutorial.tables.local_socket import listen, place_of
+from replay_tutorial.tables.local_socket import Wire, listen, place_of
 
 KEY = "a key for the tests, of some length"
 COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}
@@ -51,10 +52,15 @@ def stranger_at(address: str) -> socket.socket:
 
 
 class Relay:
-    """Stands between clients and a server, and cuts a connection when it has passed on so many bytes."""
+    """Stands between clients and a server, and cuts a connection when it has passed on so many bytes.
+
+    While there is one, the proof of the key is not bound to an address, or it could not pass it on.
+    """
 
     def __init__(self, target: str, folder: Path) -> None:
         self.target = target
+        self._unbound = patch.object(Wire, "_listening_address", lambda *_: b"")
+        self._unbound.start()
         self.passed = 0
         self.cut_at: int | None = None
         self._lock = threading.Lock()
@@ -102,6 +108,7 @@ class Relay:
 
     def close(self) -> None:
         self._closed = True
+        self._unbound.stop()
         with contextlib.suppress(OSError):
             stranger_at(self.address).close()
         self._accepting.join()  # a socket in which a thread waits would go on listening

@@ -6,15 +6,17 @@ import os
 import socket
 import stat
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing import AuthenticationError
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from served import KEY, key, serving, small_server, stranger_at
+from served import KEY, free_address, key, serving, small_server, stranger_at
 from test_remote_server import message, until
 
 from replay_tutorial.tables import Client, RemoteServer, Server
@@ -121,9 +123,9 @@ BAD = {
     "squeezed, perhaps": altered([1, 3, 0, 2, 0, 3], None),
     "no item": altered([1, 3], 5),
     "no message": framed(["insert", None, None]),
-    "a sample of nothing": framed(["sample", "replay", None, None]),
-    "a wait of a word": framed(["sample", "replay", 1, "0"]),
-    "a sample of a word": framed(["sample", ["replay"], 1, None]),
+    "a sample of nothing": framed(["sample", "replay", None, None, False]),
+    "a wait of a word": framed(["sample", "replay", 1, "0", False]),
+    "a sample of a word": framed(["sample", ["replay"], 1, None, False]),
     "a mutation of nothing": framed(["mutate_priorities", "replay"]),
     "an unknown limiter": framed(["replace_limiter", "replay", ["object", 1, 1, 1, 1]]),
     "a limiter of words": framed(["replace_limiter", "replay", ["MinSize", "1", 1, 1, 1]]),
@@ -225,6 +227,122 @@ def test_a_silent_stranger_is_sent_away(key: bytes, tmp_path: Path, monkeypatch:
             pass
 
 
+class Reflects(threading.Thread):
+    """Listens without the key; answers a client with what it said itself, or with what the server says."""
+
+    def __init__(self, folder: Path, target: str | None) -> None:
+        super().__init__(daemon=True)
+        self.target = target
+        self.listening, self.address = listen(free_address(folder, "stranger.sock"))
+        self.start()
+
+    def run(self) -> None:
+        with self.listening, self.listening.accept()[0] as client:
+            if self.target is None:
+                client.sendall(bytes(32))
+                said = client.recv(64, socket.MSG_WAITALL)
+                client.sendall(said[32:])
+            else:
+                with stranger_at(self.target) as server:
+                    client.sendall(server.recv(32, socket.MSG_WAITALL))
+                    server.sendall(client.recv(64, socket.MSG_WAITALL))
+                    client.sendall(server.recv(32, socket.MSG_WAITALL))
+            client.recv(1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="MSG_WAITALL")
+@pytest.mark.parametrize("relayed", [False, True])
+def test_a_proof_is_good_for_one_role_address_and_connection(
+    key: bytes, tmp_path: Path, relayed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(small_server(), tmp_path) as endpoint:
+        stranger = Reflects(tmp_path, endpoint.address if relayed else None)
+        with pytest.raises(AuthenticationError, match="another key, or a process without it"):
+            RemoteServer(stranger.address, timeout=0.0)
+        stranger.join(10)
+        until(lambda: not endpoint._threads)
+        assert ("does not know the key" in caplog.text) == relayed
+        RemoteServer(endpoint.address).close()
+
+
+def test_a_stranger_that_says_a_byte_now_and_then_has_one_deadline(
+    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replay_tutorial.tables.local_socket.HANDSHAKE", 0.3)
+    with serving(small_server(), tmp_path) as endpoint, stranger_at(endpoint.address) as stranger:
+        said = 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while said < 64:
+                stranger.sendall(b"x")
+                said += 1
+                time.sleep(0.05)
+        assert said < 40, "each byte gave it time for another one"
+
+
+def test_strangers_hold_no_place_of_a_client(
+    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest that has proved nothing is dropped for the next one."""
+    monkeypatch.setattr("replay_tutorial.tables.endpoint.MOST_NEWCOMERS", 3)
+    monkeypatch.setattr("replay_tutorial.tables.endpoint.NEWCOMER", 0.1)
+    monkeypatch.setattr("replay_tutorial.tables.local_socket.HANDSHAKE", 60.0)
+    with serving(small_server(), tmp_path) as endpoint, contextlib.ExitStack() as strangers:
+        for _ in range(9):
+            strangers.enter_context(stranger_at(endpoint.address))
+        with RemoteServer(endpoint.address, timeout=0.0) as server:
+            assert server.info()["replay"].size == 0
+        assert len(endpoint._newcomers) <= 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_is_taken_for_bytes_that_came_and_not_for_those_announced(key: bytes, tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        before, wires = resident(), [connected(endpoint.address) for _ in range(12)]
+        for wire in wires:
+            wire.send(HEAD.pack(8, 1 << 28))
+        server.info()
+        time.sleep(0.2)
+        assert resident() - before < 1 << 26
+        for wire in wires:
+            wire.close()
+
+
+def test_a_small_frame_that_expands_is_refused_at_once(key: bytes, tmp_path: Path) -> None:
+    parts = [Part(f"part {i}", "obs", 10**6) for i in range(60)]
+    with serving(small_server(2_000_000), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        for shape in ((1, 1), (0, 60 * 10**6)):
+            items = [NewItems("replay", None, tuple(parts), np.zeros(shape, np.int64))]
+            begin = time.process_time()
+            with pytest.raises(ValueError, match=r"has not 1 cells|of at least 1 item"):
+                server.insert(Message(1, 0, [Run("obs", 0, np.zeros((1, 3), np.float32))], items, 0))
+            assert time.process_time() - begin < 1.0
+        assert server.info()["replay"].inserts == 0
+
+
+def test_an_answer_with_too_many_bytes_is_refused_before_anything_is_copied(
+    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replay_tutorial.tables.endpoint.MOST_BYTES", 10_000)
+    local = small_server(2_000)
+    with serving(local, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        Client(server).insert_batch({"obs": np.zeros((9, 3))}, {"replay": None})
+        assert len(server.items("replay")) == len(server.sample("replay", 9)) == 9
+        with Client(server).writer(300) as writer:
+            for _ in range(300):
+                writer.append({"obs": np.zeros(3)})
+            for steps in (slice(-1, None), slice(None), slice(None)):
+                writer.create_item("queue", 1.0, {"obs": writer.history["obs"][steps]})
+        for call in (lambda: server.sample("queue", 3), lambda: server.items("queue")):
+            with pytest.raises(ValueError, match="3 items of the table 'queue' may take 10,944 bytes"):
+                call()
+        assert server.info()["queue"].samples == 0
+        assert len(local.items("queue")) == 3, "no limit in the process of the server"
+        assert len(server.sample("queue", 2)) == 2
+
+
 def test_there_are_not_more_connections_than_allowed(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +382,7 @@ SAMPLE = Sample(
 SAID = [
     (GREETING, HELLO, ("", "a")),
     (TAKES, "insert", (Message(3, 4, [], [NewItems("é", None, (), np.zeros((1, 0), np.int64))], 0), None)),
-    (TAKES, "sample", ("\ud800 \n", -(1 << 63), float("inf"))),
+    (TAKES, "sample", ("\ud800 \n", -(1 << 63), float("inf"), True)),
     (TAKES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),
     (TAKES, "info", ()),
     *[(TAKES, "replace_limiter", ("a", limiter)) for limiter in LIMITERS],
@@ -316,7 +434,7 @@ def test_arrays_of_any_shape_are_heard_as_they_were_said() -> None:
 @pytest.mark.parametrize("count", [1 << 64, 1.5, "1", None, True, np.float64(2.0)])
 def test_a_client_that_says_what_is_no_int_is_refused(count: Any) -> None:
     with pytest.raises(BadFrame, match="stands where <class 'int'> must be"):
-        unpack(*came(pack("sample", ["replay", count, None])), TAKES)
+        unpack(*came(pack("sample", ["replay", count, None, False])), TAKES)
 
 
 class OwnLimiter(MinSize):

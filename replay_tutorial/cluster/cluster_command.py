@@ -4,6 +4,7 @@ Training on one is `train --cluster ADDRESS`; its engine is found here.
 """
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from replay_tutorial.apex.runs.engine import Engine
     from replay_tutorial.cluster.launch.cluster_check import Host
 
+log = logging.getLogger(__name__)
+
 LAUNCHERS = ("aws", "kuberay")  # files for `ray up` and `kubectl`; a person fills in their two blanks
 
 
@@ -22,6 +25,8 @@ def engine_of(options: ClusterOptions | None) -> "Engine | None":
     """Return the engine of a cluster, or None for processes of this machine, which need no Ray."""
     if options is None:
         return None
+    log.info("actors run on the Ray cluster at %s; the imports and Ray take some seconds", options.address)
+
     from replay_tutorial.cluster.cluster_engine import ClusterEngine
 
     return ClusterEngine(options)

@@ -52,6 +52,8 @@ class RemoteRole:
         self.task: Any = None
         self.end: Future[None] | None = None  # of the task
         self.last_word = 0.0
+        self.host = ""  # that the life is on; unknown while it waits for a place
+        self.waits_since: float | None = None  # for a place; None if it has one, or that was said
 
     def start(self, remote_play: Any, gateways: Iterable[Any], sources: str) -> None:
         """Begin the next life."""
@@ -62,6 +64,7 @@ class RemoteRole:
         part = Part(config, spaces, self.number, life, seed, sources, path)
         self.task = remote_play.remote(part, [*gateways])
         self.end = self.task.future()
+        self.host, self.waits_since = "", time.monotonic()
         self.lives.begin(waits=True)
 
     def check(self, all_actors: Sequence["RemoteRole"]) -> str | None:
@@ -72,7 +75,7 @@ class RemoteRole:
         """
         if self.end is None or not self.end.done():
             return None
-        error, self.end = self.end.exception(), None
+        error, self.end, self.waits_since = self.end.exception(), None, None
         if isinstance(error, WRONG):
             raise ProcessDied(f"{self.lives.name} failed: \n\n{COLOURS.sub('', str(error))}")
         cause = f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself"
@@ -81,7 +84,13 @@ class RemoteRole:
         else:
             others = (actor.lives for actor in all_actors if actor is not self)
             self.lives.end(cause, spared=any(lives.are_well for lives in others))
-        return f"{self.lives.name} {cause.splitlines()[0].partition('. ')[0]}"
+        place = f" (on {self.host})" if self.host else ""
+        return f"{self.lives.name} {cause.splitlines()[0].partition('. ')[0]}{place}"
+
+
+def names_of(actors: Sequence[RemoteRole]) -> str:
+    """Return how some actors are called in a line."""
+    return f"actor{'s' * (len(actors) > 1)} {', '.join(str(actor.number) for actor in actors)}"
 
 
 class ClusterWorkers(Workers):
@@ -183,12 +192,23 @@ class ClusterWorkers(Workers):
 
     def _hear(self, told: Told, received: list[Message], now: float) -> None:
         received.extend(told.messages)
+        self._note_places(told, received)
         for (actor, life), rows in told.rows_lost.items():
             self.rows_lost[actor, life] = max(rows, self.rows_lost.get((actor, life), 0))
             self.actors[actor].lives.hear(life)
-            self.actors[actor].last_word = now
+            self.actors[actor].last_word, self.actors[actor].waits_since = now, None
         if any(actor.lives.plays for actor in self.actors):  # it says nothing during a long step
             self._last_word = now
+
+    def _note_places(self, told: Told, received: list[Message]) -> None:
+        """Say which actors begin on which host."""
+        on: dict[str, list[RemoteRole]] = {}
+        for (number, life), host in told.places.items():
+            actor = self.actors[number]
+            if life == actor.lives.count - 1:
+                actor.host, actor.waits_since = host, None
+                on.setdefault(host, []).append(actor)
+        received.extend(Note(f"{names_of(actors)} on {host}") for host, actors in on.items())
 
     def _check_remote(self, received: list[Message]) -> None:
         """Begin the lives that are due; what is to be said of it is a message."""
@@ -219,6 +239,12 @@ class ClusterWorkers(Workers):
         if silence >= SILENT_SECONDS and not self._said_silent:
             received.append(Note(f"no actor has been heard for {silence:.0f} s; the learner waits for rows"))
         self._said_silent = silence >= SILENT_SECONDS
+        waiting = [actor for actor in self.actors if actor.waits_since is not None]
+        if late := [actor for actor in waiting if now - (actor.waits_since or now) >= SILENT_SECONDS]:
+            text = placement.no_place(names_of(late), self.options, self.watch.free, len(hosts))
+            received.append(Note(text))
+        for actor in late:
+            actor.waits_since = None
         self._note_stuck(received, now)
 
     def _note_stuck(self, received: list[Message], now: float) -> None:
@@ -227,7 +253,7 @@ class ClusterWorkers(Workers):
             actor for actor in self.actors if actor.lives.plays and now - actor.last_word >= STUCK_SECONDS
         }
         if new := stuck - self._said_stuck:
-            names = ", ".join(actor.lives.name for actor in self.actors if actor in new)
+            names = names_of([actor for actor in self.actors if actor in new])
             minutes = f"{STUCK_SECONDS / 60:.0f} minutes"
             received.append(Note(f"{names}: alive, not heard for {minutes}; a step takes long, or is stuck"))
         self._said_stuck = stuck

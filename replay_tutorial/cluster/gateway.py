@@ -58,6 +58,7 @@ class Told(NamedTuple):
 
     messages: list[Message]
     rows_lost: dict[tuple[int, int], int]  # by actor and life; a life's number only grows
+    places: dict[tuple[int, int], str]  # the host that a life begins on, likewise
 
 
 class Gateway:
@@ -75,7 +76,7 @@ class Gateway:
         self.share = share
         self.format = ChunkFormat(context.config, context.spaces)
         self.newest: Newest | None = None
-        self.told = Told([], {})
+        self.told = Told([], {}, {})
         self.samples_a_second = 0.0
         self._measured = time.monotonic(), limiter.samples
         self._promised = 0.0  # when the actor that came last may send again
@@ -106,9 +107,13 @@ class Gateway:
             newest=self._newer_than(known_version),
         )
 
+    def begin(self, actor: int, life: int, host: str) -> None:
+        """Note on which host a life begins: its first call with rows comes when its imports are done."""
+        self.told.places[actor, life] = host
+
     def collect(self) -> Told:
         """Return what actors have told since the last call."""
-        told, self.told = self.told, Told([], {})
+        told, self.told = self.told, Told([], {}, {})
         return told
 
     def _seconds_until_room(self, count: int) -> float:

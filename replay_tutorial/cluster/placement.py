@@ -1,13 +1,13 @@
 """Who goes where: actors all over the cluster, gateways beside the learner.
 
-The driver's host is the learner's. Gateways open its shared memory, so they have to be there. Actors want a
-core each, and go wherever there is one.
+The driver's host is the learner's. Gateways open its shared memory, so they have to be there. Actors need a
+core and some memory each, and go wherever both are free.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -21,7 +21,8 @@ from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ClusterUnavailable
 
 ROOM_SECONDS = 600.0  # that hosts get to join: a cloud takes minutes to start one
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1
+ACTOR_MEMORY = 415 * 2**20  # bytes of a Python process with torch, as measured: 300 to 415 MiB
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,8 @@ def of_gateway() -> dict[str, Any]:
 
 def of_actor(options: ClusterOptions) -> dict[str, Any]:
     """Return Ray's options for an actor: spread over the hosts, in one life only."""
-    return {"num_cpus": options.cpus_per_actor, "max_retries": 0, "scheduling_strategy": "SPREAD"}
+    room = {"num_cpus": options.cpus_per_actor, "memory": ACTOR_MEMORY}
+    return {**room, "max_retries": 0, "scheduling_strategy": "SPREAD"}
 
 
 def hosts() -> list[dict[str, Any]]:
@@ -54,16 +56,22 @@ def addresses() -> dict[str, str]:
     return {host["NodeID"]: host["NodeManagerAddress"] for host in hosts()}
 
 
+def free_resources() -> Mapping[str, float]:
+    """Return what nobody uses, of all hosts together, by Ray's names for it."""
+    return ray.available_resources()
+
+
 class HostWatch:
     """Looks again and again which hosts there are, in a thread: whoever asks a dead head waits.
 
     Attributes:
         addresses: Those of the last answer, by Ray's names for the hosts.
+        free: What nobody uses, of all hosts together, by Ray's names for it.
         answered: When that came, by `time.monotonic`.
     """
 
     def __init__(self) -> None:
-        self.addresses, self.answered = addresses(), time.monotonic()
+        self.addresses, self.free, self.answered = addresses(), free_resources(), time.monotonic()
         self.closing = threading.Event()
         self.thread = threading.Thread(target=self._work, name="hosts", daemon=True)
         self.thread.start()
@@ -71,7 +79,7 @@ class HostWatch:
     def _work(self) -> None:
         while not self.closing.wait(LOOK_SECONDS):
             with suppress(RayError):  # the answer is old then, which is seen
-                self.addresses, self.answered = addresses(), time.monotonic()
+                self.addresses, self.free, self.answered = addresses(), free_resources(), time.monotonic()
 
 
 def fitting(cpus: float, options: ClusterOptions) -> int:
@@ -79,53 +87,45 @@ def fitting(cpus: float, options: ClusterOptions) -> int:
     return int(cpus / options.cpus_per_actor + 1e-9)
 
 
-def room_for_actors(options: ClusterOptions) -> int:
-    """Return how many actors fit on the hosts together, whoever else uses them."""
-    return sum(fitting(host["Resources"].get("CPU", 0.0), options) for host in hosts())
+def needs_of(options: ClusterOptions) -> dict[str, float]:
+    """Return what an actor needs, by Ray's names for it."""
+    return {"CPU": options.cpus_per_actor, "memory": float(ACTOR_MEMORY)}
+
+
+def no_place(who: str, options: ClusterOptions, free: Mapping[str, float], hosts: int) -> str:
+    """Say why actors have no place, and what would help; `free` is that of all hosts together."""
+    cpus, memory = free.get("CPU", 0.0), free.get("memory", 0.0)
+    return (
+        f"no place for {who}: an actor needs {options.cpus_per_actor:g} CPU and {mib(ACTOR_MEMORY)} on one "
+        f"host. {cpus:g} CPUs and {mib(memory)} are free on the {hosts} hosts. Add hosts, wait for "
+        "other runs, or lower --actors or --cpus-per-actor."
+    )
+
+
+def mib(size: float) -> str:
+    """Return a number of bytes as it is printed."""
+    return f"{size / 2**20:,.0f} MiB"
 
 
 def await_room(actors: int, options: ClusterOptions) -> None:
-    """Wait until the hosts of the cluster have room for the actors; one that can grow is asked to.
+    """Wait until there is a free place for each actor; a cluster that can grow is asked to.
 
     Raises:
-        ClusterUnavailable: If they have not within ten minutes.
+        ClusterUnavailable: If there is none within ten minutes.
     """
-
-    def shortage(room: int) -> str:
-        return (
-            f"the cluster has room for {room} of {actors} actors of {options.cpus_per_actor:g} CPU "
-            f"on hosts: {len(hosts())}. Add hosts, or lower --actors or --cpus-per-actor."
-        )
-
-    needs = {"CPU": options.cpus_per_actor}
-    await_places("actors", actors, needs, lambda: room_for_actors(options), shortage)
-
-
-def await_places(
-    who: str, count: int, needs: dict[str, float], room: Callable[[], int], shortage: Callable[[int], str]
-) -> None:
-    """Wait until there is room for so many who need the same.
-
-    Args:
-        who: They are, in a word.
-        count: How many.
-        needs: Of each, by Ray's names for it.
-        room: Returns for how many there is room.
-        shortage: What is wrong, and what would help, if it is for so many only.
-
-    Raises:
-        ClusterUnavailable: If there is not enough within ten minutes.
-    """
-    if (found := room()) >= count:
-        return
-    deadline = time.monotonic() + ROOM_SECONDS
-    log.info("waiting up to %g s for hosts: there is room for %d of %d %s", ROOM_SECONDS, found, count, who)
-    # This wish ends with this process, however that ends; what `request_resources` asks for would be kept.
-    wish = placement_group([needs] * count)
+    # The wish ends with this process, however that ends; what `request_resources` asks for would be kept.
+    wish = placement_group([needs_of(options)] * actors, "SPREAD")
+    deadline, said = time.monotonic() + ROOM_SECONDS, False
     try:
-        while (found := room()) < count:
+        while not wish.wait(LOOK_SECONDS):
+            free = free_resources()
+            room = min(fitting(free.get("CPU", 0.0), options), int(free.get("memory", 0.0) / ACTOR_MEMORY))
+            reason = no_place(f"{max(1, actors - room)} of {actors} actors", options, free, len(hosts()))
             if time.monotonic() >= deadline:
-                raise ClusterUnavailable(shortage(found))
-            time.sleep(LOOK_SECONDS)
+                raise ClusterUnavailable(reason)
+            if not said:
+                log.info("waiting up to %g s: %s", ROOM_SECONDS, reason)
+            said = True
     finally:
         remove_placement_group(wish)
+    log.info("%d hosts have room for %d actors", len(hosts()), actors)

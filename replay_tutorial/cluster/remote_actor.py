@@ -11,10 +11,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
+import ray
 
 from replay_tutorial.agents.environments import Spaces
-from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.cluster.actor_link import ActorLink
@@ -53,6 +52,13 @@ def play(part: Part, gateways: Sequence[Any]) -> None:
             f"{socket.gethostname()} has another version of replay_tutorial than the learner's host: install "
             "the same one on all hosts."
         )
+    place = f"{socket.gethostname()} {ray.util.get_node_ip_address()}"
+    call(gateways[part.number % len(gateways)].begin, part.number, part.life, place)
+
+    import torch  # takes seconds, on a busy host a minute: after this host is known
+
+    from replay_tutorial.apex.actor import Actor
+
     sys.path.extend(place for place in part.path if place not in sys.path)
     torch.set_num_threads(part.config.threads)
     sends = [partial(call, gateway.send) for gateway in gateways]

@@ -105,7 +105,7 @@ def test_small_actors_share_a_cpu(hosts: list[Host]) -> None:
 
 
 def test_actors_need_memory_too(hosts: list[Host]) -> None:
-    small = [host._replace(memory=299 * 2**20) for host in hosts]
+    small = [host._replace(memory=414 * 2**20) for host in hosts]
     [fault] = faults_of(small, 1, CPUS, WHOLE)
     assert "memory are for 0" in fault
 

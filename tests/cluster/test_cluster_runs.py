@@ -183,31 +183,40 @@ def test_chunk_that_the_own_host_cannot_take_is_lost_and_no_error():
 
 def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(placement, "ROOM_SECONDS", 0.0)
-    with pytest.raises(ClusterUnavailable, match=r"has room for 4 of 5 actors of 1 CPU on hosts: 3"):
+    with pytest.raises(ClusterUnavailable, match=r"no place for 1 of 5 actors: an actor needs 1 CPU and 415"):
         train(short(tmp_path, actors=5), engine)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_cluster_that_can_grow_is_asked_for_room_as_long_as_it_is_waited_for(nodes, monkeypatch):
+def test_actors_need_free_places_and_a_cluster_that_can_grow_is_asked_for_them(nodes, monkeypatch):
     import ray
     from ray.util import placement_group_table
 
-    def look():
+    def free_resources():
         seen.append([(wish["state"], *wish["bundles"].values()) for wish in placement_group_table().values()])
-        return hosts()
+        return ray.available_resources()
 
-    hosts, seen = placement.hosts, []
-    monkeypatch.setattr(placement, "ROOM_SECONDS", 1.0)
+    seen, options = [], ClusterOptions(nodes.address)
     connect(nodes.address, 0)
     try:
         known = placement_group_table()
-        placement.await_room(4, ClusterOptions(nodes.address))
-        assert placement_group_table() == known
-        monkeypatch.setattr(placement, "hosts", look)
-        with pytest.raises(ClusterUnavailable):
-            placement.await_room(5, ClusterOptions(nodes.address))
-        assert [wish for wish in seen[-1] if wish[0] == "PENDING"] == [("PENDING", *5 * [{"CPU": 1.0}])]
+        placement.await_room(4, options)
+        assert {wish["state"] for name, wish in placement_group_table().items() if name not in known} == {
+            "REMOVED"
+        }
+        sleep = ray.remote(num_cpus=2)(lambda: time.sleep(1_000)).remote()
+        deadline = time.monotonic() + POLL_SECONDS
+        while ray.available_resources()["CPU"] > 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        placement.await_room(2, options)
+        monkeypatch.setattr(placement, "ROOM_SECONDS", 1.0)
+        monkeypatch.setattr(placement, "free_resources", free_resources)
+        with pytest.raises(ClusterUnavailable, match=r"no place for 1 of 3 actors: .* 2 CPUs and"):
+            placement.await_room(3, options)
+        needs = {"CPU": 1.0, "memory": float(placement.ACTOR_MEMORY)}
+        assert [wish for wish in seen[-1] if wish[0] == "PENDING"] == [("PENDING", *3 * [needs])]
         assert "PENDING" not in [wish["state"] for wish in placement_group_table().values()]
+        ray.cancel(sleep, force=True)
     finally:
         ray.shutdown()
 

@@ -40,6 +40,7 @@ class Hosts:
 
     def __init__(self):
         self.addresses = {"a": "10.0.0.1"}
+        self.free = {"CPU": 0.5, "memory": 2.0**30}
         self.answered = float("inf")
 
 
@@ -47,15 +48,16 @@ class Gateway:
     """Answers what it is given."""
 
     def __init__(self):
-        self.reports = {}
+        self.reports, self.places = {}, {}
         self.is_there = True
         self.collect = Remote(self.answer)
 
     def answer(self):
         future = Future()
         if self.is_there:
-            future.set_result(Told([], dict(self.reports)))
+            future.set_result(Told([], dict(self.reports), dict(self.places)))
         self.reports.clear()
+        self.places.clear()
         return future
 
 
@@ -108,6 +110,25 @@ def playing(said):
     return [message.actors for message in said if isinstance(message, Cluster)]
 
 
+def test_host_of_each_actor_is_said_and_an_actor_without_a_place_once(run):
+    run.gateway.places = {(0, 0): "host2 10.0.0.2", (1, 3): "a life of another run"}
+    said = run.wait(58)
+    assert notes(said) == ["actor 0 on host2 10.0.0.2"]
+    assert set(playing(said)) == {0}, "its imports are still to be done"
+    [said] = notes(run.wait(100, 0))
+    assert said.startswith(
+        "no place for actor 1: an actor needs 1 CPU and 415 MiB on one host. 0.5 CPUs and 1"
+    )
+    assert "MiB are free on the 1 hosts. Add hosts, wait for other runs, or lower --actors" in said
+    run.die(0)
+    [said] = notes(run.wait(1, 0))
+    assert said.startswith("actor 0 died: ")
+    assert said.endswith("(on host2 10.0.0.2)")
+    run.wait(30, 0)
+    run.gateway.places = {(0, 1): "host3", (1, 0): "host3"}
+    assert notes(run.wait(100, 0, 1)) == ["actors 0, 1 on host3"]
+
+
 def test_actor_in_a_long_step_is_counted_and_not_called_silent(run):
     assert playing(run.wait(3, 0, 1))[-1] == 2
     said = run.wait(700)
@@ -137,7 +158,9 @@ def test_actor_that_lives_and_says_nothing_for_a_quarter_of_an_hour_is_named_onc
 
 def test_run_that_nobody_plays_in_says_so_and_ends(run):
     said = notes(run.wait(100))
-    assert said == ["no actor has been heard for 60 s; the learner waits for rows"]
+    assert said[0] == "no actor has been heard for 60 s; the learner waits for rows"
+    assert said[1].startswith("no place for actors 0, 1: an actor needs 1 CPU")
+    assert len(said) == 2
     with pytest.raises(ProcessDied, match="no actor has been heard for 600 s"):
         run.wait(600)
 

@@ -134,7 +134,7 @@ def test_what_an_actor_says_counts_even_if_its_rows_are_refused():
     gateway, _ = gateway_of(context)
     chunk, _ = fill(context, gateway)
     gateway.send(chunk, 0, report(actor=1, life=2, rows_lost=7, messages=[Note("here")]))
-    assert gateway.collect() == Told([Note("here")], {(0, 0): 0, (1, 2): 7})
+    assert gateway.collect() == Told([Note("here")], {(0, 0): 0, (1, 2): 7}, {})
 
 
 def test_gateway_does_not_wait_for_the_learner():
@@ -323,12 +323,12 @@ def test_rows_and_parameters_travel_in_one_call():
 def test_what_was_told_is_collected_once():
     context = open_context()
     gateway, _ = gateway_of(context)
-    assert gateway.collect() == Told([], {})
+    assert gateway.collect() == Told([], {}, {})
     gateway.send(None, 0, report(actor=3, life=0, rows_lost=2, messages=[Note("a"), Note("b")]))
     gateway.send(None, 0, report(actor=3, life=0, rows_lost=5))
     gateway.send(None, 0, report(actor=3, life=1, rows_lost=1, messages=[Note("c")]))
-    assert gateway.collect() == Told([Note("a"), Note("b"), Note("c")], {(3, 0): 5, (3, 1): 1})
-    assert gateway.collect() == Told([], {})
+    assert gateway.collect() == Told([Note("a"), Note("b"), Note("c")], {(3, 0): 5, (3, 1): 1}, {})
+    assert gateway.collect() == Told([], {}, {})
 
 
 def spoiled(context, *, name, value):

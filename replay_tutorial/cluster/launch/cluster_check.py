@@ -20,12 +20,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
 from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.placement import fitting, hosts
+from replay_tutorial.cluster.placement import ACTOR_MEMORY, fitting, hosts
 
 PATIENCE = 60.0  # seconds for an answer; a host that needs longer is as good as lost
 CALLS = 50
 BLOCK = 32_000_000  # bytes
-ACTOR_MEMORY = 300 * 2**20  # bytes of a Python process with torch, as measured
 # Ray's settings of its health checks, in milliseconds and failures: name → what it is if nobody sets it
 HEALTH = {"period_ms": 3_000, "timeout_ms": 10_000, "failure_threshold": 5}
 

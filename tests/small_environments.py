@@ -120,6 +120,30 @@ if "LastPictures-v0" not in gym.registry:
     gym.register("LastPictures-v0", entry_point=f"{__name__}:last_pictures")
 
 
+class Film(gym.Env):
+    """Pictures that follow from the seed and the actions of an episode, so that it can be repeated."""
+
+    observation_space = Box(0, 255, (36, 36), np.uint8)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(3, 12))
+        return self.picture(), {}
+
+    def step(self, action):
+        self.left -= 1
+        ends = self.left == 0 and self.np_random.random() < 0.5
+        return self.picture(), float(action), ends, self.left == 0 and not ends, {}
+
+    def picture(self):
+        return self.np_random.integers(0, 256, (36, 36), np.uint8)
+
+
+if "Film-v0" not in gym.registry:
+    gym.register("Film-v0", entry_point=lambda: FrameStackObservation(Film(), 4))
+
+
 class Grid(Showing):
     observation_space = Box(-1, 1, (2, 3), np.float64)
 

@@ -110,6 +110,28 @@ def test_resumed_run_is_as_if_it_had_never_stopped(tmp_path, environment):
     assert resumed.evaluation.returns.tolist() == straight.evaluation.returns.tolist()
 
 
+PICTURES = {
+    "capacity": 100,
+    "replay_start": 50,
+    "batch_size": 4,
+    "evaluation_interval": 15,
+    "record_interval": 3,
+    "publish_interval": 3,
+    "checkpoint_steps": 60,
+    "hidden_sizes": (8,),
+    "threads": 1,
+}
+
+
+def test_run_on_pictures_resumed_four_times_is_as_if_it_had_never_stopped(tmp_path):
+    """Each time it saves the frames that it has loaded."""
+    straight = train(short(tmp_path, "small_environments:Film-v0", total_steps=300, **PICTURES))
+    run = train(short(tmp_path, "small_environments:Film-v0", total_steps=100, **PICTURES))
+    for steps in (150, 200, 250, 300):
+        run = resume(run.folder, total_steps=steps, progress=False)
+    assert_same(straight.folder, run.folder)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeypatch, capsys):
     straight = train(short(tmp_path))

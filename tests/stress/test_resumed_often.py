@@ -1,0 +1,42 @@
+"""Runs on pictures with actors of their own, resumed four times: each saves the replay that it has loaded."""
+
+from dataclasses import replace
+
+import pytest
+
+from replay_tutorial.agents.environments import spaces_of
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs.checkpoint import newest_checkpoint
+from replay_tutorial.apex.runs.run import resume, train
+from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.apex.seeds import RunSeeds
+from replay_tutorial.apex.storage import make_replay
+
+CHANGES = {
+    "capacity": 400,
+    "replay_start": 100,
+    "slack": 100,
+    "batch_size": 4,
+    "evaluation_episodes": 2,
+    "confirmation_episodes": 2,
+    "final_episodes": 2,
+    "evaluation_interval": 20,
+    "record_interval": 5,
+    "hidden_sizes": (8,),
+    "progress": False,
+}
+
+
+@pytest.mark.parametrize("actors", [1, 2])
+def test_run_on_pictures_with_actors_is_resumed_four_times(tmp_path, actors):
+    config = preset("small_environments:Film-v0")
+    run = train(replace(config, runs=tmp_path, actors=actors, total_steps=600, **CHANGES))
+    updates = run.updates
+    for steps in (1_200, 1_800, 2_400, 3_000):
+        run = resume(run.folder, total_steps=steps, progress=False)
+        assert run.end == "budget spent" and run.steps >= steps and run.updates > updates
+        updates = run.updates
+        config = RunFolder.open(run.folder).config()
+        with make_replay(config, spaces_of(config.environment), RunSeeds(config).replay) as replay:
+            replay.load(newest_checkpoint(run.folder).path / "replay.npz")
+            assert len(replay) == len(replay.get_all_transitions()["rew"]) > 0

@@ -4,6 +4,7 @@ import csv
 import os
 import shutil
 import signal
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -206,6 +207,24 @@ def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
     owed = (runs[0].steps - stopped.steps - 300) * 4.0 - (runs[0].updates - stopped.updates) * 16
     assert 0 <= owed < 16
     assert records(runs[0].folder / "progress.csv") == records(runs[1].folder / "progress.csv")
+
+
+def test_run_whose_checkpoint_holds_no_row_fills_its_replay_anew(tmp_path, capsys):
+    """As of a replay so small that its actors replaced every row while the file was written."""
+    stopped = train(short(tmp_path, total_steps=1_000))
+    file = whole_checkpoints(stopped.folder)[-1][1] / "replay.npz"
+    with zipfile.ZipFile(file) as container:
+        parts = {name: container.read(name) for name in container.namelist()}
+    size = len(parts["indexes.npy"]) - 128
+    parts["indexes.npy"] = parts["indexes.npy"][:128] + b"\xff" * size  # NO_INDEX, -1
+    with zipfile.ZipFile(file, "w") as container:
+        for name, part in parts.items():
+            container.writestr(name, part)
+    capsys.readouterr()
+    result = resume(stopped.folder, total_steps=2_000, progress=False)
+    assert f"{file} holds no row: the replay is filled anew.\n" in capsys.readouterr().out
+    owed = (result.steps - stopped.steps - 300) * 4.0 - (result.updates - stopped.updates) * 16
+    assert 0 <= owed < 16, "300 rows are collected before the first update"
 
 
 def contents(folder):

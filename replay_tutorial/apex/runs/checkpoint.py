@@ -195,18 +195,23 @@ def check_manifest(path: Path) -> None:
             raise ValueError(f"{name} has changed since it was written")
 
 
-def check_rows(rows: Path) -> None:
+def check_rows(rows: Path) -> bool:
     """Refuse a file of rows that has changed, in its rows or around them.
 
+    Returns:
+        Whether it holds a row: the actors may have replaced all rows of a small replay while it was written.
+
     Raises:
-        DamagedCheckpoint: If so, or if there is none.
+        DamagedCheckpoint: If it has changed, or there is none.
     """
     try:
         compare_checksums(rows)
         with zipfile.ZipFile(rows) as file:  # a changed directory may pass over a part
             for name in ("state.json", "masses.npy", "seen.npy", "indexes.npy"):
                 file.getinfo(name)
-    except DAMAGE as error:
+        with np.load(rows, allow_pickle=False) as arrays:
+            return bool((arrays["indexes"] >= 0).any())
+    except (*DAMAGE, MemoryError) as error:
         raise DamagedCheckpoint(f"{rows.parent} can't be read: {rows.name}: {error}") from error
 
 
@@ -226,9 +231,10 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
     for _, path in reversed(whole_checkpoints(folder)):
         try:
             checkpoint = load_checkpoint(path)
-            if checkpoint.has_replay:
-                check_rows(path / ROWS)
-            return checkpoint._replace(damaged=tuple(reasons))
+            has_replay = checkpoint.has_replay and check_rows(path / ROWS)
+            if checkpoint.has_replay and not has_replay and checkpoint.step > 0:
+                reasons.append(f"{path / ROWS} holds no row: the replay is filled anew.")
+            return checkpoint._replace(has_replay=has_replay, damaged=tuple(reasons))
         except DamagedCheckpoint as error:
             reasons.append(str(error))
     if reasons:
@@ -250,8 +256,13 @@ def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Pub
         if checkpoint.has_replay:
             replay.load(checkpoint.path / ROWS)
     except DAMAGE as error:
-        raise DamagedCheckpoint(
-            f"{checkpoint.path} can't be used: {error} Remove that folder, and resume the run: it "
-            "goes on from the checkpoint before it."
-        ) from error
+        older = [path.name for _, path in whole_checkpoints(checkpoint.path.parent.parent)]
+        older = older[: older.index(checkpoint.path.name)]
+        remedy = (
+            f"To resume from {older[-1]}, rename that folder to {checkpoint.path.name}.unusable; keep it, as "
+            "another version of this package may read it."
+            if older
+            else "It is the only checkpoint: keep it, and restore another one from a backup, or train anew."
+        )
+        raise DamagedCheckpoint(f"{checkpoint.path} can't be used: {error} {remedy}") from error
     return checkpoint.published

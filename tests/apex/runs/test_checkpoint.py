@@ -193,7 +193,9 @@ def test_rows_that_only_the_learner_finds_damaged_are_told_in_a_line(tmp_path, d
     checkpoint = newest_checkpoint(tmp_path)
     damage(checkpoint.path / "replay.npz")
     fresh = context_of(context.config)
-    with pytest.raises(DamagedCheckpoint, match=r"^.*0001_step_50 can't be used: .* Remove that folder.*$"):
+    with pytest.raises(
+        DamagedCheckpoint, match=r"^.*0001_step_50 can't be used: .* only checkpoint: keep it.*$"
+    ):
         restore_learner(checkpoint, agent, fresh.replay)
 
 

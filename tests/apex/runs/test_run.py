@@ -211,8 +211,16 @@ def test_damaged_rows_give_way_before_a_process_starts_and_what_the_learner_refu
             file.writestr(name, b"{}" if name == "state.json" else part)
     with pytest.raises(ProcessDied) as died:
         resume(run, total_steps=10**6, progress=False)
-    line = rf"learner failed: {re.escape(str(newest))} can't be used: .* Remove that folder, and resume .*"
-    assert re.fullmatch(line, str(died.value))
+    before = whole_checkpoints(run)[-2][1]
+    advice = rf"To resume from {before.name}, rename that folder to {newest.name}.unusable; keep it.*"
+    assert re.fullmatch(
+        rf"learner failed: {re.escape(str(newest))} can't be used: .*{advice}", str(died.value)
+    )
+    newest.rename(newest.with_name(f"{newest.name}.unusable"))
+    capsys.readouterr()
+    resume(run, total_steps=7_000, progress=False)
+    assert f"going on from {before}\n" in capsys.readouterr().out
+    assert len(list(newest.with_name(f"{newest.name}.unusable").iterdir())) > 3, "it is kept"
 
 
 @posix_only

@@ -5,15 +5,19 @@ import os
 import signal
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import shared_rows
+import steps
 from checked_rows import CheckedRows, Faults
 from scipy import stats
 from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer, in_child
 from storm import WatchedBuffer, write_forever
 
+from replay_tutorial import MPReplayBuffer
+from replay_tutorial.shared import protocol
 from replay_tutorial.shared.protocol import is_held
 
 pytestmark = pytest.mark.skipif(
@@ -40,6 +44,30 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("buffer_class", "step"), [(each, step) for each in steps.CLASSES for step in steps.steps_of(each)]
+)
+def test_buffer_outlives_a_kill_after_each_step_of_a_writer(buffer_class, step):
+    outcome = steps.kill_at(buffer_class, step, kills=5, seed=1)
+    assert (outcome.kills, outcome.faults) == (5, [])
+
+
+def publish_and_copy(stamps, rows, masses, new_rows, new_masses, first_index, start, owner):
+    """A writer that publishes its rows before it copies them."""
+    for i in range(start, len(new_rows)):
+        slot = (first_index + i) % len(stamps)
+        protocol.store_release(stamps, slot, protocol.published_stamp(first_index + i))
+        protocol.copy_row(rows, slot, new_rows, i)
+        masses[slot] = new_masses[i]
+    return len(new_rows)
+
+
+def test_kills_would_show_a_writer_that_publishes_too_early(monkeypatch):
+    monkeypatch.setattr(protocol, "write_rows", SimpleNamespace(py_func=publish_and_copy))
+    outcome = steps.kill_at(MPReplayBuffer, "half of the row copied", kills=20, seed=1)
+    assert "Faults(torn=" in outcome.faults[0] or "held slots" in outcome.faults[0]
 
 
 def masses_by_index(buffer):

@@ -41,8 +41,7 @@ test: .venv/test.stamp
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" $(ARGS) || [ $$? = 5 ]  # 5: ARGS selects none
-	$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)

@@ -3,7 +3,12 @@
 import os
 import signal
 
+from hypothesis import HealthCheck, settings
+
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 # In the background of a script it is ignored, and so it would be in the programs that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# No test fails by being late: on a busy machine an example may take any time, and so may making one.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")

@@ -25,7 +25,6 @@ def repeatable(examples: int) -> settings:
     """Look at the same histories in every run, so that a failure is the code's; EXPLORE=1 looks at others."""
     return settings(
         max_examples=examples,
-        deadline=None,
         derandomize="EXPLORE" not in os.environ,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
     )

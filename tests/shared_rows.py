@@ -18,7 +18,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
 BUFFERS = [MPReplayBuffer, MPPrioritizedReplayBuffer]
 WIDTH = 8
-POLL_SECONDS = 120  # seconds; a test that waits longer hangs
+POLL_SECONDS = 300  # seconds; a test that waits longer hangs
 SIGNIFICANCE = 1e-4  # of every chi-square test: one false alarm in ten thousand runs
 
 every_start_method = pytest.mark.parametrize("start_method", START_METHODS)

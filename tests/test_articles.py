@@ -33,7 +33,7 @@ def run_program(program: Path, *arguments: str) -> Any:
         check=False,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stderr == ""

@@ -44,7 +44,7 @@ def answers(script_names: list[str], code: str, cases: list[Any]) -> list[Any]:
         input=json.dumps({"cases": cases, "code": code}),
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

@@ -128,7 +128,7 @@ def test_first_call_says_that_kernels_are_compiled_and_the_next_process_has_them
 
     def said():
         done = subprocess.run(
-            [sys.executable, program], env=here, capture_output=True, text=True, check=True, timeout=120
+            [sys.executable, program], env=here, capture_output=True, text=True, check=True, timeout=300
         )
         assert done.stdout == "3\n"
         return done.stderr

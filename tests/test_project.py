@@ -17,6 +17,7 @@ from types import FunctionType
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from places import PACKAGE, ROOT
 from test_layout import names_in
 
@@ -36,6 +37,10 @@ PUBLIC_NAMES = [
 ]
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+
+
+def test_no_example_of_hypothesis_fails_by_being_late() -> None:
+    assert settings().deadline is None
 
 
 def test_constraints_pin_every_dependency_to_one_version() -> None:
@@ -146,14 +151,12 @@ def test_import_loads_neither_torch_nor_gymnasium() -> None:
     assert not heavy & set(loaded)
 
 
-@pytest.mark.alone
 def test_first_prioritized_sample_of_a_fresh_process_comes_soon(tmp_path: Path) -> None:
     cold, warm = seconds_to_first_sample(tmp_path, "PrioritizedReplayBuffer")
     assert cold < 10
     assert warm < 3
 
 
-@pytest.mark.alone
 def test_first_uniform_sample_of_a_fresh_process_comes_sooner(tmp_path: Path) -> None:
     cold, warm = seconds_to_first_sample(tmp_path, "ReplayBuffer")
     assert cold < 3

@@ -146,7 +146,7 @@ from replay_tutorial.agents.environments import spaces_of
 spaces_of({environment!r})
 """
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300, check=False
     )
     last = done.stderr.strip().splitlines()[-1]
     assert f'pip install "replay_tutorial[{extra}]"' in last

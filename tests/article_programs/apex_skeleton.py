@@ -22,11 +22,15 @@ def explorer(global_rb, env_dict, is_training_done, queue, number, reports):
     received = []
 
     obs, _ = env.reset(seed=number)
+
+    def receive():
+        w = queue.get()
+        model.weights = w
+        received.append(model.steps)
+
     while not is_training_done.is_set():
         if not queue.empty():
-            w = queue.get()
-            model.weights = w
-            received.append(model.steps)
+            receive()
 
         action = model.get_action(obs)
         next_obs, reward, done, truncated, _ = env.step(action)
@@ -45,6 +49,8 @@ def explorer(global_rb, env_dict, is_training_done, queue, number, reports):
             absTD = model.abs_TD_error(local_sample)
             global_rb.add(**local_sample, priorities=absTD)
             sent += local_buffer_size
+    while not queue.empty():
+        receive()
     reports.put((number, sent, received, model.lesson()))
 
 
@@ -95,9 +101,8 @@ def main(n_training_step):
         p.start()
 
     model, last_sent = learner(global_rb, qs, n_training_step)
-    time.sleep(0.5)  # the explorers receive the last weights
     is_training_done.set()
-    told = sorted(reports.get(timeout=30) for _ in ps)
+    told = sorted(reports.get(timeout=300) for _ in ps)
 
     for p in ps:
         p.join()

@@ -25,11 +25,20 @@ def quick(monkeypatch):
     monkeypatch.setattr(shared, "EXPLORERS", (1,))
 
 
+def figures_of(make, seconds, tries=5):
+    """What is measured in some seconds, or in more of them where the machine lets nobody work in those."""
+    for longer in range(tries):
+        steps, rows = shared.slot(make, CAPACITY, 1, seconds * 4**longer)
+        if steps > 0 and rows > 0:
+            break
+    return steps, rows
+
+
 @pytest.mark.parametrize("name", list(routes.ROUTES))
 def test_every_route_steps_while_rows_come(name, quick):
     if name == "cpprb":
         pytest.importorskip("cpprb")
-    steps, rows = shared.slot(routes.ROUTES[name], CAPACITY, 1, 1.0)
+    steps, rows = figures_of(routes.ROUTES[name], 1.0)
     assert steps > 0 and rows > 0
 
 
@@ -59,7 +68,7 @@ class Late(routes.Shared):
 
 
 def test_nothing_is_measured_before_each_explorer_is_at_work(quick):
-    _, rows = shared.slot(lambda capacity: Late(routes.ours(capacity).buffer), CAPACITY, 1, 0.25)
+    _, rows = figures_of(lambda capacity: Late(routes.ours(capacity).buffer), 0.25)
     assert rows > 0
 
 
@@ -117,14 +126,14 @@ def test_explorer_makes_up_for_no_pause():
 
 def beget(begun):
     process_group.lead_group()
-    routes.context.Process(target=time.sleep, args=(60,)).start()
+    routes.context.Process(target=time.sleep, args=(600,)).start()
     begun.send(os.getpid())
-    time.sleep(60)
+    time.sleep(600)
 
 
 def start_group_and_die(begun):
     routes.context.Process(target=beget, args=(begun,)).start()
-    time.sleep(60)
+    time.sleep(600)
 
 
 def test_a_group_ends_with_the_process_that_started_it():
@@ -135,7 +144,7 @@ def test_a_group_ends_with_the_process_that_started_it():
     os.killpg(leader, 0)
     parent.kill()
     parent.join()
-    deadline = time.monotonic() + 40  # by itself it would end after a minute
+    deadline = time.monotonic() + 300  # by itself it would end after ten minutes
     while True:
         try:
             os.killpg(leader, 0)

@@ -62,4 +62,4 @@ def running_ray() -> Iterator[RunningRay]:
             try:
                 yield RunningRay(nodes.stdout.readline().strip(), environment)
             finally:
-                nodes.communicate(timeout=60)
+                nodes.communicate(timeout=300)

@@ -124,7 +124,7 @@ def test_read_only_and_scattered_rows_are_packed(kind):
     assert_round_trip(SPACES[kind], rows, priorities[::2])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(IMAGES),
     environments=st.integers(1, 3),
@@ -142,7 +142,7 @@ def test_images_that_repeat_and_episodes_that_end_are_unpacked(
     assert len(distinct) == len(chunk.frames) <= contents  # each once
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(kind=st.sampled_from(FLAT), bits=st.binary(min_size=300, max_size=300), count=st.integers(1, 5))
 def test_every_bit_of_a_number_arrives(kind, bits, count):
     rows, priorities = played(SPACES[kind])

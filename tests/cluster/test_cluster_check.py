@@ -42,7 +42,7 @@ def python(program: str, running_ray: Any, *arguments: str, **environment: str) 
         [sys.executable, "-c", program, *arguments],
         env={**running_ray.environment, **environment},
         capture_output=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -256,7 +256,7 @@ def test_what_a_local_cluster_started_outlives_a_closed_terminal_until_its_drive
     command = [sys.executable, "-c", HANG_UP]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, start_new_session=True, **pipes) as driver:
-        said, error = driver.communicate(timeout=120)
+        said, error = driver.communicate(timeout=300)
     assert said.split("\n")[:2] == ["heard", "True set()"], error
 
 

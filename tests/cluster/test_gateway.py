@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 import os
 import pickle
 import random
@@ -141,8 +142,8 @@ def test_gateway_does_not_wait_for_the_learner():
     context = narrow_context()
     gateway, _ = gateway_of(context)
     chunk, _ = fill(context, gateway)
-    seconds = []
-    for _ in range(20):
+    seconds = [math.inf]
+    while min(seconds) >= 0.001 and len(seconds) < 1000:  # the machine may stop a test
         before = time.perf_counter()
         gateway.send(chunk, 0, report())
         seconds.append(time.perf_counter() - before)
@@ -238,7 +239,7 @@ def test_wait_is_no_promise_before_the_replay_has_its_first_rows():
     assert waits == [0.0] * 9
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.data())
 def test_limiters_bound_holds_and_somebody_may_always_go_on(data):
     context = narrow_context()
@@ -493,7 +494,7 @@ def test_gateway_of_an_unrelated_process_is_killed_and_the_replay_stays_whole():
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 300.0
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.001)

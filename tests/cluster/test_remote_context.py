@@ -275,7 +275,7 @@ def test_actor_that_waits_for_room_hears_that_the_run_is_over():
         while context.pace.steps < 30:
             pass
         context.stop.ask()
-        running.result(timeout=60.0)
+        running.result(timeout=300.0)
     assert context.replay.limiter.error <= context.replay.limiter.error_buffer
 
 

@@ -263,7 +263,7 @@ def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_on
     with MPPrioritizedReplayBuffer(10_000, recipe.FIELDS, seed=0) as buffer:
         acting = threading.Thread(target=recipe.actor, args=(0, buffer, mailbox, stop))
         acting.start()
-        assert buffer.wait_for(2_000, timeout=60)
+        assert buffer.wait_for(2_000, timeout=300)
         stop.set()
         acting.join()
         rows = buffer.get_all_transitions()

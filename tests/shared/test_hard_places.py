@@ -37,7 +37,7 @@ def opened_elsewhere(path):
     """What a process in a PID namespace of its own says when it opens the file."""
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", OPEN, str(path)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
 
 
 @linux_only

@@ -9,7 +9,7 @@ import pytest
 from replay_tutorial import Mailbox
 
 START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
-POLL_SECONDS = 60
+POLL_SECONDS = 300
 LENGTH = 500_000  # 2 MB: long enough to be caught half written
 
 

@@ -1,5 +1,6 @@
 """The buffers that several processes share: rows arrive whole and once, and nobody hangs."""
 
+import math
 import multiprocessing
 import time
 
@@ -162,13 +163,13 @@ def test_fields_default_to_float32_columns_and_default_dtype_is_taken():
 @every_buffer
 def test_sampling_an_empty_buffer_raises_at_once(buffer_class):
     buffer = buffer_class(8, row_fields())
-    seconds = []
-    for _ in range(4):
+    seconds = [math.inf]
+    while min(seconds) >= 1 and len(seconds) < 100:  # the machine may stop a test
         start = time.monotonic()
         with pytest.raises(ValueError, match="empty"):
             buffer.sample(4)
         seconds.append(time.monotonic() - start)
-    assert min(seconds) < 1  # the least: the machine may stop a test
+    assert min(seconds) < 1
     assert len(buffer.get_all_transitions()["number"]) == 0
     buffer.add(**rows_of(1, 0, 1))
     assert buffer.sample(4)["number"].tolist() == [1] * 4

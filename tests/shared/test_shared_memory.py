@@ -203,7 +203,6 @@ def test_killed_program_leaves_nothing_in_shared_memory(tmp_path):
 
 
 @linux_only
-@pytest.mark.alone
 def test_child_loads_what_its_parent_has_compiled(tmp_path):
     cache = tmp_path / "cache"
     cold = run_program(tmp_path, "spawn", "normal", NUMBA_CACHE_DIR=str(cache))

@@ -66,7 +66,7 @@ except Torn:
 def test_neither_a_frozen_nor_a_torn_buffer_leaves_shared_memory_behind() -> None:
     # multiprocessing keeps a list of it, and says at the end what was still there
     program = [sys.executable, "-c", LEAVE]
-    result = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
     assert (result.stdout.strip(), result.stderr) == ("True", "")
 
 

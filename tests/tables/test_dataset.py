@@ -18,7 +18,7 @@ from replay_tutorial.tables.waiting import Forsaken, caller_is_there
 from replay_tutorial.tables.writer import TrajectoryWriter
 
 COLUMNS = {"obs": {"shape": 2}, "act": {"shape": (), "dtype": np.int64}}
-PATIENCE = 20.0  # seconds after which a test has hung
+PATIENCE = 300.0  # seconds after which a test has hung
 
 
 def server_of(*tables):

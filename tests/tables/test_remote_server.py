@@ -1,6 +1,7 @@
 """A server in another process answers as one in this process does, also if connections are cut."""
 
 import gc
+import math
 import multiprocessing
 import os
 import pickle
@@ -249,7 +250,7 @@ class TestInterrupted:
         served = small_server()
         with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
             server.info()
-            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
             child.start()  # it has the parent's sockets
             with interrupted(lambda: served.info()["queue"].waiting_samples == 1):
                 server.sample("queue", 1)
@@ -285,7 +286,7 @@ def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(key: byt
             sampling.start()
             time.sleep(0.0002 * (round_ % 7))
             wire.cut()
-            keys = server.insert(sent, timeout=10)
+            keys = server.insert(sent, timeout=300)
             sampling.join()
             assert served.info()["queue"].inserts == before + 2
             assert set(keys) <= set(served.items("queue").info.keys.tolist())
@@ -323,7 +324,7 @@ def test_a_handle_that_is_closed_ends_the_calls_of_other_threads(key: bytes, tmp
         until(lambda: served.info()["queue"].waiting_samples == 3)
         server.close()
         for thread in threads:
-            thread.join(10)
+            thread.join(300)
         assert [type(error) for error in errors] == [Closed] * 3
         until(lambda: not endpoint._sessions and not endpoint._threads)
 
@@ -340,7 +341,7 @@ def test_a_handle_that_is_closed_while_threads_begin_to_call_leaves_no_connectio
             time.sleep(0.0005 * (round_ % 5))
             server.close()
             for thread in threads:
-                thread.join(10)
+                thread.join(300)
                 assert not thread.is_alive()
         until(lambda: not endpoint._sessions and not endpoint._threads)
 
@@ -354,7 +355,7 @@ def test_a_handle_that_is_closed_while_a_call_connects_ends_the_call(key: bytes,
             thread.start()
             until(lambda: len(endpoint._threads) == 2)
             server.close()
-        thread.join(10)
+        thread.join(300)
         assert outcomes == [("Closed", "This handle was closed. Make another one.")]
         until(lambda: not endpoint._threads)
         relay.close()
@@ -487,7 +488,7 @@ def inserted(server: Server, table: str = "queue") -> bool:
     return True
 
 
-def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = 300.0) -> None:
     """Look each 10 ms. The looks are counted, not the time: a test that the machine stops does not look."""
     for _ in range(round(100 * seconds)):
         if holds():
@@ -564,20 +565,20 @@ def test_a_call_that_waits_holds_nobody_else_up(key: bytes, tmp_path: Path) -> N
             server.insert(message(1, sequence))
         assert not answers
         Client(server).insert({"obs": np.ones(3)}, {"queue": 1.0})
-        thread.join(10)
+        thread.join(300)
         assert answers[0].info.keys.tolist() == [0]
 
 
 def test_a_timeout_is_over_when_it_is_in_this_process(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         for timeout in (0.0, 0.4):
-            seconds = list[float]()
-            for _ in range(4):
+            seconds = [math.inf]
+            while min(seconds) >= timeout + 0.5 and len(seconds) < 100:  # the machine may stop a test
                 begin = time.monotonic()
                 with pytest.raises(TimeoutError, match="waits for more inserts"):
                     server.sample("queue", 1, timeout=timeout)
                 seconds.append(time.monotonic() - begin)
-            assert timeout <= min(seconds) < timeout + 0.5  # the least: the machine may stop a test
+            assert timeout <= min(seconds) < timeout + 0.5
         with pytest.raises(ValueError, match="at least 0"):
             server.sample("queue", 1, timeout=-1)
         filled = message(1, 0, "queue", 4)
@@ -605,7 +606,7 @@ def test_closing_the_server_tells_those_who_wait(key: bytes, tmp_path: Path) -> 
         thread.start()
         until(lambda: served.info()["queue"].waiting_samples == 1)
         served.close()
-    thread.join(10)
+    thread.join(300)
     assert [type(error) for error in errors] == [Closed]
 
 
@@ -668,7 +669,7 @@ def test_threads_of_a_forked_child_begin_one_session(key: bytes, tmp_path: Path)
         for _ in range(10):
             child = multiprocessing.get_context("fork").Process(target=call_from_threads, args=(server,))
             child.start()
-            child.join(60)
+            child.join(300)
             assert child.exitcode == 0
 
 

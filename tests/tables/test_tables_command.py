@@ -195,7 +195,7 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
         client.insert_batch(batch, {"best": np.arange(4.0), "rollouts": None})
         before = client.items("best")
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=300)
         assert process.returncode == 0
         assert said.splitlines() == [f"saved {tmp_path / 'tables.npz'}", "ended"]
     with started(config, "--address", address) as (process, address):
@@ -204,7 +204,7 @@ def test_a_server_that_is_ended_is_saved_and_goes_on_when_it_is_started_again(
         assert after.info.keys.tolist() == before.info.keys.tolist()
         assert after.data["obs"].tobytes() == before.data["obs"].tobytes()
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == 0
     assert not Path(address).exists()
 

@@ -26,7 +26,7 @@ if __name__ == "__main__":
         start_context().Process(target=outlive_the_parent, args=(theirs,), daemon=True).start()
         mine.recv()
         print("locked", flush=True)
-        time.sleep(60)
+        time.sleep(600)
 """
 
 

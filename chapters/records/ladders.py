@@ -10,17 +10,14 @@ Left out: the ladder of learning, whose rungs are whole agents; `why_replay.py` 
 """
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
 from replay_tutorial.bench.method.markdown import figure, put_table, table
 from replay_tutorial.bench.method.output import add_count, new_file, page, write_record
-from replay_tutorial.bench.method.provenance import Provenance, revision
+from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.teaching.ladder import PACKAGE, Ladder
 from replay_tutorial.teaching.ladder_shared import SECONDS, SharedLadder, shared_ladder
 from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
@@ -109,10 +106,7 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     uniform, tree = uniform_ladder(rounds=given.rounds), sum_tree_ladder(rounds=given.rounds)
     shared = shared_ladder(WRITERS, given.races)
-    versions = versions_of(("replay_tutorial", "numpy", "numba"))
-    versions["replay_tutorial"] += revision()
-    command = shlex.join(["python", SCRIPT, *argv])
-    provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
+    provenance = Provenance.of_command(["python", SCRIPT, *argv])
     parts = parts_of(uniform, tree, shared, given.rounds, given.races)
     print("\n\n".join("\n".join(part.lines) for part in parts))
     if given.json is not None:

@@ -11,18 +11,15 @@ Left out: what makes a run sick beside a setting, as a wrong environment does.
 import argparse
 import csv
 import json
-import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 from replay_tutorial.apex import Config, preset, train
-from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
-from replay_tutorial.bench.method.provenance import Provenance, revision
+from replay_tutorial.bench.method.provenance import Provenance
 
 SCRIPT = "chapters/records/runs.py"
 STEPS = 16_000
@@ -83,10 +80,7 @@ def main(argv: Sequence[str]) -> None:
         print(
             f"{name}: {runs[name]['end']}, {runs[name]['seconds']} s, score {runs[name]['score']}", flush=True
         )
-    versions = versions_of(("replay_tutorial", "numpy", "numba", "torch", "gymnasium"))
-    versions["replay_tutorial"] += revision()
-    command = shlex.join(["python", SCRIPT, *argv])
-    provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
+    provenance = Provenance.of_command(["python", SCRIPT, *argv], ("torch", "gymnasium"))
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps({**provenance._asdict(), "runs": runs}) + "\n", encoding="utf-8")
 

@@ -12,12 +12,10 @@ Left out: training of more than one environment.
 
 import argparse
 import json
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,8 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
-from replay_tutorial.bench.method.provenance import Provenance, revision
+from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.steps.learning import one_file_dqn, online_q_learning, q_learning_with_replay
 from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
 
@@ -104,10 +101,7 @@ def main(argv: Sequence[str]) -> None:
         one_file = [pool.submit(record_one_file, seed) for seed in seeds]
         curves = {name: [job.result() for job in those] for name, those in jobs.items()}
         learned = [job.result() for job in one_file]
-    versions = versions_of(("replay_tutorial", "numpy", "torch", "gymnasium"))
-    versions["replay_tutorial"] += revision()
-    command = shlex.join(["python", SCRIPT, *argv])
-    provenance = Provenance(command, date.today().isoformat(), describe_machine(), versions)
+    provenance = Provenance.of_command(["python", SCRIPT, *argv], ("torch", "gymnasium"))
     record = {**provenance._asdict(), "bin": BIN, "curves": curves, "one_file": learned}
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -16,7 +16,6 @@ BENCHMARKS = {
     "memory": "one_process.memory",
     "startup": "one_process.startup",
     "shared": "many_processes.shared",
-    "cliffwalk": "training.cliffwalk",
     "learning": "training.learning",
     "throughput": "training.throughput",
     "tables": "tables.tables_speed",

@@ -63,7 +63,6 @@ def steps_of(full: bool) -> list[Step]:
         Step("shared-rate", ("shared", "--rate", "100000")),
         Step("tables", ("tables",)),
         Step("throughput", ("throughput", "--actors", "2", "1", "4"), long=True),
-        Step("cliffwalk", ("cliffwalk", "--states", "8", "10", "12", "14"), long=True),
         Step("learning", ("learning", "--output", "{output}"), long=True),
     ]
     return [step for step in steps if full or not step.long]
@@ -154,9 +153,7 @@ def new_report_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--readme", type=Path, metavar="FILE", help=f"one page more (default: README.md, with {OUTPUT})"
     )
-    parser.add_argument(
-        "--full", action="store_true", help="also what trains, and memory and cliffwalk: two hours"
-    )
+    parser.add_argument("--full", action="store_true", help="also what trains, and memory: two hours")
     marks = [step.mark for step in steps_of(full=True)]
     parser.add_argument(
         "--only", nargs="+", choices=marks, metavar="MARK", help=f"some of {', '.join(marks)}"

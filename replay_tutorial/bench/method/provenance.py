@@ -28,10 +28,14 @@ class Provenance(NamedTuple):
     @classmethod
     def of(cls, benchmark: str, argv: Sequence[str], packages: Iterable[str] = ()) -> Self:
         """Describe this run of a benchmark, and the packages that it measures beside ours."""
+        return cls.of_command(["python", "-m", "replay_tutorial", "bench", benchmark, *argv], packages)
+
+    @classmethod
+    def of_command(cls, command: Sequence[str], packages: Iterable[str] = ()) -> Self:
+        """Describe this run of a command."""
         versions = versions_of(("replay_tutorial", "numpy", "numba", *packages))
         versions["replay_tutorial"] += revision()
-        command = shlex.join(["python", "-m", "replay_tutorial", "bench", benchmark, *argv])
-        return cls(command, date.today().isoformat(), describe_machine(), versions)
+        return cls(shlex.join(command), date.today().isoformat(), describe_machine(), versions)
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Self:

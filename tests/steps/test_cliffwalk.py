@@ -6,9 +6,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from cliffwalk import compare, main
 
-from replay_tutorial.__main__ import main
-from replay_tutorial.bench.training.cliffwalk import compare, memory_of, true_values, updates_needed
+from replay_tutorial.steps.learning.cliffwalk import memory_of, true_values, updates_needed
 
 
 def walked(actions):
@@ -55,7 +55,7 @@ def test_walk_without_an_end_is_given_up():
 
 def test_record_is_written(tmp_path, capsys):
     file = tmp_path / "cliffwalk.json"
-    assert main(["bench", "cliffwalk", "--states", "3", "--runs", "2", "--json", str(file)]) == 0
+    assert main(["--states", "3", "--runs", "2", "--json", str(file)]) == 0
     record = json.loads(file.read_text())
     assert [outcome["sampler"] for outcome in record["outcomes"]] == [
         "uniform",
@@ -67,5 +67,5 @@ def test_record_is_written(tmp_path, capsys):
     assert "| 3 | alpha 1 |" in capsys.readouterr().out
     page = tmp_path / "page.md"
     page.write_text("<!-- cliffwalk:begin -->\n<!-- cliffwalk:end -->\n")
-    assert main(["bench", "cliffwalk", "--states", "2", "--runs", "1", "--markdown", str(page)]) == 0
+    assert main(["--states", "2", "--runs", "1", "--markdown", str(page)]) == 0
     assert "| 2 | alpha 0.6 |" in page.read_text()

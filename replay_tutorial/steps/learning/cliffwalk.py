@@ -6,26 +6,14 @@ one pays. The memory holds each of the 2^n sequences of actions once, run to its
 updates are counted. How often a row is drawn is the only difference between the samplers; the buffers are
 the package's own.
 
-Left out: the rank-based variant, the greedy one, and the oracle of the paper; a network instead of a table.
-
 Paper: Schaul et al. 2016, section 3.1 and appendix B.1.
 """
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
 
-# sampler → alpha; None draws from a uniform buffer
-ALPHAS: dict[str, float | None] = {"uniform": None, "alpha 0": 0.0, "alpha 0.6": 0.6, "alpha 1": 1.0}
-HEADS = ("states", "sampler", "updates: median (min to max)", "times fewer than uniform")
 STEP_SIZE = 0.25
 GOOD_ENOUGH = 1e-3  # mean squared error of the table
 FIELDS = {
@@ -35,20 +23,6 @@ FIELDS = {
     "next_obs": {"shape": (), "dtype": np.int64},
     "discount": {"shape": ()},
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How many updates one sampler needed."""
-
-    sampler: str
-    states: int
-    updates: list[int]  # of each run
-
-    @property
-    def median(self) -> float:
-        """Of all runs."""
-        return float(median(self.updates))
 
 
 def true_values(states: int) -> NDArray[np.float64]:
@@ -132,39 +106,3 @@ def squared_error(table: list[list[float]], truth: list[list[float]]) -> float:
     return sum(
         (a - b) ** 2 for row, true in zip(table, truth, strict=True) for a, b in zip(row, true, strict=True)
     )
-
-
-def compare(states: int, runs: int, samplers: Sequence[str]) -> list[Outcome]:
-    """Learn the walk with each sampler, `runs` times, with seeds 0, 1, 2, ..."""
-    return [
-        Outcome(name, states, [updates_needed(states, ALPHAS[name], seed) for seed in range(runs)])
-        for name in samplers
-    ]
-
-
-def cells_of(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """Return the outcomes for one number of states as rows; the first is the one compared with."""
-    rows: list[list[str]] = []
-    for outcome in outcomes:
-        updates = f"{outcome.median:,.0f} ({min(outcome.updates):,} to {max(outcome.updates):,})"
-        ratio = f"{outcomes[0].median / outcome.median:.2f}"
-        rows.append([str(outcome.states), outcome.sampler, updates, ratio])
-    return rows
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the table was not written, else 0."""
-    parser = new_parser("cliffwalk", "Count the updates that a table needs to learn the Blind Cliffwalk.")
-    parser.add_argument(
-        "--states", type=int, nargs="+", default=[8, 10, 12], help="lengths of the walk (default: 8 10 12)"
-    )
-    add_count(parser, "--runs", 10, "of each sampler")
-    add_outputs(parser, "cliffwalk")
-    arguments = parser.parse_args(argv)
-    if min(arguments.states) < 2 or max(arguments.states) > 20:
-        parser.error("--states must lie between 2 and 20")
-    groups = [compare(states, arguments.runs, list(ALPHAS)) for states in arguments.states]
-    lines = table(HEADS, [cells for group in groups for cells in cells_of(group)], words=2)
-    about = f"Medians of {arguments.runs} runs; the counts do not depend on the machine."
-    body = {"outcomes": [outcome for group in groups for outcome in group]}
-    return hand_over(arguments, "cliffwalk", Provenance.of("cliffwalk", argv), body, lines, about)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,22 +20,18 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import Context
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
-from replay_tutorial.apex.runs.watch import Workers
 from replay_tutorial.bench.method.markdown import spread_text, table
 from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.bench.training.throughput import await_update, speed_of
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import LOCAL, connect
-from replay_tutorial.local.parallel import central_roles, roles
-from replay_tutorial.local.shared_context import make_shared_context
-from replay_tutorial.local.supervisor import Supervisor
+from replay_tutorial.local.parallel import central_roles
 
-PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
 OPTIONS = ClusterOptions(LOCAL)
 HEADS = ("what", "measured", "goal")
 # Prints when its first update was made.
@@ -53,48 +49,11 @@ def run_settings() -> Config:
     return replace(preset("CartPole-v1"), progress=False, total_steps=10**12, solved_at=1e9)
 
 
-def await_update(context: Context, workers: Workers) -> None:
-    """Wait for the first update.
-
-    Raises:
-        RuntimeError: If there is none.
-    """
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while context.pace.updates == 0:
-        if time.monotonic() >= deadline:
-            raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
-        workers.receive(0.02)
-
-
 def cluster_workers(setup: RunSetup) -> Any:
     """Return the processes of a run whose actors are Ray's."""
     from replay_tutorial.cluster.cluster_workers import ClusterWorkers
 
     return ClusterWorkers(setup, OPTIONS, central_roles(setup))
-
-
-def single_workers(setup: RunSetup) -> Supervisor:
-    """Return the processes of a run on one machine."""
-    return Supervisor(roles(setup), setup.context.stop.ask)
-
-
-def updates_a_second(make_workers: Callable[[RunSetup], Any], warm_up: float, seconds: float) -> float:
-    """Start a run; return the learner's updates per second after the warm-up."""
-    with tempfile.TemporaryDirectory() as folder:
-        setup = new_setup(replace(run_settings(), runs=Path(folder)), make_shared_context)
-        pace = setup.context.pace
-        with make_workers(setup) as workers:
-
-            def work(seconds: float) -> tuple[float, int]:
-                until = time.monotonic() + seconds
-                while (now := time.monotonic()) < until:
-                    workers.receive(min(0.05, until - now))
-                return time.monotonic(), pace.updates
-
-            await_update(setup.context, workers)
-            start, before = work(warm_up)
-            end, after = work(seconds)
-    return (after - before) / (end - start)
 
 
 def first_update() -> None:
@@ -128,8 +87,8 @@ def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float
 
     cartpole, atari = settings(200_000), settings(60_000)
     for _ in range(rounds):
-        single = updates_a_second(single_workers, warm_up, seconds)
-        cluster = updates_a_second(cluster_workers, warm_up, seconds)
+        _, single = speed_of(run_settings(), warm_up, seconds)
+        _, cluster = speed_of(run_settings(), warm_up, seconds, cluster_workers)
         note(single=single, cluster=cluster, share=cluster / single)
         rows, _, _ = arriving(cartpole, CARTPOLE, 1, seconds, math.inf)
         note(cartpole_chunks=rows / 50)

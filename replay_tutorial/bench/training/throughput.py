@@ -13,7 +13,7 @@ import argparse
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ import numpy as np
 from replay_tutorial.agents.environments import make_environment, spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.context import Context, Counters
 from replay_tutorial.apex.learner import make_learner
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.runs.run import torch_threads
-from replay_tutorial.apex.runs.setup import new_setup
+from replay_tutorial.apex.runs.setup import RunSetup, new_setup
+from replay_tutorial.apex.runs.watch import Workers
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.bench.method.markdown import spread_text, table
 from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
@@ -106,27 +107,39 @@ def solo_updates(config: Config) -> Workload:
     return update
 
 
-def speed_of(config: Config, warm_up: float, seconds: float) -> tuple[float, float]:
-    """Start a real run; return its steps and updates per second after the warm-up.
+def local_workers(setup: RunSetup) -> Any:
+    """Return the processes of a run on this machine."""
+    return Supervisor(roles(setup), setup.context.stop.ask)
+
+
+def await_update(context: Context, workers: Workers) -> None:
+    """Wait for the first update.
 
     Raises:
-        RuntimeError: If the learner doesn't begin.
+        RuntimeError: If there is none.
     """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while context.pace.updates == 0:
+        if time.monotonic() >= deadline:
+            raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
+        workers.receive(0.02)
+
+
+def speed_of(
+    config: Config, warm_up: float, seconds: float, make_workers: Callable[[RunSetup], Any] = local_workers
+) -> tuple[float, float]:
+    """Start a real run; return its steps and updates per second after the warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         setup = new_setup(replace(config, runs=Path(folder)), make_shared_context)
         pace = setup.context.pace
-        with Supervisor(roles(setup), setup.context.stop.ask) as supervisor:
+        with make_workers(setup) as workers:
 
             def work(until: float) -> tuple[float, int, int]:
                 while (now := time.monotonic()) < until:
-                    supervisor.receive(min(0.05, until - now))
+                    workers.receive(min(0.05, until - now))
                 return time.monotonic(), pace.steps, pace.updates
 
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while pace.updates == 0:
-                if time.monotonic() >= deadline:
-                    raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
-                supervisor.receive(0.05)
+            await_update(setup.context, workers)
             start, steps, updates = work(time.monotonic() + warm_up)
             end, more_steps, more_updates = work(start + seconds)
     return (more_steps - steps) / (end - start), (more_updates - updates) / (end - start)

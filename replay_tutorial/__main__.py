@@ -154,7 +154,13 @@ def evaluate(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         refuse("evaluate", error)
     seeds = draw_seeds(np.random.SeedSequence(options.seed), options.episodes)
-    evaluation = play(policy.act_greedily, config.environment, seeds, config.evaluation_step_limit)
+    evaluation = play(
+        policy.act_greedily,
+        config.environment,
+        seeds,
+        config.evaluation_step_limit,
+        config.evaluation_environments,
+    )
     print(f"{evaluation}, policy of step {step:,}")
     return 0
 

@@ -2,21 +2,22 @@
 
 A policy is selected because its evaluation came out well, so that evaluation is biased upwards. Hence two
 rules: the reported mean comes from episodes whose seeds played no part in the selection, and it comes with
-its standard error. All episodes are stepped together, because a forward pass costs about the same for one
-observation as for a hundred.
+its standard error. Some episodes are stepped together, because a forward pass costs about the same for one
+observation as for a few; not all, because an environment may be a simulator or a browser.
 
 Left out: random no-op starts, several policies at once.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import count
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from replay_tutorial.agents.environments import make_environment, playable
+from replay_tutorial.agents.environments import Environment, make_environment, playable
 
+AT_ONCE = 8  # environments, as many as the actors of a run have by default
 # observations [B, ...] → actions [B, ...], of the B episodes that are still running
 Acting = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -60,7 +61,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    act: Acting, environment: str, seeds: Sequence[int], step_limit: int | None = None
+    act: Acting, environment: str, seeds: Sequence[int], step_limit: int | None = None, at_once: int = AT_ONCE
 ) -> Evaluation:
     """Return the returns of one episode per seed, the same for the same policy and seeds.
 
@@ -70,30 +71,41 @@ def evaluate(
         seeds: One per episode, at least one.
         step_limit: Episodes are cut after this many steps, because a greedy policy can get stuck in an
             environment without a time limit of its own; None never cuts.
+        at_once: The most environments that exist at a time. Each plays one episode after another.
 
     Raises:
         ValueError: If there are no seeds.
     """
     if len(seeds) == 0:
         raise ValueError("evaluate needs at least 1 seed: it plays one episode per seed.")
-    environments = [make_environment(environment) for _ in seeds]
-    returns = np.zeros(len(seeds))  # float64[episodes]
-    observations = [env.reset(seed=int(seed))[0] for env, seed in zip(environments, seeds, strict=True)]
-    running = list(range(len(seeds)))
-    for _ in count() if step_limit is None else range(step_limit):
-        if not running:
-            break
-        actions = act(np.stack([observations[episode] for episode in running]))
-        still_running: list[int] = []
-        for episode, action in zip(running, playable(actions), strict=True):
-            observations[episode], reward, terminated, truncated, _ = environments[episode].step(action)
-            returns[episode] += float(reward)
-            if not (terminated or truncated):
-                still_running.append(episode)
-        running = still_running
-    for env in environments:
-        env.close()
-    return Evaluation(returns, cut=len(running))
+    returns, steps = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)  # [episodes]
+    waiting, cut = iter(range(len(seeds))), 0
+    playing: list[tuple[int, Environment, Any]] = []  # episode, environment, observation
+    with ExitStack() as closing:
+
+        def begin_episode(env: Environment, started: list[tuple[int, Environment, Any]]) -> None:
+            if (episode := next(waiting, None)) is not None:
+                started.append((episode, env, env.reset(seed=int(seeds[episode]))[0]))
+
+        for _ in range(min(at_once, len(seeds))):
+            env = make_environment(environment)
+            closing.callback(env.close)
+            begin_episode(env, playing)
+        while playing:
+            actions = playable(act(np.stack([observation for _, _, observation in playing])))
+            still_playing: list[tuple[int, Environment, Any]] = []
+            for (episode, env, _), action in zip(playing, actions, strict=True):
+                observation, reward, terminated, truncated, _ = env.step(action)
+                returns[episode] += float(reward)
+                steps[episode] += 1
+                is_over, is_cut = terminated or truncated, steps[episode] == step_limit
+                if is_over or is_cut:
+                    cut += not is_over
+                    begin_episode(env, still_playing)
+                else:
+                    still_playing.append((episode, env, observation))
+            playing = still_playing
+    return Evaluation(returns, cut)
 
 
 def draw_seeds(seed: np.random.SeedSequence, count: int) -> list[int]:

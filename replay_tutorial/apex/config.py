@@ -93,6 +93,8 @@ class Config:
     """Further greedy episodes for a policy that may be the best one so far."""
     final_episodes: int = 100
     """Greedy episodes for the final result, with seeds that played no part in the selection."""
+    evaluation_environments: int = 8
+    """Environments that an evaluation steps together; each plays one episode after another."""
     evaluation_step_limit: int = 27_000
     """Evaluated episodes are cut after this many steps: without a time limit a policy can get stuck."""
     record_interval: int = 100
@@ -156,6 +158,7 @@ MINIMUM = {
     **dict.fromkeys(["environments_per_actor", "total_steps", "n_step", "batch_size", "capacity"], 1),
     **dict.fromkeys(["target_interval", "replay_start", "slack", "send_interval", "publish_interval"], 1),
     **dict.fromkeys(["evaluation_interval", "evaluation_episodes", "evaluation_step_limit"], 1),
+    "evaluation_environments": 1,
     **dict.fromkeys(["record_interval", "checkpoint_steps", "restart_limit", "threads"], 1),
     **dict.fromkeys(["seed", "confirmation_episodes", "actors", "prefetch"], 0),
     "final_episodes": 2,  # one episode has no standard error

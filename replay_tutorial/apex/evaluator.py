@@ -48,6 +48,7 @@ class Evaluator:
             solved_at,
             config.evaluation_step_limit,
             best,
+            config.evaluation_environments,
         )
 
     def look(self, last: bool = False) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.agents.agent import Policy
-from replay_tutorial.agents.evaluation import Evaluation, evaluate
+from replay_tutorial.agents.evaluation import AT_ONCE, Evaluation, evaluate
 
 
 class Candidate(NamedTuple):
@@ -42,6 +42,7 @@ class PolicySelection:
     solved_at: float | None  # the mean return that the lower bound has to reach, if there is a target
     step_limit: int | None = None  # steps after which an episode is cut; None never cuts
     best: Candidate | None = None
+    at_once: int = AT_ONCE  # environments of an evaluation
 
     def consider(self, parameters: NDArray[np.float32], step: int) -> Evaluation:
         """Evaluate a policy and keep it if it is the best so far; return the evaluation of the first round.
@@ -63,4 +64,4 @@ class PolicySelection:
         return self.best is not None and self.best.solves(self.solved_at)
 
     def _play(self, seeds: Sequence[int]) -> Evaluation:
-        return evaluate(self.policy.act_greedily, self.environment, seeds, self.step_limit)
+        return evaluate(self.policy.act_greedily, self.environment, seeds, self.step_limit, self.at_once)

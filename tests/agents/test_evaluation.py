@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from replay_tutorial.agents.dqn import DQNPolicy
+from replay_tutorial.agents.environments import make_environment
 from replay_tutorial.agents.evaluation import Evaluation, draw_seeds, evaluate
 from replay_tutorial.agents.networks import DuelingNetwork
 from replay_tutorial.apex.config import Config
@@ -36,6 +37,29 @@ def test_episodes_stepped_together_are_those_stepped_alone():
     np.testing.assert_array_equal(together, alone)
 
 
+def test_few_environments_play_all_episodes_and_are_closed(monkeypatch):
+    made, closed = [], []
+
+    def counting(name):
+        environment = make_environment(name)
+        monkeypatch.setattr(environment, "close", lambda: closed.append(environment))
+        made.append(environment)
+        return environment
+
+    policy = policy_of(3)
+    alone = evaluate(policy, "CartPole-v1", range(20), at_once=1)
+    monkeypatch.setattr("replay_tutorial.agents.evaluation.make_environment", counting)
+    few = evaluate(policy, "CartPole-v1", range(20))
+    assert 1 < len(made) <= 8 and closed == made[::-1]
+    np.testing.assert_array_equal(few.returns, alone.returns)
+    np.testing.assert_array_equal(
+        evaluate(policy, "CartPole-v1", range(20), at_once=99).returns, alone.returns
+    )
+    with pytest.raises(ZeroDivisionError):
+        evaluate(lambda observations: 1 / 0, "CartPole-v1", range(20), at_once=3)
+    assert len(closed) == len(made)
+
+
 def test_return_is_the_undiscounted_sum_until_the_episode_ends():
     evaluation = evaluate(leaning_policy, "small_environments:Counting-v0", [0, 1, 2])
     np.testing.assert_array_equal(evaluation.returns, [5.0, 5.0, 5.0])
@@ -61,6 +85,8 @@ def test_episode_that_does_not_end_is_cut_at_the_step_limit_and_counted():
     np.testing.assert_array_equal(evaluation.returns, [30.0, 30.0])
     assert evaluation.cut == 2
     assert "2 cut at the step limit" in str(evaluation)
+    more = evaluate(leaning_policy, "small_environments:Endless-v0", range(5), step_limit=30, at_once=2)
+    assert (more.returns.tolist(), more.cut) == ([30.0] * 5, 5)
     whole = evaluate(leaning_policy, "small_environments:Counting-v0", [0, 1], step_limit=5)
     assert whole.cut == 0
     assert "cut" not in str(whole)

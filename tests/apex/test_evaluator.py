@@ -20,7 +20,7 @@ def evaluator(tmp_path, monkeypatch):
     config = replace(context.config, evaluation_interval=100, publish_interval=25, runs=tmp_path)
     context = replace(context, config=config, tell=told.append)
 
-    def evaluate(act, environment, seeds, step_limit):
+    def evaluate(act, environment, seeds, step_limit, at_once):
         return Evaluation(np.full(len(seeds), float(script.pop(0))))
 
     monkeypatch.setattr(policy_selection, "evaluate", evaluate)

@@ -15,7 +15,7 @@ def played(monkeypatch):
     """Scripted evaluations: the next element is what every episode of a round brings."""
     script = []
 
-    def evaluate(policy, environment, seeds, step_limit):
+    def evaluate(policy, environment, seeds, step_limit, at_once):
         return Evaluation(np.full(len(seeds), float(script.pop(0))))
 
     monkeypatch.setattr(policy_selection, "evaluate", evaluate)
@@ -84,7 +84,7 @@ def test_solved_needs_a_lower_bound_that_meets_the_target(monkeypatch):
     monkeypatch.setattr(
         policy_selection,
         "evaluate",
-        lambda p, e, seeds, limit: Evaluation(np.array([returns[s - 1] for s in seeds])),
+        lambda p, e, seeds, *_: Evaluation(np.array([returns[s - 1] for s in seeds])),
     )
     selection = PolicySelection(StillPolicy(), "CartPole-v1", EVALUATION, CONFIRMATION, 475.0)
     assert not selection.solved

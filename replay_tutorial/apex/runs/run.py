@@ -198,6 +198,12 @@ def final_evaluation(setup: RunSetup, chosen: Candidate, stop: StopRequest) -> E
         return policy.act_greedily(observations)
 
     try:
-        return evaluate(act, config.environment, setup.seeds.final, config.evaluation_step_limit)
+        return evaluate(
+            act,
+            config.environment,
+            setup.seeds.final,
+            config.evaluation_step_limit,
+            config.evaluation_environments,
+        )
     except Stopped:
         return None

@@ -22,6 +22,21 @@ AT_ONCE = 8  # environments, as many as the actors of a run have by default
 Acting = Callable[[NDArray[Any]], NDArray[Any]]
 
 
+class Stopped(Exception):
+    """Ends an evaluation early."""
+
+
+def until(is_stopped: Callable[[], bool], act: Acting) -> Acting:
+    """Return `act`, so that it raises `Stopped` as soon as `is_stopped` returns True."""
+
+    def act_or_stop(observations: NDArray[Any]) -> NDArray[Any]:
+        if is_stopped():
+            raise Stopped
+        return act(observations)
+
+    return act_or_stop
+
+
 class Evaluation(NamedTuple):
     """The returns of some episodes, undiscounted."""
 

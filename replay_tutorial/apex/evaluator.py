@@ -12,7 +12,7 @@ from collections.abc import Callable
 from replay_tutorial.apex.context import POLL_SECONDS, Context, Published
 from replay_tutorial.apex.messages import EvaluationReport
 from replay_tutorial.apex.parts import make_policy
-from replay_tutorial.apex.policy_selection import Candidate, PolicySelection
+from replay_tutorial.apex.policy_selection import Candidate, PolicySelection, never
 from replay_tutorial.apex.seeds import RunSeeds
 
 
@@ -25,6 +25,7 @@ class Evaluator:
         solved_at: As for the selection.
         best: The best policy so far, of a run that is resumed.
         evaluated_update: The update whose parameters were evaluated last.
+        is_stopped: Asked before each step of an evaluation; True ends it with `Stopped`.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Evaluator:
         solved_at: float | None,
         best: Candidate | None,
         evaluated_update: int,
+        is_stopped: Callable[[], bool] = never,
     ) -> None:
         self.context = context
         self.keep = keep
@@ -49,6 +51,7 @@ class Evaluator:
             config.evaluation_step_limit,
             best,
             config.evaluation_environments,
+            is_stopped,
         )
 
     def look(self, last: bool = False) -> None:
@@ -56,6 +59,9 @@ class Evaluator:
 
         Args:
             last: Evaluate it even if it isn't due, unless it has been evaluated already.
+
+        Raises:
+            Stopped: If the evaluation was stopped. The next call repeats it.
         """
         known = 0 if self.newest is None else self.newest.version
         self.newest = self.context.parameters.pull(known) or self.newest

@@ -8,7 +8,7 @@ confirmation, and only those count.
 Left out: averaging the parameters of several policies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay_tutorial.agents.agent import Policy
-from replay_tutorial.agents.evaluation import AT_ONCE, Evaluation, evaluate
+from replay_tutorial.agents.evaluation import AT_ONCE, Evaluation, evaluate, until
 
 
 class Candidate(NamedTuple):
@@ -31,6 +31,11 @@ class Candidate(NamedTuple):
         return target is not None and self.confirmation.lower_bound >= target
 
 
+def never() -> bool:
+    """Return False."""
+    return False
+
+
 @dataclass
 class PolicySelection:
     """The best policy so far, and how it is found."""
@@ -43,11 +48,15 @@ class PolicySelection:
     step_limit: int | None = None  # steps after which an episode is cut; None never cuts
     best: Candidate | None = None
     at_once: int = AT_ONCE  # environments of an evaluation
+    is_stopped: Callable[[], bool] = never  # asked before each step of the evaluation
 
     def consider(self, parameters: NDArray[np.float32], step: int) -> Evaluation:
         """Evaluate a policy and keep it if it is the best so far; return the evaluation of the first round.
 
         The vector must not change afterwards.
+
+        Raises:
+            Stopped: If the evaluation was stopped. Nothing has changed then.
         """
         self.policy.set_parameters(parameters)
         first = self._play(self.evaluation_seeds)
@@ -64,4 +73,5 @@ class PolicySelection:
         return self.best is not None and self.best.solves(self.solved_at)
 
     def _play(self, seeds: Sequence[int]) -> Evaluation:
-        return evaluate(self.policy.act_greedily, self.environment, seeds, self.step_limit, self.at_once)
+        act = until(self.is_stopped, self.policy.act_greedily)
+        return evaluate(act, self.environment, seeds, self.step_limit, self.at_once)

@@ -5,6 +5,7 @@ owed; the evaluator looks whether an evaluation is due. A checkpoint holds all t
 so a resumed run goes on bit for bit as if it had never stopped. To find a fault in a run, this is the place.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from replay_tutorial.agents.evaluation import Stopped
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.evaluator import Evaluator
 from replay_tutorial.apex.learner import Learner, make_learner
@@ -28,7 +30,14 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     config, pace = context.config, context.pace
     learner = make_learner(context, setup.seeds.network, checkpoint)
     actor = Actor(context, 0, setup.seeds.actor(0, 0, 0))
-    evaluator = Evaluator(context, folder.save_policy, setup.solved_at, setup.best, setup.evaluated_update)
+    evaluator = Evaluator(
+        context,
+        folder.save_policy,
+        setup.solved_at,
+        setup.best,
+        setup.evaluated_update,
+        lambda: stop.received,
+    )
     if checkpoint is not None and checkpoint.serial is not None:
         actor.restore(actor_state(checkpoint.serial))
         recorder.restore(checkpoint.serial["recorder"])
@@ -40,31 +49,40 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
 
     end: End = "interrupted"
     next_checkpoint = (pace.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
-    while not stop.received:
-        if evaluator.selection.solved:
-            end = "solved"
-            break
-        if pace.steps >= config.total_steps:
-            end = "budget spent"
-            break
-        if pace.steps >= next_checkpoint:
-            save()
-            next_checkpoint += config.checkpoint_steps
-        take_turns(actor, learner, evaluator)
-        recorder.show(pace.steps)
+    with suppress(Stopped):
+        finish_turn(learner, evaluator)  # of a run that was stopped during an evaluation
+        while not stop.received:
+            if evaluator.selection.solved:
+                end = "solved"
+                break
+            if pace.steps >= config.total_steps:
+                end = "budget spent"
+                break
+            if pace.steps >= next_checkpoint:
+                save()
+                next_checkpoint += config.checkpoint_steps
+            actor.play_and_send()
+            finish_turn(learner, evaluator)
+            recorder.show(pace.steps)
     if end == "interrupted":
         recorder.say(ENDING)
     save()
     if end == "budget spent":
-        # After the checkpoint: a run with a greater budget would not have looked here.
-        evaluator.look(last=True)
+        try:  # after the checkpoint: a run with a greater budget would not have looked here
+            evaluator.look(last=True)
+        except Stopped:
+            end = "interrupted"
     return end
 
 
-def take_turns(actor: Actor, learner: Learner, evaluator: Evaluator) -> None:
-    """Play some steps, then make the updates and the evaluations that are due."""
-    actor.play_and_send()
+def finish_turn(learner: Learner, evaluator: Evaluator) -> None:
+    """Make the updates and the evaluations that are due, now that the actor has played some steps.
+
+    Raises:
+        Stopped: If an evaluation was stopped. The next call does what is left of the turn.
+    """
     context, config = learner.context, learner.context.config
+    evaluator.look()
     while context.pace.is_update_due(config.batch_size):
         sample = context.replay.sample(config.batch_size, config.beta, timeout=0.0)
         assert sample is not None

@@ -155,6 +155,37 @@ def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeyp
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("evaluation", [1, 2, -1])
+def test_run_interrupted_during_an_evaluation_is_resumed_as_if_it_had_never_stopped(
+    tmp_path, monkeypatch, evaluation
+):
+    begun, steps, interrupted = [], [], 0
+
+    def played(act, *others):
+        begun.append(None)
+
+        def step(observations):
+            if len(begun) == interrupted:
+                steps.append(None)
+                if len(steps) == 2:
+                    signal.raise_signal(signal.SIGINT)
+            return act(observations)
+
+        return evaluate(step, *others)
+
+    monkeypatch.setattr("replay_tutorial.apex.policy_selection.evaluate", played)
+    straight = train(short(tmp_path))
+    assert straight.end == "budget spent"
+    interrupted, begun[:] = evaluation % (len(begun) + 1), []
+    stopped = train(short(tmp_path))
+    assert (stopped.end, stopped.evaluation, len(steps)) == ("interrupted", None, 2)
+    assert len(begun) == interrupted
+    resumed = resume(stopped.folder, progress=False)
+    assert resumed.end == "budget spent"
+    assert_same(straight.folder, resumed.folder)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_final_evaluation_leaves_a_run_that_can_be_evaluated(
     tmp_path, monkeypatch, capsys, number

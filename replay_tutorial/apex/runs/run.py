@@ -10,12 +10,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 
-from replay_tutorial.agents.evaluation import Evaluation, evaluate
+from replay_tutorial.agents.evaluation import Evaluation, Stopped, evaluate, until
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
@@ -183,23 +181,14 @@ def how_to_resume(run: Path) -> str:
     return f"The newest checkpoint is {checkpoints[-1][1]}. To go on: python -m replay_tutorial resume {run}"
 
 
-class Stopped(Exception):
-    """Ends an evaluation from within."""
-
-
 def final_evaluation(setup: RunSetup, chosen: Candidate, stop: StopRequest) -> Evaluation | None:
     """Measure the chosen policy on episodes that played no part in choosing it; None if somebody stops it."""
     config, policy = setup.context.config, setup.policy
     policy.set_parameters(chosen.parameters)
 
-    def act(observations: NDArray[Any]) -> NDArray[Any]:
-        if stop.received:
-            raise Stopped
-        return policy.act_greedily(observations)
-
     try:
         return evaluate(
-            act,
+            until(lambda: stop.received, policy.act_greedily),
             config.environment,
             setup.seeds.final,
             config.evaluation_step_limit,

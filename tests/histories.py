@@ -199,6 +199,11 @@ class History:
         batch = self.transitions(count)
         given = {name: column[0] for name, column in batch.items()} if single else batch
         extra = {"priorities": given[self.field_of_priority]} if self.field_of_priority else {}
+        if self.oracle.leads_elsewhere(batch):
+            with pytest.raises(ValueError, match="on_episode_end"):
+                self.buffer.add(**given, **extra)
+            self.buffer.on_episode_end()
+            self.oracle.on_episode_end()
         assert self.buffer.add(**given, **extra) == self.oracle.add(batch, count)
         for column in batch.values():
             column[...] = 0  # what the caller does with the arrays afterwards must not matter
@@ -328,10 +333,10 @@ def random_operation(buffer: Any, rng: np.random.Generator) -> Any:
     prioritized = isinstance(buffer, PrioritizedReplayBuffer)
     choice = rng.random()
     if choice < 0.45:
-        return buffer.add(**example_transitions(rng, int(rng.integers(1, 4))))
+        return buffer.add(**example_transitions(rng, int(rng.integers(1, 4)), buffer))
     if choice < 0.5:
         priorities = {"priorities": rng.random(30) * 3} if prioritized else {}
-        return buffer.add(**example_transitions(rng, 30), **priorities)
+        return buffer.add(**example_transitions(rng, 30, buffer), **priorities)
     if choice < 0.6:
         return buffer.on_episode_end()
     if choice < 0.61:
@@ -357,9 +362,18 @@ EXAMPLE_ENV_DICT: dict[str, dict[str, Any]] = {
 }
 
 
-def example_transitions(rng: np.random.Generator, count: int) -> dict[str, np.ndarray]:
-    """A batch for `EXAMPLE_ENV_DICT`: each obs is the next_obs before it, moved on by a frame."""
+FRAMES = np.random.default_rng(0).integers(0, 256, (4096, 3)).astype(np.uint8)
+
+
+def example_transitions(rng: np.random.Generator, count: int, buffer: Any = None) -> dict[str, np.ndarray]:
+    """A batch for `EXAMPLE_ENV_DICT`: each obs is the next_obs before it, moved on by a frame.
+
+    The first of them is that which follows in the buffer's open episode, if there is a buffer.
+    """
     frames = rng.integers(0, 256, (count + 2, 3)).astype(np.uint8)
+    if buffer is not None:
+        first = buffer.get_current_episode_len()
+        frames = FRAMES[np.arange(first, first + count + 2) % len(FRAMES)]
     stacks = np.stack([frames[:-1], frames[1:]], axis=1)
     return {
         "obs": stacks[:-1],
@@ -393,5 +407,5 @@ def configured(name: str, size: int = 12, seed: int = 0, rows: int = 0, **change
     buffer = kind(size, EXAMPLE_ENV_DICT, **{"seed": seed, **arguments, **changes})
     rng = np.random.default_rng(1)
     for _ in range(rows):
-        buffer.add(**{field: column[0] for field, column in example_transitions(rng, 1).items()})
+        buffer.add(**{field: column[0] for field, column in example_transitions(rng, 1, buffer).items()})
     return buffer

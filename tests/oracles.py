@@ -63,6 +63,11 @@ class PlainBuffer:
             self._emit(ended=True)
         self.episode_len = 0
 
+    def leads_elsewhere(self, batch: Mapping[str, np.ndarray]) -> bool:
+        """Whether the newest step that waits in the window does not lead to the beginning of a batch."""
+        waits = self.n_step is not None and self.emitted < len(self.episode)
+        return waits and not np.array_equal(self.episode[-1]["next_obs"], batch["obs"][0])
+
     def clear(self) -> None:
         self.rows, self.episode, self.emitted, self.episode_len = [], [], 0, 0
 

@@ -217,6 +217,15 @@ class FrameStore:
             )
         return batch
 
+    def values_of(self, name: str, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a field's values in n rows, given what is stored of it: an array of shape (n, *shape)."""
+        for log in self.logs:
+            if name in log.layout.names:
+                made = np.empty((len(stored), *log.layout.field.shape), log.layout.field.dtype)
+                log.take(stored, made)
+                return made
+        return stored
+
     @property
     def layout(self) -> list[list[Any]]:
         """Each log's field names and the axis of its stacks, as JSON: what a file must agree with."""

@@ -62,6 +62,32 @@ def look_ahead(counts: Integers, environments: Integers, ends: Flags, n: int) ->
     return whole, most
 
 
+@kernel
+def find_jump(
+    plain_waiting: PlainWaiting, environments: Integers, steps: Bytes, there: Integers, here: Spans
+) -> int:
+    """Find a step that does not begin where the step that waits before it led to; -1 if there is none.
+
+    No two steps are of one environment. The bytes from `there[k]` on of the step that waits are compared with
+    those of the new step from `here[k]`, from and to.
+    """
+    waiting, oldest, counts = plain_waiting[0], plain_waiting[2], plain_waiting[3]
+    room = len(waiting) // len(counts)
+    for i in range(len(steps)):
+        environment = environments[i]
+        if counts[environment] > 0:
+            last = environment * room + (oldest[environment] + counts[environment] - 1) % room
+            for k in range(len(here)):
+                start, stop = here[k]
+                began, led_to = steps[i, start:stop], waiting[last, there[k] : there[k] + stop - start]
+                different = np.uint8(0)
+                for byte in range(len(began)):  # nothing else in this loop, so that it is vectorized
+                    different |= began[byte] ^ led_to[byte]
+                if different:
+                    return i
+    return -1
+
+
 @jitable
 def give_out(
     waiting: Waiting,

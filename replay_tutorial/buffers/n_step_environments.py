@@ -79,13 +79,12 @@ class NStep:
             IndexError: If there is no such environment.
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a value does not fit, or a batch does not lead from each step
-                to the next. Nothing has changed then.
+            ValueError: If a shape, a length or a value does not fit, or a step has an `obs` that is not the
+                `next_obs` of the step before it. Nothing has changed then.
         """
         self._check(environment)
         count, columns = self._fields.to_columns(fields)
-        if count > 1:
-            self._windows.refuse_mixed(self._fields, columns)
+        self._windows.refuse_mixed(count, columns, environment)
         whose = np.full(count, environment)
         return self._batch(self._windows.push(self._fields.to_rows(count, columns), whose))
 
@@ -105,7 +104,7 @@ class NStep:
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric, or `skip` not bool.
-            ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
+            ValueError: As from `add`. Nothing has changed then.
         """
         environments = self._windows.environments
         count, columns = self._fields.to_columns(fields)
@@ -122,6 +121,7 @@ class NStep:
             if left_out.shape != (environments,):
                 raise ValueError(f"skip is bool[{environments}], not of shape {left_out.shape}.")
             rows, whose = select(rows, ~left_out), whose[~left_out]
+        self._windows.refuse_mixed_step(rows, whose)
         return self._batch(self._windows.push(rows, whose))
 
     def on_episode_end(self, environment: int = 0, /) -> Batch | None:

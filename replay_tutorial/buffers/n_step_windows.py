@@ -8,7 +8,7 @@ Left out: what becomes of a step (`n_step`).
 import copy
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,7 +17,12 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.buffers.n_step import FloatRows, Waiting, flush_steps, look_ahead, push_steps
+from replay_tutorial.buffers.n_step import FloatRows, Waiting, find_jump, flush_steps, look_ahead, push_steps
+
+# Restores what a stored field stands for, arrays of shape (n, ...): an observation may be kept as frames.
+Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
+
+SMALL = 1 << 16  # bytes that are compared as a copy, for which the system needn't hand out new pages
 
 ENDS = ("terminated", "truncated", "done")  # a step with any of these true is the last of its episode
 
@@ -101,12 +106,19 @@ class Windows:
         environments: How many there are.
     """
 
-    def __init__(self, fields: Fields, settings: Mapping[str, Any], environments: int = 1) -> None:
-        """Open an empty window over rows of `fields` for each environment."""
+    def __init__(
+        self, fields: Fields, settings: Mapping[str, Any], environments: int = 1, given: Fields | None = None
+    ) -> None:
+        """Open an empty window over rows of `fields` for each environment.
+
+        `given` are the fields as `add` takes them, if observations are kept as frames.
+        """
         self.settings = read_settings(settings, fields)
         self.environments = environments
         self._rows_in = fields
         self._ends = [name for name in ENDS if name in fields.fields]
+        self._given = fields if given is None else given
+        self._links = links_of(self._given, self.settings.nexts)
         self._terminates = [name for name in ("terminated", "done") if name in fields.fields][:1]
         reward = fields.fields[self.settings.rewards[0]] if self.settings.rewards else None
         shape = (1,) if reward is None or reward.shape else ()
@@ -117,6 +129,16 @@ class Windows:
         moved = dict.fromkeys((*self.settings.nexts, *self._ends))
         spans = [(places[name][1], places[name][1] + places[name][0].itemsize) for name in moved]
         self._at_end = np.array(spans, np.int64).reshape(len(spans), 2)
+        self._link_places = (
+            np.array([places[there][1] for there, _, _ in self._links], np.int64),
+            np.array(
+                [
+                    [places[here][1], places[here][1] + fields.fields[here].nbytes]
+                    for _, here, _ in self._links
+                ],
+                np.int64,
+            ).reshape(-1, 2),
+        )
         sizes = [math.prod(fields.fields[name].shape) for name in self.settings.rewards]
         ends = np.cumsum([0, *sizes]).tolist()
         self._numbers = {  # which of the numbers in `Waiting.rewards` are whose
@@ -153,39 +175,66 @@ class Windows:
         as_bytes(self._rows[environment])[slots] = as_bytes(rows)
         self._rewards[environment][slots] = self._rewards_of(rows)
 
-    def refuse_mixed(self, fields: Fields, columns: Sequence[npt.NDArray[Any]]) -> None:
-        """Refuse a batch that can't be consecutive steps of one environment.
+    def refuse_mixed(
+        self, count: int, columns: Sequence[Any], environment: int = 0, restore: Restore | None = None
+    ) -> None:
+        """Refuse steps that can't be the next ones of an environment.
 
         A step that does not end its episode leads to where the next one begins. Only a `next_obs`
         that has an `obs` beside it can tell.
 
         Args:
-            fields: The fields of the steps, as `add` takes them.
-            columns: The values of each.
+            count: How many steps.
+            columns: The values of each field, as `Fields.to_columns` returns them.
+            environment: Whose they are.
+            restore: Restores what the fields of the steps that wait stand for; None if they are the values.
 
         Raises:
             ValueError: If a step leads elsewhere.
         """
-        steps = dict(zip(fields.fields, columns, strict=True))
-        for name in self.settings.nexts:
-            here = name.removeprefix("next_")
-            there, start = fields.fields[name], fields.fields.get(here)
-            if here == name or start is None or (start.shape, start.dtype) != (there.shape, there.dtype):
-                continue
-            led_to, began = steps[name][:-1], steps[here][1:]
-            differ = led_to != began
-            if there.dtype.kind in "fc":
-                differ &= ~(np.isnan(led_to) & np.isnan(began))
-            broken = differ.reshape(len(differ), -1).any(axis=1)
-            for end in self._ends:
-                broken &= np.ravel(steps[end][:-1]) == 0
+        for there, here, place in self._links:
+            if count > 1:
+                steps = dict(zip(self._given.fields, columns, strict=True))
+                broken = differ(steps[there][:-1], steps[here][1:])
+                for end in self._ends:
+                    broken &= np.ravel(steps[end][:-1]) == 0
+                if broken.any():
+                    step = int(broken.argmax())
+                    raise ValueError(
+                        f"Step {step} leads to a {there!r} that is not the {here!r} of step {step + 1}, and "
+                        "no episode ended there: a batch holds consecutive steps of one environment. Fold "
+                        "those of several with NStep(environments=n), a step of all of them in one call of "
+                        "add_step."
+                    )
+            if self._counts[environment]:
+                last = self._newest(there, environment)
+                led_to = last if restore is None else restore(there, last[np.newaxis])[0]
+                began = np.asarray(columns[place] if count == 1 else columns[place][0], led_to.dtype)
+                if differ(led_to[np.newaxis], began[np.newaxis])[0]:
+                    raise self._refusal(there, here, environment)
+
+    def refuse_mixed_step(self, rows: Rows, environments: Integers) -> None:
+        """Refuse steps, no two of one environment, if one of them can't be the next of its environment.
+
+        Raises:
+            ValueError: If the step before it led elsewhere.
+        """
+        if not self._links or find_jump(self._plain, environments, as_bytes(rows), *self._link_places) < 0:
+            return
+        waits = self._counts[environments] > 0
+        whose = environments[waits]
+        for there, here, _ in self._links:  # as values: a NaN may have other bytes
+            broken = differ(self._newest(there, whose), rows[here][waits])
             if broken.any():
-                step = int(broken.argmax())
-                raise ValueError(
-                    f"Step {step} leads to a {name!r} that is not the {here!r} of step {step + 1}, and no "
-                    "episode ended there: a batch holds consecutive steps of one environment. Fold those of "
-                    "several with NStep(environments=n), a step of all of them in one call of add_step."
-                )
+                raise self._refusal(there, here, int(whose[broken.argmax()]))
+
+    def _refusal(self, there: str, here: str, environment: int) -> ValueError:
+        whose = f" in environment {environment}" * (self.environments > 1)
+        return ValueError(
+            f"The {here!r} of the step is not the {there!r} of the step before it{whose}, and no episode "
+            "ended there. Call on_episode_end() after an episode that no field marks as ended, for example a "
+            "truncated one. Steps of several environments need a window each: NStep(..., environments=n)."
+        )
 
     def push(self, rows: Rows, environments: Integers) -> Rows:
         """Take in steps, in order; return the rows that became whole, an environment's oldest first.
@@ -238,6 +287,11 @@ class Windows:
         """List the slots of an environment's ring from its oldest step on."""
         return (self._oldest[environment] + np.arange(count)) % self._room
 
+    def _newest(self, name: str, environment: Any) -> Any:
+        """Return a field's value in the newest step that waits, of one environment or of several."""
+        slots = (self._oldest[environment] + self._counts[environment] - 1) % self._room
+        return self._rows[name][environment, slots]
+
     def _grow(self, most: int) -> None:
         waiting = [self.waiting(environment) for environment in range(self.environments)]
         self._make_room(min(self.settings.size, 2 * most))
@@ -265,6 +319,26 @@ class Windows:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._make_views()
+
+
+def links_of(fields: Fields, nexts: Sequence[str]) -> list[tuple[str, str, int]]:
+    """Find the pairs such as `next_obs` and `obs`: both names, and the place of the second field."""
+    links: list[tuple[str, str, int]] = []
+    for name in nexts:
+        there, here = fields.fields[name], fields.fields.get(name.removeprefix("next_"))
+        if here not in (None, there) and (here.shape, here.dtype) == (there.shape, there.dtype):
+            links.append((name, here.name, list(fields.fields).index(here.name)))
+    return links
+
+
+def differ(led_to: npt.NDArray[Any], began: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which of n values differ, arrays of shape (n, ...): bool[n]. NaN is equal to itself."""
+    if led_to.nbytes <= SMALL and led_to.tobytes() == began.tobytes():  # as a rule, in a tenth of the time
+        return np.zeros(len(led_to), np.bool_)
+    differences = led_to != began
+    if led_to.dtype.kind in "fc":
+        differences &= ~(np.isnan(led_to) & np.isnan(began))
+    return differences.any(axis=tuple(range(1, differences.ndim)))
 
 
 def any_true(steps: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:

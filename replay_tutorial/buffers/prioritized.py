@@ -115,9 +115,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
         """
-        count, columns = self._fields.to_columns(fields)
-        if count > 1 and self._window is not None:
-            self._window.refuse_mixed(self._fields, columns)
+        count, columns = self._checked(fields)
         masses = self._prioritization.masses_of_new(priorities, count)
         if self._window is not None:
             self._waiting_masses = np.append(self._waiting_masses, np.broadcast_to(masses, count))

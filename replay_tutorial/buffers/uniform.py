@@ -96,7 +96,7 @@ class ReplayBuffer(BaseBuffer):
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
         if Nstep is not None and Nstep is not False:  # programs for cpprb say either
-            self._window = Windows(stored, Nstep)
+            self._window = Windows(stored, Nstep, given=self._fields)
             stored = self._window.fields
         self._stored_fields = stored
         self._ring = Ring(capacity, stored.dtype)
@@ -129,12 +129,10 @@ class ReplayBuffer(BaseBuffer):
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a value does not fit, or a batch for the n-step window does
-                not lead from each step to the next. Nothing has changed then.
+            ValueError: If a shape, a length or a value does not fit, or a step for the n-step window has an
+                `obs` that is not the `next_obs` of the step before it. Nothing has changed then.
         """
-        count, columns = self._fields.to_columns(fields)
-        if count > 1 and self._window is not None:
-            self._window.refuse_mixed(self._fields, columns)
+        count, columns = self._checked(fields)
         return self._store(count, columns)
 
     def on_episode_end(self) -> None:
@@ -203,6 +201,15 @@ class ReplayBuffer(BaseBuffer):
     def nbytes(self) -> int:
         """Bytes reserved for transitions."""
         return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)
+
+    def _checked(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
+        """Check the arguments of `add`: return how many transitions, and the columns."""
+        count, columns = self._fields.to_columns(values)
+        if self._window is not None:
+            self._window.refuse_mixed(
+                count, columns, restore=self._frames.values_of if self._frames else None
+            )
+        return count, columns
 
     def _store(self, count: int, columns: list[Any]) -> int | None:
         """Take checked transitions through frames and window into the ring."""

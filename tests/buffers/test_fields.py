@@ -435,7 +435,7 @@ class TestRefused:
     def test_bad_value_in_the_last_transition(self, name, single, change, error):
         buffer = configured(name, rows=17)
         before = snapshot(buffer)
-        batch: dict[str, Any] = example_transitions(np.random.default_rng(0), 1 if single else 20)
+        batch: dict[str, Any] = example_transitions(np.random.default_rng(0), 1 if single else 20, buffer)
         for field, value in change.items():
             column = batch[field].astype(np.asarray(value).dtype)
             column[(-1,) * column.ndim] = value
@@ -484,7 +484,7 @@ class TestRefused:
     def test_batch_that_does_not_fit(self, name, change: Callable[[Any], Any], error):
         buffer = configured(name, rows=17)
         before = snapshot(buffer)
-        batch = example_transitions(np.random.default_rng(0), 5)
+        batch = example_transitions(np.random.default_rng(0), 5, buffer)
         with pytest.raises(error):
             buffer.add(**change(batch))
         assert snapshot(buffer) == before

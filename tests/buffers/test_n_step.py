@@ -147,7 +147,7 @@ def test_done_ends_the_window_but_stops_bootstrapping_only_where_there_is_no_ter
     buffer = buffer_of(3, {**env_dict, **FLAGS[flags]})
     transition = {"obs": 0, "act": 0, "rew": 1, "next_obs": 1, **dict.fromkeys(FLAGS[flags], 0)}
     assert buffer.add(**transition) is None
-    assert buffer.add(**{**transition, "done": 1}) == 0
+    assert buffer.add(**{**transition, "obs": 1, "done": 1}) == 0
     expected = [0.0, 0.0] if flags == "done" else [0.25, 0.5]
     assert buffer.get_all_transitions()["discount"].ravel().tolist() == expected
 
@@ -378,6 +378,8 @@ class TestNStep:
                 oracle.on_episode_end()
             else:
                 observations = rng.integers(0, 1000, count + 1)
+                if oracle.episode and rng.random() < 0.9:
+                    observations[0] = oracle.episode[-1]["next_obs"]
                 batch = {
                     "obs": observations[:-1],
                     "act": rng.integers(0, 1000, count),
@@ -386,6 +388,10 @@ class TestNStep:
                     "terminated": rng.random(count) < 0.1,
                     "truncated": rng.random(count) < 0.1,
                 }
+                if oracle.leads_elsewhere(batch):
+                    with pytest.raises(ValueError, match="on_episode_end"):
+                        window.add(environment, **batch)
+                    continue
                 rows = window.add(environment, **batch)
                 oracle.add(batch, count)
             whole = oracle.rows[before:]
@@ -415,6 +421,17 @@ class TestNStep:
             }
             steps = {**numbers, **rewards, **flags}
             skip = rng.random(environments) < 0.2 if rng.random() < 0.5 else None
+            for environment, oracle in enumerate(oracles):
+                if oracle.episode and rng.random() < 0.95:
+                    numbers["obs"][environment] = oracle.episode[-1]["next_obs"]
+            if any(
+                oracle.leads_elsewhere({"obs": numbers["obs"][environment, None]})
+                for environment, oracle in enumerate(oracles)
+                if skip is None or not skip[environment]
+            ):
+                with pytest.raises(ValueError, match="on_episode_end"):
+                    window.add_step(skip, **steps)
+                continue
             rows = window.add_step(skip, **steps)
             for environment, oracle in enumerate(oracles):
                 if skip is None or not skip[environment]:
@@ -543,7 +560,7 @@ class TestNStep:
         restored.add(0, **step(99))  # forgotten
         with np.load(tmp_path / "state.npz", allow_pickle=False) as file:
             restored.restore([file["arr_0"], file["arr_1"]])
-        stopped.add(0, **step(99))  # the copy is a copy
+        stopped.add(0, **step(stop))  # the copy is a copy
         assert before + steps(restored, stop, 8) == steps(straight, 0, 8)
 
     def test_equal_lives_have_equal_states_to_the_last_byte(self):
@@ -554,6 +571,7 @@ class TestNStep:
             for t in range(9):
                 np.full(200, noise)  # what freed memory holds
                 both = {name: np.repeat(value, 2) for name, value in step(t).items()}
+                both["terminated"] = np.array([False, t % 3 == 2])
                 window.add_step(np.array([False, t % 3 == 0]), **both)
                 window.restore(window.state())
             return [rows.tobytes() for rows in window.state()]
@@ -611,6 +629,104 @@ def test_observations_that_are_no_numbers_are_equal_to_themselves(kind):
     chain = np.full((4, 2, 2), np.nan)
     chain[2] = -0.0
     made.add(**{**batch, "obs": chain[:-1], "next_obs": chain[1:]})
+
+
+STACKS = {"obs": {"shape": (2, 3), "dtype": np.uint8}, "rew": {}, "done": {}}
+MADE_OF_STACKS: dict[str, Any] = {
+    "plain": (ReplayBuffer, {}),
+    "next_of": (ReplayBuffer, {"next_of": "obs"}),
+    "stack_compress": (ReplayBuffer, {"stack_compress": ["obs", "next_obs"]}),
+    "one of them": (ReplayBuffer, {"stack_compress": ["obs"]}),
+    "both": (PrioritizedReplayBuffer, {"next_of": "obs", "stack_compress": "obs"}),
+    "NStep": (NStep, {}),
+}
+
+
+@pytest.mark.parametrize("name", MADE_OF_STACKS)
+def test_single_steps_of_two_environments_in_turns_are_refused_and_change_nothing(name):
+    kind, options = MADE_OF_STACKS[name]
+    env_dict = {**STACKS, "next_obs": STACKS["obs"]}
+    made = NStep(env_dict, n_step(3)) if kind is NStep else kind(20, env_dict, Nstep=n_step(3), **options)
+    shown = (lambda: made.state()[0].tobytes()) if kind is NStep else (lambda: snapshot(made))
+
+    def at(t):
+        observations = np.arange(t, t + 3, dtype=np.uint8)[:, None] * np.ones(3, np.uint8)
+        return {"obs": observations[:2], "rew": 1, "next_obs": observations[1:], "done": 0}
+
+    for t in range(5):
+        made.add(**at(t))
+        before = shown()
+        for elsewhere in (at(t + 100), at(t), {name: [value] * 2 for name, value in at(t + 9).items()}):
+            with pytest.raises(ValueError, match=r"'next_obs'.*NStep\("):
+                made.add(**elsewhere)
+            assert shown() == before
+    made.on_episode_end()
+    made.add(**at(100))  # the remedy
+
+
+def test_forgotten_end_of_a_truncated_episode_is_refused():
+    """It gave a row from obs 1 to next_obs 101."""
+    buffer = buffer_of(3)
+    for t in range(4):
+        buffer.add(**step(t))
+    with pytest.raises(ValueError, match=r"Call on_episode_end\(\)"):
+        buffer.add(**step(100))
+    buffer.on_episode_end()
+    for t in range(100, 103):
+        buffer.add(**step(t))
+    rows = buffer.get_all_transitions()
+    assert list(zip(rows["obs"].tolist(), rows["next_obs"].tolist(), strict=True)) == [
+        *[(0, 3), (1, 4), (2, 4), (3, 4)],
+        (100, 103),
+    ]
+
+
+@pytest.mark.parametrize("options", [{}, {"next_of": "obs", "stack_compress": "obs"}])
+def test_a_window_that_was_loaded_remembers_where_it_led_to(options, tmp_path):
+    env_dict = {**STACKS, "next_obs": STACKS["obs"]}
+    buffer, loaded = (ReplayBuffer(20, env_dict, Nstep=n_step(3), **options) for _ in range(2))
+    obs = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    buffer.add(obs=obs[0], rew=1, next_obs=obs[1], done=0)
+    buffer.save(tmp_path / "saved")
+    loaded.load(tmp_path / "saved")
+    with pytest.raises(ValueError, match="on_episode_end"):
+        loaded.add(obs=obs[0], rew=1, next_obs=obs[1], done=0)
+    loaded.add(obs=obs[1], rew=1, next_obs=obs[0], done=0)
+
+
+def test_steps_of_all_environments_are_compared_with_their_own_windows():
+    window = NStep(ENV_DICT, n_step(3), environments=3)
+
+    def together(t):
+        return {name: np.repeat(value, 3) for name, value in step(t).items()}
+
+    window.add_step(**together(0))
+    before = [rows.tobytes() for rows in window.state()]
+    moved = together(1)
+    moved["obs"][2] = 50
+    with pytest.raises(ValueError, match=r"in environment 2.*on_episode_end"):
+        window.add_step(**moved)
+    assert [rows.tobytes() for rows in window.state()] == before
+    window.add_step(np.array([False, False, True]), **moved)
+    window.on_episode_end(2)
+    window.add_step(**{**together(2), "obs": np.array([2, 2, 70])})
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_nan_of_other_bytes_and_a_negative_zero_lead_on(kind):
+    made, batch = of_two_environments(kind)
+    other = np.array([0x7FC00001], np.uint32).view(np.float32)[0]
+    first, second = np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32)
+    first[0, 0], second[0, 0], second[1, 1] = np.nan, other, -0.0
+    made.add(obs=batch["obs"][0], rew=0, next_obs=first, done=0)
+    if kind is NStep:
+        made.add_step(obs=second[None], rew=[0], next_obs=first[None], done=[0])
+    made.add(obs=second, rew=0, next_obs=first, done=0)
+
+
+def test_a_window_of_one_step_sums_nothing_and_takes_steps_in_any_order():
+    buffer = buffer_of(1)
+    assert [buffer.add(**step(t)) for t in (5, 1, 9)] == [0, 1, 2]
 
 
 def test_steps_of_fields_that_are_no_pair_are_taken_as_they_come():

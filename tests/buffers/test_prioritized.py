@@ -464,7 +464,7 @@ class TestRefused:
         buffer.update_priorities(buffer.sample(5)["indexes"], np.full(5, 3.0))
         before = snapshot(buffer)
         with pytest.raises(error):
-            buffer.add(**example_transitions(np.random.default_rng(0), 3), priorities=priorities)
+            buffer.add(**example_transitions(np.random.default_rng(0), 3, buffer), priorities=priorities)
         indexes = np.arange(3) + buffer.get_next_index() - 5
         with pytest.raises(error):
             buffer.update_priorities(indexes, priorities)
@@ -482,7 +482,7 @@ class TestRefused:
     def test_good_priorities_of_bad_rows_and_bad_priorities_of_good_ones(self, name):
         buffer = configured(name, rows=20)
         before = snapshot(buffer)
-        batch = example_transitions(np.random.default_rng(0), 3)
+        batch = example_transitions(np.random.default_rng(0), 3, buffer)
         with pytest.raises(ValueError):
             buffer.add(**{**batch, "act": [0, 1, 0.5]}, priorities=[100, 100, 100])
         with pytest.raises(KeyError, match="Did you mean priorities="):

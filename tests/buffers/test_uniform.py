@@ -83,7 +83,7 @@ def test_later_calls_never_change_an_earlier_sample(name):
     rng = np.random.default_rng(0)
     for _ in range(300):
         random_operation(buffer, rng)
-    buffer.add(**example_transitions(rng, 100))
+    buffer.add(**example_transitions(rng, 100, buffer))
     buffer.sample(1000)
     buffer.clear()
     assert [as_bytes(sample) for sample in samples] == kept

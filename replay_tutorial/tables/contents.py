@@ -3,7 +3,7 @@
     insert      in, then evict one if there are too many (perhaps the newcomer), then count the insert
     sample      count it, draw, then delete the item if it has been sampled often enough
     mutate      deletes first, then updates; keys of items that are gone are dropped and counted
-    reset       nothing in it, all counts 0; keys are not used again, and all that is known of parts stays
+    reset       nothing in it, all counts 0; keys are not used again, parts that were inferred are forgotten
 
 Everything here happens at once: nobody waits, and whoever calls holds the server's lock. What is not allowed
 must have been refused before, so that no rule stops halfway.
@@ -63,7 +63,8 @@ class Contents(HookedTable):
         description: The table as it was described.
         limiter: The rate limiter in force.
         items: The items.
-        structure: The parts that all items have, also those that wait; None before the first.
+        structure: The parts that all items have, also those that wait: the signature's, or those of the
+            first item; None before that.
         inserts: Items inserted since the table was made or reset.
         samples: Items sampled since then, each time counted.
         deletes: Items deleted since then.
@@ -73,7 +74,12 @@ class Contents(HookedTable):
         """Begin empty."""
         self.description = table
         self.limiter = table.rate_limiter
-        self.structure: Structure | None = None
+        for column, _ in table.parts.values():
+            if column not in cells.numbers:
+                raise KeyError(
+                    f"The signature of the table {table.name!r} names the column {column!r}; there are "
+                    f"{list(cells.numbers)}."
+                )
         self._cells = cells
         self._rng = rng
         self._hooks_under_way = 0
@@ -83,6 +89,10 @@ class Contents(HookedTable):
 
     def _begin(self) -> None:
         """Be without items, and count from 0."""
+        parts = self.description.parts.items()
+        self.structure: Structure | None = (
+            tuple((name, column, length == "one") for name, (column, length) in parts) or None
+        )
         self.items.clear()
         self.sampler = self.description.sampler.over(self.items.slots)
         self.remover = self.description.remover.over(self.items.slots)
@@ -113,14 +123,29 @@ class Contents(HookedTable):
         return self.limiter.may_sample(self.inserts, self.samples, self.deletes)
 
     def refuse_structure(self, plan: Plan, structure: Structure | None) -> NoReturn:
-        """Refuse a trajectory whose parts are not those of the table's other items.
+        """Refuse a trajectory whose parts are not those of the table's items.
 
         Raises:
             ValueError: Always.
         """
+        came = {part.name: (part.column, "one" if part.squeezed else part.length) for part in plan.layout}
+        if self.description.parts:
+            raise ValueError(
+                f"The signature of the table {self.description.name!r} is {self.description.parts}, and an "
+                f"item came with {came}."
+            )
+        wanted = {name: (column, "one" if squeezed else "any") for name, column, squeezed in structure or ()}
         raise ValueError(
-            f"Items of the table {self.description.name!r} have the parts (name, column, squeezed) "
-            f"{structure}, not {plan.structure}. Only lengths may differ; use a table for each kind."
+            f"Items of the table {self.description.name!r} have the parts {wanted}, as the first one had, "
+            f"and an item came with {came}. Only lengths may differ; use a table for each kind. If the first "
+            "one was wrong, call reset; Table(signature=...) declares the parts."
+        )
+
+    def accepts(self, plan: Plan) -> bool:
+        """Return whether a trajectory has the parts, and the lengths, that the table's items have."""
+        lengths = [length for _, length in self.description.parts.values()]
+        return self.structure in (None, plan.structure) and all(
+            length in ("one", "any", part.length) for part, length in zip(plan.layout, lengths, strict=False)
         )
 
     def check_size(self, count: int) -> None:
@@ -185,7 +210,7 @@ class Contents(HookedTable):
     def try_insert(self, item: Item, tables: Tables) -> int | None:
         if self._hooks_under_way or not self.may_insert():  # not in the middle of a change
             return None
-        fits = self.structure in (None, item.plan.structure)
+        fits = self.accepts(item.plan)
         fits &= item.priority is None or self._low <= item.priority <= self._high
         return self.insert(item, tables) if fits else None
 

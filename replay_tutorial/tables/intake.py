@@ -86,6 +86,13 @@ class Intake:
                 "not inserted. Begin with a new writer."
             )
 
+    def infer_parts(self, table: str) -> None:
+        """Let a table that was reset have the parts of items that still wait for it, if there are any."""
+        for window in self._windows.values():
+            for name, item in window.items[len(window.keys) :]:
+                if name == table:
+                    self._tables[table].structure = item.plan.structure
+
     def close(self, writer: int) -> None:
         """Forget a writer, if it is known."""
         self._gone.discard(writer)
@@ -120,7 +127,10 @@ def checked_run(run: Run, cells: Cells) -> Values:
         raise KeyError(f"There is no column {name!r}; there are {list(cells.numbers)}.")
     field = cells.fields[number]
     if len(values) > cells.capacity:  # of a column of shape (0,), no byte need come for a value
-        raise CapacityError(f"{len(values):,} values of {name!r} don't fit into {cells.capacity:,} cells.")
+        raise CapacityError(
+            f"{len(values):,} values of the column {name!r} don't fit into {cells.capacity:,} cells, free "
+            "or not. Build the server with a higher capacity."
+        )
     fits = values.dtype is field.dtype or values.dtype == field.dtype  # `is` costs a third
     if not fits or values.shape[1:] != field.shape or not values.shape[0]:
         raise ValueError(
@@ -153,7 +163,8 @@ def checked_items(
             f"shape {steps.shape}."
         )
     plan = plans.of(new.layout, steps.shape[1])
-    if structures.setdefault(new.table, contents.structure or plan.structure) != plan.structure:
+    settled = structures.setdefault(new.table, contents.structure or plan.structure)
+    if settled != plan.structure or not contents.accepts(plan):
         contents.refuse_structure(plan, structures[new.table])
     if steps.shape[1] != len(plan.columns):
         raise ValueError(f"Items of this layout name {len(plan.columns)} steps each, not {steps.shape[1]}.")

@@ -110,9 +110,14 @@ class Items:
         self._plans = [None] * self.slots
         self._matrices = {}
 
+    @property
+    def plans(self) -> list[Plan]:
+        """How the trajectories are laid out, each way once."""
+        return list(self._matrices)
+
     def longest(self) -> list[tuple[str, int]]:
         """Return of each part the column, and the most values that an item has there."""
-        layouts = [plan.layout for plan in self._matrices]
+        layouts = [plan.layout for plan in self.plans]
         return [(parts[0].column, max(part.length for part in parts)) for parts in zip(*layouts, strict=True)]
 
     def plan_of(self, slot: int) -> Plan:

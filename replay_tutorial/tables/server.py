@@ -27,7 +27,7 @@ from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.interrupts import Undisturbed
 from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.tables import server_file
-from replay_tutorial.tables.cells import Cells
+from replay_tutorial.tables.cells import MOST_CELLS, Cells
 from replay_tutorial.tables.contents import Contents
 from replay_tutorial.tables.intake import Intake, as_keys, as_updates, table_of
 from replay_tutorial.tables.message import Message
@@ -72,7 +72,7 @@ class Server(ExplainsNames):
         self,
         tables: Sequence[Table],
         env_dict: EnvDict,
-        capacity: int,
+        capacity: int | None = None,
         *,
         default_dtype: npt.DTypeLike = np.float32,
         seed: int | None = None,
@@ -83,7 +83,9 @@ class Server(ExplainsNames):
         Args:
             tables: Their descriptions; no name twice.
             env_dict: The columns, as of a buffer; a step may leave some out.
-            capacity: Cells of each column: how many steps can be stored at once.
+            capacity: Cells of each column: how many steps can be stored at once. None reserves twice what
+                the items of full tables name in one column by their signatures (one cell each without), and
+                1,000 more: enough for items of one step. Pages that are not used take no memory.
             default_dtype: The dtype of columns that name none.
             seed: Of the generator that draws.
             patience: Seconds that a call waits before it logs a warning that says for what.
@@ -92,6 +94,9 @@ class Server(ExplainsNames):
             ValueError: If a table's name comes twice, or an argument is out of range.
         """
         self.fields = Fields(env_dict, default_dtype)
+        if capacity is None:
+            full = sum(table.max_size * table.cells_of_an_item for table in tables)
+            capacity = min(2 * full + 1000, MOST_CELLS // len(self.fields.fields))
         self._cells = Cells(self.fields, operator.index(capacity))
         self._rng = np.random.default_rng(seed)
         self._lock = RLock()  # a hook, which is called under it, may look at the server
@@ -226,9 +231,13 @@ class Server(ExplainsNames):
             return contents.mutate(keys, priorities, deleted, self._tables)
 
     def reset(self, table: str) -> None:
-        """Delete all items of a table, and count from 0; keys are not used again."""
+        """Delete all items of a table, and count from 0; keys are not used again.
+
+        Parts that were inferred from the first item are forgotten, unless items wait that have them.
+        """
         with self._changing(table) as contents, Undisturbed():
             contents.reset(self._tables)
+            self._intake.infer_parts(table)
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
         """Let another limiter decide from now on, also over those who wait; the counts go on.

@@ -108,6 +108,9 @@ def load(
                 named.append(fill(contents, every[number], read, plans, touched))
             except (TypeError, ValueError) as error:
                 raise Damaged(str(error)) from error
+            for plan in contents.items.plans:
+                if not contents.accepts(plan):
+                    contents.refuse_structure(plan, contents.structure)
         cells.recount(np.concatenate(named), touched)
         return cells, plans, rng, tables
 
@@ -137,7 +140,8 @@ def fill(
     expect(0 <= size <= contents.description.max_size, f"a table of {size} items can't be")
     structure = tuple((str(name), str(column), bool(s)) for name, column, s in counters["structure"] or ())
     expect([*map(list, structure)] == (counters["structure"] or []), "structure is none")
-    contents.structure = structure or None
+    if size and not contents.description.parts:
+        contents.structure = structure or None
     keys: Integers = read("keys", np.int64, items.slots)
     at_home = np.where(keys < 0, ~keys, keys) % items.slots == np.arange(items.slots)
     used, free = np.flatnonzero(keys >= 0), np.flatnonzero(keys < 0)

@@ -4,14 +4,17 @@ Left out: its items (`contents`). The server makes the table from the descriptio
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Self
+from typing import Any, Literal, Self, cast
 
 from replay_tutorial.tables.hooks import Hook
 from replay_tutorial.tables.rate_limiters import Queue, RateLimiter, Stack
 from replay_tutorial.tables.selection import Selector
 from replay_tutorial.tables.selectors import Fifo, Lifo
+
+Length = int | Literal["one", "any"]
+Signature = Mapping[str, Length | tuple[str, Length]]
 
 
 @dataclass
@@ -31,6 +34,15 @@ class Table:
         rate_limiter: Who waits for whom. One that waits for more items than max_size is refused.
         max_times_sampled: An item sampled so often is deleted; 0 for no limit.
         hooks: What is called when an item comes, goes, or changes.
+        signature: The parts of every item's trajectory, in their order, and of each how many values it has:
+            4; "one" for a value without an axis of time; "any" for one or more. `("obs", 4)` names a column
+            that is not called as the part. None takes the parts of the first item, whatever they are, and
+            any lengths; `reset` forgets them.
+
+    Example:
+        >>> queue = Table.queue("pairs", 100, signature={"rew": "one", "pair": ("obs", 2)})
+        >>> queue.parts
+        {'rew': ('rew', 'one'), 'pair': ('obs', 2)}
     """
 
     name: str
@@ -41,6 +53,7 @@ class Table:
     rate_limiter: RateLimiter
     max_times_sampled: int = 0
     hooks: Sequence[Hook] = ()
+    signature: Signature | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -60,9 +73,35 @@ class Table:
                 raise TypeError(f"A selector is such as Uniform() or Prioritized(0.6), not {selector!r}.")
         check_reachable(self.rate_limiter, self.max_size)
         self.hooks = tuple(self.hooks)
+        for part, (_, length) in self.parts.items():
+            if length not in ("one", "any") and (type(length) is not int or length < 1):
+                raise ValueError(
+                    f"The signature gives the part {part!r} the length {length!r:.60}; a length is at least "
+                    "1, or 'one' without an axis of time, or 'any'."
+                )
+        if self.signature is not None and not self.parts:
+            raise ValueError("A signature has at least one part.")
+
+    @property
+    def parts(self) -> dict[str, tuple[str, Length]]:
+        """Of each part that the signature declares the column and the length; empty without a signature."""
+        pairs: dict[str, Any] = dict(self.signature or {})
+        for name, pair in pairs.items():
+            pairs[name] = tuple(cast("list[Any]", pair)) if isinstance(pair, tuple | list) else (name, pair)
+        return pairs
+
+    @property
+    def cells_of_an_item(self) -> int:
+        """How many cells of one column an item names, at most; 1 for each length that is not declared."""
+        cells = dict.fromkeys((column for column, _ in self.parts.values()), 0)
+        for column, length in self.parts.values():
+            cells[column] += length if isinstance(length, int) else 1
+        return max(cells.values(), default=1)
 
     @classmethod
-    def queue(cls, name: str, max_size: int, hooks: Sequence[Hook] = ()) -> Self:
+    def queue(
+        cls, name: str, max_size: int, hooks: Sequence[Hook] = (), signature: Signature | None = None
+    ) -> Self:
         """Describe a queue: each item is sampled once, the oldest first; a full one lets nothing in.
 
         An item that is deleted by hand stays counted: it makes no room. So it is in Reverb.
@@ -75,12 +114,15 @@ class Table:
             rate_limiter=Queue(max_size),
             max_times_sampled=1,
             hooks=hooks,
+            signature=signature,
         )
 
     @classmethod
-    def stack(cls, name: str, max_size: int, hooks: Sequence[Hook] = ()) -> Self:
+    def stack(
+        cls, name: str, max_size: int, hooks: Sequence[Hook] = (), signature: Signature | None = None
+    ) -> Self:
         """Describe a stack: each item is sampled once, the newest first; a full one lets nothing in."""
-        queue = cls.queue(name, max_size, hooks)
+        queue = cls.queue(name, max_size, hooks, signature)
         return replace(queue, sampler=Lifo(), remover=Lifo(), rate_limiter=Stack(max_size))
 
 

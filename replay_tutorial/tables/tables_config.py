@@ -156,5 +156,5 @@ def built(where: str, make: Callable[..., Any], *arguments: Any, **options: Any)
     """Build something; if it can't be, a ConfigError says where it stands in the file."""
     try:
         return make(*arguments, **options)
-    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+    except (TypeError, ValueError, LookupError, OverflowError, MemoryError) as error:
         raise ConfigError(f"{where}: {error}") from None

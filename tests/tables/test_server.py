@@ -1,5 +1,6 @@
 """The server with one caller: what is refused, and small things worked by hand."""
 
+import contextlib
 import math
 from typing import Any
 
@@ -62,6 +63,10 @@ def state(server: Server) -> Any:
         ({"rate_limiter": 3}, TypeError),
         ({"sampler": "uniform"}, TypeError),
         ({"remover": None}, TypeError),
+        ({"signature": {"obs": 0}}, ValueError),
+        ({"signature": {"obs": 2.0}}, ValueError),
+        ({"signature": {"obs": ("obs", "two")}}, ValueError),
+        ({"signature": {}}, ValueError),
     ],
 )
 def test_a_table_that_can_not_work_is_refused(options: dict[str, Any], error: type[Exception]) -> None:
@@ -407,3 +412,99 @@ def test_an_item_takes_at_most_100_bytes_beside_its_steps(sampler: Any) -> None:
     server.insert(Message(1, 0, runs, [NewItems("t", None, layout, steps)], 2))
     contents = server._tables["t"]
     assert nbytes([contents.items, contents.sampler, contents.remover]) / count <= 100
+
+
+class TestSignatures:
+    """Which parts items must have: those declared, or else those of the first item, until `reset`."""
+
+    def test_a_signature_settles_parts_and_lengths_before_the_first_item(self) -> None:
+        client = client_of(table(signature={"pair": ("obs", 2), "rew": "one", "tail": ("rew", "any")}))
+        before = state(client.server)
+        with client.writer(5) as writer:
+            for _ in range(5):
+                writer.append(STEP)
+            obs, rew = writer.history["obs"], writer.history["rew"]
+            good = {"pair": obs[-2:], "rew": rew[-1], "tail": rew[-3:]}
+            bad: list[dict[str, Any]] = [
+                {**good, "pair": obs[-3:]},
+                {**good, "rew": rew[-1:]},
+                {"pairs" if name == "pair" else name: part for name, part in good.items()},
+                {**good, "pair": rew[-2:]},
+                {"pair": good["pair"]},
+            ]
+            for trajectory in bad:
+                with pytest.raises(
+                    ValueError, match=r"signature of the table 't' is \{'pair': \('obs', 2\), "
+                ):
+                    writer.create_item("t", 1.0, trajectory)
+            assert state(client.server) == before
+            for tail in (rew[-3:], rew[-1:]):
+                writer.create_item("t", 1.0, {**good, "tail": tail})
+            client.reset("t")
+            with pytest.raises(ValueError, match="signature"):
+                writer.create_item("t", 1.0, bad[0])
+
+    def test_a_column_of_a_signature_must_be_there(self) -> None:
+        with pytest.raises(KeyError, match=r"names the column 'reward'; there are \['obs', 'rew'\]"):
+            client_of(table(signature={"reward": "one"}))
+
+    @pytest.mark.parametrize("loaded", [False, True])
+    def test_a_reset_forgets_the_parts_of_a_misspelt_first_item(self, loaded: bool, tmp_path: Any) -> None:
+        client = client_of(table())
+        with client.writer(1) as writer:
+            writer.append(STEP)
+            writer.create_item("t", 1.0, {"observation": writer.history["obs"][-1]})
+        with pytest.raises(ValueError, match=r"as the first one had.* call reset"):
+            client.insert(STEP, {"t": 1.0})
+        if loaded:
+            client.mutate_priorities("t", deletes=client.items("t").info.keys)
+            client.save(tmp_path / "file")
+            client.load(tmp_path / "file")
+        else:
+            client.reset("t")
+        client.insert(STEP, {"t": 1.0})
+        assert client.items("t").data.keys() == STEP.keys()
+
+    def test_a_message_without_items_settles_nothing(self) -> None:
+        client = client_of(table())
+        none = NewItems("t", None, (Part("x", "obs", 1),), np.zeros((0, 1), np.int64))
+        with pytest.raises(ValueError, match="at least 1 item"):
+            client.server.insert(Message(1, 0, [], [none], 0))
+        client.server.insert(Message(1, 0, [], [], 0))
+        client.insert(STEP, {"t": 1.0})
+
+    def test_items_that_wait_keep_the_parts_settled_over_a_reset(self) -> None:
+        client = client_of(Table.queue("q", 1))
+        writer = client.writer(1)
+        writer.append(STEP)
+        for wait in (None, 0):
+            parts = {"x": writer.history["obs"][-1]}
+            with pytest.raises(TimeoutError) if wait == 0 else contextlib.nullcontext():
+                writer.create_item("q", 1.0, parts, timeout=wait)
+        client.reset("q")
+        with pytest.raises(ValueError, match="as the first one had"):
+            client.insert(STEP, {"q": 1.0}, timeout=0)
+        writer.flush()
+        assert client.sample("q", 1).data.keys() == {"x"}
+
+    def test_a_file_with_other_parts_than_the_signature_is_refused(self, tmp_path: Any) -> None:
+        client = client_of(table())
+        client.insert(STEP, {"t": 1.0})
+        client.save(tmp_path / "file")
+        strict = client_of(table(signature={"obs": "one"}))
+        before = state(strict.server)
+        with pytest.raises(ValueError, match="signature of the table 't'"):
+            strict.load(tmp_path / "file")
+        assert state(strict.server) == before
+        client_of(table(signature=dict.fromkeys(STEP, "one"))).load(tmp_path / "file")
+
+
+def test_a_capacity_follows_from_the_sizes_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [
+        table(max_size=50),
+        Table.queue("q", 10, signature={"a": ("obs", 3), "b": ("obs", 2), "rew": "any"}),
+    ]
+    server = Server(tables, COLUMNS)
+    assert server._cells.capacity == 2 * (50 + 10 * 5) + 1000
+    monkeypatch.setattr("replay_tutorial.tables.server.MOST_CELLS", 100)
+    assert Server(tables, COLUMNS)._cells.capacity == 50, "as many cells as there are numbers for"

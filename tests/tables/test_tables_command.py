@@ -55,6 +55,7 @@ max_size = 4
 [tables.last]
 kind = "stack"
 max_size = 3
+signature = { last = ["obs", "one"], act = "any" }
 """
 
 
@@ -89,13 +90,15 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
     assert [table.remover for table in described][:2] == [Fifo(), MaxHeap()]
     assert [table.max_times_sampled for table in described] == [7, 0, 1, 1]
     assert described[0].hooks[0].target == "best"
+    assert described[3].parts == {"last": ("obs", "one"), "act": ("act", "any")}
     assert read_config(written(tmp_path, GOOD), "127.0.0.1:5")[1] == "127.0.0.1:5"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("capacity = 1000", "", "capacity is missing"),
+        ('"any"', "0", "tables.last: The signature .* 'act' the length 0"),
+        ('"any"', '"any", more = "one"', "names the column 'more'"),
         ("capacity = 1000", 'capacity = "1000"', "capacity must be of kind int"),
         ("capacity = 1000", "capacity = true", "capacity must be of kind int"),
         ("capacity = 1000", "capacity = 0", "capacity must be between"),

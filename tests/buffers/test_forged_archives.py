@@ -43,6 +43,19 @@ def test_forged_file_is_refused_or_loads_and_works(name, tmp_path):
     assert trial(whole, lambda: configured(name, rows=3), pickle.dumps, use) > 200
 
 
+def test_two_members_at_the_same_byte_are_refused(tmp_path):
+    """Python 3.13 warns of them when the first is opened, and reads on."""
+    path = tmp_path / "forged"
+    buffer = configured("plain", rows=30)
+    buffer.save(path)
+    content = bytearray(path.read_bytes())
+    second = content.index(b"PK\x01\x02", content.index(b"PK\x01\x02") + 1)
+    content[second + 42 : second + 46] = bytes(4)  # the offset of its header in the file
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="begin at the same byte"):
+        buffer.load(path)
+
+
 def test_forged_file_takes_no_more_memory_than_the_buffer_and_the_file_have(tmp_path):
     """Bombs of every kind of compression among them, and arrays that only claim to be long."""
     whole = tmp_path / "whole"

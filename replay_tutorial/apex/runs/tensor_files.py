@@ -18,7 +18,8 @@ def write_tensors(path: Path, contents: dict[str, Any]) -> None:
     """
     memory = io.BytesIO()
     torch.save(contents, memory)
-    path.write_bytes(memory.getbuffer())
+    # not getbuffer(): a view that an error keeps alive raises again when both are collected; neither copies
+    path.write_bytes(memory.getvalue())
 
 
 def read_tensors(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the site's builder calls: source pages, links to them, the table of settings, images to enlarge.
+"""What the site's builder calls: chapters, source pages, links to them, the settings, images to enlarge.
 
 Every module of the package gets a page with its source, and its name, wherever it stands on the site, becomes
 a link to that page. mkdocs and properdocs both call these functions by their names.
@@ -6,8 +6,9 @@ a link to that page. mkdocs and properdocs both call these functions by their na
 
 import ast
 import html
-import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from posixpath import dirname, relpath
 from typing import Any
@@ -17,6 +18,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
+PAGES = Path(__file__).resolve().parent / "chapters"
 SETTINGS = "<!-- settings -->"
 
 # `<a ...>` or `<summary>` in front: the name is a link already, or can't be one
@@ -103,11 +105,18 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
-def on_config(config: Any) -> None:
-    """Link the repository where the build is told its address; no page asks it for anything."""
-    if address := os.environ.get("REPOSITORY_URL"):
-        link = {"icon": "fontawesome/brands/github", "link": address, "name": "The repository"}
-        config.extra["social"] = [link]
+def on_pre_build(config: Any) -> None:
+    """Execute the chapters whose pages are missing, as on a fresh clone, or older than the chapter."""
+    stale = []
+    for chapter in sorted((PACKAGE.parent / "chapters").glob("*.md")):
+        page = PAGES / chapter.name
+        if not page.exists() or page.stat().st_mtime < chapter.stat().st_mtime:
+            stale.append(chapter.name)
+    if stale:
+        print(f"Executing {len(stale)} chapters, which takes a few minutes: {', '.join(stale)}", flush=True)
+        command = [sys.executable, PAGES.parent / "render_chapters.py", *stale]
+        if subprocess.run(command, check=False).returncode:
+            sys.exit("The chapters could not be executed. They need the extras `train` and `notebooks`.")
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -151,3 +160,11 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         return f'<a class="picture" href="{address}" title="Enlarge">{image}</a>'
 
     return IMAGE.sub(enlarge, FILE.sub(link, COPY.sub(to_line, content)))
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Keep the theme's script from asking GitHub for the repository's stars: no page fetches from outside."""
+    return output.replace(' data-md-component="source"', "")
+
+
+on_post_template = on_post_page  # 404.html

@@ -5,6 +5,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import NamedTuple
 
+# As the workflow of the pages sets them: below a path, where 404.html has to find its style.
+ADDRESSES = {"SITE_URL": "https://example.org/site/", "REPOSITORY_URL": "https://example.org/repository"}
 CSS_LOADS = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
 LOADING_RELATIONS = {
     "stylesheet",

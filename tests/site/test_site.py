@@ -2,7 +2,9 @@
 
 import dataclasses
 import inspect
+import os
 import re
+import subprocess
 import zlib
 from types import ModuleType
 from typing import Any
@@ -10,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
-from built_site import Site, css_loads
+from built_site import ADDRESSES, Site, css_loads
 from places import ROOT
 
 import replay_tutorial
@@ -41,7 +43,8 @@ def test_everything_that_a_page_loads_is_there(site: Site) -> None:
             path = unquote(urlsplit(address).path)
             if not path or address.startswith("data:"):
                 continue
-            start = site.folder if path.startswith("/") else (site.folder / page).parent  # 404.html is rooted
+            # 404.html names its files from the server's root, because it is shown in place of any page
+            start = site.folder.parent if path.startswith("/") else (site.folder / page).parent
             assert (start / path.lstrip("/")).is_file(), f"{page}: {address}"
 
 
@@ -62,7 +65,37 @@ def test_scripts_find_no_reason_to_fetch_from_outside(site: Site) -> None:
             )
     for page, loads in site.pages.items():
         assert "mermaid" not in loads.classes, page
-        assert "md-source" not in loads.classes, page
+        text = (site.folder / page).read_text(encoding="utf-8")
+        assert ADDRESSES["REPOSITORY_URL"] in text or "http-equiv" in text, page
+        assert 'data-md-component="source"' not in text, f"{page} asks for facts about the repository"
+
+
+def test_the_sitemap_names_every_page(site: Site) -> None:
+    named = set(re.findall(r"<loc>(.*?)</loc>", (site.folder / "sitemap.xml").read_text(encoding="utf-8")))
+    assert named == {ADDRESSES["SITE_URL"] + page for page in site.pages if page != "404.html"}
+
+
+def test_a_build_executes_the_chapters_that_have_no_page_or_an_old_one(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("pygments", reason="the site needs the extra `docs`")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import site_hooks
+
+    executed = []
+    monkeypatch.setattr(site_hooks, "PAGES", tmp_path)
+    monkeypatch.setattr(
+        site_hooks.subprocess,
+        "run",
+        lambda command, **_: executed.extend(command[2:]) or subprocess.CompletedProcess(command, 0),
+    )
+    chapters = sorted(path.name for path in (ROOT / "chapters").glob("*.md"))
+    site_hooks.on_pre_build(None)
+    assert executed == chapters
+    for name in chapters:
+        (tmp_path / name).touch()
+    os.utime(tmp_path / chapters[4], (0, 0))
+    executed.clear()
+    site_hooks.on_pre_build(None)
+    assert executed == [chapters[4]]
 
 
 def test_mathematics_is_set_by_the_local_katex(site: Site) -> None:

@@ -338,5 +338,12 @@ def main(arguments: Sequence[str]) -> int:
     return 1
 
 
+def console_script() -> int:
+    """Run the command `replay-tutorial`, which is `python -m replay_tutorial` by another name."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # as at the top, for the same reason
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return main(sys.argv[1:])
+
+
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

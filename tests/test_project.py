@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
@@ -235,6 +236,47 @@ def test_the_settings_named_beside_the_papers_are_those_of_the_configuration() -
 def test_the_changelog_begins_with_this_version() -> None:
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == __version__
+
+
+def test_the_console_script_is_the_command_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    module, _, name = project["scripts"]["replay-tutorial"].partition(":")
+    called = f"import sys; from {module} import {name}; sys.argv[1:] = ['--version']; sys.exit({name}())"
+    assert python(called) == f"replay_tutorial {__version__}\n"
+
+
+def test_windows_installs_and_runs_what_make_test_does() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    extras = re.search(r"^EXTRAS_test := (.*)", makefile, re.MULTILINE)[1]
+    recipe = re.search(r"^test: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[1]
+    commands = re.sub(r" \$\(ARGS\).*", "", recipe.replace("$(BIN)/", "")).replace("\t", "").splitlines()
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8")
+    there = [line.strip() for line in workflow.splitlines() if line.strip().startswith(".venv\\Scripts")]
+    install, *others = [line.removeprefix(".venv\\Scripts\\") for line in there]
+    assert others == [
+        line.replace("--pythonpath python", r"--pythonpath .venv\Scripts\python.exe") for line in commands
+    ]
+    for text in [install, (ROOT / "README.md").read_text(encoding="utf-8")]:
+        assert f'install -c constraints.txt -e ".[{extras}]"' in text
+
+
+def test_source_distribution_holds_what_its_tests_need_and_its_readme_no_relative_link(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("hatchling", reason="it builds the package: the extra `dev`")
+    code = "import sys; from hatchling.build import build_sdist; build_sdist(sys.argv[1])"
+    build = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        files = {name.partition("/")[2]: archive.extractfile(name) for name in archive.getnames()}
+        text = files["PKG-INFO"].read().decode()
+    needed = {"Makefile", "constraints.txt", "mkdocs.yml", "CONTRIBUTING.md", ".github/workflows/test.yml"}
+    for pattern in ["replay_tutorial/**/*.py", "tests/**/*.py", "chapters/*.*", "docs/assets/**/*.svg"]:
+        needed.update(path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern))
+    assert needed - {*files} == set()
+    links = re.findall(r"\]\((.*?)\)", text)
+    assert any(link.endswith("/raw/main/docs/assets/data_flow.svg") for link in links)
+    assert [link for link in links if not link.startswith("https://")] == []
 
 
 @pytest.mark.skipif(not shutil.which("make") or os.name == "nt", reason="needs make and a POSIX shell")

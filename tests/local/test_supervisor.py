@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from multiprocessing import forkserver
+from multiprocessing import connection, forkserver
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
@@ -116,19 +116,26 @@ def test_server_that_is_killed_while_it_starts_a_process_is_told(monkeypatch):
         os.kill(server, signal.SIGSTOP)  # so that it is sure not to be faster
         return work_on, (messages,)
 
-    def read_signed_of_a_dead_server(end):
-        """It has been asked for a process, and has not answered yet."""
-        os.kill(server, signal.SIGKILL)
-        return read_signed(end)
+    def of_a_dead_server(read):
+        """The server has been asked for a process, and has not answered yet."""
 
-    read_signed = forkserver.read_signed
-    monkeypatch.setattr(forkserver, "read_signed", read_signed_of_a_dead_server)
+        def kill_and_read(*arguments):
+            os.kill(server, signal.SIGKILL)
+            return read(*arguments)
+
+        return kill_and_read
+
+    # The first answer: from Python 3.14 on the two prove to each other that they have a key.
+    answer = (connection, "answer_challenge") if sys.version_info >= (3, 14) else (forkserver, "read_signed")
+    monkeypatch.setattr(*answer, of_a_dead_server(getattr(*answer)))
 
     supervisor_module.start_context()
     forkserver.ensure_running()
     server = forkserver._forkserver._forkserver_pid
     with (
-        pytest.raises(ProcessDied, match=r"learner could not be started \(EOFError.*server"),
+        pytest.raises(
+            ProcessDied, match=r"learner could not be started \((EOF|ConnectionReset)Error.*server"
+        ),
         Supervisor([Role("learner", start)], lambda _: None),
     ):
         pass

@@ -8,7 +8,7 @@ Paper: Horgan et al. 2018, appendices C and F; Schaul et al. 2016, section 4.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -125,6 +125,10 @@ class Config:
             value = getattr(self, name)
             if value is not None and not value >= minimum:
                 raise ValueError(f"{name} is {value}; it must be at least {minimum}.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and field.name != "solved_at" and not math.isfinite(value):
+                raise ValueError(f"{field.name} is {value}; it must be finite.")
         if self.solved_at is not None and math.isnan(self.solved_at):
             raise ValueError("solved_at is nan; it must be a number that a mean return can be above.")
         for name in ("gamma", "alpha", "beta", "epsilon_base"):

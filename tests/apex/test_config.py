@@ -37,6 +37,8 @@ from replay_tutorial.apex.runs.run_folder import RunFolder
         ({"policy_hidden_sizes": ()}, "policy_hidden_sizes"),
         ({"policy_learning_rate": -1.0}, "policy_learning_rate"),
         ({"noise": -0.1}, "noise"),
+        ({"noise": float("inf")}, "noise"),
+        ({"epsilon_exponent": float("inf")}, "epsilon_exponent"),
         ({"action_gradient": 0.0}, "action_gradient"),
         ({"evaluation_step_limit": 0}, "evaluation_step_limit"),
         ({"replay_start": 60_000}, "replay_start"),

@@ -76,12 +76,13 @@ class Evaluator:
         evaluation = self.selection.consider(self.newest.parameters, step)
         self.evaluated_update = update
         best = self.selection.best
-        confirmation = None
+        confirmation, is_tie = None, False
         if best is not None and best is not before:
             self.keep(best)
             confirmation = best.confirmation
+            is_tie = before is not None and confirmation.mean == before.confirmation.mean
         solved = self.selection.solved
-        self.context.tell(EvaluationReport(step, update, evaluation, confirmation, solved))
+        self.context.tell(EvaluationReport(step, update, evaluation, confirmation, solved, is_tie))
 
 
 def evaluate_policies(evaluator: Evaluator) -> None:

@@ -35,6 +35,7 @@ class EvaluationReport(NamedTuple):
     evaluation: Evaluation  # of the first round
     confirmation: Evaluation | None  # of the second round; None if the policy isn't the best so far
     solved: bool
+    is_tie: bool = False  # whether the best policy so far had the same mean
 
 
 class Saved(NamedTuple):

@@ -50,6 +50,16 @@ def test_policy_is_evaluated_every_so_many_updates_and_the_best_is_kept(evaluato
     assert len(best.confirmation.returns) == evaluator.context.config.confirmation_episodes
 
 
+def test_policy_that_is_as_good_as_the_best_one_is_kept_and_reported_as_a_tie(evaluator):
+    evaluator, script, told, folder = evaluator
+    script += [10, 10, 10, 10, 11, 11]
+    for update in (100, 200, 300):
+        publish(evaluator, update)
+        evaluator.look()
+    assert [message.is_tie for message in told] == [False, True, False]
+    assert folder.load_best().parameters[0] == 300
+
+
 def test_what_was_published_meanwhile_is_skipped_except_the_newest(evaluator):
     evaluator, script, told, _ = evaluator
     script += [1, 1, 1, 1]

@@ -161,7 +161,7 @@ class Recorder:
         cells += [returns.min(), returns.max(), len(returns)]
         self._write(self.evaluations, [*cells, None if confirmation is None else confirmation.mean])
         self.tensorboard.add(step, {"evaluation/mean_return": evaluation.mean})
-        if confirmation is not None:
+        if confirmation is not None and not message.is_tie:
             self.say(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {confirmation}")
 
     def show(self, step: int) -> None:

@@ -46,10 +46,11 @@ def test_judgement_has_a_file_of_its_own(tmp_path, capsys):
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
         recorder.receive(EvaluationReport(100, 5, first, confirmation, solved=False))
         recorder.receive(EvaluationReport(200, 9, first, None, solved=False))
+        recorder.receive(EvaluationReport(300, 13, first, confirmation, solved=False, is_tie=True))
         recorder.receive(Note("by the way"))
     told = [(row["update"], row["mean"], row["min"], row["max"], row["confirmation"]) for row in
             rows(tmp_path / "evaluations.csv")]  # fmt: skip
-    assert told == [("5", "2", "1", "3", "6"), ("9", "2", "1", "3", "")]
+    assert told == [("5", "2", "1", "3", "6"), ("9", "2", "1", "3", ""), ("13", "2", "1", "3", "6")]
     said = capsys.readouterr().out
     assert said.count("best so far, mean 6.0") == 1
     assert "by the way" in said

@@ -182,6 +182,17 @@ def is_frame_stack(environment: Environment) -> bool:
     return False
 
 
+def has_time_limit(name: str) -> bool:
+    """Return whether gymnasium's wrapper, or the emulator of a game, cuts an environment's episodes."""
+    environment = make_environment(name)
+    environment.close()
+    while isinstance(environment, gym.Wrapper):
+        if isinstance(environment, wrappers.TimeLimit):
+            return True
+        environment = environment.env
+    return name.startswith(atari.PREFIX)
+
+
 def solved_threshold(name: str) -> float | None:
     """Return the mean return at which gymnasium calls an environment solved; None if it names none."""
     environment = make_environment(name)  # gymnasium.spec can't look up `module:Name-v0`

@@ -209,6 +209,17 @@ def test_interrupted_final_evaluation_leaves_a_run_that_can_be_evaluated(
     assert main(["evaluate", str(folder), "--episodes", "2"]) == 0
 
 
+def test_environment_without_a_time_limit_is_mentioned_at_the_start(tmp_path, capsys):
+    changes = {"total_steps": 310, "evaluation_step_limit": 30}
+    train(short(tmp_path, "small_environments:Endless-v0", **changes))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "time limit" in line]
+    assert line.startswith(
+        "small_environments:Endless-v0 declares no time limit: an evaluated episode may take 30 ste"
+    )
+    train(short(tmp_path, total_steps=310))
+    assert "time limit" not in capsys.readouterr().out
+
+
 def test_run_that_crashed_goes_on_from_its_last_checkpoint(tmp_path, monkeypatch):
     straight = train(short(tmp_path))
     record = Recorder.record

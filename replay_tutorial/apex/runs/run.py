@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from replay_tutorial.agents.environments import has_time_limit
 from replay_tutorial.agents.evaluation import Evaluation, Stopped, evaluate, until
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.policy_selection import Candidate
@@ -142,6 +143,11 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
         with Recorder(
             folder.path, config.total_steps, config.progress, counters.steps, counters.update
         ) as recorder:
+            if not has_time_limit(config.environment):
+                limit = f"{config.evaluation_step_limit:,} steps (--evaluation-step-limit)"
+                recorder.say(
+                    f"{config.environment} declares no time limit: an evaluated episode may take {limit}"
+                )
             if setup.checkpoint is not None:
                 for reason in setup.checkpoint.damaged:
                     recorder.say(reason)

@@ -16,6 +16,7 @@ except KeyboardInterrupt:
 import argparse
 import importlib
 import math
+import os
 import pkgutil
 import time
 from collections.abc import Callable, Sequence
@@ -56,6 +57,7 @@ ELSEWHERE = {
 }
 KERNEL_LAYERS = ("buffers", "shared", "tables")  # the layers with kernels
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
+CLOSED_PIPE = 141  # of a program whose output nothing reads any more, as SIGPIPE would end it
 DEFAULT = "(default: %(default)s)"
 
 
@@ -338,12 +340,24 @@ def main(arguments: Sequence[str]) -> int:
     return 1
 
 
+def run_program() -> int:
+    """Run `main` with the program's arguments; if what reads the output has gone, end without a traceback."""
+    try:
+        try:
+            return main(sys.argv[1:])
+        finally:
+            print(end="", flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again at exit
+        return CLOSED_PIPE
+
+
 def console_script() -> int:
     """Run the command `replay-tutorial`, which is `python -m replay_tutorial` by another name."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # as at the top, for the same reason
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return main(sys.argv[1:])
+    return run_program()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_program())

@@ -103,6 +103,16 @@ def test_help_waits_for_no_library(command):
         assert f"'{library}'" not in told
 
 
+@pytest.mark.parametrize("arguments", [["train", "--help"], []])
+def test_output_that_nothing_reads_ends_without_a_traceback(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    program = [sys.executable, "-m", "replay_tutorial", *arguments]
+    done = subprocess.run(program, stdout=writing, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
 KERNELS = """
 from replay_tutorial.buffers import jit
 from replay_tutorial.buffers.jit import kernel

@@ -1,7 +1,7 @@
 # Each target sets up what it needs in .venv the first time and starts at once the next time.
 #   make train    train Ape-X on CartPole-v1, evaluate it, draw its learning curve
 #   make test     lint, format, types, documentation, tests: what CI runs
-#   make stress   kill and interrupt at random moments, and what takes hosts or minutes
+#   make stress   kill and interrupt at random moments, try new histories, and what takes hosts or minutes
 #   make notebooks  open the chapters in JupyterLab
 #   make docs     execute the chapters, and build the site into site/
 #   make docs-serve  show it while you write: http://127.0.0.1:8000, built again at each change
@@ -40,15 +40,16 @@ test: .venv/test.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python docs/render_chapters.py
-	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)
+	EXPLORE=5 $(BIN)/python -m pytest tests/buffers tests/tables -k "any_history or any_program" $(ARGS)
 
 docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir site
+	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
 	@echo "The site is in site/: open site/index.html, or run make docs-serve"
 
 # --livereload is said because newer releases of click take mkdocs' default for "no"

@@ -28,14 +28,14 @@ PLAIN_ATARI = {**ATARI, "next_obs": ATARI["obs"]}
 
 @pytest.mark.parametrize("n", [None, 1, 2, 3, 5])
 @pytest.mark.parametrize("modes", MODES)
-@repeatable(300)
+@repeatable(100)
 @given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 40))
 def test_compressed_buffer_equals_a_plain_list_in_any_history(modes, n, seed, operations):
     History(seed, modes, n).run(operations)
 
 
 @pytest.mark.parametrize("n", [None, 3])
-@repeatable(100)
+@repeatable(50)
 @given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 40))
 def test_compressed_prioritized_buffer_equals_a_plain_list_in_any_history(n, seed, operations):
     History(seed, "next_of+stack_compress", n, prioritized=True).run(operations)

@@ -101,7 +101,7 @@ def assert_same(buffer, added):
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 @pytest.mark.parametrize("memory", [(768, 2048), (3, 7), (1, 1), (40, 9)])
-@repeatable(40)
+@repeatable(20)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_rows_of_several_environments_equal_a_list_in_any_history(tmp_path_factory, kind, memory, seed):
     """Also if few rows or frames are remembered, so that frames grow too old again and again."""

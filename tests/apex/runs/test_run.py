@@ -309,7 +309,7 @@ def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
 
 
 @posix_only
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path, name):
     with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
         program.wait_for_updates(tmp_path)

@@ -188,7 +188,12 @@ def reading(path: str | PathLike[str], layout: Mapping[str, Any]) -> Generator[t
         OSError: If it can't be opened.
         ValueError: If it is no such file, is damaged, or has another layout or version.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        text = "There is no such file to load; `save` writes one"
+        raise FileNotFoundError(errno.ENOENT, text, os.fspath(path)) from None
+    if not stat.S_ISREG(mode):  # a pipe would be waited for
         raise OSError(errno.EINVAL, "This is no regular file", os.fspath(path))
     with open(path, "rb") as file:  # a file that can't be opened is not a damaged one
         try:

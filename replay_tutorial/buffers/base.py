@@ -28,7 +28,13 @@ def check_keywords(kind: str, keywords: Mapping[str, Any]) -> None:
         ValueError: If rows are to lie in cpprb's files.
     """
     if unknown := keywords.keys() - OfCpprb.__optional_keys__:
-        raise TypeError(f"{kind} got an unexpected keyword argument {min(unknown)!r}; see help({kind}).")
+        wrong = min(unknown)
+        hint = ""
+        if wrong.lower().replace("_", "") in ("nstep", "nsteps"):
+            hint = ' Did you mean Nstep={"size": 3, "rew": "rew", "next": "next_obs"}?'
+            if kind.startswith("MP"):
+                hint = " Did you mean NStep, the class with which an actor folds its steps?"
+        raise TypeError(f"{kind} got an unexpected keyword argument {wrong!r}; see help({kind}).{hint}")
     if keywords.get("mmap_prefix") is not None:
         raise ValueError(
             f"{kind} has no mmap_prefix. For rows in a file build MPReplayBuffer or "

@@ -8,7 +8,6 @@ Left out: variable shapes, strings and Python objects.
 """
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from numpy import ndarray
 
 from replay_tutorial.buffers.cast import cast
+from replay_tutorial.buffers.rows import checked_integer
 from replay_tutorial.buffers.spaces import flatten
 
 Rows = npt.NDArray[np.void]  # records, one per transition
@@ -97,7 +97,8 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
         fault = f"env_dict[{name!r}] knows 'shape' and 'dtype', not {sorted(map(str, unknown))}."
         raise ValueError(fault + min(nested, default=""))
     shape = spec.get("shape", 1)
-    shape = tuple(operator.index(n) for n in (shape if np.ndim(shape) else (shape,)))
+    lengths = shape if np.ndim(shape) else (shape,)
+    shape = tuple(checked_integer(f"Each length of env_dict[{name!r}]['shape']", n) for n in lengths)
     if any(n < 1 for n in shape):
         raise ValueError(f"env_dict[{name!r}]: every length of the shape {shape} must be at least 1.")
     dtype = np.dtype(spec.get("dtype", default_dtype))

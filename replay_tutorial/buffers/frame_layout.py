@@ -157,9 +157,7 @@ def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
         return {}
     told = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
     axes: dict[str, int] = {}
-    for name in told or names_of(
-        stack_compress if isinstance(stack_compress, str) else tuple(stack_compress)
-    ):
+    for name in told or names_of(stack_compress):
         shape = fields.fields[name].shape if name in fields.fields else ()
         if not shape:
             raise ValueError(

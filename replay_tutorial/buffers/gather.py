@@ -154,10 +154,12 @@ def check_out(out: Out, batch_size: int, expected: Mapping[str, Kind]) -> Out:
 
     Raises:
         KeyError: If the sample has no such field.
-        TypeError: If a value is no array.
+        TypeError: If it is no dict, or a value no array.
         ValueError: If an array has another shape or dtype, is not C-contiguous, can't be written to, or is
             shared by two of them.
     """
+    if not isinstance(out, Mapping):
+        raise TypeError(f"out must be a dict of arrays by field's name, not {out!r:.60}.")
     for name, array in out.items():
         if name not in expected:
             raise KeyError(f"out names {name!r}; a sample has {list(expected)}.")

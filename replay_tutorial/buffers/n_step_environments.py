@@ -3,7 +3,6 @@
 Left out: what a window does (`n_step`).
 """
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.buffers.n_step import flush_steps, look_ahead, push_steps
 from replay_tutorial.buffers.n_step_windows import Windows, select
+from replay_tutorial.buffers.rows import checked_integer
 
 
 class NStep:
@@ -52,7 +52,7 @@ class NStep:
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range or names a field that does not exist.
         """
-        if operator.index(environments) < 1:
+        if checked_integer("environments", environments) < 1:
             raise ValueError(f"environments must be at least 1, not {environments}.")
         compile_now(flush_steps, look_ahead, push_steps)
         self._fields = Fields(env_dict, default_dtype)
@@ -161,7 +161,7 @@ class NStep:
             self._windows.put_back(np.ascontiguousarray(waiting), environment)
 
     def _check(self, environment: int) -> None:
-        if not 0 <= environment < self._windows.environments:
+        if not 0 <= checked_integer("environment", environment) < self._windows.environments:
             raise IndexError(f"No environment {environment}; they are 0 to {self._windows.environments - 1}.")
 
     def _batch(self, rows: Rows) -> Batch | None:

@@ -7,7 +7,6 @@ Left out: what becomes of a step (`n_step`).
 
 import copy
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.n_step import FloatRows, Waiting, find_jump, flush_steps, look_ahead, push_steps
+from replay_tutorial.buffers.rows import checked_integer
 
 # Restores what a stored field stands for, arrays of shape (n, ...): an observation may be kept as frames.
 Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
@@ -59,7 +59,7 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
         raise ValueError(f"Nstep knows 'size', 'gamma', 'rew' and 'next', not {sorted(map(str, unknown))}.")
     if "size" not in settings:
         raise ValueError("Nstep needs 'size', the number of rewards in a return.")
-    size, gamma = operator.index(settings["size"]), float(settings.get("gamma", 0.99))
+    size, gamma = checked_integer("Nstep['size']", settings["size"]), float(settings.get("gamma", 0.99))
     if size < 1:
         raise ValueError(f"Nstep['size'] must be at least 1, not {size}.")
     if not 0.0 <= gamma <= 1.0:
@@ -90,8 +90,17 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
 
 
 def names_of(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Read one name, several different ones, or none."""
-    read = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+    """Read one name, several different ones, or none.
+
+    Raises:
+        TypeError: If a name is not a string.
+        ValueError: If one is given twice.
+    """
+    one = isinstance(names, str) or not isinstance(names, Iterable)
+    read: tuple[Any, ...] = () if names is None else (names,) if one else tuple(names)
+    for name in read:
+        if not isinstance(name, str):
+            raise TypeError(f"A field is named by a string, not by {name!r:.60}.")
     if len(set(read)) < len(read):
         raise ValueError(f"Each field can be named once only, not as in {list(read)}.")
     return read

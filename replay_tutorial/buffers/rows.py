@@ -78,10 +78,22 @@ def check_batch_size(batch_size: int, threads: int = 1) -> None:
         TypeError: If one of them is not an integer.
         ValueError: If it is below 1.
     """
-    if operator.index(batch_size) < 1:
+    if checked_integer("batch_size", batch_size) < 1:
         raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
-    if threads != 1 and operator.index(threads) < 1:
+    if threads != 1 and checked_integer("threads", threads) < 1:
         raise ValueError(f"threads must be at least 1, not {threads}.")
+
+
+def checked_integer(name: str, value: Any) -> int:
+    """Return an argument that is an integer, of Python or of NumPy.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r:.60}.") from None
 
 
 def checked_size(size: float) -> int:

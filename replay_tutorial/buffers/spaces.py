@@ -39,6 +39,7 @@ def fields_from_spaces(
 
     Raises:
         TypeError: If a space is of another kind, or float_dtype is no dtype of floats.
+        ValueError: If two spaces get one name.
 
     Example:
         >>> import gymnasium
@@ -50,16 +51,28 @@ def fields_from_spaces(
     if floats.kind != "f":
         raise TypeError(f"float_dtype must be a dtype of floats, such as np.float32, not {floats}.")
     fields: dict[str, dict[str, Any]] = {
-        **dict(leaves("obs", observation_space)),
-        **dict(leaves("act", action_space)),
+        **named_leaves("obs", observation_space),
+        **named_leaves("act", action_space),
         "rew": {"shape": (), "dtype": floats},
-        **dict(leaves("next_obs", observation_space)),
+        **named_leaves("next_obs", observation_space),
         "terminated": {"shape": (), "dtype": np.dtype(np.bool_)},
         "truncated": {"shape": (), "dtype": np.dtype(np.bool_)},
     }
     for spec in fields.values():
         if float_dtype is not None and spec["dtype"].kind == "f":
             spec["dtype"] = floats
+    return fields
+
+
+def named_leaves(name: str, space: "Space[Any]") -> dict[str, dict[str, Any]]:
+    """Return what `leaves` finds, by name; refuse two of one name."""
+    fields: dict[str, dict[str, Any]] = {}
+    for leaf, spec in leaves(name, space):
+        if leaf in fields:
+            raise ValueError(
+                f"Two spaces would be the field {leaf!r}: rename the key with the '/' that one of them has."
+            )
+        fields[leaf] = spec
     return fields
 
 

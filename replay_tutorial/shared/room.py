@@ -22,15 +22,21 @@ def check_room(size: int, path: Path | None) -> None:
         )
 
 
-def free_memory() -> int | None:
-    """Return how many bytes this process may still take, limited by its container; None if unknown."""
+def free_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return how many bytes this process may still take, limited by its container; None if unknown.
+
+    Cached pages of files count as free, because the system drops them when memory is needed.
+    """
     if sys.platform != "linux":
         return None
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     free = sum(int(lines[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
-    group = Path("/sys/fs/cgroup")
     try:
         limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except OSError:
         return free
-    return free if limit == "max" else min(free, max(0, int(limit) - int(used)))
+    if limit == "max":
+        return free
+    cached = sum(int(counts.get(name, 0)) for name in ("active_file", "inactive_file"))  # not shared memory
+    return min(free, max(0, int(limit) - int(used) + cached))

@@ -515,6 +515,11 @@ class TestNStep:
         for bad in ({"rew": "x"}, {"obs": 0.5}, {"act": [1, 2]}, {"rew": [], "obs": []}):
             with pytest.raises((TypeError, ValueError)):
                 window.add(0, **{**step(1), **bad})
+        for environment in (0.5, "0", None):
+            with pytest.raises(TypeError, match="environment must be an integer"):
+                window.add(environment, **step(1))
+            with pytest.raises(TypeError, match="environment must be an integer"):
+                window.on_episode_end(environment)
         for environment in (-1, 2):
             with pytest.raises(IndexError):
                 window.add(environment, **step(1))

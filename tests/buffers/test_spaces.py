@@ -215,6 +215,13 @@ def test_environment_runs_through_a_buffer_with_its_own_fields():
     assert plain.get_all_transitions()["terminated"].any() or plain.get_all_transitions()["truncated"].any()
 
 
+def test_two_spaces_of_one_name_are_refused():
+    """One of them was dropped without a word."""
+    twice = spaces.Dict({"a/b": spaces.Box(0, 1, (2,)), "a": spaces.Dict({"b": spaces.Box(0, 1, (3,))})})
+    with pytest.raises(ValueError, match="Two spaces would be the field 'obs/a/b'"):
+        fields_from_spaces(twice, spaces.Discrete(2))
+
+
 def test_import_needs_neither_torch_nor_gymnasium():
     program = (
         "import sys; import replay_tutorial as r; r.ReplayBuffer(2, {'obs': {}}).add(obs=1); "

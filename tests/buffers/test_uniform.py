@@ -7,6 +7,7 @@ import pickle
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,42 @@ def test_unknown_keyword_of_the_constructor_is_refused(kind):
         ReplayBuffer(8, EXAMPLE_ENV_DICT, alpha=0.6)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         ReplayBuffer(8, EXAMPLE_ENV_DICT, "obs")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", ["n_step", "nstep", "n_steps"])
+def test_keyword_that_means_n_steps_is_refused_with_the_one_that_is_taken(name):
+    window = {name: {"size": 3}}
+    for kind, meant in (
+        (ReplayBuffer, 'Nstep={"size"'),
+        (PrioritizedReplayBuffer, 'Nstep={"size"'),
+        (MPReplayBuffer, "NStep, the class"),
+        (MPPrioritizedReplayBuffer, "NStep, the class"),
+    ):
+        with pytest.raises(TypeError, match=f"{name}.*Did you mean {meant}"):
+            kind(8, EXAMPLE_ENV_DICT, **window)
+
+
+EVERY_KIND = [ReplayBuffer, PrioritizedReplayBuffer, MPReplayBuffer, MPPrioritizedReplayBuffer]
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_arguments_of_a_wrong_type_are_named_by_the_error(kind, tmp_path):
+    """Python's own words name neither the argument nor what it must be."""
+    buffer = kind(8, {"obs": {}})
+    buffer.add(obs=0)
+    refused: list[tuple[Callable[[], Any], type[Exception], str]] = [
+        (lambda: buffer.sample(3.0), TypeError, r"batch_size must be an integer, not 3\.0"),
+        (lambda: buffer.sample(3, out=5), TypeError, "out must be a dict of arrays.* not 5"),
+        (lambda: buffer.sample(3, out=[5]), TypeError, "out must be a dict of arrays"),
+        (lambda: kind(8, {"obs": {}}, next_of=[5]), TypeError, "named by a string, not by 5"),
+        (lambda: kind(8, {"obs": {}}, next_of=5), TypeError, "named by a string, not by 5"),
+        (lambda: kind(8, {"obs": {}}, stack_compress=5), TypeError, "named by a string, not by 5"),
+        (lambda: kind(8, {"obs": {"shape": 2.5}}), TypeError, r"\['shape'\] must be an integer, not 2\.5"),
+        (lambda: kind(8, {"obs": {}}).load(tmp_path / "no"), FileNotFoundError, "no such file to load"),
+    ]
+    for call, error, match in refused:
+        with pytest.raises(error, match=match):
+            call()
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])

@@ -50,6 +50,9 @@ class Client(ExplainsNames):
         self.items, self.info = server.items, server.info
         self.save, self.load = server.save, server.load
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.server,)  # `sample` is a function made for this object
+
     def insert(
         self, data: Mapping[str, Any], priorities: Mapping[str, float | None], timeout: float | None = None
     ) -> dict[str, int]:

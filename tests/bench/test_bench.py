@@ -131,14 +131,15 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
     printed = capsys.readouterr().out
     assert read["command"].endswith(f"bench buffers --capacity 600 --rounds 2 --json {record}")
     assert read["machine"]["cores"] >= 1 and read["machine"]["processor"]
-    assert {"python", "numpy", "numba", "replay_tutorial", "cpprb"} <= set(read["versions"])
+    assert {"python", "numpy", "numba", "replay_tutorial"} <= set(read["versions"])
     assert [row["operation"] for row in read["rows"]] == [case.operation for case in cases.rows(600)]
     for row in read["rows"]:
         assert row["operation"] in printed
         assert {"ours", "ceiling"} <= set(row["microseconds"])
         ours = row["microseconds"]["ours"]
         assert 0 < ours["lower"] <= ours["median"] <= ours["upper"]
-    if find_spec("cpprb") is not None:
+    if find_spec("cpprb") is not None:  # it has no wheels for Python 3.13 and newer
+        assert "cpprb" in read["versions"]
         assert all(row["ratios"]["cpprb"]["median"] > 0 for row in read["rows"])
 
 

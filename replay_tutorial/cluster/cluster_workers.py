@@ -113,6 +113,7 @@ class ClusterWorkers(Workers):
         self.watch = placement.HostWatch()
         self.hosts = self.watch.addresses
         self.gateways: dict[Any, tuple[Future[Told] | None, float]] = {}  # what each was asked, and when
+        self._late: list[Future[Told]] = []  # answers that may still come
         self.sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
         self._last_count = 0.0
@@ -178,6 +179,12 @@ class ClusterWorkers(Workers):
     def _collect(self, received: list[Message]) -> None:
         """Take in what actors have told the gateways, and ask again."""
         now = time.monotonic()
+        for late in [
+            answer for answer in self._late if answer.done()
+        ]:  # a gateway that was busy, or starting
+            self._late.remove(late)
+            if late.exception() is None:
+                self._hear(late.result(), received, now)
         for gateway, (answer, since) in self.gateways.items():
             if answer is not None and answer.done():
                 if (error := answer.exception()) is None:
@@ -187,6 +194,7 @@ class ClusterWorkers(Workers):
                     raise ProcessDied(f"a gateway failed: \n\n{error}")
                 answer = None
             if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= GATEWAY_ANSWER_SECONDS:
+                self._late += [] if answer is None else [answer]
                 answer, since = gateway.collect.remote().future(), now
             self.gateways[gateway] = answer, since
 

@@ -129,6 +129,20 @@ def test_host_of_each_actor_is_said_and_an_actor_without_a_place_once(run):
     assert notes(run.wait(100, 0, 1)) == ["actors 0, 1 on host3"]
 
 
+def test_what_a_gateway_tells_late_is_heard(run):
+    answers = []
+
+    def answer():
+        answers.append(Future())
+        return answers[-1]
+
+    run.gateway.collect.answer = answer
+    run.wait(12)
+    assert len(answers) == 2, "asked again"
+    answers[0].set_result(Told([Note("early")], {}, {(0, 0): "host2"}))
+    assert notes(run.wait(1)) == ["early", "actor 0 on host2"]
+
+
 def test_actor_in_a_long_step_is_counted_and_not_called_silent(run):
     assert playing(run.wait(3, 0, 1))[-1] == 2
     said = run.wait(700)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LAUNCHERS = ("aws", "kuberay")  # files for `ray up` and `kubectl`; a person fills in their two blanks
+# What starts a cluster: files for `ray up` and `kubectl`, with two blanks to fill in, and for `sbatch`.
+LAUNCHERS = {"aws": "aws.yaml", "kuberay": "kuberay.yaml", "slurm": "slurm.sh"}
 
 
 def engine_of(options: ClusterOptions | None) -> "Engine | None":
@@ -48,8 +49,12 @@ def cluster(arguments: Sequence[str]) -> int:
     look.add_argument("address", metavar="ADDRESS", help="host:6379, auto (this machine's Ray), or local")
     look.add_argument("--actors", type=int, default=0, help="ask whether so many find room")
     look.add_argument("--cpus-per-actor", type=float, default=1.0, help="as for `train --cluster`")
-    launch = commands.add_parser("launch", help="print the file that starts a cluster in a cloud")
-    launch.add_argument("name", choices=LAUNCHERS, help="aws: for `ray up`; kuberay: for `kubectl create`")
+    launch = commands.add_parser("launch", help="print the file that starts a cluster")
+    launch.add_argument(
+        "name",
+        choices=LAUNCHERS,
+        help="aws: for `ray up`; kuberay: for `kubectl create`; slurm: for `sbatch`",
+    )
     options = parser.parse_args(arguments)
     if options.command == "check":
         return check(options.address, options.actors, options.cpus_per_actor)
@@ -58,8 +63,8 @@ def cluster(arguments: Sequence[str]) -> int:
 
 
 def launcher(name: str) -> str:
-    """Return the YAML file of one of `LAUNCHERS`, comments and blanks included; nothing is started by it."""
-    return (files("replay_tutorial.cluster") / "launch" / f"{name}.yaml").read_text(encoding="utf-8")
+    """Return the file of one of `LAUNCHERS`, comments and blanks included; nothing is started by it."""
+    return (files("replay_tutorial.cluster") / "launch" / LAUNCHERS[name]).read_text(encoding="utf-8")
 
 
 def check(address: str, actors: int, cpus_per_actor: float) -> int:
@@ -75,16 +80,17 @@ def check(address: str, actors: int, cpus_per_actor: float) -> int:
 
     import ray
 
-    from replay_tutorial.cluster.launch.cluster_check import faults_of, look_at_hosts
+    from replay_tutorial.cluster.launch.cluster_check import faults_of, look_at_hosts, warnings_of
 
     try:
         hosts = look_at_hosts()
+        warnings = warnings_of(hosts)
         faults = faults_of(hosts, actors, ray.available_resources().get("CPU", 0.0), options)
     finally:
         ray.shutdown()
     for line in lines_of(hosts):
         print(line)
-    for fault in faults:
+    for fault in faults + warnings:
         print(f"- {fault}")
     if actors:
         print(f"this will hold {actors} actors: {'no' if faults else 'yes'}")

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +39,9 @@ def kuberay() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_a_launcher_says_what_it_costs_how_to_end_it_and_that_it_was_not_run(name: str) -> None:
     comments = "".join(line for line in launcher(name).splitlines(True) if line.startswith("#"))
-    assert "NOT RUN IN THE CLOUD YET" in comments.splitlines()[2]
+    assert re.search("NOT RUN (IN THE CLOUD|ON A SLURM CLUSTER) YET", "".join(comments.splitlines(True)[2:4]))
     assert "What it costs:" in comments
-    assert re.search(r"END IT.*(ray down|kubectl delete)", comments, re.DOTALL)
+    assert re.search(r"END IT.*(ray down|kubectl delete|scancel)", comments, re.DOTALL)
     assert max(map(len, launcher(name).splitlines())) <= 110
 
 
@@ -130,9 +132,57 @@ def test_the_pods_find_the_runs_and_the_health_checks(kuberay: dict[str, dict[st
         assert given.items() >= HEALTH.items()
 
 
-@pytest.mark.parametrize("name", LAUNCHERS)
-def test_the_launchers_install_the_version_of_ray_that_was_tested(name: str) -> None:
-    assert set(re.findall(r"(?:ray\[default\]==|/ray:)(\d+\.\d+\.\d+)", launcher(name))) == {pinned("ray")}
+def test_what_installs_ray_installs_the_version_that_was_tested() -> None:
+    texts = (launcher("aws"), (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    for text in texts:
+        assert set(re.findall(r"(?:ray\[default\]==|/ray:)(\d+\.\d+\.\d+)", text)) == {pinned("ray")}
+
+
+def test_an_image_gets_all_that_the_package_is_built_of() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "*" in lines
+    sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    assert sent == {"replay_tutorial", "pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
+    assert all((ROOT / name).exists() for name in sent)
+
+
+STAND_IN = """#!/bin/bash
+echo "$(basename "$0") $*" >> "$LOG"
+case "$(basename "$0")" in
+hostname) echo "10.0.0.1 fe80::1" ;;
+python) trap 'echo ended >> "$LOG"; exit 130' TERM; kill -TERM "$PPID"; while :; do sleep 0.05; done ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["resume", "runs/X"]])
+def test_slurm_starts_ray_on_all_nodes_and_ends_the_run_at_its_signal(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("ray", "srun", "python", "hostname"):
+        (tools / name).write_text(STAND_IN, encoding="utf-8")
+        (tools / name).chmod(0o755)
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").touch()
+    script, log = tmp_path / "apex.sh", tmp_path / "log"
+    script.write_text(launcher("slurm"), encoding="utf-8")
+    job = {"SLURM_JOB_ID": "123456", "SLURM_NNODES": "5", "SLURM_CPUS_PER_TASK": "16"}
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "HOME": str(tmp_path), "LOG": str(log), **job}
+    done = subprocess.run(
+        ["bash", str(script), *arguments], env=environment, capture_output=True, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    while "srun" not in log.read_text(encoding="utf-8"):  # it runs beside the script
+        time.sleep(0.01)
+    said = log.read_text(encoding="utf-8").splitlines()
+    assert said[1].startswith("ray start --head --node-ip-address 10.0.0.1 --port 23456 --num-cpus 0")
+    nodes = next(line for line in said if line.startswith("srun"))
+    assert nodes.startswith("srun --relative=1 --nodes=4 --ntasks=4 ray start --address 10.0.0.1:23456")
+    asked = " ".join(arguments) or "train ALE/Seaquest-v5 --actors 64"
+    assert f"python -m replay_tutorial {asked} --cluster 10.0.0.1:23456 --no-progress" in said
+    assert "ended" in said
 
 
 def pinned(package: str) -> str:

@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
 from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.connection import ASK_FOR_TOKEN
 from replay_tutorial.cluster.placement import ACTOR_MEMORY, fitting, hosts
 
 PATIENCE = 60.0  # seconds for an answer; a host that needs longer is as good as lost
@@ -111,6 +112,16 @@ def health_of(environment: Mapping[str, str]) -> tuple[float, float]:
     return period * setting["failure_threshold"], (period + timeout) * setting["failure_threshold"]
 
 
+def warnings_of(hosts: list[Host]) -> list[str]:
+    """Return what a run does not trip over, and its owner may."""
+    found = [host for host in hosts if not host.fault]
+    if all(host.environment.get("RAY_AUTH_MODE") == "token" for host in found):
+        return []
+    return [
+        f"warning: anybody who reaches this cluster can run code on it. To ask for a token, {ASK_FOR_TOKEN}."
+    ]
+
+
 def faults_of(hosts: list[Host], actors: int, free: float, options: ClusterOptions) -> list[str]:
     """Return what stands in the way of a run with so many actors: nothing, or a line each with its remedy.
 
@@ -127,8 +138,6 @@ def faults_of(hosts: list[Host], actors: int, free: float, options: ClusterOptio
         others = [f"{what} {host.installed[what]}" for what in here if host.installed[what] != here[what]]
         if others:
             faults.append(f"{host.name} has {', '.join(others)}. Install there what is installed here.")
-    if any(host.environment.get("RAY_AUTH_MODE") != "token" for host in hosts):
-        faults.append("no token is asked for: start Ray with RAY_AUTH_MODE=token.")
     room = sum(min(fitting(host.cpus, options), int(host.memory / ACTOR_MEMORY)) for host in hosts)
     if actors > min(room, fitting(free, options)):
         faults.append(

@@ -235,9 +235,11 @@ class ClusterWorkers(Workers):
         if now - self.watch.answered >= HEAD_SECONDS:
             raise ProcessDied(f"the head of the cluster has not answered for {HEAD_SECONDS:g} s")
         hosts = self.watch.addresses
-        for change, some, others in (("gone", self.hosts, hosts), ("there", hosts, self.hosts)):
-            for host in some.keys() - others.keys():
-                received.append(Note(f"host {some[host]} is {change}; {len(hosts)} in all"))
+        for host in self.hosts.keys() - hosts.keys():
+            remedy = "when it is back, start Ray there again"
+            received.append(Note(f"host {self.hosts[host]} is gone; {len(hosts)} in all; {remedy}"))
+        for host in hosts.keys() - self.hosts.keys():
+            received.append(Note(f"host {hosts[host]} is there; {len(hosts)} in all"))
         self.hosts = hosts
         playing = sum(actor.lives.plays for actor in self.actors)
         received.append(Cluster(len(hosts), playing, sum(self.rows_lost.values())))

@@ -68,6 +68,7 @@ def connect(address: str, cpus: float) -> bool:
     import ray
     from ray.exceptions import RayError
 
+    silence()
     if address != LOCAL:
         options["address"] = knock(address)
     # What Ray starts here must outlive a closed terminal until the run has ended; of Ctrl-C Ray sees to that.
@@ -87,6 +88,19 @@ def connect(address: str, cpus: float) -> bool:
             "anybody who reaches this cluster can run code on it. To ask for a token, %s.", ASK_FOR_TOKEN
         )
     return True
+
+
+def silence() -> None:
+    """Keep Ray's thread from printing what went wrong on other hosts, stack traces of C++ code among it.
+
+    Ray has no setting for that: `log_to_driver` is for other output. Our lines say which host is gone.
+    """
+    from ray._private import worker
+
+    def to_log(data: object, ignore_prefix: bool) -> None:
+        log.debug("%s", data)
+
+    worker.print_to_stdstream = to_log
 
 
 @contextmanager

@@ -97,9 +97,14 @@ def no_place(who: str, options: ClusterOptions, free: Mapping[str, float], hosts
     cpus, memory = free.get("CPU", 0.0), free.get("memory", 0.0)
     return (
         f"no place for {who}: an actor needs {options.cpus_per_actor:g} CPU and {mib(ACTOR_MEMORY)} on one "
-        f"host. {cpus:g} CPUs and {mib(memory)} are free on the {hosts} hosts. Add hosts, wait for "
+        f"host. {cpus:g} CPUs and {mib(memory)} are free on {counted(hosts)}. Add hosts, wait for "
         "other runs, or lower --actors or --cpus-per-actor."
     )
+
+
+def counted(hosts: int) -> str:
+    """Return a number of hosts as it is printed."""
+    return f"{hosts} host{'s' * (hosts != 1)}"
 
 
 def mib(size: float) -> str:
@@ -128,4 +133,4 @@ def await_room(actors: int, options: ClusterOptions) -> None:
             said = True
     finally:
         remove_placement_group(wish)
-    log.info("%d hosts have room for %d actors", len(hosts()), actors)
+    log.info("there is room for %d actors on %s", actors, counted(len(hosts())))

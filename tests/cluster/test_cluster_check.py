@@ -1,5 +1,6 @@
 """`cluster check`: what it finds on a real Ray, what it warns of, and how it refuses."""
 
+import inspect
 import os
 import pickle
 import re
@@ -195,6 +196,26 @@ def test_ray_is_asked_for_a_token_only_where_there_is_one(has_token: bool, tmp_p
         [sys.executable, "-c", program], env={**given, "HOME": str(tmp_path)}, capture_output=True, check=True
     )
     assert done.stdout.decode().strip() == ("token" if has_token else "disabled")
+
+
+def test_what_ray_tells_of_other_hosts_is_not_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twenty lines of a stack trace, when a host that was cut off comes back."""
+    from ray._private import worker
+
+    monkeypatch.setattr(worker, "print_to_stdstream", worker.print_to_stdstream)  # restored afterwards
+    said = {
+        "lines": ["Raylet is terminated.", "*** StackTrace Information ***"],
+        "pid": "raylet",
+        "is_err": False,
+    }
+    worker.print_to_stdstream(said, ignore_prefix=False)
+    assert "StackTrace" in capsys.readouterr().out
+    connection.silence()
+    worker.print_to_stdstream(said, ignore_prefix=False)
+    assert capsys.readouterr() == ("", "")
+    assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
 
 
 def test_a_run_on_a_cluster_without_a_token_is_warned_with_both_commands(

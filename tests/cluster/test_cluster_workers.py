@@ -119,7 +119,7 @@ def test_host_of_each_actor_is_said_and_an_actor_without_a_place_once(run):
     assert said.startswith(
         "no place for actor 1: an actor needs 1 CPU and 415 MiB on one host. 0.5 CPUs and 1"
     )
-    assert "MiB are free on the 1 hosts. Add hosts, wait for other runs, or lower --actors" in said
+    assert "MiB are free on 1 host. Add hosts, wait for other runs, or lower --actors" in said
     run.die(0)
     [said] = notes(run.wait(1, 0))
     assert said.startswith("actor 0 died: ")

@@ -67,7 +67,8 @@ class SharedArrays:
 
         Args:
             specs: Shape and dtype of each array, by name.
-            layout: What the owner says of them; JSON. A block that exists must say the same.
+            layout: What the owner says of them; JSON. A block that exists must say the same, and has the
+                arrays that it was made with.
             path: The file of the block; None for one without a name.
             first: What each element of an array is at first, by name; those not named are zero.
 
@@ -79,15 +80,16 @@ class SharedArrays:
         """
         self._specs = dict(specs)
         self.layout: dict[str, Any] = json.loads(json.dumps(layout or {}))
-        self._size = TEXT + sum(padded_size(shape, dtype) for shape, dtype in self._specs.values())
+        self._size = size_of(self._specs)
         self._tag = f"replay_tutorial-{uuid.uuid4()}"  # Windows knows a block without a file by it
         self.path = None if path is None else Path(path).absolute()
         if self.path is not None:
             if not self.path.exists():
                 self._make_file(self.path, first)
-            self._handle = open_file(self.path)
-            self._check_text()  # first: a block of another size can't be mapped
-            self._map()
+            ours = self.layout
+            self._open(self.path)
+            if self.layout != ours:
+                raise ValueError(f"{path} holds another layout: {self.layout} there, {ours} here.")
             return
         text = self._new_text()
         check_room(self._size, None)
@@ -110,14 +112,7 @@ class SharedArrays:
         """
         self = cls.__new__(cls)
         self.path = Path(address)
-        self._handle = open_file(self.path)
-        self._size = os.fstat(self._handle).st_size
-        text = self._read_text(self.path)
-        self.layout = text["layout"]
-        self._specs = {
-            name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
-        }
-        self._map()
+        self._open(self.path)
         return self
 
     @property
@@ -203,6 +198,11 @@ class SharedArrays:
             Path(name).unlink(missing_ok=True)
 
     def _map(self) -> None:
+        if self.path is not None and (size := os.fstat(self._handle).st_size) < self._size:
+            raise ValueError(
+                f"{self.path} was cut: it has {size:,} bytes of {self._size:,}. Restore it from a backup, or "
+                "delete it to start again."
+            )
         # The mapping itself is undone when the last array that looks into it is gone.
         tag = () if self._handle >= 0 or sys.platform != "win32" else (self._tag,)
         self._block = mmap.mmap(self._handle, self._size, *tag)
@@ -236,12 +236,16 @@ class SharedArrays:
         with path.open("rb") as file:
             return read_text(file.read(NAMESPACE), path)
 
-    def _check_text(self) -> None:
-        theirs = self._read_text(Path(self.path or ""))
-        if theirs != self._text():
-            raise ValueError(
-                f"{self.path} holds another layout: {theirs['layout']} there, {self.layout} here."
-            )
+    def _open(self, path: Path) -> None:
+        """Open the block of a file, with the arrays that its text describes."""
+        self._handle = open_file(path)
+        text = self._read_text(path)
+        self.layout = text["layout"]
+        self._specs = {
+            name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
+        }
+        self._size = size_of(self._specs)
+        self._map()
 
 
 def give_name(finished: Path, path: Path) -> None:
@@ -292,6 +296,11 @@ def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
             f"{path} does not hold shared arrays, or was left unfinished: delete it to start again."
         )
     return read  # pyright: ignore[reportUnknownVariableType]
+
+
+def size_of(specs: Specs) -> int:
+    """Count the bytes of a block."""
+    return TEXT + sum(padded_size(shape, dtype) for shape, dtype in specs.values())
 
 
 def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

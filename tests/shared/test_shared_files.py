@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 from pathlib import Path
@@ -127,6 +128,21 @@ def test_file_system_without_links_is_told_and_left_as_it_was(tmp_path, monkeypa
     with pytest.raises(OSError, match="Without links"):
         fresh(tmp_path / "rows")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_file_that_was_cut_is_refused_with_its_size(tmp_path):
+    path = tmp_path / "rows"
+    buffer = MPReplayBuffer(8, row_fields(), path=path)
+    pickled, size = pickle.dumps(buffer), path.stat().st_size
+    buffer.close()
+    os.truncate(path, size - 1)
+    for opened in (
+        lambda: MPReplayBuffer(8, row_fields(), path=path),
+        lambda: MPReplayBuffer.attach(path),
+        lambda: pickle.loads(pickled),
+    ):
+        with pytest.raises(ValueError, match=rf"rows was cut: it has {size - 1:,} bytes of {size:,}"):
+            opened()
 
 
 def test_other_fields_alpha_or_kind_on_one_path_are_refused_and_the_rows_stay(tmp_path):

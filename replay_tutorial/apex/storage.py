@@ -33,6 +33,16 @@ def frame_options(spaces: Spaces) -> dict[str, Any]:
     return {"next_of": ("obs",), "stack_compress": {"obs": 0} if spaces.stacked else None}
 
 
+def frames_per_row(config: Config, stack: int) -> float:
+    """Return for how many frames a replay needs room, for each row: 1.25, unless it is small for its actors.
+
+    A frame comes again n steps later, and in as many rows as a stack has frames. All environments add theirs
+    meanwhile, a send at once; and at the start, each row brings two whole stacks.
+    """
+    meanwhile = config.environment_count * (config.n_step + 2 * stack + config.send_interval)
+    return min(max(1.25, 1.2 + (meanwhile - 1024) / config.capacity), 2.0 * stack)
+
+
 def make_replay(
     config: Config, spaces: Spaces, seed: np.random.SeedSequence, path: Path | None = None
 ) -> MPPrioritizedReplayBuffer:
@@ -50,6 +60,8 @@ def make_replay(
     fields, frames = dict(n_step_windows(config, spaces).env_dict), frame_options(spaces)
     if frames:
         del fields["next_obs"]  # the observation n steps later is that of another row
+        stack = spaces.observation_shape[0] if spaces.stacked else 1
+        frames["frames_per_transition"] = frames_per_row(config, stack)
     return MPPrioritizedReplayBuffer(
         config.capacity, fields, alpha=config.alpha, seed=seed, path=path, **frames
     )

@@ -23,8 +23,10 @@ from replay_tutorial.shared.shared_ring import MAX_OFFERS, SharedRing, ring_spec
 # Frames that a writer can remember: each in one of two places, the older gives way.
 REMEMBERED_BITS = 14
 REMEMBERED = 1 << REMEMBERED_BITS
-# Frames beyond those that rows need on average, so that small rings have some to spare, too.
-ROOM = 256
+# Frames beyond those that rows need on average: some to spare, and what 64 environments add before a frame
+# comes again that a row of one of them showed five steps ago, from the first step on.
+SPARE = 256
+ROOM = SPARE + 1024
 # Rows whose frames are numbered together.
 ROWS_AT_ONCE = 32
 
@@ -156,9 +158,9 @@ def frame_specs(prefix: str, layout: FrameLayout, rows: int, frames_per_row: flo
 class FrameRing:
     """The frames of one observation, and of its next observation if that is shared.
 
-    A frame is named again only while it is young, so that it outlives the row that names it: of the frames
-    that there are beyond one per row, a quarter may have been added since. So with c frames for n rows, every
-    row is there in full as long as at most c - (c - n) / 4 frames are added with n rows.
+    A frame is named again only while it is young, so that it outlives the row that names it. With c frames
+    for n rows, young are the last (c - n) / 4, in a small ring more: all but 1.19 n + SPARE. So every row
+    is there in full as long as no more frames are added with n rows than are left of c.
 
     Attributes:
         layout: How frames make up observations.
@@ -170,7 +172,8 @@ class FrameRing:
         """Look into arrays that `frame_specs` described; remembers no frame yet."""
         self.layout = layout
         self.ring = SharedRing(arrays, record_of(layout), prefix)
-        self._young = (self.ring.capacity - rows) // 4
+        spare = self.ring.capacity - rows
+        self._young = max(spare // 4, spare - rows * 3 // 16 - SPARE)
         self.remembered = np.full(REMEMBERED, NO_INDEX)
         hashes, ring = np.zeros(REMEMBERED, np.uint64), self.ring
         self._plain = tuple(

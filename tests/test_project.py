@@ -23,7 +23,7 @@ from places import PACKAGE, ROOT
 from test_layout import names_in
 
 from replay_tutorial import __version__
-from replay_tutorial.bench.one_process.startup import FIRST_SAMPLE
+from replay_tutorial.bench.one_process.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PUBLIC_NAMES = [
@@ -170,9 +170,8 @@ def seconds_to_first_sample(tmp_path: Path, buffer: str) -> tuple[float, float]:
     The promise is 0.8 s with a warm cache, and with a cold one 3 s, or 6 s for a prioritized buffer. A busy
     machine takes longer: the processor's time stands still only while the system lets others work.
     """
-    program = FIRST_SAMPLE.replace("perf_counter", "process_time")
-    if buffer == "ReplayBuffer":
-        program = program.replace("PrioritizedReplayBuffer", "ReplayBuffer").replace(", beta=0.4", "")
+    first = FIRST_UNIFORM_SAMPLE if buffer == "ReplayBuffer" else FIRST_SAMPLE
+    program = first.replace("perf_counter", "process_time")
     cold = float(python(program, NUMBA_CACHE_DIR=str(tmp_path)))
     compiled = sorted(tmp_path.rglob("*.nbc"))
     warm = min(float(python(program, NUMBA_CACHE_DIR=str(tmp_path))) for _ in range(3))

@@ -1,8 +1,8 @@
 """`python -m replay_tutorial bench startup`: how long until the package can be used.
 
 Every figure is taken in fresh processes: the import alone, and beside it that of NumPy and Numba, which it
-needs; from the start of the import to the first prioritized sample, with an empty cache of compiled kernels
-(cold) and with a full one (warm); and from the start of a spawned worker to the moment when its first row
+needs; from the start of the import to the first sample, with an empty cache of compiled kernels (cold) and
+with a full one (warm); and from the start of a spawned worker to the moment when its first row
 is in the shared buffer.
 
 Left out: the start of Python itself.
@@ -51,6 +51,9 @@ if __name__ == "__main__":
     print(perf_counter() - start)
     worker.join()
 """
+FIRST_UNIFORM_SAMPLE = FIRST_SAMPLE.replace("PrioritizedReplayBuffer", "ReplayBuffer").replace(
+    ", beta=0.4", ""
+)
 COLD, WARM = "import to first prioritized sample, cold", "the same, warm"
 WORKER = "spawned worker to its first row"
 
@@ -58,10 +61,13 @@ WORKER = "spawned worker to its first row"
 def seconds_of(cache: str) -> dict[str, float]:
     """Take each figure once, beginning with an empty cache."""
     environment = {"NUMBA_CACHE_DIR": cache}
+    with TemporaryDirectory() as empty:
+        uniform = run_fresh(FIRST_UNIFORM_SAMPLE, environment={"NUMBA_CACHE_DIR": empty})
     return {
+        "import to first uniform sample, cold": uniform,
         COLD: run_fresh(FIRST_SAMPLE, environment=environment),
         WARM: run_fresh(FIRST_SAMPLE, environment=environment),
-        "import replay_tutorial, warm": run_fresh(IMPORT, ["replay_tutorial"], environment=environment),
+        "import replay_tutorial.buffers": run_fresh(IMPORT, ["replay_tutorial.buffers"]),
         "import numpy and numba": run_fresh(IMPORT, ["numpy", "numba"]),
         WORKER: run_fresh(FIRST_ROW, environment=environment),
     }

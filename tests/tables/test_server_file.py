@@ -99,6 +99,21 @@ def test_what_a_loaded_server_saves_is_the_same_file(tmp_path: Path) -> None:
             assert one.read(name) == two.read(name), name
 
 
+def test_a_server_saved_and_loaded_five_times_answers_as_the_one_never_saved(tmp_path: Path) -> None:
+    """What was loaded is used, reset, saved and loaded again."""
+    kept, loaded = built(), built()
+    for generation in range(5):
+        same_life(kept, loaded, 250, generation)
+        for client in (kept, loaded):
+            client.reset(("q", "p", "u")[generation % 3])
+        same_life(kept, loaded, 50, 10 + generation)
+        loaded.save(tmp_path / "file")
+        loaded = built(seed=generation)
+        loaded.load(tmp_path / "file")
+        assert repr(loaded.info()) == repr(kept.info())
+    same_life(kept, loaded, 250, 20)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_any_program_goes_on_after_loading(seed: int, tmp_path: Path) -> None:
     """Also with items of different lengths, and with writers whose cells are given up."""

@@ -67,6 +67,7 @@ class Outcome:
     speed_before: list[float] = field(default_factory=list[float])  # samples per second, round by round
     speed_after: list[float] = field(default_factory=list[float])
     held_after_lap: int | None = None
+    miscounted: int = 0  # rows that `len` counts beyond those that can be read, or leaves out
     hung: bool = False
     error: str = ""
 
@@ -90,7 +91,7 @@ class Outcome:
     @property
     def good(self) -> bool:
         """Whether nothing happened that must not."""
-        faults = self.torn + self.never_written + (self.held_after_lap or 0)
+        faults = self.torn + self.never_written + (self.held_after_lap or 0) + self.miscounted
         return not (faults or self.hung or self.error)
 
 
@@ -212,6 +213,8 @@ def run_storm(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, reports
         storm.let_go_on(0)
         outcome.speed_after = [storm.speed() for _ in range(SPEED_ROUNDS)]
         storm.end_writers()
+        if isinstance(buffer, WatchedBuffer):
+            outcome.miscounted = abs(len(buffer) - len(buffer.get_all_transitions()["number"]))
         outcome.held_after_lap = storm.lap()
         if isinstance(buffer, WatchedBuffer):
             outcome.rejected = buffer.statistics().rows_rejected

@@ -1,5 +1,6 @@
 """Datasets: which batches come, and when they end."""
 
+import multiprocessing
 import pickle
 import threading
 import time
@@ -458,8 +459,11 @@ def test_processes_of_a_loader_draw_from_a_server_in_another_process(tmp_path, m
     write(server, [1] * 12)
     with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
         dataset = as_torch(TrajectoryDataset(Client(remote), "queue", 2, timeout=1.0))
+        # An earlier test may have started the fork server, Python 3.14's default, without the key.
+        start = {"forkserver": "spawn"}.get(multiprocessing.get_start_method())
+        dataset = pickle.loads(pickle.dumps(dataset))
         loader = torch.utils.data.DataLoader(
-            pickle.loads(pickle.dumps(dataset)), batch_size=None, num_workers=2
+            dataset, batch_size=None, num_workers=2, multiprocessing_context=start
         )
         drawn = [act for sample in loader for (act,) in sample.data["act"].tolist()]
     assert sorted(drawn) == list(range(12))

@@ -14,8 +14,6 @@ import zipfile
 from pathlib import Path
 from typing import IO, Any, cast
 
-from replay_tutorial.buffers.archive import check_directory
-
 CLUSTER_FILE = "cluster.json"  # of a run on many machines: which, and how they are used
 CSV_REMEDY = "Restore it from a backup, or remove it: `resume` begins a new one."
 
@@ -106,6 +104,8 @@ def compare_checksums(file: Path | IO[bytes]) -> None:
     Raises:
         ValueError: If one is wrong; or, if it is no whole zip, one of `archive.DAMAGE`.
     """
+    from replay_tutorial.buffers.archive import check_directory  # NumPy, for which --help should not wait
+
     with zipfile.ZipFile(file) as container:
         check_directory(container)
         wrong = [part.filename for part in container.infolist() if part.file_size != part.compress_size]

@@ -117,7 +117,7 @@ class History:
         axis = 0 if not shape or shape[0] < shape[-1] else len(shape) - 1
         letters = int(rng.choice([1, 2, 3, 200]))
         self.streams = [Stream(rng, shape, dtype, axis, letters) for _ in range(2)]
-        self.flags = FLAGS[rng.choice(list(FLAGS))]
+        self.flags = FLAGS[rng.choice(list(FLAGS)[n is not None :])]  # a window needs a flag
         reward = {"shape": (), "dtype": np.float64} if rng.random() < 0.3 else {}
         self.env_dict: dict[str, dict[str, Any]] = {
             "obs": {"shape": shape, "dtype": dtype},

@@ -84,6 +84,12 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
             raise ValueError(
                 f"Nstep needs one {name!r} per transition, not the shape {fields.fields[name].shape}."
             )
+    if not {"terminated", "done"} & fields.fields.keys():
+        raise ValueError(
+            "Nstep needs the field 'terminated' or 'done': without it no row has the discount 0, so that a "
+            f"target bootstraps from terminal states. There are {list(fields.fields)}. Declare "
+            '"terminated": {"dtype": bool}; where episodes never terminate, add it as False.'
+        )
     if "discount" in fields.fields:
         raise ValueError("Nstep makes the field 'discount' itself; leave it out of env_dict.")
     return NStepSettings(size, gamma, rewards, nexts)

@@ -78,6 +78,7 @@ class ReplayBuffer(BaseBuffer):
             Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions,
                 each with a field `discount`, so that the target is `rew + discount * Q(next_obs)`. What is
                 named by "next" is that of the last step, and so are `terminated`, `truncated` and `done`.
+                One of `terminated` and `done` must be there.
                 There is one window, for one environment; an actor with several has an `NStep` instead.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
             **of_cpprb: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.

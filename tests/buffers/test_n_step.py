@@ -152,11 +152,18 @@ def test_done_ends_the_window_but_stops_bootstrapping_only_where_there_is_no_ter
     assert buffer.get_all_transitions()["discount"].ravel().tolist() == expected
 
 
-def test_no_flag_at_all_is_fine_and_only_on_episode_end_ends_an_episode():
-    env_dict = {"obs": {}, "rew": {}, "next_obs": {}}
-    buffer = buffer_of(3, env_dict)
+@pytest.mark.parametrize("flags", [{}, {"truncated": {}}, {"dones": {}}])
+def test_window_without_a_field_that_says_where_to_stop_bootstrapping_is_refused(flags):
+    env_dict = {"obs": {}, "rew": {}, "next_obs": {}, **flags}
+    for make in (lambda: buffer_of(3, env_dict), lambda: NStep(env_dict, n_step(3))):
+        with pytest.raises(ValueError, match="Nstep needs the field 'terminated' or 'done'"):
+            make()
+
+
+def test_where_episodes_never_terminate_only_on_episode_end_ends_one():
+    buffer = buffer_of(3, {"obs": {}, "rew": {}, "next_obs": {}, "terminated": {}})
     for t in range(4):
-        buffer.add(obs=t, rew=1, next_obs=t + 1)
+        buffer.add(obs=t, rew=1, next_obs=t + 1, terminated=False)
     buffer.on_episode_end()
     rows = buffer.get_all_transitions()
     assert rows["rew"].tolist() == [[1.75], [1.75], [1.5], [1.0]]
@@ -217,6 +224,7 @@ def test_several_rewards_and_several_nexts_move_together():
         "bonus": {"shape": (), "dtype": np.float64},
         "next_obs": {},
         "next_goal": {"shape": (2,), "dtype": np.int8},
+        "done": {},
     }
     settings = n_step(3, rew=["rew", "bonus"], next=["next_obs", "next_goal"])
     buffer, oracle = ReplayBuffer(50, env_dict, Nstep=settings), PlainBuffer(50, env_dict, settings)
@@ -227,6 +235,7 @@ def test_several_rewards_and_several_nexts_move_together():
         "bonus": rng.integers(0, 9, 30),
         "next_obs": np.arange(1, 31).reshape(30, 1),
         "next_goal": rng.integers(0, 9, (30, 2)),
+        "done": np.arange(30) % 11 == 10,
     }
     buffer.add(**batch)
     oracle.add(batch, 30)
@@ -332,7 +341,7 @@ def test_a_next_observation_stays_one_step_on_only_if_that_is_said():
     buffer.add(**step(0))
     buffer.add(**step(1))
     assert buffer.get_all_transitions()["next_obs"].tolist() == [1]
-    fields = {"obs": {}, "rew": {}}
+    fields = {"obs": {}, "rew": {}, "done": {}}
     assert ReplayBuffer(9, fields, Nstep={"size": 2, "rew": "rew"}).is_Nstep()
 
 
@@ -735,7 +744,7 @@ def test_a_window_of_one_step_sums_nothing_and_takes_steps_in_any_order():
 
 
 def test_steps_of_fields_that_are_no_pair_are_taken_as_they_come():
-    env_dict = {"obs": {}, "rew": {}, "next_obs": {"dtype": np.float64}, "next_goal": {}}
+    env_dict = {"obs": {}, "rew": {}, "next_obs": {"dtype": np.float64}, "next_goal": {}, "done": {}}
     buffer = ReplayBuffer(9, env_dict, Nstep={"size": 2, "rew": "rew", "next": ["next_obs", "next_goal"]})
-    buffer.add(obs=np.zeros(5), rew=np.ones(5), next_obs=np.ones(5), next_goal=np.arange(5))
+    buffer.add(obs=np.zeros(5), rew=np.ones(5), next_obs=np.ones(5), next_goal=np.arange(5), done=np.zeros(5))
     assert len(buffer) == 4

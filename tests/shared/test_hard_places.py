@@ -202,7 +202,7 @@ def test_what_is_no_vector_is_refused_by_the_mailbox():
 
 
 def test_state_that_is_none_is_refused_by_the_windows():
-    step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}}
+    step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "done": {}}
     window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
     for state in ([None], [], [3], [np.zeros(1)]):
         with pytest.raises(ValueError, match="other fields, window or environments"):

@@ -6,6 +6,7 @@ The quick look asks only whether anything at all was lost; what it was is worked
 Left out: which shapes a field takes (`fields`).
 """
 
+import math
 from typing import Annotated, Any
 
 import numpy as np
@@ -39,6 +40,31 @@ def to_bytes(given: Float32s, values: ByteValues) -> bool:
         values[i] = np.uint8(given[i] if fits else 0)  # of others the processor makes what it likes
         lost |= values[i] != given[i]
     return lost
+
+
+@kernel
+def all_finite(values: Float32s) -> bool:
+    """Return whether no number is NaN or infinite."""
+    finite = True
+    for i in range(len(values)):
+        finite &= np.isfinite(values[i])
+    return finite
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Refuse NaN and infinity, in one number or an array of floats or complex numbers.
+
+    Raises:
+        ValueError: If there is one. The error names the field.
+    """
+    if isinstance(value, float | int) and math.isfinite(value):
+        return
+    array = np.asarray(value)
+    if array.dtype is FLOAT32 and array.flags.carray and all_finite(array.reshape(-1)):
+        return
+    finite = np.isfinite(array)
+    if not finite.all():
+        raise ValueError(f"{name!r} holds {array[~finite].flat[0]}, which check_finite=True refuses.")
 
 
 def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:

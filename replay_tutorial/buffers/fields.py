@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy import ndarray
 
-from replay_tutorial.buffers.cast import cast
+from replay_tutorial.buffers.cast import cast, check_finite
 from replay_tutorial.buffers.rows import checked_integer
 from replay_tutorial.buffers.spaces import flatten
 
@@ -278,6 +278,21 @@ class Fields:
     def to_batch(self, rows: Rows) -> Batch:
         """Return records as a dict of arrays: views of `rows`, each of shape (n, *shape)."""
         return {name: rows[name] for name in self.fields}
+
+
+class FiniteFields(Fields):
+    """Fields in which NaN and infinity are refused."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FiniteFields, (self.env_dict,)
+
+    def to_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
+        """Check the arguments of `add`, as `Fields.to_columns` does, and that their numbers are finite."""
+        count, columns = super().to_columns(values)
+        for column, field in zip(columns, self.fields.values(), strict=True):
+            if field.dtype.kind in "fc":
+                check_finite(field.name, column)
+        return count, columns
 
 
 def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:

@@ -54,6 +54,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Mapping[str, Any] | Literal[False] | None = None,
         seed: int | np.random.SeedSequence | None = None,
+        check_finite: bool = False,
         alpha: float = 0.6,
         eps: float = 1e-4,
         **of_cpprb: Unpack[OfCpprb],
@@ -68,6 +69,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             default_dtype: As for `ReplayBuffer`.
             Nstep: As for `ReplayBuffer`.
             seed: As for `ReplayBuffer`.
+            check_finite: As for `ReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0, so that a row of priority 0 is drawn too.
             **of_cpprb: As for `ReplayBuffer`.
@@ -84,6 +86,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             default_dtype=default_dtype,
             Nstep=Nstep,
             seed=seed,
+            check_finite=check_finite,
             **of_cpprb,
         )
         if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer, OfCpprb, check_keywords
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
 from replay_tutorial.buffers.jit import Integers
@@ -62,6 +62,7 @@ class ReplayBuffer(BaseBuffer):
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Mapping[str, Any] | Literal[False] | None = None,
         seed: int | np.random.SeedSequence | None = None,
+        check_finite: bool = False,
         **of_cpprb: Unpack[OfCpprb],
     ) -> None:
         """Reserve memory for `size` transitions; pages are handed out when they are first written.
@@ -81,6 +82,7 @@ class ReplayBuffer(BaseBuffer):
                 One of `terminated` and `done` must be there.
                 There is one window, for one environment; an actor with several has an `NStep` instead.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
+            check_finite: Whether `add` refuses NaN and infinity, which float fields can hold.
             **of_cpprb: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
 
         Raises:
@@ -90,6 +92,8 @@ class ReplayBuffer(BaseBuffer):
         check_keywords(type(self).__name__, of_cpprb)
         capacity, next_of = checked_size(size), names_of(next_of)
         stored = self._fields = with_next(Fields(env_dict, default_dtype), next_of)
+        if check_finite:
+            stored = self._fields = FiniteFields(stored.env_dict)
         if next_of or stack_compress:
             # Imported only here: compiling its kernels takes seconds that most programs need not wait.
             from replay_tutorial.buffers.frames import FrameStore
@@ -112,7 +116,7 @@ class ReplayBuffer(BaseBuffer):
             "fields": {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()},
             "frames": self._frames.layout if self._frames else [],
             "Nstep": list(self._window.settings) if self._window else None,
-        }
+        } | ({"check_finite": True} if check_finite else {})
 
     def add(self, /, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.
@@ -130,7 +134,8 @@ class ReplayBuffer(BaseBuffer):
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a value does not fit, or a step for the n-step window has an
+            ValueError: If a shape or a length does not fit, a value is lost in the field's dtype (NaN and
+                infinity are not, in floats: see `check_finite`), or a step for the n-step window has an
                 `obs` that is not the `next_obs` of the step before it. Nothing has changed then.
         """
         count, columns = self._checked(fields)

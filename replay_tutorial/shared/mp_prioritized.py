@@ -79,6 +79,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
+        check_finite: bool = False,
         path: str | PathLike[str] | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
@@ -95,6 +96,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             default_dtype: As for `MPReplayBuffer`.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: As for `MPReplayBuffer`.
+            check_finite: As for `ReplayBuffer`.
             path: As for `MPReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0.
@@ -117,6 +119,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             default_dtype=default_dtype,
             Nstep=Nstep,
             seed=seed,
+            check_finite=check_finite,
             path=path,
             **of_cpprb,
         )

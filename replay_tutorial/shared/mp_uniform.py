@@ -66,6 +66,7 @@ class MPReplayBuffer(Handle):
         default_dtype: npt.DTypeLike = np.float32,
         Nstep: Any = None,
         seed: int | np.random.SeedSequence | None = None,
+        check_finite: bool = False,
         path: str | PathLike[str] | None = None,
         **of_cpprb: Unpack[OfCpprb],
     ) -> None:
@@ -84,6 +85,7 @@ class MPReplayBuffer(Handle):
             default_dtype: The dtype of fields that name none.
             Nstep: Not here; each actor folds its own steps with `NStep`.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
+            check_finite: As for `ReplayBuffer`, in every process that adds.
             path: A file on disk to keep everything in, so that it outlives the processes; a file that exists
                 is opened with every row that was published in it, and priorities. None for memory.
             **of_cpprb: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
@@ -110,6 +112,8 @@ class MPReplayBuffer(Handle):
             raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
         layouts = frame_layouts(fields, names_of(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
+        if check_finite:
+            description["check_finite"] = True
         generator = np.random.default_rng(seed)  # before anything is made: it may refuse the seed
         # Before there are other processes, each of which would compile them as well.
         compile_now(*self._kernels, *((number_frames, read_frames) if layouts else ()))

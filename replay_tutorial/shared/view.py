@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.buffers.fields import Fields
+from replay_tutorial.buffers.fields import Fields, FiniteFields
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.gather import Gather, kinds_of
 from replay_tutorial.shared.memory import SharedArrays, Specs
@@ -38,7 +38,8 @@ def describe(
 
 def described_fields(description: dict[str, Any]) -> tuple[Fields, list[FrameLayout]]:
     """Return the fields of a description, and the layouts of observations kept as frames."""
-    fields = Fields({name: {"shape": tuple(n), "dtype": t} for name, (n, t) in description["fields"].items()})
+    env_dict = {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in description["fields"].items()}
+    fields = FiniteFields(env_dict) if description.get("check_finite") else Fields(env_dict)
     frames = description.get("frames", [])
     return fields, [FrameLayout(fields.fields[names[0]], tuple(names), axis) for *names, axis in frames]
 

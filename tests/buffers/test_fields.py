@@ -1,7 +1,9 @@
 """What may be added, what is made of it, and what is refused before anything changes."""
 
 import ast
+import copy
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +12,13 @@ import numpy as np
 import pytest
 from histories import CONFIGURATIONS, configured, example_transitions, snapshot
 
-from replay_tutorial import NStep, PrioritizedReplayBuffer, ReplayBuffer
+from replay_tutorial import (
+    MPPrioritizedReplayBuffer,
+    MPReplayBuffer,
+    NStep,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+)
 
 INTEGER_DTYPES = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOAT_DTYPES = [np.float16, np.float32, np.float64, np.longdouble]
@@ -531,3 +539,67 @@ class TestRefused:
     def test_priorities_of_a_uniform_buffer(self):
         with pytest.raises(KeyError, match="priorities"):
             ReplayBuffer(4, {"obs": {}}).add(obs=1, priorities=1)
+
+
+FLOATS_AND_OTHERS: dict[str, dict[str, Any]] = {
+    "obs": {"shape": (2, 3)},
+    "act": {"dtype": np.int64},
+    "rew": {"shape": (), "dtype": np.float64},
+    "spin": {"shape": (), "dtype": np.complex64},
+    "half": {"dtype": np.float16},
+}
+FINITE: dict[str, Any] = {
+    "ReplayBuffer": lambda **options: ReplayBuffer(8, FLOATS_AND_OTHERS, **options),
+    "PrioritizedReplayBuffer": lambda **options: PrioritizedReplayBuffer(8, FLOATS_AND_OTHERS, **options),
+    "MPReplayBuffer": lambda **options: MPReplayBuffer(8, FLOATS_AND_OTHERS, **options),
+    "MPPrioritizedReplayBuffer": lambda **options: MPPrioritizedReplayBuffer(8, FLOATS_AND_OTHERS, **options),
+    "images": lambda **options: MPReplayBuffer(8, FLOATS_AND_OTHERS, next_of="obs", **options),
+}
+
+
+def finite_values(buffer: Any, count: int | None = None) -> dict[str, Any]:
+    one = {"obs": np.full((2, 3), 1e38), "act": 1, "rew": 1e308, "spin": 1e38 + 1e38j, "half": 6e4}
+    if "next_obs" in str(buffer):
+        one["next_obs"] = one["obs"]
+    return one if count is None else {name: np.array([value] * count) for name, value in one.items()}
+
+
+@pytest.mark.parametrize("name", FINITE)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("count", [None, 1, 3])
+def test_nan_and_infinity_are_refused_if_that_is_asked_for(name, bad, count):
+    checked, plain = FINITE[name](check_finite=True), FINITE[name]()
+    for field in ("obs", "rew", "spin", "half"):
+        values = finite_values(checked, count)
+        values[field] = np.array(values[field], np.complex128 if field == "spin" else np.float64)
+        values[field].flat[-1] = bad
+        with pytest.raises(ValueError, match=f"'{field}' holds .*check_finite"):
+            checked.add(**values)
+        with pytest.raises(ValueError, match=f"'{field}' holds"):
+            checked.add(**{**values, field: values[field].tolist()})
+        assert len(checked) == checked.get_next_index() == checked.get_current_episode_len() == 0
+        plain.add(**values)  # by default they are values like others
+    checked.add(**finite_values(checked, count))
+    assert len(checked) == (count or 1)
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_copies_attached_and_loaded_buffers_check_what_the_first_one_does(name, tmp_path):
+    buffer = FINITE[name](check_finite=True)
+    buffer.add(**finite_values(buffer))
+    bad = {**finite_values(FINITE[name]()), "rew": np.nan}
+    buffer.save(tmp_path / "saved")
+    loaded = FINITE[name](check_finite=True)
+    loaded.load(tmp_path / "saved")
+    with pytest.raises(ValueError, match="check_finite"):
+        FINITE[name]().load(tmp_path / "saved")
+    others = [loaded, copy.deepcopy(buffer)]
+    if isinstance(buffer, MPReplayBuffer):
+        others.append(type(buffer).attach(buffer.address) if sys.platform == "linux" else copy.copy(buffer))
+        others += [FINITE[name](check_finite=True, path=tmp_path / "file") for _ in range(2)]
+        others.append(type(buffer).attach(tmp_path / "file"))
+        with pytest.raises(ValueError, match="file"):
+            FINITE[name](path=tmp_path / "file")
+    for other in others:
+        with pytest.raises(ValueError, match="check_finite"):
+            other.add(**bad)

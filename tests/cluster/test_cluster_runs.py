@@ -206,7 +206,7 @@ def test_actors_need_free_places_and_a_cluster_that_can_grow_is_asked_for_them(n
         }
         sleep = ray.remote(num_cpus=2)(lambda: time.sleep(1_000)).remote()
         deadline = time.monotonic() + POLL_SECONDS
-        while ray.available_resources()["CPU"] > 2 and time.monotonic() < deadline:
+        while ray.available_resources().get("CPU", 0) != 2 and time.monotonic() < deadline:
             time.sleep(0.1)
         placement.await_room(2, options)
         monkeypatch.setattr(placement, "ROOM_SECONDS", 1.0)

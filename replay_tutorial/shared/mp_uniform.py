@@ -29,7 +29,7 @@ from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.frame_ring import number_frames, read_frames
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
-from replay_tutorial.shared.protocol import append_rows, read_slots, reserve, swap
+from replay_tutorial.shared.protocol import append_rows, look, read_slots, reserve, swap
 from replay_tutorial.shared.shared_frames import unmoved_if_refused
 from replay_tutorial.shared.shared_ring import Statistics
 from replay_tutorial.shared.view import describe, make_block
@@ -53,7 +53,7 @@ class MPReplayBuffer(Handle):
     # What a prioritized buffer has beside the rest: alpha and eps in its description, and names of its own.
     _exponents: Mapping[str, float] = MappingProxyType({})
     _taken: frozenset[str] = frozenset()
-    _kernels: ClassVar[tuple[Any, ...]] = (append_rows, read_slots, reserve, round_floats, swap)
+    _kernels: ClassVar[tuple[Any, ...]] = (append_rows, look, read_slots, reserve, round_floats, swap)
 
     def __init__(
         self,

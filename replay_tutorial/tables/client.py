@@ -15,6 +15,7 @@ from replay_tutorial.tables.message import Message, NewItems, Part, Run
 from replay_tutorial.tables.patterns import Pattern
 from replay_tutorial.tables.remote_server import RemoteServer
 from replay_tutorial.tables.reverb_names import ExplainsNames, check_named, explains
+from replay_tutorial.tables.sampled import Sample
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.structured_writer import StructuredWriter
 from replay_tutorial.tables.vanished_writers import close_vanished
@@ -24,7 +25,7 @@ from replay_tutorial.tables.writer import TrajectoryWriter
 class Client(ExplainsNames):
     """Calls a server; any number of threads may share one.
 
-    Beside the methods below, a client has those of its server: `sample`, `mutate_priorities`, `reset`,
+    Beside the methods below, a client has those of its server: `mutate_priorities`, `reset`,
     `replace_limiter`, `items`, `info`, `save` and `load`. They are explained at `Server`.
 
     Attributes:
@@ -40,18 +41,21 @@ class Client(ExplainsNames):
     def __init__(self, server: Server | RemoteServer | str) -> None:
         """Call this server; an address stands for `RemoteServer(address)`."""
         self.server = server = RemoteServer(server) if isinstance(server, str) else server
-        self.sample = explains(
-            num_samples="the number of items is called batch_size.",
-            emit_timesteps="`for item in sample` yields items; TimestepDataset yields steps.",
-            unpack_as_table_signature="sample.data has each part by its name.",
-        )(server.sample)
         self.mutate_priorities = server.mutate_priorities
         self.reset, self.replace_limiter = server.reset, server.replace_limiter
         self.items, self.info = server.items, server.info
         self.save, self.load = server.save, server.load
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.server,)  # `sample` is a function made for this object
+    @explains(
+        num_samples="the number of items is called batch_size.",
+        emit_timesteps="`for item in sample` yields items; TimestepDataset yields steps.",
+        unpack_as_table_signature="sample.data has each part by its name.",
+    )
+    def sample(
+        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+    ) -> Sample:
+        """Draw items; see `Server.sample`."""
+        return self.server.sample(table, batch_size, timeout, partial)
 
     def insert(
         self, data: Mapping[str, Any], priorities: Mapping[str, float | None], timeout: float | None = None

@@ -76,6 +76,7 @@ def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
                 number += 1
                 writer.create_item("t", 1.0, {"obs": writer.history["obs"][-1]})
                 server.sample("t", 2)
+                assert 1 <= len(server.sample("t", 40, timeout=0)) < 40  # in two pieces, the second of none
             except KeyboardInterrupt:
                 presses += 1
             except RuntimeError:

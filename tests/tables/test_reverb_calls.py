@@ -1,5 +1,6 @@
 """Calls in their form for Reverb: the right answer, or an error that names the form here."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -112,5 +113,7 @@ def test_a_client_takes_an_address(key: bytes, tmp_path: Any) -> None:
         client = reverb.Client(endpoint.address)
         assert isinstance(client.server, reverb.RemoteServer)
         assert client.info().keys() == {"replay", "queue"}
+        again = pickle.loads(pickle.dumps(client))
+        assert again.info().keys() == {"replay", "queue"}
         with pytest.raises(TypeError, match=r"sample\(\) has no argument 'num_samples'"):
             client.sample("replay", num_samples=1)  # pyright: ignore[reportCallIssue]

@@ -46,7 +46,8 @@ if __name__ == "__main__":
         thread.start()
     # A queue that is full lets no rollout in: the actors wait for the learner.
     batches = 0
-    for sample in TrajectoryDataset(server, "rollouts", ENVIRONMENTS, timeout=1.0, drop_last=True):
+    most = ENVIRONMENTS * (199 // LENGTH)  # 200 steps: whole rollouts, and an observation behind each
+    for sample in TrajectoryDataset(server, "rollouts", ENVIRONMENTS, max_samples=most):
         steps = sample.data["obs"][:, :, 1]
         assert steps.shape == (ENVIRONMENTS, LENGTH) and (np.diff(steps) == 1).all()
         assert (sample.data["last_obs"][:, 1] == steps[:, -1] + 1).all()

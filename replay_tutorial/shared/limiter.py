@@ -6,9 +6,9 @@ processes happen to be. The limiter keeps
     error = inserts · samples_per_insert - samples
 
 inside a band around its value at the moment when sampling may begin. Above it inserting waits, below it
-sampling. Nobody holds anything while it waits, so a process that dies can stop nobody. The price: k processes
-that insert n rows each look, all at once, before any of them counts, and the error may end above the band by
-(k - 1) · n · samples_per_insert. It is never more, and the next look waits until it is inside again.
+sampling. No process holds anything while it waits, so a process that dies blocks no other. The price: k
+processes that insert n rows each can all be admitted before any of them counts its rows, and the error then
+exceeds the band by up to (k - 1) · n · samples_per_insert. Inserting waits until it is inside again.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """
@@ -25,6 +25,7 @@ from replay_tutorial.shared.protocol import reserve
 
 # Where the counters stand in int64[16]: on a cache line each.
 INSERTS, SAMPLES = 0, 8
+MOST = 2**62  # rows that a counter counts
 # Seconds between two looks at the counters.
 POLL_SECONDS = 0.001
 
@@ -50,15 +51,17 @@ class SamplesPerInsert:
         Args:
             samples_per_insert: How often each row is to be sampled on average; above 0.
             min_size: Rows to be inserted before the first is sampled; at least 1.
-            error_buffer: Half the width of the band, in samples; at least max(1, samples_per_insert).
+            error_buffer: Half the width of the band, in samples; at least max(1, samples_per_insert). With
+                one inserter the error stays within it; k of them that insert n rows at a time exceed it by up
+                to (k - 1) · n · samples_per_insert. Insert fewer rows at a time for a narrower band.
 
         Raises:
             ValueError: If an argument is out of range; a narrower band could stop both sides forever.
         """
         if not 0.0 < samples_per_insert < math.inf:
             raise ValueError(f"samples_per_insert must be finite and above 0, not {samples_per_insert}.")
-        if min_size < 1:
-            raise ValueError(f"min_size must be at least 1, not {min_size}.")
+        if not (min_size >= 1 and float(min_size).is_integer()):
+            raise ValueError(f"min_size must be a whole number of rows, at least 1, not {min_size}.")
         if not max(1.0, samples_per_insert) <= error_buffer < math.inf:
             raise ValueError(
                 "error_buffer must be finite and at least max(1, samples_per_insert) = "
@@ -96,8 +99,10 @@ class SamplesPerInsert:
             Whether they may.
 
         Raises:
-            ValueError: If the count is below 1, or too large for the band.
+            TypeError: If the count is not an integer.
+            ValueError: If it is below 1, or too large for the band.
         """
+        count = whole_number(count, least=1)
         if 1 <= count <= self.min_size - self.inserts:
             return True
         samples = count * self.samples_per_insert
@@ -115,8 +120,10 @@ class SamplesPerInsert:
             Whether they may.
 
         Raises:
-            ValueError: If the count is below 1, or too large for the band.
+            TypeError: If the count is not an integer.
+            ValueError: If it is below 1, or too large for the band.
         """
+        count = whole_number(count, least=1)
         self._check(count, count)
         return wait_until(
             lambda: self.inserts >= self.min_size and self.error - count >= -self.error_buffer, timeout
@@ -130,9 +137,9 @@ class SamplesPerInsert:
 
         Raises:
             TypeError: If the count is not an integer.
-            ValueError: If it is negative.
+            ValueError: If it is negative, or more than can be counted.
         """
-        reserve(self._arrays["counters"], INSERTS, whole_number(count))
+        self._count(INSERTS, count)
 
     def sampled(self, count: int) -> None:
         """Count rows that have been sampled.
@@ -142,13 +149,17 @@ class SamplesPerInsert:
 
         Raises:
             TypeError: If the count is not an integer.
-            ValueError: If it is negative.
+            ValueError: If it is negative, or more than can be counted.
         """
-        reserve(self._arrays["counters"], SAMPLES, whole_number(count))
+        self._count(SAMPLES, count)
+
+    def _count(self, counter: int, count: int) -> None:
+        counters, rows = self._arrays["counters"], whole_number(count)
+        if int(counters[counter]) + rows > MOST:
+            raise ValueError(f"At most {MOST} rows can be counted, not {rows} after {counters[counter]}.")
+        reserve(counters, counter, rows)
 
     def _check(self, count: int, samples: float) -> None:
-        if count < 1:
-            raise ValueError(f"count must be at least 1, not {count}.")
         if samples > self.error_buffer:
             raise ValueError(
                 f"{count} rows at once move the error by {samples}, more than error_buffer = "
@@ -156,11 +167,15 @@ class SamplesPerInsert:
             )
 
 
-def whole_number(count: int) -> int:
+def whole_number(count: int, least: int = 0) -> int:
     """Return a number of rows; refuse what can't be one."""
-    if operator.index(count) < 0:
-        raise ValueError(f"count must be at least 0, not {count}.")
-    return operator.index(count)
+    try:
+        number = operator.index(count)
+    except TypeError:
+        raise TypeError(f"count must be an integer, not {count!r}.") from None
+    if number < least:
+        raise ValueError(f"count must be at least {least}, not {number}.")
+    return number
 
 
 def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:

@@ -106,6 +106,8 @@ def test_several_that_look_at_once_pass_the_band_by_a_share_each(inserters):
         ((-1.0, 10, 4.0), "samples_per_insert"),
         ((float("nan"), 10, 4.0), "samples_per_insert"),
         ((2.0, 0, 4.0), "min_size"),
+        ((2.0, 1.5, 4.0), "min_size"),
+        ((2.0, float("inf"), 4.0), "min_size"),
         ((2.0, 10, 1.9), "error_buffer"),
         ((0.5, 10, 0.9), "error_buffer"),
         ((2.0, 10, float("nan")), "error_buffer"),
@@ -124,6 +126,36 @@ def test_counts_that_the_band_cannot_take_at_once_are_refused(count):
         limiter.await_can_insert(count, timeout=0)
     with pytest.raises(ValueError, match=str(count)):
         limiter.await_can_sample(count, timeout=0)
+
+
+@pytest.mark.parametrize("count", [float("nan"), 1.5, 2.0, "2"])
+def test_count_that_is_no_integer_is_refused(count):
+    limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+    for call in (limiter.await_can_insert, limiter.await_can_sample, limiter.inserted, limiter.sampled):
+        with pytest.raises(TypeError, match="integer"):
+            call(count)
+
+
+@pytest.mark.parametrize("side", ["insert", "sample"])
+def test_counters_never_overflow(side):
+    limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1.0)
+    count = {"insert": limiter.inserted, "sample": limiter.sampled}[side]
+    count(2**62)
+    with pytest.raises(ValueError, match="1 after 4611686018427387904"):
+        count(1)
+    assert limiter.inserts + limiter.samples == 2**62
+
+
+def test_band_of_many_inserters_is_as_wide_as_documented():
+    """16 that insert 32 rows of 15 samples each: the measured error of 7,680, where error_buffer is 500."""
+    limiter = SamplesPerInsert(15.0, min_size=1, error_buffer=500.0)
+    limiter.inserted(2)
+    assert all(limiter.await_can_insert(32, timeout=0.0) for _ in range(16))
+    for _ in range(16):
+        limiter.inserted(32)
+    assert limiter.error <= 500.0 + 15 * 32 * 15.0
+    assert not limiter.await_can_insert(1, timeout=0.0)
+    assert "(k - 1) · n · samples_per_insert" in (SamplesPerInsert.__init__.__doc__ or "")
 
 
 def test_waiting_ends_at_its_timeout():

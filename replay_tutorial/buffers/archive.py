@@ -79,11 +79,15 @@ def save(
         {"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1
     )
     with own_file(place) as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as container:
+        container = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
+        try:
             container.writestr("state.json", text)
             for array, segments in arrays.items():
                 with container.open(f"{array}.npy", "w", force_zip64=True) as member:
                     write_npy(member, segments() if callable(segments) else segments)
+            container.close()
+        finally:  # closing it after an interrupt would raise a ValueError instead: a member may be open
+            container.fp = None
         file.flush()
         os.fsync(file.fileno())
 

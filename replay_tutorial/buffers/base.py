@@ -47,7 +47,6 @@ class BaseBuffer:
 
     _ring: Any  # with capacity, stored and next_index
     _fields: Fields  # of what `add` takes
-    _episode_len: int
     _layout: dict[str, Any]  # what must agree for a file to be loaded
 
     def __repr__(self) -> str:
@@ -69,10 +68,6 @@ class BaseBuffer:
     def get_next_index(self) -> int:
         """Return the index that the next row will get."""
         return self._ring.next_index
-
-    def get_current_episode_len(self) -> int:
-        """Count the transitions that this process added since its last `on_episode_end` or `clear`."""
-        return self._episode_len
 
     @property
     def nbytes(self) -> int:

@@ -9,15 +9,7 @@ Left out: the tree (`sum_tree`), and what a mass or a weight is (`priorities`).
 import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
-from replay_tutorial.buffers.priorities import (
-    DONE,
-    NO_PRIORITY,
-    Formula,
-    Weights,
-    check_update,
-    masses_of,
-    weights_of,
-)
+from replay_tutorial.buffers.priorities import DONE, Formula, Weights, check_update, masses_of, weights_of
 from replay_tutorial.buffers.sum_tree import ROOT, find_stratified, first_leaf, recompute_above
 
 
@@ -52,20 +44,21 @@ def update_leaves(
     formula: Formula,
     sums: Floats,
     minima: Floats,
-) -> tuple[int, int, float]:
-    """Give rows that are still there new masses; if anything is wrong, nothing has changed.
+    max_given: Floats,
+    stale_updates: Integers,
+) -> int:
+    """Give rows that are still there new masses, note the largest of their priorities, and count the others.
 
-    Returns:
-        What `check_update` returns, the number of rows still there, and the largest of their priorities.
+    Returns what `check_update` returns; if not DONE, nothing has changed.
     """
     alpha, eps, priority_limit = formula
     status = check_update(indexes, priorities, next_index, priority_limit)
     if status != DONE:
-        return status, 0, NO_PRIORITY
+        return status
     masses = masses_of(priorities, alpha, eps)
     first_node, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
     slots = np.empty(indexes.shape[0], np.int64)
-    count, max_priority = 0, NO_PRIORITY
+    count, max_priority = 0, max_given[0]
     for i in range(indexes.shape[0]):
         index = indexes[i]
         if index >= oldest_index:  # else the row has been replaced, and its slot holds another one
@@ -75,4 +68,6 @@ def update_leaves(
             slots[count] = slot
             count += 1
     recompute_above(sums, minima, slots[:count])
-    return DONE, count, max_priority
+    max_given[0] = max_priority
+    stale_updates[0] += indexes.shape[0] - count
+    return DONE

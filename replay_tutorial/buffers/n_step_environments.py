@@ -13,6 +13,7 @@ from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.buffers.n_step import flush_steps, look_ahead, push_steps
 from replay_tutorial.buffers.n_step_windows import Windows, select
+from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import checked_integer
 
 
@@ -86,7 +87,7 @@ class NStep:
         count, columns = self._fields.to_columns(fields)
         self._windows.refuse_mixed(count, columns, environment)
         whose = np.full(count, environment)
-        return self._batch(self._windows.push(self._fields.to_rows(count, columns), whose))
+        return self._batch(*self._windows.push(self._fields.to_rows(count, columns), whose))
 
     def add_step(self, skip: npt.ArrayLike | None = None, /, **fields: Any) -> Batch | None:
         """Take in one step of every environment, as a vector environment returns it.
@@ -122,7 +123,7 @@ class NStep:
                 raise ValueError(f"skip is bool[{environments}], not of shape {left_out.shape}.")
             rows, whose = select(rows, ~left_out), whose[~left_out]
         self._windows.refuse_mixed_step(rows, whose)
-        return self._batch(self._windows.push(rows, whose))
+        return self._batch(*self._windows.push(rows, whose))
 
     def on_episode_end(self, environment: int = 0, /) -> Batch | None:
         """End an episode that no field marked as ended; call it twice and nothing more happens.
@@ -137,7 +138,7 @@ class NStep:
             IndexError: If there is no such environment.
         """
         self._check(environment)
-        return self._batch(self._windows.flush(environment))
+        return self._batch(*self._windows.flush(environment))
 
     def state(self) -> list[Rows]:
         """Copy the steps that wait, for `restore`: per environment at most n - 1 records, oldest first."""
@@ -157,12 +158,17 @@ class NStep:
         fit += [len(rows) <= most for rows in state] if all(fit) else []
         if len(state) != self._windows.environments or not all(fit):
             raise ValueError("The state is that of an NStep with other fields, window or environments.")
+        windows = self._windows.emptied()
         for environment, waiting in enumerate(state):
-            self._windows.put_back(np.ascontiguousarray(waiting), environment)
+            windows.put_back(np.ascontiguousarray(waiting), environment)
+        self._windows = windows
 
     def _check(self, environment: int) -> None:
         if not 0 <= checked_integer("environment", environment) < self._windows.environments:
             raise IndexError(f"No environment {environment}; they are 0 to {self._windows.environments - 1}.")
 
-    def _batch(self, rows: Rows) -> Batch | None:
-        return self._windows.fields.to_batch(rows) if len(rows) else None
+    def _batch(self, rows: Rows, change: Assignment) -> Batch | None:
+        batch = self._windows.fields.to_batch(rows) if len(rows) else None
+        target, key, waiting = change
+        target[key] = waiting
+        return batch

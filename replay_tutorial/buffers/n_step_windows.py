@@ -9,14 +9,23 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Fields, Rows, as_bytes
+from replay_tutorial.buffers.fields import EnvDict, Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.buffers.n_step import FloatRows, Waiting, find_jump, flush_steps, look_ahead, push_steps
+from replay_tutorial.buffers.n_step import (
+    FloatRows,
+    PlainWaiting,
+    find_jump,
+    flush_steps,
+    look_ahead,
+    push_steps,
+)
+from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import checked_integer
 
 # Restores what a stored field stands for, arrays of shape (n, ...): an observation may be kept as frames.
@@ -117,20 +126,26 @@ class Windows:
 
     Attributes:
         settings: What was asked for.
+        steps: The fields of the steps that go in.
         fields: The fields of the rows that come out: those that go in, and `discount`.
         environments: How many there are.
     """
 
     def __init__(
-        self, fields: Fields, settings: Mapping[str, Any], environments: int = 1, given: Fields | None = None
+        self,
+        fields: Fields,
+        settings: Mapping[str, Any],
+        environments: int = 1,
+        given: Fields | None = None,
+        beside: EnvDict = MappingProxyType({}),
     ) -> None:
         """Open an empty window over rows of `fields` for each environment.
 
-        `given` are the fields as `add` takes them, if observations are kept as frames.
+        `given` are the fields as `add` takes them, if observations are kept as frames; `beside` are further
+        fields of a step, which its row keeps.
         """
         self.settings = read_settings(settings, fields)
         self.environments = environments
-        self._rows_in = fields
         self._ends = [name for name in ENDS if name in fields.fields]
         self._given = fields if given is None else given
         self._links = links_of(self._given, self.settings.nexts)
@@ -138,6 +153,7 @@ class Windows:
         reward = fields.fields[self.settings.rewards[0]] if self.settings.rewards else None
         shape = (1,) if reward is None or reward.shape else ()
         discount = {"shape": shape, "dtype": reward.dtype if reward else np.float32}
+        fields = self.steps = Fields({**fields.env_dict, **beside})
         # `discount` comes last: a row that goes in is the beginning of the one that comes out.
         self.fields = Fields({**fields.env_dict, "discount": discount})
         places: Any = fields.dtype.fields  # name → dtype and offset
@@ -159,36 +175,41 @@ class Windows:
         self._numbers = {  # which of the numbers in `Waiting.rewards` are whose
             name: slice(*span) for name, span in zip(self.settings.rewards, pairwise(ends), strict=True)
         }
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget the steps that wait."""
-        self._make_room(min(4, self.settings.size))
+        self._number_count = ends[-1]
+        self._now = [self._empty(min(4, self.settings.size))]  # in a list, to be the target of an assignment
 
     def emptied(self) -> "Windows":
         """Make windows alike in which no step waits; these stay as they are."""
         windows = copy.copy(self)
-        windows.clear()
+        windows._now = [self._empty(min(4, self.settings.size))]
         return windows
+
+    def count(self, environment: int = 0) -> int:
+        """Count the steps of an environment that wait."""
+        return int(self._now[0][3][environment])
 
     def waiting(self, environment: int = 0) -> Rows:
         """Copy the steps of an environment that wait, oldest first: at most n - 1 records."""
-        return select(self._rows[environment], self._slots(environment, self._counts[environment]))
+        steps, _, oldest, _ = self._now[0]
+        room = len(steps) // self.environments
+        slots: Any = environment * room + (oldest[environment] + np.arange(self.count(environment))) % room
+        return steps[slots].view(self.steps.dtype).reshape(-1)
 
     def put_back(self, rows: Rows, environment: int = 0) -> None:
-        """Let `rows` wait in the place of those that do.
+        """Let `rows` wait in new windows.
 
         Raises:
             ValueError: If they are more than can wait.
         """
         if len(rows) >= self.settings.size:
             raise ValueError(f"At most {self.settings.size - 1} steps can wait, not {len(rows)}.")
-        if len(rows) > self._room:
-            self._grow(len(rows))
-        self._counts[environment] = len(rows)
-        slots = self._slots(environment, len(rows))
-        as_bytes(self._rows[environment])[slots] = as_bytes(rows)
-        self._rewards[environment][slots] = self._rewards_of(rows)
+        if len(rows) * self.environments > len(self._now[0][0]):
+            self._now[0] = self._copied(len(rows))
+        steps, rewards, oldest, counts = self._now[0]
+        first = len(steps) // self.environments * environment
+        oldest[environment], counts[environment] = 0, len(rows)
+        steps[first : first + len(rows)] = as_bytes(rows)
+        rewards[first : first + len(rows)] = self._rewards_of(rows)
 
     def refuse_mixed(
         self, count: int, columns: Sequence[Any], environment: int = 0, restore: Restore | None = None
@@ -221,7 +242,7 @@ class Windows:
                         "those of several with NStep(environments=n), a step of all of them in one call of "
                         "add_step."
                     )
-            if self._counts[environment]:
+            if self.count(environment):
                 last = self._newest(there, environment)
                 led_to = last if restore is None else restore(there, last[np.newaxis])[0]
                 began = np.asarray(columns[place] if count == 1 else columns[place][0], led_to.dtype)
@@ -234,9 +255,9 @@ class Windows:
         Raises:
             ValueError: If the step before it led elsewhere.
         """
-        if not self._links or find_jump(self._plain, environments, as_bytes(rows), *self._link_places) < 0:
+        if not self._links or find_jump(self._now[0], environments, as_bytes(rows), *self._link_places) < 0:
             return
-        waits = self._counts[environments] > 0
+        waits = self._now[0][3][environments] > 0
         whose = environments[waits]
         for there, here, _ in self._links:  # as values: a NaN may have other bytes
             broken = differ(self._newest(there, whose), rows[here][waits])
@@ -251,35 +272,47 @@ class Windows:
             "truncated one. Steps of several environments need a window each: NStep(..., environments=n)."
         )
 
-    def push(self, rows: Rows, environments: Integers) -> Rows:
-        """Take in steps, in order; return the rows that became whole, an environment's oldest first.
+    def push(self, rows: Rows, environments: Integers) -> tuple[Rows, Assignment]:
+        """Find the rows that become whole when steps are taken in, in order, an environment's oldest first.
 
         Args:
             rows: Records, one per step.
-            environments: int64[n], whose each of them is.
+            environments: int64[n], whose each of them is: steps of one environment, or one step of each.
+
+        Returns:
+            The rows, and the assignment with which the steps are taken in; before it, nothing has changed.
         """
         size, gamma = self.settings.size, self.settings.gamma
         ends, terminates = any_true(rows, self._ends), any_true(rows, self._terminates)
-        count, most = look_ahead(self._counts, environments, ends, size)
-        if most > self._room:
-            self._grow(most)
-        steps, rewards = as_bytes(rows), self._rewards_of(rows)
+        waiting = self._now[0]
+        count, most = look_ahead(waiting[3], environments, ends, size)
+        if most * self.environments > len(waiting[0]):
+            waiting = self._copied(min(size, 2 * most))
+        elif len(rows) > 1 and environments[0] == environments[1]:
+            waiting = self._copied(most)
+        else:  # a step goes into a slot in which none waits, where it is not seen before the assignment
+            waiting = (*waiting[:2], waiting[2].copy(), waiting[3].copy())
         whole, plain = self._whole(count)
-        push_steps(
-            self._plain, plain, environments, steps, rewards, ends, terminates, self._at_end, size, gamma
-        )
-        return self._rounded(whole, plain)
+        steps, rewards = as_bytes(rows), self._rewards_of(rows)
+        push_steps(waiting, plain, environments, steps, rewards, ends, terminates, self._at_end, size, gamma)
+        return self._rounded(whole, plain), (self._now, 0, waiting)
 
-    def flush(self, environment: int = 0) -> Rows:
-        """End an episode: return every step that waits, with the rewards that were there."""
-        whole, plain = self._whole(self._counts[environment])
-        flush_steps(self._plain, plain, environment, self._at_end, self.settings.gamma)
-        return self._rounded(whole, plain)
+    def flush(self, environment: int = 0) -> tuple[Rows, Assignment]:
+        """Find the rows of all steps that wait, as at an episode's end, with the rewards that were there.
+
+        Returns:
+            The rows, and the assignment with which the steps wait no more; before it, nothing has changed.
+        """
+        steps, rewards, oldest, counts = self._now[0]
+        waiting = (steps, rewards, oldest.copy(), counts.copy())
+        whole, plain = self._whole(counts[environment])
+        flush_steps(waiting, plain, environment, self._at_end, self.settings.gamma)
+        return self._rounded(whole, plain), (self._now, 0, waiting)
 
     def _whole(self, count: int) -> tuple[Rows, tuple[Any, ...]]:
         """Make room for rows; return it as records, and as `Whole`."""
         rows = np.zeros(count, self.fields.dtype)
-        returns = np.zeros((count, self._rewards.shape[2]))
+        returns = np.zeros((count, self._number_count))
         return rows, (as_bytes(rows), returns, np.empty(count))
 
     def _rounded(self, rows: Rows, plain: tuple[Any, ...]) -> Rows:
@@ -293,47 +326,34 @@ class Windows:
 
     def _rewards_of(self, rows: Rows) -> FloatRows:
         """Copy the rewards of steps: float64[n, numbers]."""
-        rewards = np.empty((len(rows), self._rewards.shape[2]))
+        rewards = np.empty((len(rows), self._number_count))
         for name, numbers in self._numbers.items():
             rewards[:, numbers] = rows[name].reshape(len(rows), numbers.stop - numbers.start)
         return rewards
 
-    def _slots(self, environment: int, count: int) -> Integers:
-        """List the slots of an environment's ring from its oldest step on."""
-        return (self._oldest[environment] + np.arange(count)) % self._room
+    def _empty(self, room: int) -> PlainWaiting:
+        """Make `Waiting` with empty rings of `room` slots."""
+        slots, integers = self.environments * room, np.zeros((2, self.environments), np.int64)
+        steps = np.zeros((slots, self.steps.dtype.itemsize), np.uint8)
+        return steps, np.zeros((slots, self._number_count)), integers[0], integers[1]
 
     def _newest(self, name: str, environment: Any) -> Any:
         """Return a field's value in the newest step that waits, of one environment or of several."""
-        slots = (self._oldest[environment] + self._counts[environment] - 1) % self._room
-        return self._rows[name][environment, slots]
+        steps, _, oldest, counts = self._now[0]
+        room = len(steps) // self.environments
+        slots = environment * room + (oldest[environment] + counts[environment] - 1) % room
+        return steps.view(self.steps.dtype).reshape(-1)[name][slots]
 
-    def _grow(self, most: int) -> None:
-        waiting = [self.waiting(environment) for environment in range(self.environments)]
-        self._make_room(min(self.settings.size, 2 * most))
-        for environment, rows in enumerate(waiting):
-            self.put_back(rows, environment)
-
-    def _make_room(self, room: int) -> None:
-        """Begin with empty rings of `room` slots."""
-        environments, numbers = self.environments, sum(n.stop - n.start for n in self._numbers.values())
-        self._room = room
-        self._rows: Rows = np.zeros((environments, room), self._rows_in.dtype)
-        self._rewards = np.zeros((environments, room, numbers))
-        self._oldest, self._counts = np.zeros(environments, np.int64), np.zeros(environments, np.int64)
-        self._make_views()
-
-    def _make_views(self) -> None:
-        """Show the arrays to the kernels: as bytes, and one row per step."""
-        steps, numbers = self._rows.reshape(-1), self._rewards.shape[2]
-        rewards = self._rewards.reshape(len(steps), numbers)
-        self._plain = tuple(Waiting(as_bytes(steps), rewards, self._oldest, self._counts))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_plain"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._make_views()
+    def _copied(self, room: int) -> PlainWaiting:
+        """Copy `Waiting`, with room for at least as many steps of each environment."""
+        steps, rewards, oldest, counts = self._now[0]
+        before, environments = len(steps) // self.environments, np.arange(self.environments)[:, None]
+        made = self._empty(max(room, before))
+        places = environments * before + (oldest[:, None] + np.arange(before)) % before
+        for array, copies in ((steps, made[0]), (rewards, made[1])):
+            copies.reshape(self.environments, -1, array.shape[1])[:, :before] = array[places]
+        made[3][:] = counts
+        return made
 
 
 def links_of(fields: Fields, nexts: Sequence[str]) -> list[tuple[str, str, int]]:

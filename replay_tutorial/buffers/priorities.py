@@ -157,20 +157,16 @@ class Prioritization:
         self.eps = float(eps)
         self.formula: Formula = (self.alpha, self.eps, self.priority_limit)
         self.max_given = max_given
-        # The max_given that the mass of a new row was computed for, and that mass.
-        self._mass_of_max = (NO_PRIORITY, self._mass(FIRST_PRIORITY))
+        # Of new rows without priorities: for which max_given it was computed, their priority, their mass.
+        self._of_new = (NO_PRIORITY, FIRST_PRIORITY, self._mass(FIRST_PRIORITY))
 
     @property
     def max_priority(self) -> float:
         """The largest priority that any row has been given; FIRST_PRIORITY before the first."""
         return FIRST_PRIORITY if self.max_given[0] == NO_PRIORITY else float(self.max_given[0])
 
-    def note_max_priority(self, priority: float) -> None:
-        """Remember the largest of some priorities that rows have been given."""
-        self.max_given[0] = max(float(self.max_given[0]), priority)
-
-    def masses_of_new(self, priorities: Any, count: int) -> Floats | float:
-        """Return the masses of rows that are to be added, and note their largest priority.
+    def masses_of_new(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
+        """Return the masses of rows that are to be added, and what `max_given` is when they are.
 
         Args:
             priorities: `count` numbers, finite and at least 0, or one for all; None stands for
@@ -178,7 +174,7 @@ class Prioritization:
             count: How many rows there are.
 
         Returns:
-            float64[count], or one mass for all if `priorities` is None.
+            float64[count], or one mass if the count is 1 or `priorities` None; and a priority.
 
         Raises:
             TypeError: If they are not real numbers.
@@ -190,13 +186,13 @@ class Prioritization:
             status, max_priority = write_masses(given, self.formula, masses)
             if status == BAD_PRIORITY:
                 raise self.refusal(given)
-            self.note_max_priority(max_priority)
-            return masses
-        if self._mass_of_max[0] != self.max_given[0]:
-            self._mass_of_max = (float(self.max_given[0]), self._mass(self.max_priority))
-        if self.max_given[0] == NO_PRIORITY:
-            self.note_max_priority(FIRST_PRIORITY)
-        return self._mass_of_max[1]
+            return masses if count > 1 else masses[0], max(float(self.max_given[0]), max_priority)
+        max_given, max_priority, mass = self._of_new
+        if max_given != self.max_given[0]:
+            max_given, max_priority = float(self.max_given[0]), self.max_priority
+            mass = self._mass(max_priority)
+            self._of_new = (max_given, max_priority, mass)
+        return mass, max_priority
 
     def as_floats(self, priorities: Any, count: int) -> Floats:
         """Convert priorities to float64[count]; a single one is repeated. Ranges are not checked.

@@ -12,6 +12,7 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal, Self, Unpack
 
 import numpy as np
@@ -24,6 +25,7 @@ from replay_tutorial.buffers.gather import OF_DRAW, Out, put
 from replay_tutorial.buffers.jit import Floats
 from replay_tutorial.buffers.leaves import draw, update_leaves
 from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Prioritization, check_weighing
+from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.buffers.uniform import ReplayBuffer
 
@@ -39,10 +41,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         >>> sample["indexes"].shape, sample["weights"].dtype
         ((32,), dtype('float32'))
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
-
-    Attributes:
-        stale_updates: Priorities dropped because their row had been replaced.
     """
+
+    # The mass of a step that waits in the window; named so because no field of the user's can be.
+    _beside = MappingProxyType({"priorities": {"shape": (), "dtype": np.float64}})
 
     def __init__(
         self,
@@ -89,14 +91,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             check_finite=check_finite,
             **of_cpprb,
         )
-        if taken := {"indexes", "weights", "priorities"} & self._stored_fields.fields.keys():
+        if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
             raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
         self._sampled |= OF_DRAW
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
         self._tree_index = 0  # above the leaves, the tree knows the rows before this index
-        self._waiting_masses = np.zeros(0)  # float64[n], of the steps in the n-step window
-        self.stale_updates = 0
+        self._stale_updates = np.zeros(1, np.int64)
         self._layout |= {"alpha": self._prioritization.alpha, "eps": self._prioritization.eps}
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
@@ -119,19 +120,17 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
         """
         count, columns = self._checked(fields)
-        masses = self._prioritization.masses_of_new(priorities, count)
-        if self._window is not None:
-            self._waiting_masses = np.append(self._waiting_masses, np.broadcast_to(masses, count))
-        first_index = self._ring.next_index
-        index = self._store(count, columns)
-        self._put_masses(first_index, masses)
-        return index
+        rules = self._prioritization
+        masses, max_given = rules.masses_of_new(priorities, count)
+        return self._store(count, columns, masses, ((rules.max_given, 0, max_given),))
 
-    def on_episode_end(self) -> None:
-        """End the episode: n-step rows that still wait are stored, with their priorities."""
-        first_index = self._ring.next_index
-        super().on_episode_end()
-        self._put_masses(first_index, self._waiting_masses)
+    def _append(
+        self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
+    ) -> int:
+        ring = self._ring
+        first_index = ring.next_index
+        slots = first_index % ring.capacity if count == 1 else ring.slots_of(first_index, count)
+        return ring.append(count, columns, (*also, (self._tree.leaves, slots, masses)))
 
     def sample(
         self,
@@ -192,13 +191,17 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         rules, ring, tree = self._prioritization, self._ring, self._tree
         checked, given = rules.as_update(indexes, priorities)
         oldest_index, next_index = ring.oldest_index, ring.next_index
-        status, count, max_priority = update_leaves(
-            checked, given, oldest_index, next_index, ring.capacity, rules.formula, tree.sums, tree.minima
+        status = update_leaves(
+            *(checked, given, oldest_index, next_index, ring.capacity, rules.formula),
+            *(tree.sums, tree.minima, rules.max_given, self._stale_updates),
         )
         if status != DONE:
             raise rules.update_refusal(status, checked, given, next_index)
-        self.stale_updates += len(checked) - count
-        rules.note_max_priority(max_priority)
+
+    @property
+    def stale_updates(self) -> int:
+        """Priorities dropped because their row had been replaced."""
+        return int(self._stale_updates[0])
 
     def get_max_priority(self) -> float:
         """Return the largest priority that any row has been given; 1.0 before the first."""
@@ -216,11 +219,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     def clear(self) -> None:
         """Forget every transition and priority. Indexes go on counting."""
-        slots = self._ring.slots_in_order()
-        self._tree.set(slots, np.zeros(len(slots)))
-        self._tree_index = self._ring.next_index
-        self._prioritization.max_given[0] = NO_PRIORITY
-        self._waiting_masses = np.zeros(0)
         super().clear()
 
     def _whole_tree(self) -> SumTree:
@@ -232,35 +230,40 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._tree_index = ring.next_index
         return tree
 
-    def _put_masses(self, first_index: int, masses: Floats | float) -> None:
-        """Write the masses of the rows stored since `first_index`; a window's have waited in order."""
-        count = self._ring.next_index - first_index
-        if self._window is not None:
-            masses, self._waiting_masses = self._waiting_masses[:count], self._waiting_masses[count:]
-        if count == 1:
-            mass = masses[0] if isinstance(masses, np.ndarray) else masses
-            self._tree.leaves[first_index % self._ring.capacity] = mass
-        else:
-            self._tree.leaves[self._ring.slots_of(first_index, count)] = masses
+    def _emptied(self) -> dict[str, Any]:
+        capacity, rules = self._ring.capacity, self._prioritization
+        return super()._emptied() | {
+            "_prioritization": Prioritization(capacity, np.full(1, NO_PRIORITY), rules.alpha, rules.eps),
+            "_tree": SumTree(capacity),
+            "_tree_index": self._ring.next_index,
+        }
+
+    def _waiting_masses(self) -> Floats:
+        """Copy the masses of the steps in the window, oldest first."""
+        return self._window.waiting()["priorities"].copy() if self._window else np.zeros(0)
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()
         counters["stale_updates"] = self.stale_updates
         arrays["masses"] = [self._tree.leaves[self._ring.slots_in_order()]]
         arrays["seen"] = [self._prioritization.max_given]
-        arrays["waiting_masses"] = [self._waiting_masses]
+        arrays["waiting_masses"] = [self._waiting_masses()]
         return counters, arrays
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
         loaded = super()._from_state(counters, reader)
         masses, seen = np.zeros(loaded.get_stored_size()), np.zeros(1)
-        loaded._waiting_masses = np.zeros(len(loaded._window.waiting()) if loaded._window else 0)
-        for name, array in (("masses", masses), ("seen", seen), ("waiting_masses", loaded._waiting_masses)):
+        waiting_masses = loaded._waiting_masses()
+        for name, array in (("masses", masses), ("seen", seen), ("waiting_masses", waiting_masses)):
             reader.read_into(name, [array])
         rules = self._prioritization
-        rules.check_loaded(np.append(masses, loaded._waiting_masses), float(seen[0]))
+        rules.check_loaded(np.append(masses, waiting_masses), float(seen[0]))
+        if loaded._window:
+            waiting = loaded._window.waiting()
+            waiting["priorities"] = waiting_masses
+            loaded._window.put_back(waiting)
         loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)
         loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
         loaded._tree.leaves[loaded._ring.slots_in_order()] = masses
-        loaded.stale_updates = archive.checked_count(counters, "stale_updates")
+        loaded._stale_updates = np.full(1, archive.checked_count(counters, "stale_updates"))
         return loaded

@@ -7,10 +7,17 @@ been replaced can be told so.
     slot    0  1   2  3  4  5  6  7        capacity 8, next_index 11: the oldest row is 3,
     index   8  9  10  3  4  5  6  7        and row 11 will replace it in slot 3
 
+Ctrl-C raises KeyboardInterrupt where CPython checks for signals: at the start of a function, at a backward
+jump, and after a call. So what belongs together is assigned in one statement that makes no call, and the
+values are computed before it. A loop over columns is a `map` that such a statement exhausts.
+
 Left out: what a row means (`fields`).
 """
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
+from itertools import repeat, starmap
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -19,6 +26,8 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Rows, as_bytes
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.buffers.rows import random_below, take_rows
+
+Assignment = tuple[Any, Any, Any]  # target, key and value of `target[key] = value`
 
 
 class Ring:
@@ -48,7 +57,7 @@ class Ring:
 
     def _make_views(self) -> None:
         self.bytes = as_bytes(self._rows)
-        self._columns = [self._rows[name] for name in self._rows.dtype.names or ()]
+        self._columns: list[Any] = [self._rows[name] for name in self._rows.dtype.names or ()]
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_columns", "bytes")}
@@ -67,26 +76,30 @@ class Ring:
         """Bytes reserved for rows."""
         return self._rows.nbytes
 
-    def append(self, count: int, columns: Sequence[Any]) -> int:
+    def append(self, count: int, columns: Sequence[Any], also: Iterable[Assignment] = ()) -> int:
         """Add rows; the oldest make room.
 
         Args:
-            count: How many, at least one.
+            count: How many.
             columns: For each field what is assigned to it: shape (count, …), or one value if count is 1.
+            also: What is assigned together with the rows; an interrupt comes before all of it, or after.
 
         Returns:
             The index of the first of them.
         """
-        first_index = self.next_index
+        first_index, stored = self.next_index, self.stored
+        if stored < self.capacity:
+            stored = min(stored + count, self.capacity)
+        others = starmap(setitem, also) if also else None
         if count == 1:
-            self._rows[first_index % self.capacity] = tuple(columns)
+            slot, row = first_index % self.capacity, tuple(columns)
+            if others is None:  # as below, and faster
+                self._rows[slot], self.next_index, self.stored = row, first_index + 1, stored
+            else:
+                self._rows[slot], self.next_index, self.stored, _ = row, first_index + 1, stored, [*others]
         else:
-            slots = self.slots_of(first_index, count)
-            for column, values in zip(self._columns, columns, strict=True):
-                column[slots] = values
-        self.next_index += count
-        if self.stored < self.capacity:
-            self.stored = min(self.stored + count, self.capacity)
+            rows = map(setitem, self._columns, repeat(self.slots_of(first_index, count)), columns)
+            self.next_index, self.stored, _ = first_index + count, stored, [*rows, *(others or ())]
         return first_index
 
     def slots_of(self, first_index: int, count: int) -> slice | Integers:
@@ -131,6 +144,8 @@ class Ring:
         raw = self._rows.view(np.uint8).reshape(self.capacity, -1)
         return [raw[first : first + count], raw[: self.stored - count]]
 
-    def clear(self) -> None:
-        """Forget every row; indexes go on counting."""
-        self.stored = 0
+    def emptied(self) -> "Ring":
+        """Make a ring without rows in the same memory, whose indexes go on counting."""
+        ring = copy.copy(self)
+        ring.stored = 0
+        return ring

@@ -14,6 +14,7 @@ Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-lev
 import copy
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
@@ -24,9 +25,9 @@ from replay_tutorial.buffers.base import BaseBuffer, OfCpprb, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
-from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step_windows import Windows, names_of
-from replay_tutorial.buffers.ring import Ring
+from replay_tutorial.buffers.ring import Assignment, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class ReplayBuffer(BaseBuffer):
 
     _frames: "FrameStore | None" = None
     _window: Windows | None = None
+    _beside: EnvDict = MappingProxyType({})  # waits in the window beside a step, and is no part of its row
 
     def __init__(
         self,
@@ -101,15 +103,16 @@ class ReplayBuffer(BaseBuffer):
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
         if Nstep is not None and Nstep is not False:  # programs for cpprb say either
-            self._window = Windows(stored, Nstep, given=self._fields)
-            stored = self._window.fields
+            self._window = Windows(stored, Nstep, given=self._fields, beside=self._beside)
+            rows = self._window.fields.env_dict
+            stored = Fields({name: rows[name] for name in rows if name not in self._beside})
         self._stored_fields = stored
         self._ring = Ring(capacity, stored.dtype)
         self._gather = Gather(stored)
         # What a sample consists of: the observations in full, and the discount.
         self._sampled: dict[str, Kind] = kinds_of(Fields({**stored.env_dict, **self._fields.env_dict}))
         self._rng = np.random.default_rng(seed)
-        self._episode_len = 0
+        self._episode_start = [0]  # of the steps that were added, the first of this episode
         self._layout = {
             "kind": type(self).__name__,
             "size": capacity,
@@ -146,9 +149,11 @@ class ReplayBuffer(BaseBuffer):
 
         Call it whenever an episode ends, also by truncation; twice in a row is harmless.
         """
-        self._episode_len = 0
-        if self._window is not None:
-            self._append(self._window.flush())
+        steps = self._steps_added()
+        if self._window is None:
+            self._episode_start[0] = steps
+        else:
+            self._append_rows(*self._window.flush(), [(self._episode_start, 0, steps)])
 
     def sample(self, batch_size: int, *, out: Out | None = None, threads: int = 1) -> Batch:
         """Draw transitions uniformly, with replacement.
@@ -189,10 +194,7 @@ class ReplayBuffer(BaseBuffer):
 
     def clear(self) -> None:
         """Forget every transition, also those in the n-step window. Indexes go on counting."""
-        self._ring.clear()
-        self._episode_len = 0
-        if self._window is not None:
-            self._window.clear()
+        self.__dict__.update(self._emptied())  # at once: an interrupt comes before it, or after
 
     def touch_pages(self) -> None:
         """Have the system hand out all memory now, and not page by page in the first lap of rows."""
@@ -217,34 +219,63 @@ class ReplayBuffer(BaseBuffer):
             )
         return count, columns
 
-    def _store(self, count: int, columns: list[Any]) -> int | None:
-        """Take checked transitions through frames and window into the ring."""
-        self._episode_len += count
+    def _store(
+        self,
+        count: int,
+        columns: list[Any],
+        masses: Floats | float | None = None,
+        also: Sequence[Assignment] = (),
+    ) -> int | None:
+        """Take checked transitions, with their masses if they have any, through frames and window."""
         if self._frames is None and self._window is None:
-            return self._ring.append(count, columns)
+            return self._append(count, columns, masses, also)
         first_index = self._ring.next_index
         if self._frames is None:
-            self._store_columns(count, columns)
+            self._store_columns(count, columns, masses, also)
         else:
             for first in range(0, count, self._frames.rows_at_once):
                 some = min(count - first, self._frames.rows_at_once)
                 rows = first if some == 1 else slice(first, first + some)
                 part = columns if some == count else [column[rows] for column in columns]
-                self._store_columns(some, self._frames.number(some, part, self._rows_kept))
+                numbered = self._frames.number(some, part, self._rows_kept)
+                part_masses = masses[rows] if isinstance(masses, np.ndarray) else masses
+                self._store_columns(some, numbered, part_masses, also)
         return first_index if first_index < self._ring.next_index else None
 
-    def _store_columns(self, count: int, columns: list[Any]) -> None:
+    def _store_columns(
+        self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
+    ) -> None:
         if self._window is None:
-            self._ring.append(count, columns)
+            self._append(count, columns, masses, also)
         else:
-            fields = self._fields if self._frames is None else self._frames.fields
-            rows = fields.to_rows(count, columns)
-            self._append(self._window.push(rows, np.zeros(count, np.int64)))
+            steps = self._window.steps.to_rows(count, columns if masses is None else [*columns, masses])
+            self._append_rows(*self._window.push(steps, np.zeros(count, np.int64)), also)
 
-    def _append(self, rows: Rows) -> None:
-        if len(rows) > 0:
-            columns = [rows[name] if len(rows) > 1 else rows[name][0] for name in self._stored_fields.fields]
-            self._ring.append(len(rows), columns)
+    def _append_rows(self, rows: Rows, taken: Assignment, also: Sequence[Assignment]) -> None:
+        """Append what comes out of the window, together with what changes in it."""
+        place = 0 if len(rows) == 1 else slice(None)
+        columns = [rows[name][place] for name in self._stored_fields.fields]
+        masses = rows[next(iter(self._beside))][place] if self._beside else None
+        self._append(len(rows), columns, masses, [*also, taken])
+
+    def _append(
+        self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
+    ) -> int:
+        """Append rows to the ring, together with what else changes; `PrioritizedReplayBuffer` adds masses."""
+        return self._ring.append(count, columns, also)
+
+    def _steps_added(self) -> int:
+        """Count the steps that were added, those that wait among them."""
+        return self._ring.next_index + (self._window.count() if self._window else 0)
+
+    def get_current_episode_len(self) -> int:
+        """Count the transitions that were added since the last `on_episode_end` or `clear`."""
+        return self._steps_added() - self._episode_start[0]
+
+    def _emptied(self) -> dict[str, Any]:
+        """Make the attributes that differ in a buffer without transitions; these stay as they are."""
+        window, start = self._window and self._window.emptied(), [self._ring.next_index]
+        return {"_ring": self._ring.emptied(), "_window": window, "_episode_start": start}
 
     def _rows_kept(self) -> Iterator[Rows]:
         """Copy the rows in the ring and then in the window, the oldest first, some at a time, never none."""
@@ -253,6 +284,12 @@ class ReplayBuffer(BaseBuffer):
             yield self._ring.take(self._ring.slot_numbers(first, min(first + 1024, end)))
         if self._window is not None and len(waiting := self._window.waiting()):
             yield waiting
+
+    def _waiting_steps(self) -> Rows:
+        """Copy the steps in the window, as a file holds them: without what waits beside them."""
+        fields = self._fields if self._frames is None else self._frames.fields
+        waiting = self._window.waiting() if self._window else np.zeros(0, fields.dtype)
+        return fields.to_rows(len(waiting), [waiting[name] for name in fields.fields])
 
     def _take(self, slots: Integers, out: Out | None = None, threads: int = 1) -> Batch:
         out = {} if out is None else out
@@ -276,13 +313,13 @@ class ReplayBuffer(BaseBuffer):
             "next_index": self._ring.next_index,
             "stored": self._ring.stored,
             "waiting": len(self._window.waiting()) if self._window else 0,
-            "episode_len": self._episode_len,
+            "episode_len": self.get_current_episode_len(),
             "frames": [],
             "random_state": self._rng.bit_generator.state,
         }
         arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:
-            arrays["waiting"] = [as_bytes(self._window.waiting())]
+            arrays["waiting"] = [as_bytes(self._waiting_steps())]
         if self._frames is not None:
             counters["frames"], frames = self._frames.state(self._rows_kept)
             arrays |= frames
@@ -293,20 +330,24 @@ class ReplayBuffer(BaseBuffer):
         next_index = archive.checked_count(counters, "next_index")
         stored = archive.checked_count(counters, "stored", most=min(next_index, self._ring.capacity))
         loaded._ring = Ring(self._ring.capacity, self._stored_fields.dtype, next_index, stored)
-        loaded._episode_len = archive.checked_count(counters, "episode_len")
         loaded._rng = archive.checked_generator(counters)
         reader.read_into("rows", loaded._ring.segments())
         if self._window is not None:
             loaded._window = self._window.emptied()
             most = self._window.settings.size - 1
             waiting = np.zeros(
-                archive.checked_count(counters, "waiting", most=most), self._window.waiting().dtype
+                archive.checked_count(counters, "waiting", most=most), self._waiting_steps().dtype
             )
             reader.read_into("waiting", [as_bytes(waiting)])
-            loaded._window.put_back(waiting)
+            steps = np.zeros(len(waiting), self._window.steps.dtype)
+            for name in waiting.dtype.names or ():
+                steps[name] = waiting[name]
+            loaded._window.put_back(steps)
         if self._frames is not None:
             rows = [part.view(self._stored_fields.dtype) for part in loaded._ring.segments()]
             if loaded._window is not None:
                 rows.append(loaded._window.waiting())
             loaded._frames = self._frames.from_state(counters, reader, rows)
+        episode_len = archive.checked_count(counters, "episode_len")
+        loaded._episode_start = [loaded._steps_added() - episode_len]
         return loaded

@@ -23,13 +23,11 @@ class Handle:
     # This process's own, not passed on.
     _view: View
     _rng: np.random.Generator
-    _episode_len: int
 
     def _open(self, block: SharedArrays, generator: np.random.Generator) -> None:
         """Begin to work on a block."""
         self._block, self._view = block, View(block)
         self._rng = generator
-        self._episode_len = 0
 
     @classmethod
     def attach(
@@ -70,9 +68,11 @@ class Handle:
         Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the
         rows later raises ValueError; closing again is harmless.
         """
-        if "_view" in self.__dict__:
-            self._view.release()
-            del self._view, self._block
+        if "_block" in self.__dict__:
+            if "_view" in self.__dict__:
+                self._view.release()
+                del self._view
+            del self._block
 
     def __enter__(self) -> Self:
         """Use the buffer in a `with` block, which closes it."""
@@ -93,11 +93,13 @@ class Handle:
         return f"<{type(self).__name__}: {ring.stored:,} of {ring.capacity:,} transitions of {fields}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_view"}
+        kept = {name: value for name, value in self.__dict__.items() if name != "_view"}
+        return kept | {"_view": self.get_current_episode_len()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._view = View(self._block)
+        view = View(state["_block"])
+        view.ring.own[0] = state["_view"]
+        self.__dict__.update(state | {"_view": view})
 
     def get_stored_size(self) -> int:
         """Count the transitions that are stored."""
@@ -117,7 +119,8 @@ class Handle:
 
     def get_current_episode_len(self) -> int:
         """Count the transitions that this process added since its last `on_episode_end` or `clear`."""
-        return self._episode_len
+        appended, before = self._view.ring.own.tolist()
+        return appended - before
 
     def is_Nstep(self) -> bool:
         """Return whether n-step transitions are made here: never."""

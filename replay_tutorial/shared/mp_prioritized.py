@@ -34,10 +34,9 @@ from replay_tutorial.buffers.priorities import (
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
-from replay_tutorial.shared.protocol import STALE
+from replay_tutorial.shared.protocol import STALE, raise_max
 from replay_tutorial.shared.sampler import draw_rows, update_rows
 from replay_tutorial.shared.shared_frames import DrawAgain, unmoved_if_refused
-from replay_tutorial.shared.shared_priorities import raise_max
 
 # Seconds between two draws when no row has all its frames.
 POLL_SECONDS = 0.001
@@ -147,7 +146,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """
         view = self._view
         count, columns = view.fields.to_columns(fields)
-        return self._append(count, columns, view.priorities.masses_of_new(priorities, count))
+        masses, max_priority = view.priorities.masses_of_new(priorities, count)
+        return self._append(count, columns, masses, max_priority)
 
     def sample(
         self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer", out: Out | None = None
@@ -171,20 +171,23 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range or unfit, the buffer is empty, or every mass is 0.
         """
-        view, sampler = self._view, self._view.sampler
+        view = self._view
         check_batch_size(batch_size)
         beta = check_weighing(beta, normalize)
         given: Out = check_out(out, batch_size, view.kinds | OF_DRAW) if out else {}
-        with view.claim:
-            if view.frames is None:
+        return view.claim.hold(self._draw_weighed, batch_size, beta, normalize == "buffer", given)
+
+    def _draw_weighed(self, batch_size: int, beta: float, by_buffer: bool, given: Out) -> Batch:
+        view, sampler = self._view, self._view.sampler
+        if view.frames is None:
+            rows, indexes, masses = sampler.draw(batch_size, self._rng)
+            batch = view.gather.to_batch(rows, given)
+        else:
+            with unmoved_if_refused(self._rng):
                 rows, indexes, masses = sampler.draw(batch_size, self._rng)
-                batch = view.gather.to_batch(rows, given)
-            else:
-                with unmoved_if_refused(self._rng):
-                    rows, indexes, masses = sampler.draw(batch_size, self._rng)
-                    again = self._drawing_again(rows, indexes, masses)
-                    batch = view.frames.restore(rows, again, given)
-            weights = weights_of(masses, beta, sampler.tree.minima[ROOT], normalize == "buffer")
+                again = self._drawing_again(rows, indexes, masses)
+                batch = view.frames.restore(rows, again, given)
+        weights = weights_of(masses, beta, sampler.tree.minima[ROOT], by_buffer)
         batch["indexes"], batch["weights"] = indexes, weights
         return put(batch, given, indexes=indexes, weights=weights) if given else batch
 
@@ -221,8 +224,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If the lengths differ, or a priority is not finite and at least 0. Nothing has
                 changed then.
         """
-        with self._view.claim:
-            self._view.sampler.update(indexes, priorities)
+        self._view.claim.hold(self._view.sampler.update, indexes, priorities)
 
     def get_max_priority(self) -> float:
         """Return the maximum of the priorities that rows have been given; 1.0 before the first."""
@@ -237,14 +239,12 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._view.claim:
-            return self._whole_tree().total
+        return self._view.claim.hold(lambda: self._whole_tree().total)
 
     @property
     def min_mass(self) -> float:
         """The smallest mass above 0 of a row that can be sampled, 0.0 if there is none; as `total_mass`."""
-        with self._view.claim:
-            return float(self._whole_tree().minima[ROOT])
+        return self._view.claim.hold(lambda: float(self._whole_tree().minima[ROOT]))
 
     def _whole_tree(self) -> SumTree:
         """Return the sampler's tree, once it has the rows that were added; the caller has the claim."""
@@ -252,15 +252,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         sampler.update([], [])  # an update of nothing takes in new rows
         return sampler.tree
 
-    def clear(self) -> None:
-        """Forget every transition and priority. Indexes go on counting.
-
-        Raises:
-            RuntimeError: If another living process is the sampler.
-        """
-        with self._view.claim:
-            self._view.sampler.clear()
-        self._episode_len = 0
+    def _clear(self) -> None:
+        self._view.sampler.forget()
+        self._view.ring.clear([(self._view.priorities.max_given, 0, NO_PRIORITY)])
 
     def _masses(self, slots: Integers) -> Floats:
         """Return the masses of the rows in slots, whoever has the tree."""
@@ -289,6 +283,6 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
         def fill() -> None:
             fill_rings()
-            self._view.priorities.note_max_priority(float(seen[0]))
+            raise_max(self._view.ring.max_given, float(seen[0]))
 
         return fill

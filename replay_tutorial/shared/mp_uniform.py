@@ -24,12 +24,14 @@ from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.gather import Out, check_out
 from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.n_step_windows import names_of
+from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.frame_ring import number_frames, read_frames
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import append_rows, look, read_slots, reserve, swap
+from replay_tutorial.shared.seats import in_a_thread
 from replay_tutorial.shared.shared_frames import unmoved_if_refused
 from replay_tutorial.shared.shared_ring import Statistics
 from replay_tutorial.shared.view import describe, make_block
@@ -136,14 +138,13 @@ class MPReplayBuffer(Handle):
         count, columns = self._view.fields.to_columns(fields)
         return self._append(count, columns, None)
 
-    def _append(self, count: int, columns: list[Any], masses: Any) -> int:
+    def _append(self, count: int, columns: list[Any], masses: Any, max_priority: float = NO_PRIORITY) -> int:
         view = self._view
         if view.frames is not None:
             columns = view.frames.number(count, columns)
         scratch = view.scratches.take(count, columns, masses)
-        index = view.ring.append(scratch.words, scratch.masses)
+        index = view.ring.append(scratch.words, scratch.masses, max_priority)
         view.scratches.give_back(scratch)
-        self._episode_len += count
         return index
 
     @property
@@ -153,7 +154,8 @@ class MPReplayBuffer(Handle):
 
     def on_episode_end(self) -> None:
         """End this process's episode: its length starts from 0. No row waits here."""
-        self._episode_len = 0
+        own = self._view.ring.own
+        own[1] = own[0]
 
     def wait_for(self, rows: int, timeout: float | None = None) -> bool:
         """Wait until this many rows are stored, asleep except for one look per millisecond.
@@ -197,12 +199,15 @@ class MPReplayBuffer(Handle):
         view = self._view
         check_batch_size(batch_size)
         given: Out = check_out(out, batch_size, view.kinds) if out else {}
-        with view.claim:
-            if view.frames is None:
-                return view.gather.to_batch(view.ring.draw(batch_size, self._rng), given)
-            with unmoved_if_refused(self._rng):
-                rows = view.ring.draw(batch_size, self._rng)
-                return view.frames.restore(rows, self._draw_again, given)
+        return view.claim.hold(self._draw, batch_size, given)
+
+    def _draw(self, batch_size: int, given: Out) -> Batch:
+        view = self._view
+        if view.frames is None:
+            return view.gather.to_batch(view.ring.draw(batch_size, self._rng), given)
+        with unmoved_if_refused(self._rng):
+            rows = view.ring.draw(batch_size, self._rng)
+            return view.frames.restore(rows, self._draw_again, given)
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw as many rows as there are positions, in the place of those that lack a frame."""
@@ -231,9 +236,10 @@ class MPReplayBuffer(Handle):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        with self._view.claim:
-            self._view.ring.clear()
-        self._episode_len = 0
+        self._view.claim.hold(self._clear)
+
+    def _clear(self) -> None:
+        self._view.ring.clear()
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file: rows, counters and this process's random state.
@@ -264,8 +270,7 @@ class MPReplayBuffer(Handle):
         """
         with archive.reading(path, self._block.layout) as (counters, reader):
             fill = self._read(counters, reader)
-        with self._view.claim:
-            fill()
+        self._view.claim.hold(in_a_thread, fill)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the counters and the arrays of an archive; the indexes must be written last."""
@@ -274,7 +279,7 @@ class MPReplayBuffer(Handle):
             indexes = arrays.pop("indexes")
             counters["frames"], frames = self._view.frames.state()
             arrays |= frames | {"indexes": indexes}
-        own = {"episode_len": self._episode_len, "random_state": self._rng.bit_generator.state}
+        own = {"episode_len": self.get_current_episode_len(), "random_state": self._rng.bit_generator.state}
         return counters | own, arrays
 
     def _read(
@@ -294,6 +299,6 @@ class MPReplayBuffer(Handle):
             for ring, read in frames:
                 snapshot.write(ring, read)
             snapshot.write(view.ring, rows, masses)
-            self._rng, self._episode_len = generator, episode_len
+            self._rng, view.ring.own[1] = generator, view.ring.own[0] - episode_len
 
         return fill

@@ -14,7 +14,7 @@ import numpy as np
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.shared.processes import is_alive, myself
 from replay_tutorial.shared.protocol import NOBODY, OWNER_COUNT, abandoned, is_held, owner_of, reserve, swap
-from replay_tutorial.shared.seats import NO_SEAT, seat_at
+from replay_tutorial.shared.seats import NO_SEAT, Seat, seat_at
 
 
 class Owners:
@@ -40,8 +40,7 @@ class Owners:
         if not self._seat.is_mine:
             seat = seat_at(self._block)
             if self._name not in seat.numbers:
-                number = self._register(myself())
-                seat.holds(self._table, number)
+                number = self._register(myself(), seat)
                 seat.numbers.setdefault(self._name, number)  # another thread may have been faster
             self._mine = seat.numbers[self._name]
             self._seat = seat  # last: another thread may look at any moment
@@ -64,16 +63,19 @@ class Owners:
         alive = sum(map(is_alive, owners))
         return alive, len(owners) - alive + int(self._table[NOBODY])
 
-    def _register(self, me: int) -> int:
+    def _register(self, me: int, seat: Seat) -> int:
         for owner in range(1, OWNER_COUNT):
             # Nobody's name is taken away before the last thread that could hold a slot under it is done.
-            if self._table[owner] == 0 and swap(self._table, owner, 0, me):
-                return owner
+            if self._table[owner] == 0:
+                seat.holds(self._table, owner)  # before the swap: an interrupt may come in between
+                if swap(self._table, owner, 0, me):
+                    return owner
         for owner in range(1, OWNER_COUNT):
             holder = int(self._table[owner])
             if holder and is_alive(holder):
                 continue
             self._release_all(owner)  # else what the dead one held would seem to be held by us, alive
+            seat.holds(self._table, owner)
             if swap(self._table, owner, holder, me):
                 reserve(self._table, NOBODY, 1)
                 return owner

@@ -18,6 +18,8 @@ it is the same published one, the row is whole.
 Why this is enough is told on the site's page "The shared ring".
 """
 
+import numpy as np
+
 from replay_tutorial.buffers.jit import Floats, Integers, Words, jitable, kernel
 from replay_tutorial.buffers.rows import copy_row
 from replay_tutorial.shared.atomics import (
@@ -25,6 +27,7 @@ from replay_tutorial.shared.atomics import (
     fence_acquire,
     fence_release,
     fetch_add,
+    fetch_max,
     load_acquire,
     store_release,
 )
@@ -101,6 +104,14 @@ def swap(words: Integers, place: int, expected: int, value: int) -> bool:
 
 
 @kernel
+def raise_max(bits: Integers, value: float) -> None:
+    """Raise a maximum of floats by their bits, which from 0 on have their order; -1.0 is below."""
+    new = np.float64(value + 0.0).view(np.int64)  # not -0.0, whose bits are those of the smallest integer
+    if new > load_acquire(bits, 0):
+        fetch_max(bits, 0, new)
+
+
+@kernel
 def write_rows(
     stamps: Integers,
     rows: Words,
@@ -143,9 +154,18 @@ def append_rows(
     new_rows: Words,
     new_masses: Floats,
     owner: int,
+    own: Integers,
+    max_given: Integers,
+    max_priority: float,
 ) -> tuple[int, int]:
-    """Reserve indexes, and write rows under them; return the first index, and what `write_rows` returns."""
+    """Reserve indexes, and write rows under them; return the first index, and what `write_rows` returns.
+
+    In the same step, because an interrupt comes before the kernel or after it, count the rows in `own`,
+    and raise the maximum of the priorities, given by its bits.
+    """
     count = new_rows.shape[0]
+    fetch_add(own, 0, count)
+    raise_max(max_given, max_priority)
     first_index = fetch_add(counters, NEXT_INDEX, count)
     start = max(0, count - stamps.shape[0])  # of more rows than there are slots the last ones stay
     end = write_rows(stamps, rows, masses, new_rows, new_masses, first_index, start, owner)

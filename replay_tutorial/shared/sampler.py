@@ -11,8 +11,8 @@ Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section
 """
 
 import time
-from collections.abc import Hashable
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -32,19 +32,23 @@ from replay_tutorial.shared.protocol import (
     STALE,
     index_of,
     is_held,
+    raise_max,
     read_row,
 )
-from replay_tutorial.shared.seats import NO_SEAT, seat_at
+from replay_tutorial.shared.seats import NO_SEAT, holding, seat_at
 from replay_tutorial.shared.shared_frames import frames_lost
 from replay_tutorial.shared.shared_priorities import SharedPrioritization, write_back
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Where in `progress`: the index up to which slots were looked at, and how many are looked at again.
 TAKEN_IN, WAITING = 0, 1
 
 
 class Claim:
-    """A handle's claim to be the sampler. In a `with` block it is, and other threads of its process wait."""
+    """A handle's claim to be the sampler."""
 
     def __init__(self, counters: Integers, block: Hashable) -> None:
         """Claim nothing yet of the ring with these counters, in the block of an identity."""
@@ -53,19 +57,20 @@ class Claim:
         self._block = block
         self.seat = NO_SEAT
 
-    def __enter__(self) -> None:
+    def hold(self, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+        """Do some work as the sampler; other threads of this process wait meanwhile.
+
+        Raises:
+            RuntimeError: If another living process is the sampler.
+        """
         if not self.seat.is_mine:  # the first time, and again in a forked child
             self.seat, self.number = seat_at(self._block), -1
-        self.seat.lock.acquire()
-        try:
-            if self._counters[CLAIMS] != self.number:
-                self.number = self.seat.claim(self._counters)
-        except BaseException:
-            self.seat.lock.release()
-            raise
+        return holding(self.seat.lock, self._work, work, *arguments, **named)
 
-    def __exit__(self, *_: object) -> None:
-        self.seat.lock.release()
+    def _work(self, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+        if self._counters[CLAIMS] != self.number:
+            self.number = self.seat.claim(self._counters)
+        return work(*arguments, **named)
 
 
 class SamplerArrays(NamedTuple):
@@ -165,10 +170,12 @@ def draw_rows(
 
 
 @kernel
-def update_rows(plain: Plain, indexes: Integers, priorities: Floats, formula: Formula) -> tuple[int, float]:
-    """Take in new rows, and give those that are still there new masses.
+def update_rows(
+    plain: Plain, indexes: Integers, priorities: Floats, formula: Formula, max_given: Integers
+) -> int:
+    """Take in new rows, give those that are still there new masses, and note the largest of the priorities.
 
-    Returns what `check_update` returns, and the largest of the priorities; if not DONE, no mass has changed.
+    Returns what `check_update` returns; if not DONE, no mass has changed.
     """
     alpha, eps, priority_limit = formula
     arrays = SamplerArrays(*plain)
@@ -177,7 +184,7 @@ def update_rows(plain: Plain, indexes: Integers, priorities: Floats, formula: Fo
     updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
     status = check_update(indexes, priorities, progress[TAKEN_IN], priority_limit)
     if status != DONE:
-        return status, NO_PRIORITY
+        return status
     masses, slots = masses_of(priorities, alpha, eps), np.empty(indexes.shape[0], np.int64)
     capacity, first_node = known.shape[0], int64(first_leaf(sums))
     count, max_priority = 0, NO_PRIORITY
@@ -191,7 +198,8 @@ def update_rows(plain: Plain, indexes: Integers, priorities: Floats, formula: Fo
             count += 1
     recompute_above(sums, arrays.minima, slots[:count])
     fetch_add(arrays.counters, STALE, indexes.shape[0] - count)
-    return DONE, max_priority
+    raise_max(max_given, max_priority)
+    return DONE
 
 
 class PrioritizedSampler:
@@ -231,7 +239,7 @@ class PrioritizedSampler:
         )
         self._plain = tuple(self.arrays)
         self._lost = np.zeros(capacity, np.int64)  # index + 1 of a row that lacks a frame
-        self._claim_number = self._claim.number
+        self._claim_number = self._claim.number  # last: before it, an interrupted call begins anew
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
         """Draw rows, stratified; return them, their indexes, int64[n], and their masses, float64[n].
@@ -280,11 +288,10 @@ class PrioritizedSampler:
         if self._claim_number != self._claim.number:
             self._prepare()
         checked, given = self.rules.as_update(indexes, priorities)
-        status, max_priority = update_rows(self._plain, checked, given, self.rules.formula)
+        status = update_rows(self._plain, checked, given, self.rules.formula, self._ring.max_given)
         if status != DONE:
             next_index = int(self.arrays.progress[TAKEN_IN])
             raise self.rules.update_refusal(status, checked, given, next_index)
-        self.rules.note_max_priority(max_priority)
 
     def take_out(self, indexes: Integers) -> None:
         """Give rows that lack a frame no mass. They stay known, so that they are not taken in again."""
@@ -293,9 +300,6 @@ class PrioritizedSampler:
         self.tree.set(slots, np.zeros(len(slots)))
         self._lost[slots] = self.arrays.known[slots] + 1
 
-    def clear(self) -> None:
-        """Forget every row."""
-        self._ring.clear()
-        self._prepare()
-        self.rules.max_given[0] = NO_PRIORITY
-        self.arrays.progress[TAKEN_IN] = self._ring.cleared_before  # not next_index: others go on adding
+    def forget(self) -> None:
+        """Forget the tree; the next call makes it again of the rows that are there then."""
+        self._claim_number = -1

@@ -33,6 +33,7 @@ class ScratchStore:
     def __init__(self, dtype: np.dtype[np.void]) -> None:
         self._dtype = dtype
         self._unused: list[Scratch] = []
+        self.give_back = self._unused.append  # keeps a scratch for the next call
 
     def take(self, count: int, columns: Sequence[Any], masses: Any) -> Scratch:
         """Take out a scratch that holds rows, given by columns, and masses: one per row, for all, or None."""
@@ -47,7 +48,3 @@ class ScratchStore:
         if masses is not None:
             scratch.masses[...] = masses
         return scratch
-
-    def give_back(self, scratch: Scratch) -> None:
-        """Keep a scratch for the next call."""
-        self._unused.append(scratch)

@@ -8,13 +8,65 @@ Left out: what a killed process held; others take that from it when they find it
 """
 
 import os
+import queue
 import threading
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import ParamSpec, TypeVar
 
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself, this_life
 from replay_tutorial.shared.protocol import CLAIMS, SAMPLER_PROCESS, reserve, swap
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def holding(lock: threading.RLock, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    """Do some work, and hold a lock meanwhile; it is released afterwards, wherever an interrupt came.
+
+    With a `with` statement it could stay held: an interrupt may come after `__enter__` has acquired it and
+    before the block begins (since Python 3.14 also if that is the lock's own), and at the start of an
+    `__exit__` that is written in Python.
+    """
+    release = lock.release  # of an RLock, so that only the thread that holds it can release it
+    try:
+        lock.acquire()
+        result = work(*arguments, **named)
+        release()
+        return result
+    except BaseException:
+        try:  # noqa: SIM105 - `suppress` is written in Python, and could be interrupted before the release
+            release()
+        except RuntimeError:  # it was released already, or not yet acquired
+            pass
+        raise
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Do work that takes several steps in a thread, which no signal interrupts; wait for its end."""
+    begins: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            if begins.get():
+                work()
+        except Exception as error:  # noqa: BLE001 - it is raised again below
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    try:
+        thread.start()
+        begins.put(True)
+        thread.join()
+    except BaseException:
+        begins.put(False)  # counts only if the thread has not begun; else its work comes to its end
+        if thread.is_alive():
+            thread.join()
+        raise
+    for error in errors:
+        raise error
 
 
 class Seat:
@@ -22,14 +74,14 @@ class Seat:
 
     Attributes:
         is_mine: Whether it is this process's; a forked child has its parent's no more, and takes its own.
-        lock: Between the threads of this process that draw.
+        lock: Between the threads of this process that draw; see `holding`.
         numbers: This process's number in each table of owners, by the table's name.
     """
 
     def __init__(self, is_mine: bool) -> None:
         """Hold nothing yet."""
         self.is_mine = is_mine
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.numbers: dict[str, int] = {}
         self._has_sampled = False
 
@@ -45,14 +97,14 @@ class Seat:
         """
         me, sampler = myself(), int(counters[SAMPLER_PROCESS])
         is_free = sampler in (0, me) or not is_alive(sampler)
+        if is_free and not self._has_sampled:
+            self.holds(counters, SAMPLER_PROCESS)  # before the swap: an interrupt may come in between
+            self._has_sampled = True
         if not (is_free and swap(counters, SAMPLER_PROCESS, sampler, me)):
             raise RuntimeError(
                 f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
                 f"one. Sample there, or end it before process {os.getpid()} takes over."
             )
-        if not self._has_sampled:
-            self.holds(counters, SAMPLER_PROCESS)
-            self._has_sampled = True
         return int(reserve(counters, CLAIMS, 1)) + 1
 
     def release(self, counters: Integers, claim: int) -> None:
@@ -71,22 +123,25 @@ def take_away(words: Integers, place: int, life: tuple[int, int]) -> None:
 
 
 _seats: weakref.WeakValueDictionary[Hashable, Seat] = weakref.WeakValueDictionary()
-_guard = threading.Lock()
+_guard = threading.RLock()
 
 
 def seat_at(block: Hashable) -> Seat:
     """Return this process's seat at the block of an identity."""
-    with _guard:
+
+    def find() -> Seat:
         seat = _seats.get(block)
         if seat is None:
             seat = _seats[block] = Seat(is_mine=True)
         return seat
 
+    return holding(_guard, find)
+
 
 def leave_parents_seats() -> None:
     """Begin a forked child's life without seats; a thread that it does not have may hold the guard."""
     global _guard
-    _guard = threading.Lock()
+    _guard = threading.RLock()
     for seat in list(_seats.values()):
         seat.is_mine = False
     _seats.clear()

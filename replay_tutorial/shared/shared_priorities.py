@@ -7,9 +7,9 @@ Left out: the sum tree over the masses, which is the sampler's own (`sampler`).
 
 import numpy as np
 
-from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel
+from replay_tutorial.buffers.jit import Floats, Integers, jitable
 from replay_tutorial.buffers.priorities import NO_PRIORITY, Prioritization
-from replay_tutorial.shared.atomics import fence_release, fetch_max, store_release
+from replay_tutorial.shared.atomics import fence_release, store_release
 from replay_tutorial.shared.memory import SharedArrays, Specs
 
 # What the arrays of `priority_specs` are at first, if not zero.
@@ -28,12 +28,6 @@ def priority_specs(capacity: int) -> Specs:
     }
 
 
-@kernel
-def raise_max(bits: Integers, value: int) -> None:
-    """Raise a maximum of floats by their bits, which from 0 on have their order; -1.0 is below."""
-    fetch_max(bits, 0, value)
-
-
 @jitable
 def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
     """Leave a changed mass to the next sampler."""
@@ -50,9 +44,3 @@ class SharedPrioritization(Prioritization):
         """Look into a block with the arrays of `priority_specs`."""
         layout = block.layout
         super().__init__(layout["size"], block["seen"], layout["alpha"], layout["eps"])
-
-    def note_max_priority(self, priority: float) -> None:
-        """Remember the largest of some priorities that rows have been given."""
-        if priority > self.max_given[0]:
-            positive = np.float64(priority + 0.0)  # not -0.0, whose bits are those of the smallest integer
-            raise_max(self.max_given.view(np.int64), int(positive.view(np.int64)))

@@ -11,12 +11,17 @@ Left out: what a killed writer had reserved and not yet written; the next lap ov
 """
 
 import time
+from collections.abc import Iterable
+from itertools import starmap
+from operator import setitem
 from typing import NamedTuple
 
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
 from replay_tutorial.buffers.jit import Floats, Integers, Words
+from replay_tutorial.buffers.priorities import NO_PRIORITY
+from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.owners import Owners
@@ -111,6 +116,8 @@ class SharedRing:
         self.capacity = len(self.stamps)
         self.dropped = 0
         self._looked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
+        self.own = np.zeros(2, np.int64)  # rows that this handle appended, and those before its open episode
+        self.max_given = np.zeros(1, np.int64)  # the bits of the maximum of the priorities, if there are any
         if self.counters[BORN] == 0:
             self.counters[BORN] = time.time_ns()
 
@@ -150,14 +157,25 @@ class SharedRing:
             self._looked = next_index, waiting, missing  # at once: another thread may ask
         return next_index - oldest - missing
 
-    def append(self, new_rows: Words, new_masses: Floats, offers: int = MAX_OFFERS) -> int:
+    def append(
+        self, new_rows: Words, new_masses: Floats, max_priority: float = NO_PRIORITY, offers: int = MAX_OFFERS
+    ) -> int:
         """Write at least one row, of more than `capacity` the last ones; return the index of the first.
 
         A row is offered a slot as often as `offers` says, and then dropped.
         """
         owner, count = self.owners.mine(), len(new_rows)
         first_index, i = append_rows(
-            self.counters, self.stamps, self.rows, self.masses, new_rows, new_masses, owner
+            self.counters,
+            self.stamps,
+            self.rows,
+            self.masses,
+            new_rows,
+            new_masses,
+            owner,
+            self.own,
+            self.max_given,
+            max_priority,
         )
         if i == count:
             return first_index
@@ -175,7 +193,8 @@ class SharedRing:
             self.count(DROPPED, len(passed_over))
             self.dropped += len(passed_over)
             return first_index
-        index = self.append(new_rows[passed_over], new_masses[passed_over], offers - 1)
+        self.own[0] -= len(passed_over)
+        index = self.append(new_rows[passed_over], new_masses[passed_over], offers=offers - 1)
         return index if passed_over[0] == 0 else first_index
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
@@ -278,6 +297,7 @@ class SharedRing:
         """Show copied words as records."""
         return copies.view(self.dtype).reshape(-1)
 
-    def clear(self) -> None:
-        """Forget every row reserved so far."""
-        self.counters[CLEARED] = self.counters[NEXT_INDEX]
+    def clear(self, also: Iterable[Assignment] = ()) -> None:
+        """Forget every row reserved so far, end the episode, and assign what else belongs to it, at once."""
+        counters, own, others = self.counters, self.own, starmap(setitem, also)
+        counters[CLEARED], own[1], _ = counters[NEXT_INDEX], own[0], [*others]

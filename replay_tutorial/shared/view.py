@@ -85,6 +85,7 @@ class View:
         self.claim = Claim(self.ring.counters, block.identity)
         if "alpha" in block.layout:
             self.priorities = SharedPrioritization(block)
+            self.ring.max_given = self.priorities.max_given.view(np.int64)
             self.sampler = PrioritizedSampler(self.ring, self.claim, self.priorities, block)
 
     def release(self) -> None:

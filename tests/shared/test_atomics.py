@@ -192,14 +192,13 @@ PROGRAM = textwrap.dedent(
     compiled = numba.core.event.RecordingListener()
     numba.core.event.register("numba:compile", compiled)
 
-    from replay_tutorial.shared.protocol import reserve, swap
-    from replay_tutorial.shared.shared_priorities import raise_max
+    from replay_tutorial.shared.protocol import raise_max, reserve, swap
 
     counters = np.zeros(3, np.int64)
     assert reserve(counters, 0, 5) == 0 and counters[0] == 5
     assert swap(counters, 1, 0, 4) and not swap(counters, 1, 0, 5)
-    raise_max(counters, 9)
-    assert counters.tolist() == [9, 4, 0]
+    raise_max(counters, 9.0)
+    assert counters.tolist() == [np.float64(9.0).view(np.int64), 4, 0]
     print(len(compiled.buffer), "compiled")
     """
 )

@@ -127,7 +127,7 @@ class Line:
     def open_again(self):
         """The next generation, from the file that holds the shared memory."""
         path = self.folder / "block"
-        rng, episode_len = self.buffer._rng, self.buffer._episode_len
+        rng, episode_len = self.buffer._rng, self.buffer.get_current_episode_len()
         if not path.exists():
             self.buffer.save(self.folder / "saved")
             self.buffer = self.build(seed=99, path=path)
@@ -135,7 +135,8 @@ class Line:
         self.buffer.close()
         made = self.rng.random() < 0.5
         self.buffer = self.build(seed=99, path=path) if made else self.kind.attach(path, seed=99)
-        self.buffer._rng, self.buffer._episode_len = rng, episode_len  # a handle's own, and in no file
+        self.buffer._rng, own = rng, self.buffer._view.ring.own  # a handle's own, and in no file
+        own[1] = own[0] - episode_len
 
 
 def live(line, next_generation, rounds=8):

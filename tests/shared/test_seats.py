@@ -120,9 +120,10 @@ def drop(handles, answers):
 def test_threads_that_draw_through_two_handles_take_turns(buffer_class):
     first = buffer_class(8, row_fields())
     first.add(**rows_of(1, 0, 8))
+    first.sample(1)  # takes the seat, which has the lock
     second, drawn = copy.copy(first), []
     thread = threading.Thread(target=lambda: drawn.append(second.sample(4)))
-    with first._view.claim:
+    with first._view.claim.seat.lock:
         thread.start()
         thread.join(0.3)
         assert thread.is_alive() and not drawn, "two threads draw at once"

@@ -12,7 +12,7 @@ impatience = shared_rows.impatience
 
 def seen(buffer):
     """Every byte of the shared block, and the handle's own."""
-    return bytes(buffer._block._block), buffer._rng.bit_generator.state, buffer._episode_len
+    return bytes(buffer._block._block), buffer._rng.bit_generator.state, buffer.get_current_episode_len()
 
 
 def has_mass(buffer):

@@ -107,7 +107,7 @@ def test_next_sampler_has_the_tree_of_the_one_that_was_killed(capacity):
 def leave_a_child_while_sampling(buffer, answers):
     buffer.sample(4)
     sampler = os.getpid()
-    buffer._view.claim.__enter__()  # as a thread does that draws while another one forks
+    buffer._view.claim.seat.lock.acquire()  # as a thread does that draws while another one forks
     if os.fork() == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(POLL_SECONDS)  # nobody else ends an orphan that hangs

@@ -1,0 +1,362 @@
+"""Calls to interrupt: objects, each with its calls, what there is to see of it, and whether it is whole.
+
+Step i of the stream has the observation i and, where it is given, the priority i + 1, so that a mass shows
+which row it belongs to. `interrupt_at` raises KeyboardInterrupt at a point: at the start of a line, and
+where CPython checks for signals, which is at the start of a function, at a backward jump, and after a call.
+"""
+
+import copy
+import dis
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+import replay_tutorial
+from replay_tutorial import Mailbox, NStep, SamplesPerInsert
+
+PACKAGE = str(Path(replay_tutorial.__file__).parent)
+CAPACITY = 8
+EPISODE = 6
+ALPHA, EPS = 0.6, 1e-4
+NUMBER, FLAG = {"shape": (), "dtype": np.float32}, {"shape": (), "dtype": np.bool_}
+N_STEP = {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"}
+FIELDS = {"obs": {"shape": 4, "dtype": np.uint8}, "rew": NUMBER, "done": FLAG, "other": NUMBER}
+STEP_FIELDS = FIELDS | {"next_obs": FIELDS["obs"]}
+OPTIONS = {
+    "plain": {"env_dict": FIELDS},
+    "Nstep": {"env_dict": STEP_FIELDS, "Nstep": N_STEP},
+    "frames": {"env_dict": FIELDS, "next_of": "obs"},
+    "frames, Nstep": {"env_dict": FIELDS, "next_of": "obs", "Nstep": N_STEP},
+}
+POINTS: dict[CodeType, dict[int, bool]] = {}
+
+
+def steps(first: int, count: int | None, fields: dict[str, Any]) -> dict[str, Any]:
+    """Make consecutive steps of one environment, or one step if the count is None."""
+    i = np.arange(first, first + (count or 1))
+    made = {"obs": np.repeat(i[:, None], 4, 1), "rew": i, "done": i % EPISODE == EPISODE - 1, "other": i}
+    made["next_obs"] = made["obs"] + 1
+    return {name: made[name] if count else made[name][0] for name in fields}
+
+
+class Subject:
+    """An object, its calls by name, and the steps that it was given so far."""
+
+    def __init__(self, kind: str, option: str, folder: Path) -> None:
+        self.thing: Any = None
+        self.calls: dict[str, Callable[[], object]] = {}
+
+    def prepare(self, call: str) -> None:
+        """Make ready for a call."""
+
+    def check_locks(self) -> None:
+        """Assert that no lock is held."""
+
+    def see(self) -> Any:
+        """Return all there is to see, comparable by ==."""
+        raise NotImplementedError
+
+    def check(self, files: bool = True) -> None:
+        """Assert that nothing is torn, and that the next calls work, also with files."""
+        raise NotImplementedError
+
+
+class OfBuffer(Subject):
+    def __init__(self, kind: str, option: str, folder: Path) -> None:
+        options, self.kind = OPTIONS[option], getattr(replay_tutorial, kind)
+        if "Prioritized" in kind:
+            options = options | {"alpha": ALPHA, "eps": EPS}
+        self.is_shared = kind.startswith("MP")
+        self.make = lambda: self.kind(CAPACITY, seed=0, **options)
+        super().__init__(kind, option, folder)
+        self.thing = self.make()
+        self.fields = [*FIELDS, "next_obs"] if option != "plain" else [*FIELDS]
+        self.is_prioritized, self.is_n_step = "Prioritized" in kind, "Nstep" in options
+        self.folder, self.next = folder, 0
+        buffer = self.thing
+        for count in (3, None, 7):  # the ring is full, and begins within the array
+            self.add(count)
+        if self.is_prioritized:
+            buffer.sample(2)
+        file = folder / f"{kind} {option}"
+        if not file.exists():
+            buffer.save(file)
+        self.calls = {
+            "add": lambda: self.add(None),
+            "add a batch": lambda: self.add(5),
+            "add more than fits": lambda: self.add(CAPACITY + 3),
+            "on_episode_end": buffer.on_episode_end,
+            "sample": lambda: buffer.sample(4),
+            "get_all_transitions": lambda: buffer.get_all_transitions(shuffle=True),
+            "clear": buffer.clear,
+            "save": lambda: buffer.save(folder / "saved"),
+            "load": lambda: self.thing.load(file),
+        }
+        if self.is_prioritized:
+            indexes = np.arange(max(0, buffer.get_next_index() - CAPACITY - 2), buffer.get_next_index())
+            self.calls |= {
+                "update_priorities": lambda: buffer.update_priorities(indexes, np.full(len(indexes), 500.0)),
+                "total_mass": lambda: buffer.total_mass,
+            }
+        if self.is_shared:
+            self.calls["close"] = buffer.close
+        else:
+            self.calls["touch_pages"] = buffer.touch_pages
+
+    def add(self, count: int | None) -> None:
+        first = self.next
+        self.next += count or 1
+        row = steps(first, count, self.fields)
+        if self.is_prioritized:
+            row["priorities"] = row["rew"] + 1
+        self.thing.add(**row)
+
+    def prepare(self, call: str) -> None:
+        if call == "load" and self.is_shared:  # only a new one can be filled
+            self.thing = self.make()
+
+    def see(self) -> Any:
+        buffer = self.thing
+        if repr(buffer).endswith("closed>"):
+            return "closed"
+        seen = [buffer.get_next_index(), len(buffer), buffer.get_current_episode_len()]
+        seen.append(str(buffer._rng.bit_generator.state))
+        seen += [(name, each.tolist()) for name, each in buffer.get_all_transitions().items()]
+        if self.is_prioritized:
+            seen += [self.masses().tolist(), buffer.get_max_priority(), buffer.stale_updates]
+        if self.is_n_step:
+            flushed = copy.deepcopy(buffer)
+            flushed.on_episode_end()
+            seen += [(name, each.tolist()) for name, each in flushed.get_all_transitions().items()]
+            seen += [flushed._tree.leaves.tolist()] if self.is_prioritized else []
+        return seen
+
+    def masses(self) -> Any:
+        buffer = self.thing
+        if self.is_shared:
+            return buffer._masses(buffer._view.ring.published_slots())
+        return buffer._tree.leaves[buffer._ring.slots_in_order()]
+
+    def check(self, files: bool = True) -> None:
+        buffer = self.thing
+        if repr(buffer).endswith("closed>"):
+            buffer.close()
+            return
+        self.check_rows()
+        if files:
+            self.check_files()
+        buffer.on_episode_end()
+        self.next = 120  # an interrupted call may not have added its rows
+        self.add(None)
+        self.add(4)
+        self.thing.on_episode_end()
+        batch = buffer.sample(4)
+        if self.is_prioritized:
+            buffer.update_priorities(batch["indexes"], batch["other"] + 1.0)
+            assert ((batch["weights"] > 0) & (batch["weights"] <= 1)).all()
+        self.check_rows()
+
+    def check_locks(self) -> None:
+        if self.is_shared and "_view" in self.thing.__dict__:
+            assert_free(self.thing._view.claim.seat.lock)
+
+    def check_files(self) -> None:
+        buffer = self.thing
+        buffer.save(self.folder / "checked")
+        loaded = self.make()
+        loaded.load(self.folder / "checked")
+        original, self.thing = self.see(), loaded
+        assert self.see() == original, "a file differs from its buffer"
+        self.thing = buffer
+
+    def check_rows(self) -> None:
+        rows = self.thing.get_all_transitions()
+        first = rows["other"]
+        assert (rows["obs"] == first[:, None]).all(), "a torn row"
+        assert (np.diff(first) > 0).all(), "rows in another order than they were added"
+        if "next_obs" in rows:
+            ahead = rows["next_obs"] - rows["obs"]
+            assert ((ahead >= 1) & (ahead <= 3)).all(), "a next observation of another row"
+        if not self.is_n_step:
+            assert (rows["rew"] == first).all()
+        if self.is_prioritized:
+            masses = self.masses()
+            given = np.isclose(masses, (first + 1 + EPS) ** ALPHA, rtol=1e-6)
+            assert (given | np.isclose(masses, (500.0 + EPS) ** ALPHA)).all(), "the mass of another row"
+
+
+class OfNStep(Subject):
+    def __init__(self, kind: str, option: str, folder: Path) -> None:
+        super().__init__(kind, option, folder)
+        n_step = self.thing = NStep(STEP_FIELDS, N_STEP, environments=2)
+        self.add(0, 4)
+        self.add(1, None)
+        restored = copy.deepcopy(n_step)
+        both = {name: np.stack([one, one]) for name, one in steps(40, None, STEP_FIELDS).items()}
+        skip = np.array([True, False])
+        n_step.on_episode_end(0)
+        n_step.on_episode_end(1)
+        self.add(0, 4)
+        self.add(1, None)
+        self.calls = {
+            "add": lambda: self.add(0, None),
+            "add a batch": lambda: self.add(0, 7),
+            "on_episode_end": lambda: n_step.on_episode_end(0),
+            "restore": lambda: n_step.restore(restored.state()),
+            "state": n_step.state,
+        }
+        if option == "add_step":
+            n_step.on_episode_end(0)
+            n_step.on_episode_end(1)
+            self.calls = {
+                "add_step": lambda: n_step.add_step(**both),
+                "add_step, skip": lambda: n_step.add_step(skip, **both),
+            }
+
+    next = (0, 0)
+
+    def add(self, environment: int, count: int | None) -> Any:
+        firsts = list(self.next)
+        first, firsts[environment] = firsts[environment], firsts[environment] + (count or 1)
+        self.next = tuple(firsts)
+        return self.thing.add(environment, **steps(first, count, STEP_FIELDS))
+
+    def see(self) -> Any:
+        flushed = copy.deepcopy(self.thing)
+        tails = [flushed.on_episode_end(environment) for environment in (0, 1)]
+        tails = [{name: each.tolist() for name, each in (tail or {}).items()} for tail in tails]
+        return tails, [rows.tobytes() for rows in self.thing.state()]
+
+    def check(self, files: bool = True) -> None:
+        for environment in (0, 1):
+            self.thing.on_episode_end(environment)
+            assert self.thing.add(environment, **steps(50, 3, STEP_FIELDS))["rew"].tolist() == [88.5]
+
+
+class OfMailbox(Subject):
+    def __init__(self, kind: str, option: str, folder: Path) -> None:
+        super().__init__(kind, option, folder)
+        mailbox = self.thing = Mailbox(3)
+        mailbox.publish(np.ones(3, np.float32))
+        self.calls = {
+            "publish": lambda: mailbox.publish(np.full(3, 2, np.float32)),
+            "pull": lambda: mailbox.pull(0),
+        }
+
+    def see(self) -> Any:
+        version, vector = self.thing.pull(0)
+        return version, self.thing.version, vector.tolist()
+
+    def check(self, files: bool = True) -> None:
+        version = self.thing.publish(np.full(3, 7, np.float32))
+        pulled, vector = self.thing.pull(version - 1)
+        assert pulled == version and vector.tolist() == [7.0] * 3
+
+
+class OfLimiter(Subject):
+    def __init__(self, kind: str, option: str, folder: Path) -> None:
+        super().__init__(kind, option, folder)
+        limiter = self.thing = SamplesPerInsert(2.0, min_size=2, error_buffer=20.0)
+        limiter.inserted(4)
+        self.calls = {
+            "inserted": lambda: limiter.inserted(3),
+            "sampled": lambda: limiter.sampled(3),
+            "await_can_insert": lambda: limiter.await_can_insert(2),
+            "await_can_sample": lambda: limiter.await_can_sample(2),
+        }
+
+    def see(self) -> Any:
+        return self.thing.inserts, self.thing.samples, self.thing.error
+
+    def check(self, files: bool = True) -> None:
+        inserts = self.thing.inserts
+        self.thing.inserted(1)
+        assert self.thing.inserts == inserts + 1
+
+
+SUBJECTS: list[tuple[type[Subject], str, str]] = [
+    *((OfBuffer, "ReplayBuffer", option) for option in ("plain", "frames, Nstep")),
+    *((OfBuffer, "PrioritizedReplayBuffer", option) for option in OPTIONS),
+    *(
+        (OfBuffer, kind, option)
+        for kind in ("MPReplayBuffer", "MPPrioritizedReplayBuffer")
+        for option in ("plain", "frames")
+    ),
+    (OfNStep, "NStep", ""),
+    (OfNStep, "NStep", "add_step"),
+    (OfMailbox, "Mailbox", ""),
+    (OfLimiter, "SamplesPerInsert", ""),
+]
+
+
+def assert_free(lock: Any) -> None:
+    """Assert that no thread holds a lock."""
+    found: list[bool] = []
+
+    def look() -> None:
+        found.append(lock.acquire(blocking=False))
+        if found[0]:
+            lock.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [True], "a lock stays held"
+
+
+def points_of(code: CodeType) -> dict[int, bool]:
+    """Return the offsets of instructions before which CPython checks for signals."""
+    if code not in POINTS:
+        after, points = False, {}
+        for instruction in dis.get_instructions(code):
+            points[instruction.offset] = after
+            after = instruction.opname.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))
+        POINTS[code] = points
+    return POINTS[code]
+
+
+def is_finalizing(frame: FrameType | None) -> bool:
+    """Return whether an object is being deleted: of its finalizer, Python reports exceptions, and goes on."""
+    while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        if frame.f_code.co_name in ("__del__", "take_away"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def interrupt_at(point: tuple[str, int, int] | None, call: Callable[[], object]) -> Counter[Any]:
+    """Call, and raise KeyboardInterrupt at a point of the package; return the points that came before.
+
+    A point is a function, an offset in it (of a line's start minus its number), and how often it has come.
+    """
+    passed: Counter[Any] = Counter()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE) or is_finalizing(frame):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and points_of(code).get(frame.f_lasti, False):
+            here = (f"{code.co_filename}:{code.co_qualname}", frame.f_lasti)
+        elif event == "line":
+            here = (f"{code.co_filename}:{code.co_qualname}", -frame.f_lineno)
+        else:
+            return trace
+        passed[here] += 1
+        if point == (*here, passed[here]):
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return passed

@@ -1,0 +1,51 @@
+"""An interrupted call has either happened or not, and no lock stays held: at every line, and at every check.
+
+The objects and their calls are in `interrupts`. `tests/stress/interrupt_storm.py` leaves out no point, and
+sends real signals, too.
+"""
+
+import gc
+from pathlib import Path
+
+import pytest
+from interrupts import SUBJECTS, Subject, interrupt_at
+
+# Every line is tried, and one in four other points; of calls that take long, one in so many.
+FILE_CALLS = ("save", "load")
+SOME = 40
+# The next calls, which take long, too, are tried after one interrupt in so many.
+CHECKS, FILE_CHECKS = 8, 40
+
+
+# A file that an interrupted `save` had just opened is closed when it is deleted, and Python warns of that.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("make", "kind", "option"), SUBJECTS)
+def test_interrupted_call_has_happened_or_not(
+    make: type[Subject], kind: str, option: str, tmp_path: Path
+) -> None:
+    for name in make(kind, option, tmp_path).calls:
+
+        def subject_of(name: str = name) -> Subject:
+            subject = make(kind, option, tmp_path)
+            subject.prepare(name)
+            return subject
+
+        subject_of().calls[name]()  # compiles and imports what is missing
+        subject = subject_of()
+        states = [subject.see()]
+        gc.collect()
+        points = sorted(interrupt_at(None, subject.calls[name]))
+        states.append(subject.see())
+        subject.check()
+        for number, point in enumerate(points):
+            is_line = point[1] < 0
+            if number % (SOME if name in FILE_CALLS else 1 if is_line else 4):
+                continue
+            subject = subject_of()
+            with pytest.raises(KeyboardInterrupt):
+                interrupt_at((*point, 1), subject.calls[name])
+            assert subject.see() in states, f"{name}, interrupted at {point}, has half happened"
+            subject.check_locks()
+            if number % CHECKS == 0:
+                subject.check(files=number % FILE_CHECKS == 0)

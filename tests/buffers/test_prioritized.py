@@ -342,10 +342,10 @@ def test_masses_stay_with_their_rows_in_any_history(modes, n, seed):
 
 
 def test_n_step_flush_before_the_first_sample_and_twice():
-    env_dict = {**ENV_DICT, "rew": {"shape": ()}, "next_act": {"shape": ()}}
+    env_dict = {**ENV_DICT, "rew": {"shape": ()}, "next_act": {"shape": ()}, "done": {}}
     buffer = PrioritizedReplayBuffer(8, env_dict, Nstep={"size": 4, "rew": "rew", "next": "next_act"})
     buffer.on_episode_end()
-    buffer.add(act=1, rew=1, next_act=2)
+    buffer.add(act=1, rew=1, next_act=2, done=0)
     buffer.on_episode_end()
     buffer.on_episode_end()
     assert buffer.sample(3)["act"].tolist() == [1, 1, 1]

@@ -45,25 +45,29 @@ def holding(lock: threading.RLock, work: Callable[P, R], *arguments: P.args, **n
 
 def in_a_thread(work: Callable[[], None]) -> None:
     """Do work that takes several steps in a thread, which no signal interrupts; wait for its end."""
-    begins: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    begins, ended = queue.SimpleQueue[None](), queue.SimpleQueue[None]()
     errors: list[Exception] = []
+    may_begin = [False]
 
     def run() -> None:
+        begins.get()
         try:
-            if begins.get():
+            if may_begin[0]:
                 work()
         except Exception as error:  # noqa: BLE001 - it is raised again below
             errors.append(error)
+        finally:
+            ended.put(None)
 
-    thread = threading.Thread(target=run)
     try:
-        thread.start()
-        begins.put(True)
-        thread.join()
+        threading.Thread(target=run, daemon=True).start()
+        may_begin[0] = True
+        begins.put(None)
+        ended.get()
     except BaseException:
-        begins.put(False)  # counts only if the thread has not begun; else its work comes to its end
-        if thread.is_alive():
-            thread.join()
+        begins.put(None)
+        if may_begin[0]:  # not `Thread.join`, which takes a thread for ended if it is interrupted (bpo-45274)
+            ended.get()
         raise
     for error in errors:
         raise error

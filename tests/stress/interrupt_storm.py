@@ -64,8 +64,9 @@ class Case:
             interrupted = True
         except SystemError:  # what Numba makes of it where it turns a kernel's result into arrays
             interrupted = True
-        armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
         return interrupted
 
     def fault(self, rng: random.Random) -> str | None:

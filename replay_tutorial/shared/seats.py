@@ -58,6 +58,7 @@ def in_a_thread(work: Callable[[], None]) -> None:
             errors.append(error)
         finally:
             ended.put(None)
+            ended.put(None)  # an interrupt may come when the first has just been taken
 
     try:
         threading.Thread(target=run, daemon=True).start()

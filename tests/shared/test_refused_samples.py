@@ -85,7 +85,7 @@ def test_a_buffer_whose_rows_lost_their_frames_says_so_each_time(buffer_class, m
 def test_rows_that_find_no_slot_do_not_count_as_inserts():
     limiter = SamplesPerInsert(8.0, min_size=1, error_buffer=800.0)
     buffer = MPPrioritizedReplayBuffer(2, row_fields())
-    replay = SharedReplay(buffer, limiter, lambda path: iter([]))
+    replay = SharedReplay(buffer, limiter)
     ring = buffer._view.ring
     first = reserve(ring.counters, NEXT_INDEX, 2)
     for slot in range(2):  # two threads of this process were stopped here

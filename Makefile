@@ -39,6 +39,7 @@ test: .venv/test.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python -m replay_tutorial warm-up
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 

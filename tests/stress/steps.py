@@ -26,8 +26,8 @@ from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.bench.method.markdown import table
 from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
 from replay_tutorial.buffers.jit import compile_now
-from replay_tutorial.shared import owners, protocol, shared_priorities, shared_ring
-from replay_tutorial.shared.protocol import NEXT_INDEX, PUBLISHED, index_of, is_held
+from replay_tutorial.shared import owners, protocol, shared_ring
+from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, index_of, is_held
 
 CLASSES = (MPReplayBuffer, MPPrioritizedReplayBuffer)
 # Those between holding the slot and publishing the row: the writer is killed while it writes.
@@ -70,11 +70,12 @@ class Killer:
 
     def take_over(self) -> None:
         """Replace the compiled kernels of this process by their sources, with these operations in them."""
-        count, swap, raise_max = protocol.reserve, protocol.swap, shared_priorities.raise_max
+        count, swap, raise_max = protocol.reserve, protocol.swap, protocol.raise_max
 
         def fetch_add(words: Any, place: int, value: int) -> int:
             before = count(words, place, value)
-            self.at({NEXT_INDEX: "indexes reserved", PUBLISHED: "rows counted"}.get(place, ""))
+            if len(words) == COUNTER_WORDS:  # else it is a handle's own count
+                self.at({NEXT_INDEX: "indexes reserved", PUBLISHED: "rows counted"}.get(place, ""))
             return before
 
         def load_acquire(words: Any, place: int) -> int:
@@ -106,16 +107,17 @@ class Killer:
             self.at("slot released" if releases else "process registered")
             return done
 
-        def raise_and_die(bits: Any, value: int) -> None:
+        def raise_and_die(bits: Any, value: float) -> None:
+            before = int(bits[0])
             raise_max(bits, value)
-            self.at("maximum priority raised")
+            self.at("maximum priority raised" if bits[0] > before else "")
 
         operations = (fetch_add, load_acquire, compare_and_swap, copy_row, store_release)
         vars(protocol).update({operation.__name__: operation for operation in operations})
-        vars(protocol)["fence_release"] = lambda: None
+        vars(protocol).update({"fence_release": lambda: None, "raise_max": raise_and_die})
         vars(protocol)["write_rows"] = shared_ring.write_rows = protocol.write_rows.py_func
         shared_ring.append_rows = protocol.append_rows.py_func
-        shared_ring.reserve, owners.swap, shared_priorities.raise_max = fetch_add, swap_owner, raise_and_die
+        shared_ring.reserve, owners.swap = fetch_add, swap_owner
 
 
 class StepStorm:
@@ -236,7 +238,7 @@ class StepStorm:
 def kill_at(buffer_class: type[Any], step: str, kills: int, seed: int) -> Outcome:
     """Kill writers after one step, over buffers of many sizes; stop at the first fault."""
     # here, or each writer would compile them after its fork
-    compile_now(protocol.reserve, protocol.swap, shared_priorities.raise_max)
+    compile_now(protocol.reserve, protocol.swap, protocol.raise_max)
     rng = np.random.default_rng((seed, CLASSES.index(buffer_class), STEPS.index(step)))
     outcome = Outcome(buffer_class.__name__, step)
     while outcome.kills < kills:

@@ -1,10 +1,12 @@
 """Ctrl-C: hold it back while something is changed that must not be left half done.
 
-Python raises KeyboardInterrupt between any two instructions of the main thread.
+Python raises KeyboardInterrupt in the main thread only, where it checks for signals (see `ring`).
 """
 
+import queue
 import signal
-from threading import current_thread, main_thread
+from collections.abc import Callable
+from threading import Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any
 
@@ -27,3 +29,34 @@ class Undisturbed:
             signal.signal(signal.SIGINT, self._handler)
             if self._came is not None:
                 self._handler(*self._came)
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Do work that takes several steps in a thread, which no signal interrupts; wait for its end."""
+    begins, ended = queue.SimpleQueue[None](), queue.SimpleQueue[None]()
+    errors: list[Exception] = []
+    may_begin = [False]
+
+    def run() -> None:
+        begins.get()
+        try:
+            if may_begin[0]:
+                work()
+        except Exception as error:  # noqa: BLE001 - it is raised again below
+            errors.append(error)
+        finally:
+            ended.put(None)
+            ended.put(None)  # an interrupt may come when the first has just been taken
+
+    try:
+        Thread(target=run, daemon=True).start()
+        may_begin[0] = True
+        begins.put(None)
+        ended.get()
+    except BaseException:
+        begins.put(None)
+        if may_begin[0]:  # not `Thread.join`, which takes a thread for ended if it is interrupted (bpo-45274)
+            ended.get()
+        raise
+    for error in errors:
+        raise error

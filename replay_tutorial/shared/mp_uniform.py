@@ -22,6 +22,7 @@ from replay_tutorial.buffers.cast import round_floats
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.gather import Out, check_out
+from replay_tutorial.buffers.interrupts import in_a_thread
 from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.n_step_windows import names_of
 from replay_tutorial.buffers.priorities import NO_PRIORITY
@@ -31,7 +32,6 @@ from replay_tutorial.shared.frame_ring import number_frames, read_frames
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import append_rows, look, read_slots, reserve, swap
-from replay_tutorial.shared.seats import in_a_thread
 from replay_tutorial.shared.shared_frames import unmoved_if_refused
 from replay_tutorial.shared.shared_ring import Statistics
 from replay_tutorial.shared.view import describe, make_block

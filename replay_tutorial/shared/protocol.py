@@ -18,6 +18,8 @@ it is the same published one, the row is whole.
 Why this is enough is told on the site's page "The shared ring".
 """
 
+from typing import Annotated, Any, NamedTuple
+
 import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers, Words, jitable, kernel
@@ -47,6 +49,17 @@ NO_INDEX = -1
 NEXT_INDEX, PUBLISHED, SAMPLER_PROCESS = 0, 8, 16
 CLEARED, SAMPLED, REJECTED, STALE, DROPPED, BORN, CLAIMS = 24, *range(26, 32)
 COUNTER_WORDS = 32
+
+
+class RingArrays(NamedTuple):
+    """All that an append works on; the first four lie in shared memory."""
+
+    counters: Integers
+    stamps: Integers  # [capacity]
+    rows: Words
+    masses: Floats  # [capacity], the mass that a row's writer gave it
+    own: Integers  # [2], rows that this handle appended, and those before its open episode
+    max_given: Integers  # [1], the bits of the maximum of the priorities, in shared memory if there are any
 
 
 @jitable
@@ -147,15 +160,10 @@ def write_rows(
 
 @kernel
 def append_rows(
-    counters: Integers,
-    stamps: Integers,
-    rows: Words,
-    masses: Floats,
+    plain: Annotated[tuple[Any, ...], RingArrays],
     new_rows: Words,
     new_masses: Floats,
     owner: int,
-    own: Integers,
-    max_given: Integers,
     max_priority: float,
 ) -> tuple[int, int]:
     """Reserve indexes, and write rows under them; return the first index, and what `write_rows` returns.
@@ -163,6 +171,7 @@ def append_rows(
     In the same step, because an interrupt comes before the kernel or after it, count the rows in `own`,
     and raise the maximum of the priorities, given by its bits.
     """
+    counters, stamps, rows, masses, own, max_given = plain
     count = new_rows.shape[0]
     fetch_add(own, 0, count)
     raise_max(max_given, max_priority)

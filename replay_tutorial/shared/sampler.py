@@ -35,7 +35,7 @@ from replay_tutorial.shared.protocol import (
     raise_max,
     read_row,
 )
-from replay_tutorial.shared.seats import NO_SEAT, holding, seat_at
+from replay_tutorial.shared.seats import NO_SEAT, seat_at
 from replay_tutorial.shared.shared_frames import frames_lost
 from replay_tutorial.shared.shared_priorities import SharedPrioritization, write_back
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
@@ -65,12 +65,23 @@ class Claim:
         """
         if not self.seat.is_mine:  # the first time, and again in a forked child
             self.seat, self.number = seat_at(self._block), -1
-        return holding(self.seat.lock, self._work, work, *arguments, **named)
-
-    def _work(self, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-        if self._counters[CLAIMS] != self.number:
-            self.number = self.seat.claim(self._counters)
-        return work(*arguments, **named)
+        # With a `with` statement the lock could stay held: an interrupt may come between `__enter__` and the
+        # block (since Python 3.14 also if it is the lock's own), and at the start of an `__exit__` that is
+        # written in Python.
+        release = self.seat.lock.release  # of an RLock, so that only the thread that holds it can release it
+        try:
+            self.seat.lock.acquire()
+            if self._counters[CLAIMS] != self.number:
+                self.number = self.seat.claim(self._counters)
+            result = work(*arguments, **named)
+            release()
+            return result
+        except BaseException:
+            try:  # noqa: SIM105 - `suppress` is written in Python, and could be interrupted before the release
+                release()
+            except RuntimeError:  # it was released already, or not yet acquired
+                pass
+            raise
 
 
 class SamplerArrays(NamedTuple):

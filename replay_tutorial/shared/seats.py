@@ -8,70 +8,14 @@ Left out: what a killed process held; others take that from it when they find it
 """
 
 import os
-import queue
 import threading
 import weakref
-from collections.abc import Callable, Hashable
-from typing import ParamSpec, TypeVar
+from collections.abc import Hashable
 
+from replay_tutorial.buffers.interrupts import Undisturbed
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself, this_life
 from replay_tutorial.shared.protocol import CLAIMS, SAMPLER_PROCESS, reserve, swap
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def holding(lock: threading.RLock, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """Do some work, and hold a lock meanwhile; it is released afterwards, wherever an interrupt came.
-
-    With a `with` statement it could stay held: an interrupt may come after `__enter__` has acquired it and
-    before the block begins (since Python 3.14 also if that is the lock's own), and at the start of an
-    `__exit__` that is written in Python.
-    """
-    release = lock.release  # of an RLock, so that only the thread that holds it can release it
-    try:
-        lock.acquire()
-        result = work(*arguments, **named)
-        release()
-        return result
-    except BaseException:
-        try:  # noqa: SIM105 - `suppress` is written in Python, and could be interrupted before the release
-            release()
-        except RuntimeError:  # it was released already, or not yet acquired
-            pass
-        raise
-
-
-def in_a_thread(work: Callable[[], None]) -> None:
-    """Do work that takes several steps in a thread, which no signal interrupts; wait for its end."""
-    begins, ended = queue.SimpleQueue[None](), queue.SimpleQueue[None]()
-    errors: list[Exception] = []
-    may_begin = [False]
-
-    def run() -> None:
-        begins.get()
-        try:
-            if may_begin[0]:
-                work()
-        except Exception as error:  # noqa: BLE001 - it is raised again below
-            errors.append(error)
-        finally:
-            ended.put(None)
-            ended.put(None)  # an interrupt may come when the first has just been taken
-
-    try:
-        threading.Thread(target=run, daemon=True).start()
-        may_begin[0] = True
-        begins.put(None)
-        ended.get()
-    except BaseException:
-        begins.put(None)
-        if may_begin[0]:  # not `Thread.join`, which takes a thread for ended if it is interrupted (bpo-45274)
-            ended.get()
-        raise
-    for error in errors:
-        raise error
 
 
 class Seat:
@@ -79,7 +23,7 @@ class Seat:
 
     Attributes:
         is_mine: Whether it is this process's; a forked child has its parent's no more, and takes its own.
-        lock: Between the threads of this process that draw; see `holding`.
+        lock: Between the threads of this process that draw; see `Claim.hold`.
         numbers: This process's number in each table of owners, by the table's name.
     """
 
@@ -128,25 +72,23 @@ def take_away(words: Integers, place: int, life: tuple[int, int]) -> None:
 
 
 _seats: weakref.WeakValueDictionary[Hashable, Seat] = weakref.WeakValueDictionary()
-_guard = threading.RLock()
+_guard = threading.Lock()
 
 
 def seat_at(block: Hashable) -> Seat:
     """Return this process's seat at the block of an identity."""
 
-    def find() -> Seat:
+    with Undisturbed(), _guard:
         seat = _seats.get(block)
         if seat is None:
             seat = _seats[block] = Seat(is_mine=True)
         return seat
 
-    return holding(_guard, find)
-
 
 def leave_parents_seats() -> None:
     """Begin a forked child's life without seats; a thread that it does not have may hold the guard."""
     global _guard
-    _guard = threading.RLock()
+    _guard = threading.Lock()
     for seat in list(_seats.values()):
         seat.is_mine = False
     _seats.clear()

@@ -37,6 +37,7 @@ from replay_tutorial.shared.protocol import (
     REJECTED,
     SAMPLED,
     STALE,
+    RingArrays,
     append_rows,
     index_of,
     is_held,
@@ -105,8 +106,14 @@ class SharedRing:
         dropped: Rows that this process had to give up here.
     """
 
-    def __init__(self, arrays: SharedArrays, dtype: np.dtype[np.void], prefix: str = "") -> None:
-        """Look into arrays that `ring_specs` described."""
+    def __init__(
+        self,
+        arrays: SharedArrays,
+        dtype: np.dtype[np.void],
+        prefix: str = "",
+        max_given: Floats | None = None,
+    ) -> None:
+        """Look into arrays that `ring_specs` described; `append` raises the maximum `max_given`."""
         self.stamps = arrays[f"{prefix}stamps"]
         self.rows = arrays[f"{prefix}rows"]
         self.counters = arrays[f"{prefix}counters"]
@@ -117,7 +124,9 @@ class SharedRing:
         self.dropped = 0
         self._looked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
         self.own = np.zeros(2, np.int64)  # rows that this handle appended, and those before its open episode
-        self.max_given = np.zeros(1, np.int64)  # the bits of the maximum of the priorities, if there are any
+        self.max_given = np.zeros(1, np.int64) if max_given is None else max_given.view(np.int64)
+        arrays_of_append = (self.counters, self.stamps, self.rows, self.masses, self.own, self.max_given)
+        self._plain = tuple(RingArrays(*arrays_of_append))
         if self.counters[BORN] == 0:
             self.counters[BORN] = time.time_ns()
 
@@ -165,18 +174,7 @@ class SharedRing:
         A row is offered a slot as often as `offers` says, and then dropped.
         """
         owner, count = self.owners.mine(), len(new_rows)
-        first_index, i = append_rows(
-            self.counters,
-            self.stamps,
-            self.rows,
-            self.masses,
-            new_rows,
-            new_masses,
-            owner,
-            self.own,
-            self.max_given,
-            max_priority,
-        )
+        first_index, i = append_rows(self._plain, new_rows, new_masses, owner, max_priority)
         if i == count:
             return first_index
         passed_over: list[int] = []

@@ -78,14 +78,14 @@ class View:
         """Look into a block."""
         self.fields, layouts = described_fields(block.layout)
         dtype: np.dtype[np.void] = with_numbers(self.fields, layouts).dtype
-        self.ring = SharedRing(block, dtype)
+        max_given = block["seen"] if "alpha" in block.layout else None
+        self.ring = SharedRing(block, dtype, max_given=max_given)
         self.frames = SharedFrames(block, self.fields, layouts, self.ring.capacity) if layouts else None
         self.gather, self.kinds = Gather(self.fields), kinds_of(self.fields)
         self.scratches = ScratchStore(dtype)
         self.claim = Claim(self.ring.counters, block.identity)
         if "alpha" in block.layout:
             self.priorities = SharedPrioritization(block)
-            self.ring.max_given = self.priorities.max_given.view(np.int64)
             self.sampler = PrioritizedSampler(self.ring, self.claim, self.priorities, block)
 
     def release(self) -> None:

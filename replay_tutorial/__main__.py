@@ -15,6 +15,7 @@ except KeyboardInterrupt:
 
 import argparse
 import importlib
+import importlib.util
 import math
 import os
 import pkgutil
@@ -241,6 +242,10 @@ def warm_up(arguments: Sequence[str]) -> int:
 
 def elsewhere(name: str, arguments: Sequence[str]) -> int:
     """Run a command that has commands of its own."""
+    if name == "bench" and importlib.util.find_spec("replay_tutorial.bench") is None:
+        refuse(
+            name, "the benchmarks aren't installed; they are run in a clone of the repository: make bench."
+        )
     place, command_name = ELSEWHERE[name]
     command = getattr(importlib.import_module(place), command_name)
     hear_interrupts()

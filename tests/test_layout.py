@@ -27,12 +27,24 @@ HEIGHT = {
     "local": 5,
     "cluster": 6,
 }
-AT_THE_SIDE = {"bench", "steps", "teaching", "__main__"}  # may import any storey; nothing below imports them
-SEEN_BY = {"bench": {"__main__", "teaching"}, "steps": {"teaching"}, "teaching": set(), "__main__": set()}
+AT_THE_SIDE = {
+    "bench",
+    "measuring",
+    "steps",
+    "teaching",
+    "__main__",
+}  # may import any storey; nothing below imports them
+SEEN_BY = {
+    "bench": {"__main__"},
+    "measuring": {"bench", "teaching"},
+    "steps": {"teaching"},
+    "teaching": set(),
+    "__main__": set(),
+}
 # The one name that points up: it is looked up when a run begins and no other engine was handed in.
 LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.local_engine")}
 
-MAY_PRINT = {"apex", "bench", "cluster", "steps", "tables", "teaching", "__main__"}
+MAY_PRINT = {"apex", "bench", "cluster", "measuring", "steps", "tables", "teaching", "__main__"}
 DEPENDENCIES = {  # storey → extras that its imports may come from, beside the package's own dependencies
     "buffers": [],
     "shared": [],
@@ -43,6 +55,7 @@ DEPENDENCIES = {  # storey → extras that its imports may come from, beside the
     "local": ["train"],
     "cluster": ["cluster", "train"],
     "bench": ["bench", "cluster", "train"],
+    "measuring": ["train"],
     "__main__": ["train"],
     "teaching": ["notebooks", "train"],
     "steps": ["train"],

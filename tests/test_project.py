@@ -12,6 +12,7 @@ import sys
 import tarfile
 import textwrap
 import tomllib
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
@@ -300,3 +301,26 @@ def test_make_says_when_python_is_too_old(tmp_path: Path) -> None:
     assert "needs Python 3.11 or newer" in result.stdout
     assert "Python 3.9.2" in result.stdout
     assert not (tmp_path / ".venv").exists()
+
+
+def test_wheel_holds_the_package_without_the_benchmarks(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="it builds the package: the extra `dev`")
+    code = "import sys; from hatchling.build import build_wheel; build_wheel(sys.argv[1])"
+    build = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+        files = {name for name in archive.namelist() if name.endswith(".py")}
+    ours = {f"replay_tutorial/{path.relative_to(PACKAGE).as_posix()}" for path in MODULES}
+    assert files == {name for name in ours if not name.startswith("replay_tutorial/bench/")}
+    asked = subprocess.run(
+        [sys.executable, "-m", "replay_tutorial", "bench"],
+        cwd=tmp_path / "installed",
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (asked.returncode, "make bench" in asked.stderr) == (2, True), asked.stderr

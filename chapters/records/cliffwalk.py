@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
-from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.measuring.markdown import table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
+from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.steps.learning.cliffwalk import updates_needed
 
 SCRIPT = "chapters/records/cliffwalk.py"

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.bench.method.markdown import figure, put_table, table
-from replay_tutorial.bench.method.output import add_count, new_file, page, write_record
-from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.measuring.markdown import figure, put_table, table
+from replay_tutorial.measuring.output import add_count, new_file, page, write_record
+from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.teaching.ladder import PACKAGE, Ladder
 from replay_tutorial.teaching.ladder_shared import SECONDS, SharedLadder, shared_ladder
 from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from replay_tutorial.apex import Config, preset, train
-from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.measuring.provenance import Provenance
 
 SCRIPT = "chapters/records/runs.py"
 STEPS = 16_000

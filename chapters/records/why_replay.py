@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from replay_tutorial.bench.method.provenance import Provenance
+from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.steps.learning import one_file_dqn, online_q_learning, q_learning_with_replay
 from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
 

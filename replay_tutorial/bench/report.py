@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from replay_tutorial.bench.method.markdown import figure, table, write_between_marks
-from replay_tutorial.bench.method.output import new_parser
-from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.peers.peer import CEILING, OURS
+from replay_tutorial.measuring.markdown import figure, table, write_between_marks
+from replay_tutorial.measuring.output import new_parser
+from replay_tutorial.measuring.provenance import Provenance
 
 OUTPUT = Path("docs/measurements")
 SHORT = "bench-short"  # the mark of the README's table

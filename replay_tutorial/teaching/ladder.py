@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.bench.method.markdown import figure, spread_text, table
-from replay_tutorial.bench.method.timing import Spread, Workload, measure
+from replay_tutorial.measuring.markdown import figure, spread_text, table
+from replay_tutorial.measuring.timing import Spread, Workload, measure
 
 ROUNDS = 15
 PACKAGE = Path(__file__).parents[1]

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.buffers import ReplayBuffer
+from replay_tutorial.measuring.markdown import table
+from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.shared import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
 from replay_tutorial.teaching.ladder import HEADS, Rung, cell_of, share_text

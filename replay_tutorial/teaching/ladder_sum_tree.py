@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.method.timing import FloatArray, Spread, Workload, measure, seconds_for
 from replay_tutorial.buffers.sum_tree import SumTree
+from replay_tutorial.measuring.timing import FloatArray, Spread, Workload, measure, seconds_for
 from replay_tutorial.steps.prioritized import (
     CompiledSumTree,
     CumulativeSum,

@@ -3,7 +3,7 @@
 Left out: comparisons. Two things are compared in turns (`ladder`, and the benchmarks).
 """
 
-from replay_tutorial.bench.method.timing import Workload, calls_that_fill, seconds_for
+from replay_tutorial.measuring.timing import Workload, calls_that_fill, seconds_for
 
 SLOTS, SLOT_SECONDS = 5, 0.01
 

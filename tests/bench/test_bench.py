@@ -12,10 +12,10 @@ import pytest
 from places import PACKAGE
 
 from replay_tutorial.bench import command
-from replay_tutorial.bench.method import markdown, timing
-from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.bench.one_process import buffers, cases
 from replay_tutorial.bench.peers import lineup
+from replay_tutorial.measuring import markdown, timing
+from replay_tutorial.measuring.timing import Spread
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
@@ -193,8 +193,9 @@ def test_figures_have_three_digits(value, text):
 
 def test_no_record_may_hold_nan_which_is_no_json():
     calls = {
-        path.relative_to(PACKAGE / "bench").as_posix(): ast.unparse(call)
-        for path in (PACKAGE / "bench").rglob("*.py")
+        path.relative_to(PACKAGE).as_posix().removeprefix("bench/"): ast.unparse(call)
+        for folder in ("bench", "measuring")
+        for path in (PACKAGE / folder).rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "json.dumps"
     }
@@ -204,7 +205,7 @@ def test_no_record_may_hold_nan_which_is_no_json():
         *("peers/helper.py", "peers/reverb_helper.py"),
         *("tables/tables_helper.py", "tables/tables_sides.py"),
     }
-    assert set(calls) == {"method/output.py", *speakers}
+    assert set(calls) == {"measuring/output.py", *speakers}
     assert not [call for call in calls.values() if "allow_nan=False" not in call]
 
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from replay_tutorial.bench import command
-from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.bench.one_process import article
 from replay_tutorial.bench.peers import reverb
+from replay_tutorial.measuring.timing import Spread
 
 FAST = ["cpprb", "deque", "Python sum tree", "Reverb client"]
 

@@ -11,9 +11,9 @@ import pytest
 from places import ROOT
 
 from replay_tutorial.bench import command, report
-from replay_tutorial.bench.method import fresh, markdown, system_memory
 from replay_tutorial.bench.one_process import memory, startup
 from replay_tutorial.bench.peers.lineup import PEERS
+from replay_tutorial.measuring import fresh, markdown, system_memory
 
 
 def marks(*names):

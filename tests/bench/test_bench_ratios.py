@@ -5,9 +5,9 @@ import re
 import pytest
 from places import ROOT
 
-from replay_tutorial.bench.method import timing
 from replay_tutorial.bench.one_process import buffers, cases
 from replay_tutorial.bench.peers import lineup
+from replay_tutorial.measuring import timing
 
 HEAD = "times faster than cpprb"
 OPERATIONS = [

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from replay_tutorial.bench import command
-from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.bench.peers import reverb
 from replay_tutorial.bench.tables import tables_helper, tables_limits, tables_rows
 from replay_tutorial.bench.tables.tables_limits import Limited
 from replay_tutorial.bench.tables.tables_rows import Goal, Row
 from replay_tutorial.bench.tables.tables_sides import NAMES, Side
+from replay_tutorial.measuring.timing import Spread
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes can't be waited for")
 

@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 
-from replay_tutorial.bench.method.timing import RemoteWorkload, seconds_for
 from replay_tutorial.bench.one_process import cases
 from replay_tutorial.bench.peers import lineup, peer, plain_python, reverb, reverb_helper
 from replay_tutorial.bench.peers.peer import FIELDS, Kind, random_rows
+from replay_tutorial.measuring.timing import RemoteWorkload, seconds_for
 
 ROWS = 64
 IN_PYTHON = [name for name in lineup.PEERS if name not in reverb.WAYS]

@@ -11,13 +11,12 @@ BENCH = PACKAGE / "bench"
 NAME = "replay_tutorial.bench."
 # room → what it may import of the others; test_layout finds the circles
 BELOW = {
-    "method": set(),
-    "peers": {"method"},
-    "one_process": {"method", "peers"},
-    "many_processes": {"method", "peers"},
-    "training": {"method", "peers"},
-    "tables": {"method", "peers"},
-    "cluster": {"method", "training"},
+    "peers": set(),
+    "one_process": {"peers"},
+    "many_processes": {"peers"},
+    "training": {"peers"},
+    "tables": {"peers"},
+    "cluster": {"training"},
 }
 
 
@@ -58,7 +57,7 @@ def test_an_import_is_seen_also_inside_of_functions_and_texts(tmp_path):
     file = tmp_path / "file.py"
     file.write_text(
         f"def draw():\n    from {NAME}peers import lineup\n"
-        f"    import importlib\n    importlib.import_module('{NAME}method.charts')\n"
+        f"    import importlib\n    importlib.import_module('{NAME}training.scores')\n"
         f"TEXT = '''\nfrom {NAME}one_process.memory import fill\n'''\n"
     )
-    assert rooms_of(file) == {"peers", "method", "one_process"}
+    assert rooms_of(file) == {"peers", "training", "one_process"}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainBuffer, assert_rows_among, assert_same_columns
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.bench.method.system_memory import resident_memory
 from replay_tutorial.buffers.rows import random_below
+from replay_tutorial.measuring.system_memory import resident_memory
 
 ENV_DICT: dict[str, dict[str, Any]] = {
     "obs": {"shape": (3, 4)},

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.steps.prioritized import LevelByLevel, LinearScan
 from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.exercises_sum_tree import check_minimum, check_path

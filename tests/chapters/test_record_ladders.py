@@ -9,7 +9,7 @@ import pytest
 from places import ROOT
 from replay_tutorial.bench.report import table_of
 
-from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.teaching.ladder import Ladder
 from replay_tutorial.teaching.ladder_shared import RUNGS, Race, SharedLadder
 from replay_tutorial.teaching.ladder_sum_tree import RUNGS as TREES

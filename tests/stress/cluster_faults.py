@@ -26,8 +26,8 @@ from victim import wait_until
 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.bench.cluster.hosts import Hosts, why_not
-from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
+from replay_tutorial.measuring.markdown import table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
 
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
 PAUSE_SECONDS = 5.0  # that a host stands still

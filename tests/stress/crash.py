@@ -18,9 +18,9 @@ from script import new_parser, provenance_of
 from shared_names import memory_left, memory_names
 from storm import MakeBuffer, Outcome, WatchedBuffer, survive
 
-from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
 from replay_tutorial.bench.peers.peer import OURS
+from replay_tutorial.measuring.markdown import table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
 
 CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
 # without a report; the peer is known to hang

@@ -23,8 +23,8 @@ from script import new_parser, provenance_of
 from trial import Outcome, Trial
 from victim import accept_ctrl_c
 
-from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
+from replay_tutorial.measuring.markdown import table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
 
 FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  # how often each happens
 # A tenth of the moments each: the first seconds, where Python still imports, and those after a minute, where

@@ -23,9 +23,9 @@ from checked_rows import CheckedRows
 from script import new_parser, provenance_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
-from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over
 from replay_tutorial.buffers.jit import compile_now
+from replay_tutorial.measuring.markdown import table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
 from replay_tutorial.shared import owners, protocol, shared_ring
 from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, index_of, is_held
 

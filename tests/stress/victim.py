@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from replay_tutorial.bench.method.fresh import python_path
+from replay_tutorial.measuring.fresh import python_path
 from replay_tutorial.shared.processes import birth
 
 ROLES = ("learner", "actor", "evaluator")  # in the order in which a run with one actor starts them

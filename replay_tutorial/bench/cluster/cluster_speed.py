@@ -22,15 +22,15 @@ import numpy as np
 from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
-from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.bench.training.throughput import await_update, speed_of
 from replay_tutorial.cluster.cluster_engine import ClusterEngine
 from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import LOCAL, connect
 from replay_tutorial.local.parallel import central_roles
+from replay_tutorial.measuring.markdown import spread_text, table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.provenance import Provenance
+from replay_tutorial.measuring.timing import Spread
 
 OPTIONS = ClusterOptions(LOCAL)
 HEADS = ("what", "measured", "goal")

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from replay_tutorial.bench.cluster.hosts import HEAD_PORT, Hosts, why_not
-from replay_tutorial.bench.method.output import add_count, new_parser
+from replay_tutorial.measuring.output import add_count, new_parser
 
 LEARNER, KILLED, CUT = 0, 1, 2  # hosts
 BACK_SECONDS = 15.0  # after which a host is there again

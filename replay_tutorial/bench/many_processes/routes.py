@@ -17,9 +17,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from replay_tutorial.bench.method.timing import FloatArray
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
+from replay_tutorial.measuring.timing import FloatArray
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 
 # field → shape; float32, 44 bytes per row

@@ -25,12 +25,12 @@ import numpy as np
 from replay_tutorial.bench.many_processes import routes
 from replay_tutorial.bench.many_processes.process_group import end_group, lead_group
 from replay_tutorial.bench.many_processes.routes import CHUNK, ROUTES, Route, env_dict, random_chunk
-from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import FloatArray, Spread, measure
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.buffers.uniform import ReplayBuffer
+from replay_tutorial.measuring.markdown import spread_text, table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.provenance import Provenance
+from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.method.markdown import figure, put_table, table
-from replay_tutorial.bench.method.output import add_count, add_markdown, new_parser, write_record
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.bench.one_process.buffers import SLOT_SECONDS, medians_of, row_of, seconds_of
 from replay_tutorial.bench.one_process.cases import adding, sampling
 from replay_tutorial.bench.peers.lineup import PEERS, Lineup, gather
 from replay_tutorial.bench.peers.peer import BETA, CEILING, FIELDS, OURS, Kind
+from replay_tutorial.measuring.markdown import figure, put_table, table
+from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
+from replay_tutorial.measuring.provenance import Provenance
+from replay_tutorial.measuring.timing import Spread
 
 ARTICLE_ALPHA = 0.4
 ADDS_AS = {"Reverb dataset": "Reverb writer"}  # rows are added by one class and sampled by another
@@ -166,7 +166,7 @@ def draw(measured: Sequence[Point], output: Path) -> Path:
         measured: Points of one capacity.
         output: The picture, an SVG file.
     """
-    from replay_tutorial.bench.method.charts import new_figure, save
+    from replay_tutorial.measuring.charts import new_figure, save
 
     chart = new_figure(11.0, 8.0)
     for number, panel in enumerate(PANELS):

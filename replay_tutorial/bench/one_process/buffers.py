@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from replay_tutorial.bench.method.markdown import figure, spread_text, table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import FloatArray, Spread, measure
 from replay_tutorial.bench.one_process import cases
 from replay_tutorial.bench.one_process.cases import Case, Prepare
 from replay_tutorial.bench.peers.lineup import PEERS, Lineup, gather
 from replay_tutorial.bench.peers.peer import CEILING, FIELDS, OURS
 from replay_tutorial.bench.peers.reverb import HelperLost
+from replay_tutorial.measuring.markdown import figure, spread_text, table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.provenance import Provenance
+from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 
 LEARNING = ("Stable-Baselines3", "tianshou", "TorchRL")
 SLOT_SECONDS = 0.005

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.method.timing import FloatArray, Workload
 from replay_tutorial.bench.peers.lineup import Side
 from replay_tutorial.bench.peers.peer import (
     ALPHA,
@@ -35,6 +34,7 @@ from replay_tutorial.bench.peers.peer import (
 from replay_tutorial.buffers.fields import Fields, as_bytes
 from replay_tutorial.buffers.rows import take_rows
 from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
+from replay_tutorial.measuring.timing import FloatArray, Workload
 
 BATCH_SIZES = (32, 64, 256, 512)
 MANY = 101  # rows of a batched add: the most of cpprb's own benchmark

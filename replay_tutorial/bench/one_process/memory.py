@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.method.fresh import run_fresh
-from replay_tutorial.bench.method.markdown import table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.system_memory import free_memory, peak_memory, resident_memory
 from replay_tutorial.bench.peers.lineup import PEERS
 from replay_tutorial.bench.peers.peer import OURS, Buffer, Kind
+from replay_tutorial.measuring.fresh import run_fresh
+from replay_tutorial.measuring.markdown import table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.provenance import Provenance
+from replay_tutorial.measuring.system_memory import free_memory, peak_memory, resident_memory
 
 FILL = """
 import sys

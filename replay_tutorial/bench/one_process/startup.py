@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from replay_tutorial.bench.method.fresh import run_fresh
-from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import Spread
+from replay_tutorial.measuring.fresh import run_fresh
+from replay_tutorial.measuring.markdown import spread_text, table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.provenance import Provenance
+from replay_tutorial.measuring.timing import Spread
 
 IMPORT = """
 import sys

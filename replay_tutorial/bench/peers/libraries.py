@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.method.timing import Workload
 from replay_tutorial.bench.peers.peer import (
     BETA,
     FIELDS,
@@ -23,6 +22,7 @@ from replay_tutorial.bench.peers.peer import (
     each,
     endless_priorities,
 )
+from replay_tutorial.measuring.timing import Workload
 
 
 def count_of(values: Values) -> int:

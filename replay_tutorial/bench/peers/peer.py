@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.method.timing import Workload
+from replay_tutorial.measuring.timing import Workload
 
 Float32Array = npt.NDArray[np.float32]
 Values = Mapping[str, Any]  # obs, act, rew, next_obs and maybe done: arrays, lists, numbers, or dicts of them

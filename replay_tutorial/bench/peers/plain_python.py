@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.bench.method.timing import Workload
 from replay_tutorial.bench.peers.peer import BETA, Buffer, Float32Array, Kind, Values
+from replay_tutorial.measuring.timing import Workload
 
 Transition = tuple[Any, ...]
 

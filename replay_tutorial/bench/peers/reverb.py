@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from replay_tutorial.bench.method.timing import RemoteWorkload, Workload
 from replay_tutorial.bench.peers.helper import HelperProcess
 from replay_tutorial.bench.peers.peer import Buffer, Float32Array, Kind, Values
+from replay_tutorial.measuring.timing import RemoteWorkload, Workload
 
 PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
 MAX_ROWS = 2**16

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.tables.tables_helper import LIMIT
 from replay_tutorial.bench.tables.tables_sides import Side
+from replay_tutorial.measuring.markdown import spread_text, table
+from replay_tutorial.measuring.timing import Spread
 
 WRITERS = (1, 2, 4)
 MOST_OFF = 0.01  # that the ratio may be off

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replay_tutorial.bench.method.markdown import figure, spread_text, table
-from replay_tutorial.bench.method.timing import FloatArray, Spread, measure
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.tables.tables_sides import REVERB, Side
+from replay_tutorial.measuring.markdown import figure, spread_text, table
+from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 
 SLOT_SECONDS = 0.02
 

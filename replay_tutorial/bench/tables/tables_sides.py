@@ -14,11 +14,11 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from replay_tutorial.bench.method.fresh import python_path
-from replay_tutorial.bench.method.timing import RemoteWorkload
 from replay_tutorial.bench.peers.helper import QUIET, HelperProcess
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.peers.reverb import reverb_python
+from replay_tutorial.measuring.fresh import python_path
+from replay_tutorial.measuring.timing import RemoteWorkload
 from replay_tutorial.tables.local_socket import VARIABLE
 
 REVERB = "Reverb"

@@ -12,14 +12,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.tables import tables_limits, tables_rows
 from replay_tutorial.bench.tables.tables_clients import client_rows
 from replay_tutorial.bench.tables.tables_helper import COLUMNS, ITEM_STEPS, LIMITED_BATCH, MAX_SIZE
 from replay_tutorial.bench.tables.tables_limits import Limited, limited_by
 from replay_tutorial.bench.tables.tables_rows import OPERATIONS, Row, memory_rows, rows_of
 from replay_tutorial.bench.tables.tables_sides import NAMES, REVERB, both_sides, reverb_is_missing
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.provenance import Provenance
 
 
 def main(argv: Sequence[str]) -> int:

@@ -21,12 +21,12 @@ import numpy as np
 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
-from replay_tutorial.bench.method.markdown import put_table, table
-from replay_tutorial.bench.method.output import add_count, add_markdown, new_parser, write_record
-from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.bench.training import learning_peer
 from replay_tutorial.bench.training.learning_chart import draw
 from replay_tutorial.bench.training.scores import Score, Summary, summary_of
+from replay_tutorial.measuring.markdown import put_table, table
+from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
+from replay_tutorial.measuring.provenance import Provenance
 
 OURS, MET = "replay_tutorial", "met"
 PACKAGES = ("torch", "gymnasium", "stable-baselines3")

@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from replay_tutorial.bench.method.charts import new_figure, save
+from replay_tutorial.measuring.charts import new_figure, save
 
 
 def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:

@@ -30,13 +30,13 @@ from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
 from replay_tutorial.apex.runs.watch import Workers
 from replay_tutorial.apex.seeds import RunSeeds
-from replay_tutorial.bench.method.markdown import spread_text, table
-from replay_tutorial.bench.method.output import add_count, add_outputs, hand_over, new_parser
-from replay_tutorial.bench.method.provenance import Provenance
-from replay_tutorial.bench.method.timing import Spread, Workload
 from replay_tutorial.local.parallel import roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
+from replay_tutorial.measuring.markdown import spread_text, table
+from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.provenance import Provenance
+from replay_tutorial.measuring.timing import Spread, Workload
 
 PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
 WIDE_OPEN = 10**9  # rows by which one side may be ahead of the other: more than any run makes

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from replay_tutorial.apex.runs.run_provenance import describe_machine, versions_of
 
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[1]
 
 
 class Provenance(NamedTuple):

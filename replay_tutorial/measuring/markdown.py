@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from replay_tutorial.bench.method.timing import Spread
 from replay_tutorial.buffers.whole_file import replace_file
+from replay_tutorial.measuring.timing import Spread
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:

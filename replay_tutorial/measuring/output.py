@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from replay_tutorial.bench.method.markdown import put_table
-from replay_tutorial.bench.method.provenance import Provenance
 from replay_tutorial.buffers.whole_file import replace_file
+from replay_tutorial.measuring.markdown import put_table
+from replay_tutorial.measuring.provenance import Provenance
 
 
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:

@@ -1,1 +1,0 @@
-"""How a figure is taken, and how it is written down."""

@@ -1,0 +1,1 @@
+"""How a figure is measured, and how it is written down: for the benchmarks and the chapters."""

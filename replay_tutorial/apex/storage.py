@@ -11,7 +11,7 @@ from replay_tutorial.apex.config import Config
 
 
 def step_fields(spaces: Spaces) -> dict[str, dict[str, Any]]:
-    """Describe one step; floats as they are, because the replays of earlier runs hold them so."""
+    """Describe one step; floats have the environment's dtype."""
     return fields_from_spaces(spaces.observation, spaces.action, float_dtype=None)
 
 

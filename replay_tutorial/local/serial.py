@@ -99,7 +99,7 @@ def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict
         arrays |= {f"{name}_{number}": without_gaps(part) for number, part in parts}
     return {
         "actor": state,
-        "judged": evaluator.evaluated_update,  # the name that it has on the disk
+        "evaluated_update": evaluator.evaluated_update,
         "recorder": recorder.state(),
         "arrays": arrays,
     }

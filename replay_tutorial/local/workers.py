@@ -49,7 +49,8 @@ def act(context: Context, number: int, seed: np.random.SeedSequence) -> None:
 
 def learn_and_save(context: Context, seed: int, folder: Path, checkpoint: Path | None) -> None:
     """Do the learner's work, from a checkpoint on if there is one."""
-    learner = make_learner(context, seed, None if checkpoint is None else load_checkpoint(checkpoint))
+    read = None if checkpoint is None else load_checkpoint(checkpoint, rows=False)
+    learner = make_learner(context, seed, read)
     learn(learner, partial(save_checkpoint, folder, context, learner.agent))
 
 

@@ -1,7 +1,7 @@
 """Checkpoints: all that a run needs to go on, on the disk.
 
     checkpoints/0007_step_60000/
-        manifest.json   digests of the others, except rows: all in their files has checksums of its own
+        manifest.json   checksums of the others: a file that is missing or has changed is noticed
         state.json   counters, random states, and what the parts of a run in one process know
         agent.pt     networks, targets, optimizers; the parameters that were published last
         replay.npz   every row with its priority; not with --no-checkpoint-replay
@@ -19,7 +19,6 @@ import os
 import pickle
 import re
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,13 +29,12 @@ from numpy.typing import NDArray
 from replay_tutorial.agents.agent import Agent
 from replay_tutorial.apex.context import Context, Published, Replay
 from replay_tutorial.apex.messages import Saved
-from replay_tutorial.apex.runs.files import DamagedFile, compare_checksums, digest_of, read_json
+from replay_tutorial.apex.runs.files import DamagedFile, checksum_of, read_json
 from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.whole_file import named
 
-FORMAT = "replay_tutorial checkpoint 2"
-FORMAT_WITHOUT_MANIFEST = "replay_tutorial checkpoint 1"
+FORMAT = "replay_tutorial checkpoint 3"
 ROWS = "replay.npz"
 KEPT = 2  # the newest, and one more in case that it is damaged
 NAME = re.compile(r"(\d+)_step_\d+")
@@ -120,8 +118,8 @@ def write(place: Path, folder: Path, context: Context, agent: Agent, serial: dic
         context.replay.save(place / ROWS)
     if (policy := folder / "policy.pt").is_file():
         shutil.copyfile(policy, place / "policy.pt")
-    digests = {path.name: digest_of(path) for path in place.iterdir() if path.name != ROWS}
-    (place / "manifest.json").write_text(json.dumps(digests))
+    checksums = {path.name: checksum_of(path) for path in place.iterdir()}
+    (place / "manifest.json").write_text(json.dumps(checksums))
     for path in [*place.iterdir(), place]:
         sync(path)
 
@@ -152,18 +150,21 @@ def remove_old(folder: Path) -> None:
         shutil.rmtree(doomed)
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
+def load_checkpoint(path: Path, rows: bool = True) -> Checkpoint:
     """Read a checkpoint, except the rows of the replay.
+
+    Args:
+        path: Of the checkpoint.
+        rows: Whether to compare the checksum of the rows too; the learner has just had it compared.
 
     Raises:
         DamagedCheckpoint: If a part is missing or can't be read.
     """
     try:
         state = read_json(path / "state.json")
-        if state["format"] != FORMAT_WITHOUT_MANIFEST:
-            check_manifest(path)
-            if state["format"] != FORMAT:
-                raise ValueError(f"its format is {state['format']!r}, not {FORMAT!r}")
+        if state["format"] != FORMAT:
+            raise ValueError(f"its format is {state['format']!r}, not {FORMAT!r}")
+        check_manifest(path, rows)
         contents = read_tensors(path / "agent.pt")
         serial = state["serial"]
         if serial is not None:
@@ -177,51 +178,39 @@ def load_checkpoint(path: Path) -> Checkpoint:
             update=int(state["update"]),
             serial=serial,
             agent=contents["agent"],
-            published=published_in(contents, int(state["update"])),
+            published=Published(0, int(contents["published_update"]), contents["published"].numpy()),
             random=contents["random"],
         )
     except DAMAGE as error:
         raise DamagedCheckpoint(f"{path} can't be read: {error}") from error
 
 
-def check_manifest(path: Path) -> None:
+def check_manifest(path: Path, rows: bool) -> None:
     """Refuse a checkpoint of which a file is missing or has changed.
 
     Raises:
         ValueError: If so.
     """
-    for name, digest in read_json(path / "manifest.json").items():
-        if digest_of(path / name) != digest:
+    for name, checksum in read_json(path / "manifest.json").items():
+        if (rows or name != ROWS) and checksum_of(path / name) != checksum:
             raise ValueError(f"{name} has changed since it was written")
 
 
-def check_rows(rows: Path) -> bool:
-    """Refuse a file of rows that has changed, in its rows or around them.
-
-    Returns:
-        Whether it holds a row: the actors may have replaced all rows of a small replay while it was written.
+def holds_rows(rows: Path) -> bool:
+    """Return whether a file holds a row: actors may replace all of a small replay while it is written.
 
     Raises:
-        DamagedCheckpoint: If it has changed, or there is none.
+        DamagedCheckpoint: If it can't be read.
     """
     try:
-        compare_checksums(rows)
-        with zipfile.ZipFile(rows) as file:  # a changed directory may pass over a part
-            for name in ("state.json", "masses.npy", "seen.npy", "indexes.npy"):
-                file.getinfo(name)
         with np.load(rows, allow_pickle=False) as arrays:
             return bool((arrays["indexes"] >= 0).any())
     except (*DAMAGE, MemoryError) as error:
         raise DamagedCheckpoint(f"{rows.parent} can't be read: {rows.name}: {error}") from error
 
 
-def published_in(contents: dict[str, Any], update: int) -> Published:
-    """Return the parameters that were published last; older checkpoints don't say of which update."""
-    return Published(0, int(contents.get("published_update", update)), contents["published"].numpy())
-
-
 def newest_checkpoint(folder: Path) -> Checkpoint:
-    """Read the newest checkpoint of a run that can be read, and compare the checksums of its rows.
+    """Read the newest checkpoint of a run that can be read.
 
     Raises:
         DamagedCheckpoint: If there are some, but none can be read; with the reasons.
@@ -231,7 +220,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
     for _, path in reversed(whole_checkpoints(folder)):
         try:
             checkpoint = load_checkpoint(path)
-            has_replay = checkpoint.has_replay and check_rows(path / ROWS)
+            has_replay = checkpoint.has_replay and holds_rows(path / ROWS)
             if checkpoint.has_replay and not has_replay and checkpoint.step > 0:
                 reasons.append(f"{path / ROWS} holds no row: the replay is filled anew.")
             return checkpoint._replace(has_replay=has_replay, damaged=tuple(reasons))

@@ -43,7 +43,7 @@ COLUMNS = {
         for name in ("priority", "weight", "row_age")
         for p in messages.QUANTILES
     },
-    # Last, because files of earlier runs end before them. Empty on one machine.
+    # Empty on one machine.
     "hosts": "cluster/hosts",
     "actors": "cluster/actors",  # heard within the last seconds
     "rows_lost": "cluster/rows_lost",  # sent and never answered, so far

@@ -131,10 +131,8 @@ class RunFolder:
             return None
         try:
             contents = read_tensors(path)
-            # Runs of the first days called them weights.
-            parameters: Any = contents.get("parameters", contents.get("weights"))
-            returns = contents["returns"].numpy()
-            return Candidate(parameters.numpy(), int(contents["step"]), Evaluation(returns))
+            parameters, returns = contents["parameters"].numpy(), contents["returns"].numpy()
+            return Candidate(parameters, int(contents["step"]), Evaluation(returns))
         except DamagedFile as error:
             raise DamagedFile(f"{error} {POLICY_REMEDY}") from None
         except (AttributeError, KeyError, TypeError) as error:

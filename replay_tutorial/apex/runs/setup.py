@@ -103,7 +103,7 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
             shutil.copyfile(checkpoint.path / "policy.pt", folder.path / "policy.pt")
     cut_back(progress, checkpoint.update)
     serial = checkpoint.serial
-    last = checkpoint.update if serial is None else int(serial["judged"])
+    last = checkpoint.update if serial is None else int(serial["evaluated_update"])
     evaluated_update = cut_back(evaluations, last)
     target, seeds = target_return(config), RunSeeds(config)
     return RunSetup(folder, context, counters, seeds, policy, target, checkpoint, best, evaluated_update)

@@ -1,12 +1,16 @@
-"""Files of tensors: written by torch, read without pickle, and with the checksums compared."""
+"""Files of tensors: written by torch, read without pickle, and with the checksums compared.
+
+torch writes a checksum of each part and doesn't compare it. A policy has no other: it lies alone in its run.
+"""
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from replay_tutorial.apex.runs.files import DamagedFile, compare_checksums, first_line
+from replay_tutorial.apex.runs.files import DamagedFile, first_line
 from replay_tutorial.buffers import archive
 
 
@@ -31,7 +35,7 @@ def read_tensors(path: Path) -> dict[str, Any]:
     """
     raw = path.read_bytes()
     try:
-        compare_checksums(io.BytesIO(raw))  # torch doesn't compare those that it writes
+        compare_checksums(raw)
         contents: Any = torch.load(io.BytesIO(raw), weights_only=True, map_location="cpu")
     except (*archive.DAMAGE, ValueError, TypeError, IndexError) as error:
         raise DamagedFile(
@@ -40,3 +44,17 @@ def read_tensors(path: Path) -> dict[str, Any]:
     if not isinstance(contents, dict):
         raise DamagedFile(f"{path} holds no policy and no agent, but a {type(contents).__name__}.")
     return cast(dict[str, Any], contents)
+
+
+def compare_checksums(raw: bytes) -> None:
+    """Compare the lengths and checksums of a zip's members, which torch doesn't compress.
+
+    Raises:
+        ValueError: If one is wrong; or, if it is no whole zip, one of `archive.DAMAGE`.
+    """
+    with zipfile.ZipFile(io.BytesIO(raw)) as container:
+        archive.check_directory(container)
+        wrong = [part.filename for part in container.infolist() if part.file_size != part.compress_size]
+        wrong = wrong or [container.testzip()]
+    if wrong[0] is not None:
+        raise ValueError(f"the length or the checksum of {wrong[0]} is wrong")

@@ -4,7 +4,6 @@ import gc
 import json
 import os
 import pickle
-import re
 import sys
 import zipfile
 from dataclasses import replace
@@ -160,28 +159,7 @@ def test_damaged_rows_give_way_to_the_checkpoint_before(tmp_path, damage):
     damage(tmp_path / "checkpoints" / "0002_step_60" / "replay.npz")
     checkpoint = newest_checkpoint(tmp_path)
     assert checkpoint.step == 50
-    assert "0002_step_60 can't be read: replay.npz: " in checkpoint.damaged[0]
-
-
-@pytest.mark.parametrize("place", [b"\x93NUMPY", b"PK\x01\x02"], ids=["headers", "directory"])
-def test_flipped_bit_around_the_rows_gives_way_to_the_checkpoint_before(tmp_path, place):
-    """Whatever a parser makes of it: NumPy's raises errors of the tokenizer."""
-    context, agent = parts(rows=200)  # more than a zip's reader takes at once, which compares a checksum then
-    for _ in range(2):
-        save_checkpoint(tmp_path, context, agent)
-        context.replay.limiter.inserted(10)
-    path = tmp_path / "checkpoints" / "0002_step_210" / "replay.npz"
-    whole, generator, noticed = path.read_bytes(), np.random.default_rng(0), 0
-    starts = [match.start() for match in re.finditer(re.escape(place), whole)]
-    for _ in range(100):
-        flipped = bytearray(whole)
-        flipped[generator.choice(starts) + generator.integers(46)] ^= 1 << generator.integers(8)
-        path.write_bytes(flipped)
-        checkpoint = newest_checkpoint(tmp_path)
-        noticed += checkpoint.step == 200
-        if checkpoint.step == 210:  # its date, for example
-            context_of(context.config).replay.load(path)
-    assert noticed == 100 if place == b"\x93NUMPY" else 30 < noticed < 100
+    assert "0002_step_60 can't be read: replay.npz has changed since it was written" in checkpoint.damaged[0]
 
 
 def test_rows_can_be_left_out(tmp_path):
@@ -252,21 +230,13 @@ def test_strangers_checkpoint_cannot_run_code(tmp_path, monkeypatch, part):
     assert not (tmp_path / "evil").exists()
 
 
-def rewrite_state(path, **changes):
-    """Change the state of a checkpoint as another version of this package would have written it."""
-    state = json.loads((path / "state.json").read_text())
-    (path / "state.json").write_text(json.dumps(state | changes))
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["state.json"] = checkpoint_module.digest_of(path / "state.json")
-    (path / "manifest.json").write_text(json.dumps(manifest))
-
-
 def test_checkpoint_of_another_format_is_refused(tmp_path):
     context, agent = parts()
     save_checkpoint(tmp_path, context, agent)
     path = newest_checkpoint(tmp_path).path
-    rewrite_state(path, format="replay_tutorial checkpoint 99")
-    with pytest.raises(DamagedCheckpoint, match="99"):
+    state = json.loads((path / "state.json").read_text())
+    (path / "state.json").write_text(json.dumps(state | {"format": "replay_tutorial checkpoint 99"}))
+    with pytest.raises(DamagedCheckpoint, match="checkpoint 99"):
         load_checkpoint(path)
 
 
@@ -286,15 +256,3 @@ def test_disk_that_is_full_is_told_and_the_checkpoint_before_stays(tmp_path):
     assert names(tmp_path) == ["0001_step_50"]
     assert newest_checkpoint(tmp_path).update == 3
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # what was begun makes room again
-
-
-def test_checkpoint_of_before_goes_on_without_manifest_and_number_of_the_published_update(tmp_path):
-    context, agent = parts()
-    save_checkpoint(tmp_path, context, agent)
-    path = newest_checkpoint(tmp_path).path
-    rewrite_state(path, format="replay_tutorial checkpoint 1")
-    (path / "manifest.json").unlink()
-    contents = torch.load(path / "agent.pt", weights_only=True)
-    del contents["published_update"]
-    torch.save(contents, path / "agent.pt")
-    assert newest_checkpoint(tmp_path).published.update == agent.updates == 3

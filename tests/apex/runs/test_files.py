@@ -32,7 +32,9 @@ def flipped(raw, generator):
     return bytes(changed)
 
 
-@pytest.mark.parametrize("name", ["state.json", "agent.pt", "policy.pt", "actor.npz", "manifest.json"])
+@pytest.mark.parametrize(
+    "name", ["state.json", "agent.pt", "policy.pt", "actor.npz", "replay.npz", "manifest.json"]
+)
 def test_no_flipped_bit_of_a_checkpoint_goes_unnoticed(tmp_path, name):
     context, agent = parts()
     RunFolder(tmp_path).save_policy(Candidate(agent.parameters(), 7, Evaluation(np.arange(3.0))))

@@ -185,19 +185,3 @@ def test_hosts_and_actors_are_told_also_while_the_learner_waits(tmp_path):
     with (tmp_path / "progress.csv").open(newline="") as file:
         rows = [(row["hosts"], row["actors"], row["rows_lost"]) for row in csv.DictReader(file)]
     assert rows == [("", "", ""), ("1", "0", "50")]
-
-
-def test_records_of_an_earlier_run_without_hosts_are_continued_under_their_own_headings(tmp_path):
-    with Recorder(tmp_path, 1_000, progress=False) as recorder:
-        recorder.receive(Progress(100, 10, {}))
-    path = tmp_path / "progress.csv"
-    lines = [line.rsplit(",", 3)[0] for line in path.read_text().splitlines()]
-    path.write_text("\n".join(lines) + "\n")
-    with Recorder(tmp_path, 1_000, progress=False, first_step=100, first_update=10) as recorder:
-        recorder.receive(Cluster(3, 4, 0))
-        recorder.receive(Progress(200, 20, {"td_loss": 0.5}))
-    assert cut_back(path, 20) == 20
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["step"] for row in rows] == ["100", "200"]
-    assert rows[1]["td_loss"] == "0.5"

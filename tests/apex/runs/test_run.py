@@ -24,6 +24,7 @@ from replay_tutorial.apex import messages
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs import lives
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.files import checksum_of
 from replay_tutorial.apex.runs.lock import RunInUse
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.setup import NothingToDo
@@ -200,15 +201,18 @@ def test_damaged_rows_give_way_before_a_process_starts_and_what_the_learner_refu
     capsys.readouterr()
     resume(run, total_steps=6_000, progress=False)
     told = capsys.readouterr().out
-    assert f"{newer} can't be read: replay.npz: " in told
+    assert f"{newer} can't be read: replay.npz has changed since it was written" in told
     assert f"going on from {older}\n" in told
 
     newest = newest_checkpoint(run).path
-    with zipfile.ZipFile(newest / "replay.npz") as file:  # its checksums are right
+    with zipfile.ZipFile(newest / "replay.npz") as file:
         parts = {name: file.read(name) for name in file.namelist()}
     with zipfile.ZipFile(newest / "replay.npz", "w") as file:
         for name, part in parts.items():
             file.writestr(name, b"{}" if name == "state.json" else part)
+    manifest = json.loads((newest / "manifest.json").read_text())
+    manifest["replay.npz"] = checksum_of(newest / "replay.npz")
+    (newest / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ProcessDied) as died:
         resume(run, total_steps=10**6, progress=False)
     before = whole_checkpoints(run)[-2][1]

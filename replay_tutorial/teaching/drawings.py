@@ -1,9 +1,12 @@
-"""What the chapters draw: a ring of slots, and a sum tree.
+"""What the chapters draw: rings, trees, the way of a transition, torn rows, stamps, and the roles of Ape-X.
 
 Left out: everything that is measured (`notebook_charts`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from replay_tutorial.teaching.svg import Drawing
 
@@ -24,8 +27,7 @@ def draw_ring(capacity: int, added: int, drawn: Collection[int] = ()) -> Drawing
     for slot in range(capacity):
         x = 60 + SLOT * slot
         newest = added - 1 - (added - 1 - slot) % capacity if added else -1
-        drawing.box(x, 38, SLOT - 6, HEIGHT, lit=slot in drawn)
-        drawing.text(x + SLOT / 2 - 3, 60, newest if newest >= 0 else "–")
+        drawing.box(x, 38, SLOT - 6, HEIGHT, newest if newest >= 0 else "–", lit=slot in drawn)
         drawing.text(x + SLOT / 2 - 3, 92, slot, size=11)
     next_slot = 60 + SLOT * (added % capacity) + SLOT / 2 - 3
     drawing.arrow(next_slot, 22, next_slot, 36)
@@ -55,30 +57,29 @@ def draw_tree(
                 parent_x = 10 + 2 * span * (place // 2 + 0.5)
                 both = node in path and node // 2 in path
                 drawing.line(parent_x, y - step + HEIGHT, x, y, lit=both)
-            drawing.box(x - 20, y, 40, HEIGHT, lit=node in path)
-            drawing.text(x, y + 22, f"{mass:g}", lit=node in path)
+            drawing.box(x - 20, y, 40, HEIGHT, f"{mass:g}", lit=node in path)
             drawing.text(x - 22, y + 10, node, size=9, at="end")
             if depth == len(levels) - 1:
                 drawing.text(x, y + HEIGHT + 13, f"slot {place}", size=10)
     if query is not None:
-        draw_line_of_masses(drawing, levels[-1], query, width, height - 40)
+        y, place = height - 40, 10 + width * min(query / total, 1.0)
+        for slot, _, x, wide, found in end_to_end(levels[-1], width, [query]):
+            drawing.box(x, y, wide, 18, slot, lit=found, size=10)
+        drawing.arrow(place, y + 36, place, y + 20)
+        drawing.text(place + 8, y + 36, f"{query:g}", size=12, lit=True, at="start")
     return drawing
 
 
-def draw_line_of_masses(
-    drawing: Drawing, masses: Sequence[float], query: float, width: float, y: float
-) -> None:
-    """Draw the leaves laid end to end, each as long as its mass, and where a query falls."""
+def end_to_end(
+    masses: Sequence[float], width: float, queries: Sequence[float]
+) -> Iterator[tuple[int, float, float, float, bool]]:
+    """Lay masses end to end: yield slot, mass, left edge, width, and whether a query finds it."""
     total, start = sum(masses), 0.0
     for slot, mass in enumerate(masses):
         if mass > 0:
-            x = 10 + width * start / total
-            drawing.box(x, y, width * mass / total, 18, lit=start <= query < start + mass)
-            drawing.text(x + width * mass / total / 2, y + 13, slot, size=10)
+            found = any(start <= query < start + mass for query in queries)
+            yield slot, mass, 10 + width * start / total, width * mass / total, found
         start += mass
-    place = 10 + width * min(query / total, 1.0)
-    drawing.arrow(place, y + 36, place, y + 20)
-    drawing.text(place + 8, y + 36, f"{query:g}", size=12, lit=True, at="start")
 
 
 def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: int = 1) -> Drawing:
@@ -89,16 +90,11 @@ def draw_masses(masses: Sequence[float], queries: Sequence[float] = (), parts: i
         queries: Numbers below the total; the slots that they find are lit.
         parts: Into how many equal parts the line is cut.
     """
-    width, total, start = 640.0, sum(masses), 0.0
+    width, total = 640.0, sum(masses)
     drawing = Drawing(width + 20, 118, f"{len(masses)} masses end to end, total {total:g}")
-    for slot, mass in enumerate(masses):
-        if mass > 0:
-            x, wide = 10 + width * start / total, width * mass / total
-            found = any(start <= query < start + mass for query in queries)
-            drawing.box(x, 22, wide, HEIGHT, lit=found)
-            drawing.text(x + wide / 2, 44, f"{mass:g}", lit=found)
-            drawing.text(x + wide / 2, 15, f"slot {slot}" if wide > 40 else slot, size=10)
-        start += mass
+    for slot, mass, x, wide, found in end_to_end(masses, width, queries):
+        drawing.box(x, 22, wide, HEIGHT, f"{mass:g}", lit=found)
+        drawing.text(x + wide / 2, 15, f"slot {slot}" if wide > 40 else slot, size=10)
     for part in range(1, parts):
         place = 10 + width * part / parts
         drawing.line(place, 60, place, 102)
@@ -131,8 +127,7 @@ def draw_way(*lit: str) -> Drawing:
     drawing = Drawing((width + gap) * len(STATIONS), 84, "the way of a transition")
     for place, station in enumerate(STATIONS):
         x = (width + gap) * place + 2
-        drawing.box(x, 10, width, HEIGHT, lit=station in lit)
-        drawing.text(x + width / 2, 32, station, lit=station in lit)
+        drawing.box(x, 10, width, HEIGHT, station, lit=station in lit)
         if place:
             drawing.line(x - gap, 27, x, 27)
     tree, learner = (2 + (width + gap) * STATIONS.index(name) + width / 2 for name in ("sum tree", "learner"))
@@ -155,12 +150,127 @@ def draw_windows(rewards: Sequence[float], n: int, lit: int | None = None) -> Dr
     drawing = Drawing(SLOT * count + 190, 62 + 20 * count, f"n-step windows of {n} over {count} steps")
     drawing.text(62, 30, "reward", at="end")
     for step, reward in enumerate(rewards):
-        drawing.box(70 + SLOT * step, 8, SLOT - 6, HEIGHT)
-        drawing.text(70 + SLOT * step + SLOT / 2 - 3, 30, f"{reward:g}")
+        drawing.box(70 + SLOT * step, 8, SLOT - 6, HEIGHT, f"{reward:g}")
     for row in range(count):
         steps, y = min(n, count - row), 52 + 20 * row
         drawing.text(62, y + 11, f"row {row}", size=11, at="end", lit=row == lit)
         drawing.box(70 + SLOT * row, y, SLOT * steps - 6, 14, lit=row == lit)
         word = "step" if steps == 1 else "steps"
         drawing.text(70 + SLOT * count, y + 11, f"{steps} {word}", size=11, at="start", lit=row == lit)
+    return drawing
+
+
+def draw_row(values: npt.NDArray[np.float64]) -> Drawing:
+    """Draw the values of one row side by side; each stretch of one number is a box, and the number is in it.
+
+    Args:
+        values: float64[n]; a whole row of the check has one number from end to end.
+    """
+    starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
+    ends = np.append(starts[1:], len(values))
+    narrow = min(46.0, 640 / len(starts))  # wide enough for a number, however few values a part has
+    widths = narrow + (640 - narrow * len(starts)) * (ends - starts) / len(values)
+    drawing, x = Drawing(660, 84, f"a row of {len(values):,} values in {len(starts)} parts"), 10.0
+    for place, (start, width) in enumerate(zip(starts.tolist(), widths.tolist(), strict=True)):
+        text = f"{values[start]:.0f}" if width > 40 else ""
+        drawing.box(x, 10, width, HEIGHT, text, lit=place % 2 == 1, size=11)
+        x += width
+    drawing.text(10, 66, "value 0", size=11, at="start")
+    drawing.text(650, 66, f"value {len(values) - 1:,}", size=11, at="end")
+    return drawing
+
+
+def draw_stamps(stamps: Sequence[int]) -> Drawing:
+    """Draw slots with the row that each holds, and its stamp below; what somebody holds is lit.
+
+    Args:
+        stamps: As in `StampedRows`: 2 * (index + 1), and 1 more while the slot is held; 0 for never written.
+    """
+    drawing = Drawing(SLOT * len(stamps) + 76, 96, f"the stamps of {len(stamps)} slots")
+    for y, head in ((30, "row"), (62, "stamp"), (84, "slot")):
+        drawing.text(64, y, head, size=12, at="end")
+    for slot, stamp in enumerate(map(int, stamps)):
+        x = 74 + SLOT * slot
+        held = stamp % 2 == 1
+        drawing.box(x, 8, SLOT - 6, HEIGHT, "half" if held else stamp // 2 - 1 if stamp else "–", lit=held)
+        drawing.text(x + SLOT / 2 - 3, 62, stamp, lit=held)
+        drawing.text(x + SLOT / 2 - 3, 84, slot, size=11)
+    return drawing
+
+
+def draw_looks() -> Drawing:
+    """Draw a writer that replaces row 3 by row 11 in a slot, and three samplers that look twice."""
+    drawing = Drawing(680, 236, "a writer and three samplers; only equal even stamps mean a whole row")
+    drawing.text(70, 42, "writer", at="end")
+    for x, width, words, lit in (
+        (80, 150, "row 3", False),
+        (230, 240, "writes row 11", True),
+        (470, 200, "row 11", False),
+    ):
+        drawing.box(x, 20, width, HEIGHT, words, lit=lit)
+    drawing.text(70, 78, "stamp", at="end")
+    for x, words in ((155, "8"), (350, "25: held"), (570, "24")):
+        drawing.text(x, 78, words, lit=words.endswith("held"))
+    drawing.line(230, 20, 230, 86)
+    drawing.line(470, 20, 470, 86)
+    looks = (
+        (90, 210, "8 and 8: row 3, whole"),
+        (150, 330, "8 and 25: thrown away"),
+        (500, 640, "24 and 24: row 11, whole"),
+    )
+    for place, (start, end, words) in enumerate(looks):
+        y = 112 + 40 * place
+        drawing.text(70, y + 5, f"sampler {place + 1}", at="end")
+        drawing.line(start, y, end, y, lit=True)
+        for x in (start, end):
+            drawing.box(x - 4, y - 8, 8, 16, lit=True)
+        drawing.text(
+            end + 14 if place < 2 else start - 14, y + 5, words, size=12, at="start" if place < 2 else "end"
+        )
+    drawing.text(80, 228, "time →", size=11, at="start")
+    return drawing
+
+
+# Who and what there is: name → left, top, width, height in pixels.
+PLACES = {
+    "actor 0": (10, 60, 110, 34),
+    "actor 1": (10, 102, 110, 34),
+    "actor 2": (10, 144, 110, 34),
+    "limiter": (260, 10, 120, 34),
+    "replay": (260, 94, 120, 50),
+    "mailbox": (260, 190, 120, 34),
+    "learner": (520, 94, 110, 50),
+}
+
+
+def draw_roles(*lit: str) -> Drawing:
+    """Draw actors, replay, learner, mailbox and limiter, and what goes from one to the other.
+
+    Args:
+        *lit: Whom to light: `actor 0`, `actor 1`, `actor 2`, `limiter`, `replay`, `mailbox`, `learner`.
+
+    Raises:
+        ValueError: If there is no such role.
+    """
+    if unknown := set(lit) - set(PLACES):
+        raise ValueError(f"There is no {unknown.pop()!r}; there are {', '.join(PLACES)}.")
+    drawing = Drawing(640, 234, "actors, replay, learner, mailbox and limiter")
+    for name, (x, y, width, height) in PLACES.items():
+        drawing.box(x, y, width, height, name, lit=name in lit)
+    drawing.arrow(124, 119, 256, 119)
+    drawing.text(190, 112, "rows, priorities", size=11)
+    drawing.arrow(384, 108, 516, 108)
+    drawing.text(450, 101, "batches", size=11)
+    drawing.arrow(516, 130, 384, 130)
+    drawing.text(450, 146, "priorities", size=11)
+    drawing.line(575, 148, 575, 207, lit=True)
+    drawing.arrow(575, 207, 384, 207)
+    drawing.text(480, 200, "parameters", size=11)
+    drawing.line(256, 207, 65, 207, lit=True)
+    drawing.arrow(65, 207, 65, 182)
+    drawing.text(160, 200, "parameters", size=11)
+    for x, y, word in ((190, 96, "may I add?"), (450, 86, "may I draw?")):
+        drawing.line(x, y, x, 27)
+        drawing.line(x, 27, 260 if x < 320 else 380, 27)
+        drawing.text(x - 6 if x < 320 else x + 6, 60, word, size=11, at="end" if x < 320 else "start")
     return drawing

@@ -26,14 +26,25 @@ class Drawing:
         self.width, self.height, self.title = width, height, title
         self.shapes: list[str] = []
 
-    def box(self, x: float, y: float, width: float, height: float, lit: bool = False) -> None:
-        """Draw a rectangle from its upper left corner; a lit one is filled."""
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        text: object = "",
+        lit: bool = False,
+        size: float = 13,
+    ) -> None:
+        """Draw a rectangle from its upper left corner, and a text in its middle; a lit one is filled."""
         look = (
             f'fill="{ACCENT}" fill-opacity="0.25" stroke="{ACCENT}"'
             if lit
             else 'fill="none" stroke="currentColor"'
         )
         self.shapes.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" {look}/>')
+        if text != "":
+            self.text(x + width / 2, y + height / 2 + round(0.38 * size), text, size, lit)
 
     def line(self, x: float, y: float, to_x: float, to_y: float, lit: bool = False) -> None:
         """Draw a line; a lit one is thick."""

@@ -10,7 +10,7 @@ import pytest
 from replay_tutorial import Mailbox
 from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.teaching import exercises_apex
-from replay_tutorial.teaching.drawings_apex import PLACES, draw_roles
+from replay_tutorial.teaching.drawings import PLACES, draw_roles
 from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.mailbox_check import OnePlace, WrongMailbox, check_mailbox, pull_for
 

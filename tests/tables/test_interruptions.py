@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import numpy.ma  # NumPy would import it while the keys are pressed, and leave its file open
 import pytest
 from test_remote_server import until
 
@@ -88,7 +89,7 @@ def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
     writer.flush()
     info = server.info()["t"]
     assert info.size == info.inserts - info.deletes
-    values = server.items("t").data["obs"].tolist()
+    values = [*server.items("t").data.get("obs", ())]  # no parts if all items have been sampled thrice
     assert len(set(values)) == len(values) == info.size
     server.save(tmp_path / "tables.npz")
     server.load(tmp_path / "tables.npz")

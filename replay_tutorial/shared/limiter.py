@@ -100,7 +100,7 @@ class SamplesPerInsert:
 
         Raises:
             TypeError: If the count is not an integer.
-            ValueError: If it is below 1, or too large for the band.
+            ValueError: If it is below 1, or too large for the band, or the timeout is NaN.
         """
         count = whole_number(count, least=1)
         if 1 <= count <= self.min_size - self.inserts:
@@ -121,7 +121,7 @@ class SamplesPerInsert:
 
         Raises:
             TypeError: If the count is not an integer.
-            ValueError: If it is below 1, or too large for the band.
+            ValueError: If it is below 1, or too large for the band, or the timeout is NaN.
         """
         count = whole_number(count, least=1)
         self._check(count, count)
@@ -180,6 +180,8 @@ def whole_number(count: int, least: int = 0) -> int:
 
 def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:
     """Poll a condition until it holds or the time is up; return whether it holds."""
+    if timeout is not None and math.isnan(timeout):
+        raise ValueError(f"timeout must be a number of seconds, or None to wait forever, not {timeout}.")
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while not condition():
         if time.monotonic() >= deadline:

@@ -168,7 +168,7 @@ class MPReplayBuffer(Handle):
             Whether they are.
 
         Raises:
-            ValueError: If the buffer can never hold that many.
+            ValueError: If the buffer can never hold that many, or the timeout is NaN.
         """
         ring = self._view.ring
         if rows > ring.capacity:

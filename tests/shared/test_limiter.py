@@ -158,6 +158,14 @@ def test_band_of_many_inserters_is_as_wide_as_documented():
     assert "(k - 1) · n · samples_per_insert" in (SamplesPerInsert.__init__.__doc__ or "")
 
 
+def test_timeout_that_would_never_end_is_refused():
+    limiter = SamplesPerInsert(2.0, min_size=1, error_buffer=4.0)
+    for wait in (limiter.await_can_insert, limiter.await_can_sample):
+        limiter.inserted(1)
+        with pytest.raises(ValueError, match="timeout must be a number of seconds, or None"):
+            wait(2, timeout=float("nan"))
+
+
 def test_waiting_ends_at_its_timeout():
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1.0)
     start = time.monotonic()

@@ -54,7 +54,7 @@ EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
 ELSEWHERE = {
     "bench": ("replay_tutorial.bench.command", "main"),
     "cluster": ("replay_tutorial.cluster.cluster_command", "cluster"),
-    "tables": ("replay_tutorial.tables.tables_command", "tables"),
+    "tables": ("replay_tutorial.tables.command", "tables"),
 }
 KERNEL_LAYERS = ("buffers", "shared", "tables")  # the layers with kernels
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
@@ -231,7 +231,7 @@ def warm_up(arguments: Sequence[str]) -> int:
     start = time.perf_counter()
     for layer in KERNEL_LAYERS:
         package = importlib.import_module(f"replay_tutorial.{layer}")
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     hear_interrupts()
     folders = jit.compile_all()

@@ -3,20 +3,19 @@
 A *step* is stored once, in *cells*: one for each *column* that it has a value for. An *item* is a list of
 cells under a *key* that is never used again. A *table* is a set of items, with two *selectors* (who is
 sampled next, who is evicted next) and a limiter of how often its items are sampled. One `Server` holds the
-tables and the cells; whoever writes hands it a `Message`.
+tables and the cells; a writer passes it a `Message`.
+
+`core` contains the parts of a table, and `server` the tables and the calls that wait for them. `remote` lets
+other processes call a server. `writing`, `reading` and `client` call a server here or in another process.
 """
 
-from replay_tutorial.tables import rate_limiters, selectors
-from replay_tutorial.tables.cells import CapacityError
 from replay_tutorial.tables.client import Client
-from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch
-from replay_tutorial.tables.endpoint import Endpoint
-from replay_tutorial.tables.hooks import Hook, InsertOnSample
-from replay_tutorial.tables.message import UnknownWriter
-from replay_tutorial.tables.patterns import Pattern, StepState, reference, td_error
-from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.remote_server import RemoteServer, ServerLost
-from replay_tutorial.tables.sampled import (
+from replay_tutorial.tables.core import rate_limiters, selectors
+from replay_tutorial.tables.core.cells import CapacityError
+from replay_tutorial.tables.core.hooks import Hook, InsertOnSample
+from replay_tutorial.tables.core.message import UnknownWriter
+from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.core.sampled import (
     ItemInfo,
     Sample,
     SampledItem,
@@ -24,13 +23,18 @@ from replay_tutorial.tables.sampled import (
     TableInfo,
     importance_weights,
 )
-from replay_tutorial.tables.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from replay_tutorial.tables.core.table import Table
+from replay_tutorial.tables.core.waiting import Closed
+from replay_tutorial.tables.reading.dataset import TrajectoryDataset, as_torch
+from replay_tutorial.tables.reading.timesteps import TimestepDataset, Timesteps
+from replay_tutorial.tables.remote.endpoint import Endpoint
+from replay_tutorial.tables.remote.handle import RemoteServer, ServerLost
+from replay_tutorial.tables.remote.local_socket import make_key
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.structured_writer import StructuredWriter
-from replay_tutorial.tables.table import Table
-from replay_tutorial.tables.timesteps import TimestepDataset, Timesteps
-from replay_tutorial.tables.waiting import Closed
-from replay_tutorial.tables.writer import TrajectoryWriter
+from replay_tutorial.tables.writing.patterns import Pattern, StepState, reference, td_error
+from replay_tutorial.tables.writing.structured_writer import StructuredWriter
+from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 __all__ = [
     "CapacityError",
@@ -69,6 +73,7 @@ __all__ = [
     "UnknownWriter",
     "as_torch",
     "importance_weights",
+    "make_key",
     "rate_limiters",
     "reference",
     "selectors",

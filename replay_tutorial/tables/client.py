@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.spaces import flatten
-from replay_tutorial.tables.message import Message, NewItems, Part, Run
-from replay_tutorial.tables.patterns import Pattern
-from replay_tutorial.tables.remote_server import RemoteServer
-from replay_tutorial.tables.reverb_names import ExplainsNames, check_named, explains
-from replay_tutorial.tables.sampled import Sample
+from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.reverb_names import ExplainsNames, check_named, explains
+from replay_tutorial.tables.core.sampled import Sample
+from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.structured_writer import StructuredWriter
-from replay_tutorial.tables.vanished_writers import close_vanished
-from replay_tutorial.tables.writer import TrajectoryWriter
+from replay_tutorial.tables.writing.patterns import Pattern
+from replay_tutorial.tables.writing.structured_writer import StructuredWriter
+from replay_tutorial.tables.writing.vanished import close_vanished
+from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 
 class Client(ExplainsNames):

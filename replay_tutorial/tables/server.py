@@ -26,17 +26,17 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.interrupts import Undisturbed
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables import server_file
-from replay_tutorial.tables.cells import MOST_CELLS, Cells
-from replay_tutorial.tables.contents import Contents
-from replay_tutorial.tables.intake import Intake, as_keys, as_updates, table_of
-from replay_tutorial.tables.message import Message
-from replay_tutorial.tables.rate_limiters import RateLimiter
-from replay_tutorial.tables.reverb_names import ExplainsNames, explains
-from replay_tutorial.tables.sampled import Sample, TableInfo, join
-from replay_tutorial.tables.table import Table, check_reachable
-from replay_tutorial.tables.trajectories import Plans
-from replay_tutorial.tables.waiting import Closed, Line, deadline_of
+from replay_tutorial.tables.core import server_file
+from replay_tutorial.tables.core.cells import MOST_CELLS, Cells
+from replay_tutorial.tables.core.contents import Contents
+from replay_tutorial.tables.core.intake import Intake, as_keys, as_updates, table_of
+from replay_tutorial.tables.core.message import Message
+from replay_tutorial.tables.core.rate_limiters import RateLimiter
+from replay_tutorial.tables.core.reverb_names import ExplainsNames, explains
+from replay_tutorial.tables.core.sampled import Sample, TableInfo, join
+from replay_tutorial.tables.core.table import Table, check_reachable
+from replay_tutorial.tables.core.trajectories import Plans
+from replay_tutorial.tables.core.waiting import Closed, Line, deadline_of
 
 log = logging.getLogger("replay_tutorial")
 

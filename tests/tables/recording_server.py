@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.tables.message import UnknownWriter
+from replay_tutorial.tables.core.message import UnknownWriter
 
 
 class RecordingServer:

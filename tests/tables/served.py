@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, Server, Table
-from replay_tutorial.tables.local_socket import Wire, listen, place_of
+from replay_tutorial.tables.remote.local_socket import Wire, listen, place_of
 
 KEY = "a key for the tests, of some length"
 COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}

@@ -20,8 +20,21 @@ from served import KEY, free_address, key, serving, small_server, stranger_at
 from test_remote_server import message, until
 
 from replay_tutorial.tables import Client, RemoteServer, Server
-from replay_tutorial.tables.codec import CALLS, GIVES, GREETING, HEAD, HELLO, TAKES, BadFrame, pack, unpack
-from replay_tutorial.tables.local_socket import (
+from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.remote.codec import (
+    CALLS,
+    GIVES,
+    GREETING,
+    HEAD,
+    HELLO,
+    TAKES,
+    BadFrame,
+    pack,
+    unpack,
+)
+from replay_tutorial.tables.remote.local_socket import (
     Wire,
     dial,
     key_path,
@@ -31,9 +44,6 @@ from replay_tutorial.tables.local_socket import (
     read_key,
     stop_listening,
 )
-from replay_tutorial.tables.message import Message, NewItems, Part, Run
-from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo
 
 __all__ = ["key"]  # a fixture
 
@@ -220,7 +230,7 @@ def test_who_does_not_know_the_key_is_not_listened_to(key: bytes, tmp_path: Path
 
 
 def test_a_silent_stranger_is_sent_away(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replay_tutorial.tables.local_socket.HANDSHAKE", 0.1)
+    monkeypatch.setattr("replay_tutorial.tables.remote.local_socket.HANDSHAKE", 0.1)
     with serving(small_server(), tmp_path) as endpoint, stranger_at(endpoint.address) as stranger:
         stranger.settimeout(10)
         while stranger.recv(1 << 12):
@@ -268,7 +278,7 @@ def test_a_proof_is_good_for_one_role_address_and_connection(
 def test_a_stranger_that_says_a_byte_now_and_then_has_one_deadline(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replay_tutorial.tables.local_socket.HANDSHAKE", 0.3)
+    monkeypatch.setattr("replay_tutorial.tables.remote.local_socket.HANDSHAKE", 0.3)
     with serving(small_server(), tmp_path) as endpoint, stranger_at(endpoint.address) as stranger:
         said = 0
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -283,9 +293,9 @@ def test_strangers_hold_no_place_of_a_client(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest that has proved nothing is dropped for the next one."""
-    monkeypatch.setattr("replay_tutorial.tables.endpoint.MOST_NEWCOMERS", 3)
-    monkeypatch.setattr("replay_tutorial.tables.endpoint.NEWCOMER", 0.1)
-    monkeypatch.setattr("replay_tutorial.tables.local_socket.HANDSHAKE", 60.0)
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MOST_NEWCOMERS", 3)
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.NEWCOMER", 0.1)
+    monkeypatch.setattr("replay_tutorial.tables.remote.local_socket.HANDSHAKE", 60.0)
     with serving(small_server(), tmp_path) as endpoint, contextlib.ExitStack() as strangers:
         for _ in range(9):
             strangers.enter_context(stranger_at(endpoint.address))
@@ -325,7 +335,7 @@ def test_a_small_frame_that_expands_is_refused_at_once(key: bytes, tmp_path: Pat
 def test_an_answer_with_too_many_bytes_is_refused_before_anything_is_copied(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replay_tutorial.tables.endpoint.MOST_BYTES", 10_000)
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MOST_BYTES", 10_000)
     local = small_server(2_000)
     with serving(local, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         Client(server).insert_batch({"obs": np.zeros((9, 3))}, {"replay": None})
@@ -346,7 +356,7 @@ def test_an_answer_with_too_many_bytes_is_refused_before_anything_is_copied(
 def test_there_are_not_more_connections_than_allowed(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replay_tutorial.tables.endpoint.MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MOST_CONNECTIONS", 2)
     with serving(small_server(), tmp_path) as endpoint:
         first, second = connected(endpoint.address), connected(endpoint.address)
         with stranger_at(endpoint.address) as third:

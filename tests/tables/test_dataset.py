@@ -12,11 +12,11 @@ import pytest
 from served import KEY, serving
 
 from replay_tutorial.tables import Client, Closed, Fifo, MinSize, RemoteServer, Server, Table, Uniform
-from replay_tutorial.tables.dataset import TrajectoryDataset, as_torch, join
-from replay_tutorial.tables.sampled import Sample, SampleInfo
-from replay_tutorial.tables.timesteps import TimestepDataset
-from replay_tutorial.tables.waiting import Forsaken, caller_is_there
-from replay_tutorial.tables.writer import TrajectoryWriter
+from replay_tutorial.tables.core.sampled import Sample, SampleInfo
+from replay_tutorial.tables.core.waiting import Forsaken, caller_is_there
+from replay_tutorial.tables.reading.dataset import TrajectoryDataset, as_torch, join
+from replay_tutorial.tables.reading.timesteps import TimestepDataset
+from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 COLUMNS = {"obs": {"shape": 2}, "act": {"shape": (), "dtype": np.int64}}
 PATIENCE = 300.0  # seconds after which a test has hung

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording_server import RecordingServer
 
-from replay_tutorial.tables.writer import TrajectoryWriter
+from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 KEEP = 5
 small = st.integers(-7, 7)

@@ -32,8 +32,8 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.cells import Cells
-from replay_tutorial.tables.window import Window
+from replay_tutorial.tables.core.cells import Cells
+from replay_tutorial.tables.core.window import Window
 
 COLUMNS = {"obs": {"shape": (), "dtype": np.int64}}
 KEY = "a key that both sides know"

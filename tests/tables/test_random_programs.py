@@ -28,7 +28,7 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
 
 COLUMNS = {"a": {"shape": 2}, "b": {"shape": (), "dtype": np.int64}, "c": {"dtype": np.uint8}}
 DTYPES = {"a": np.float32, "b": np.int64, "c": np.uint8}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from replay_tutorial import SamplesPerInsert
-from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 
 
 class Counting:

@@ -33,9 +33,9 @@ from replay_tutorial.tables import (
     TrajectoryDataset,
     UnknownWriter,
 )
-from replay_tutorial.tables.codec import HELLO, pack
-from replay_tutorial.tables.local_socket import dial
-from replay_tutorial.tables.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.remote.codec import HELLO, pack
+from replay_tutorial.tables.remote.local_socket import dial
 
 __all__ = ["key"]  # a fixture
 
@@ -372,7 +372,7 @@ def test_ctrl_c_at_any_line_of_a_call_leaves_no_connection_that_nobody_uses(
 
     def interrupt(frame: Any, event: str, _: Any) -> Any:
         nonlocal lines
-        if Path(frame.f_code.co_filename).name not in ("remote_server.py", "local_socket.py"):
+        if Path(frame.f_code.co_filename).name not in ("handle.py", "local_socket.py"):
             return None
         lines -= event == "line"
         if not lines:
@@ -701,7 +701,7 @@ def test_the_arrays_of_a_sample_are_the_callers_own(key: bytes, tmp_path: Path) 
 def test_more_than_a_call_may_hold_is_refused_before_it_is_sent(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replay_tutorial.tables.remote_server.MOST_BYTES", 500)
+    monkeypatch.setattr("replay_tutorial.tables.remote.handle.MOST_BYTES", 500)
     with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         with pytest.raises(ValueError, match="too long"):
             server.insert(full_message(50))

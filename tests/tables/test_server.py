@@ -24,7 +24,7 @@ from replay_tutorial.tables import (
     Uniform,
     importance_weights,
 )
-from replay_tutorial.tables.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
 
 COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}}
 STEP = {"obs": [1.0, 2.0], "rew": 0.5}
@@ -353,7 +353,7 @@ def test_a_copy_that_fails_leaves_no_item_half_deleted(monkeypatch: pytest.Monke
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("replay_tutorial.tables.contents.copy_out", out_of_memory)
+        patch.setattr("replay_tutorial.tables.core.contents.copy_out", out_of_memory)
         with pytest.raises(MemoryError):
             client.sample("t", 2)
     assert client.info()["t"].size == len(client.items("t").info.keys) == 1

@@ -22,7 +22,7 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
 
 
 def tables() -> list[Table]:

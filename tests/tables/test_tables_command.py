@@ -17,9 +17,9 @@ from test_remote_server import message, until
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.tables import Client, RemoteServer, Server, Table
-from replay_tutorial.tables.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
-from replay_tutorial.tables.selectors import Fifo, MaxHeap, Prioritized, Uniform
-from replay_tutorial.tables.tables_config import ConfigError, read_config
+from replay_tutorial.tables.config import ConfigError, read_config
+from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
+from replay_tutorial.tables.core.selectors import Fifo, MaxHeap, Prioritized, Uniform
 
 __all__ = ["key"]  # a fixture
 

@@ -25,8 +25,8 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.message import Message, NewItems, Part, Run
-from replay_tutorial.tables.waiting import Line
+from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.waiting import Line
 
 PATIENCE = 300.0  # seconds until a test gives up on a thread
 

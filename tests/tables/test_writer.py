@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording_server import RecordingServer
 
-from replay_tutorial.tables.history import History
-from replay_tutorial.tables.message import UnknownWriter
-from replay_tutorial.tables.vanished_writers import vanish
-from replay_tutorial.tables.writer import TrajectoryWriter
+from replay_tutorial.tables.core.message import UnknownWriter
+from replay_tutorial.tables.writing.history import History
+from replay_tutorial.tables.writing.vanished import vanish
+from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},

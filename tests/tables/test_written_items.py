@@ -27,10 +27,10 @@ from replay_tutorial.tables import (
     UnknownWriter,
     reference,
 )
-from replay_tutorial.tables.cells import Cells
-from replay_tutorial.tables.intake import Intake
-from replay_tutorial.tables.trajectories import KEPT
-from replay_tutorial.tables.window import Window
+from replay_tutorial.tables.core.cells import Cells
+from replay_tutorial.tables.core.intake import Intake
+from replay_tutorial.tables.core.trajectories import KEPT
+from replay_tutorial.tables.core.window import Window
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},

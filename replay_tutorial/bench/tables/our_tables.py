@@ -26,7 +26,7 @@ from replay_tutorial.tables import (
     TrajectoryWriter,
     Uniform,
 )
-from replay_tutorial.tables.local_socket import read_key
+from replay_tutorial.tables.remote.local_socket import read_key
 
 ON_THEIR_WAY = 20  # items of a writer, at most
 KEPT = 256  # steps that writers and items that leave may hold beside those of the table

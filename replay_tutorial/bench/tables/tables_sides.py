@@ -19,7 +19,7 @@ from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.peers.reverb import reverb_python
 from replay_tutorial.measuring.fresh import python_path
 from replay_tutorial.measuring.timing import RemoteWorkload
-from replay_tutorial.tables.local_socket import VARIABLE
+from replay_tutorial.tables.remote.local_socket import VARIABLE
 
 REVERB = "Reverb"
 NAMES = (OURS, REVERB)

@@ -35,7 +35,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from replay_tutorial.tables.codec import HEAD, BadFrame
+from replay_tutorial.tables.remote.codec import HEAD, BadFrame
 
 HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself, in all
 NONCE = DIGEST = 32  # bytes

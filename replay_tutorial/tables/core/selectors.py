@@ -10,8 +10,8 @@ from replay_tutorial.buffers.jit import Floats, Integers, kernel
 from replay_tutorial.buffers.priorities import power
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, set_leaves
-from replay_tutorial.tables.heap import Heap
-from replay_tutorial.tables.selection import Selected, Selector, Slots
+from replay_tutorial.tables.core.heap import Heap
+from replay_tutorial.tables.core.selection import Selected, Selector, Slots
 
 
 class Uniform(Selector):

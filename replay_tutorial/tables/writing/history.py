@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields
 from replay_tutorial.buffers.spaces import flatten
-from replay_tutorial.tables.message import Run
+from replay_tutorial.tables.core.message import Run
 
 Index = int | slice | list[int] | tuple[int, ...]
 SEVERAL = (slice, list, tuple)  # the kinds of index that leave a sample its axis of time

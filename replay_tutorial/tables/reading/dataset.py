@@ -17,10 +17,10 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from replay_tutorial.tables.ahead import Ahead
-from replay_tutorial.tables.sampled import Sample, join
+from replay_tutorial.tables.core.sampled import Sample, join
+from replay_tutorial.tables.core.waiting import deadline_of
+from replay_tutorial.tables.reading.ahead import Ahead
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.waiting import deadline_of
 
 if TYPE_CHECKING:
     from torch.utils.data import IterableDataset

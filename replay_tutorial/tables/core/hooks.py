@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
-from replay_tutorial.tables.trajectories import Item
+from replay_tutorial.tables.core.trajectories import Item
 
 
 class HookedTable(Protocol):

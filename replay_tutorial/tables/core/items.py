@@ -12,9 +12,9 @@ Left out: what an item is for (`contents`), and who counts its cells (`cells`).
 import numpy as np
 
 from replay_tutorial.buffers.jit import Flags, Floats, Integers
-from replay_tutorial.tables.cells import CellList, CellMatrix
-from replay_tutorial.tables.selection import Slots
-from replay_tutorial.tables.trajectories import Lists, Plan
+from replay_tutorial.tables.core.cells import CellList, CellMatrix
+from replay_tutorial.tables.core.selection import Slots
+from replay_tutorial.tables.core.trajectories import Lists, Plan
 
 
 class Matrix:

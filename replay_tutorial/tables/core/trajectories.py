@@ -20,8 +20,8 @@ import numpy as np
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.jit import Bytes, Integers, kernel
 from replay_tutorial.buffers.rows import copy_row
-from replay_tutorial.tables.cells import CellList, CellMatrix, Cells
-from replay_tutorial.tables.message import Layout, Part
+from replay_tutorial.tables.core.cells import CellList, CellMatrix, Cells
+from replay_tutorial.tables.core.message import Layout, Part
 
 Structure = tuple[tuple[str, str, bool], ...]  # of each part its name, column, and whether it is squeezed
 KEPT = 16  # plans that no item has

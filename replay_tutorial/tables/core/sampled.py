@@ -18,7 +18,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import Weights, check_weighing, weights_of
-from replay_tutorial.tables.rate_limiters import RateLimiter
+from replay_tutorial.tables.core.rate_limiters import RateLimiter
 
 
 class SampleInfo(NamedTuple):

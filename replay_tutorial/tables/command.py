@@ -1,6 +1,6 @@
 """The command line of tables: `tables serve CONFIG` starts a server, `tables info ADDRESS` looks at one.
 
-Left out: what stands in the file (`tables_config`).
+Left out: what stands in the file (`config`).
 """
 
 import argparse
@@ -13,10 +13,10 @@ from contextlib import suppress
 from multiprocessing import AuthenticationError
 from pathlib import Path
 
-from replay_tutorial.tables.endpoint import Endpoint
-from replay_tutorial.tables.local_socket import make_key
-from replay_tutorial.tables.remote_server import RemoteServer
-from replay_tutorial.tables.tables_config import read_config
+from replay_tutorial.tables.config import read_config
+from replay_tutorial.tables.remote.endpoint import Endpoint
+from replay_tutorial.tables.remote.handle import RemoteServer
+from replay_tutorial.tables.remote.local_socket import make_key
 
 
 def tables(arguments: Sequence[str]) -> int:

@@ -20,14 +20,14 @@ import numpy as np
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.jit import Floats, Integers, kernel
 from replay_tutorial.buffers.priorities import FIRST_PRIORITY
-from replay_tutorial.tables.cells import Cells
-from replay_tutorial.tables.hooks import HookedTable, Tables
-from replay_tutorial.tables.items import Items
-from replay_tutorial.tables.sampled import Sample, SampleInfo, TableInfo
-from replay_tutorial.tables.selection import Slots
-from replay_tutorial.tables.table import Table
-from replay_tutorial.tables.trajectories import Item, Plan, Structure, copy_out, copy_out_mixed
-from replay_tutorial.tables.waiting import most_bytes
+from replay_tutorial.tables.core.cells import Cells
+from replay_tutorial.tables.core.hooks import HookedTable, Tables
+from replay_tutorial.tables.core.items import Items
+from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
+from replay_tutorial.tables.core.selection import Slots
+from replay_tutorial.tables.core.table import Table
+from replay_tutorial.tables.core.trajectories import Item, Plan, Structure, copy_out, copy_out_mixed
+from replay_tutorial.tables.core.waiting import most_bytes
 
 log = logging.getLogger("replay_tutorial")
 

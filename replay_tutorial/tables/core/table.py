@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self, cast
 
-from replay_tutorial.tables.hooks import Hook
-from replay_tutorial.tables.rate_limiters import Queue, RateLimiter, Stack
-from replay_tutorial.tables.selection import Selector
-from replay_tutorial.tables.selectors import Fifo, Lifo
+from replay_tutorial.tables.core.hooks import Hook
+from replay_tutorial.tables.core.rate_limiters import Queue, RateLimiter, Stack
+from replay_tutorial.tables.core.selection import Selector
+from replay_tutorial.tables.core.selectors import Fifo, Lifo
 
 Length = int | Literal["one", "any"]
 Signature = Mapping[str, Length | tuple[str, Length]]

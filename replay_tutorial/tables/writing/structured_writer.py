@@ -6,11 +6,11 @@ Left out: when a pattern makes an item is said in `patterns`; here is how it is 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from replay_tutorial.tables.history import History, NamedCells
-from replay_tutorial.tables.patterns import Pattern, StepState
-from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.writer import TrajectoryWriter
+from replay_tutorial.tables.writing.history import History, NamedCells
+from replay_tutorial.tables.writing.patterns import Pattern, StepState
+from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 
 class Applied:

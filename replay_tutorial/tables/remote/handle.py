@@ -22,13 +22,13 @@ from typing import Any, Self
 
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables.codec import ERRORS, GIVES, HELLO, MOST_BYTES, Array, pack, unpack
-from replay_tutorial.tables.intake import as_keys, as_updates
-from replay_tutorial.tables.local_socket import Wire, dial, read_key
-from replay_tutorial.tables.message import Message
-from replay_tutorial.tables.rate_limiters import RateLimiter
-from replay_tutorial.tables.sampled import Sample, TableInfo
-from replay_tutorial.tables.waiting import LOOK, Closed, Forsaken, caller_is_there
+from replay_tutorial.tables.core.intake import as_keys, as_updates
+from replay_tutorial.tables.core.message import Message
+from replay_tutorial.tables.core.rate_limiters import RateLimiter
+from replay_tutorial.tables.core.sampled import Sample, TableInfo
+from replay_tutorial.tables.core.waiting import LOOK, Closed, Forsaken, caller_is_there
+from replay_tutorial.tables.remote.codec import ERRORS, GIVES, HELLO, MOST_BYTES, Array, pack, unpack
+from replay_tutorial.tables.remote.local_socket import Wire, dial, read_key
 
 PAUSE = 0.02  # seconds between two looks for a server that is being started
 

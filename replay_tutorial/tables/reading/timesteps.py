@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.tables.dataset import Source, TrajectoryDataset, check_at_least
-from replay_tutorial.tables.sampled import Sample, SampleInfo
+from replay_tutorial.tables.core.sampled import Sample, SampleInfo
+from replay_tutorial.tables.reading.dataset import Source, TrajectoryDataset, check_at_least
 
 
 class Timesteps(NamedTuple):

@@ -11,7 +11,7 @@ Whoever sends a frame chooses numbers and words, and never what is run: nothing 
 of the calls below, with arguments of their types. A NamedTuple and a Sample are lists of their fields, whose
 types are those of the annotations. What the values mean is checked by the server itself.
 
-Left out: who calls (`remote_server`), and who answers (`endpoint`).
+Left out: who calls (`handle`), and who answers (`endpoint`).
 """
 
 import json
@@ -26,11 +26,11 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.tables.cells import CapacityError
-from replay_tutorial.tables.message import Message, UnknownWriter
-from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.sampled import Sample, TableInfo
-from replay_tutorial.tables.waiting import Closed
+from replay_tutorial.tables.core.cells import CapacityError
+from replay_tutorial.tables.core.message import Message, UnknownWriter
+from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.core.sampled import Sample, TableInfo
+from replay_tutorial.tables.core.waiting import Closed
 
 Array = npt.NDArray[Any]
 ARRAY = get_origin(Array)

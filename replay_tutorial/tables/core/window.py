@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.interrupts import Undisturbed
-from replay_tutorial.tables.cells import CellMatrix, Cells
-from replay_tutorial.tables.message import Steps
-from replay_tutorial.tables.trajectories import Item, Plan
+from replay_tutorial.tables.core.cells import CellMatrix, Cells
+from replay_tutorial.tables.core.message import Steps
+from replay_tutorial.tables.core.trajectories import Item, Plan
 
 Values = tuple[int, int, npt.NDArray[Any]]  # of a run: the column's number, the first step, the values
 NO_CELLS = np.zeros(0, np.int32)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.jit import Floats, Integers, kernel
-from replay_tutorial.tables.selection import Selector, Slots
+from replay_tutorial.tables.core.selection import Selector, Slots
 
 
 class Nodes(NamedTuple):

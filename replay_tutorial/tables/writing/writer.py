@@ -24,14 +24,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from replay_tutorial.tables.cells import CapacityError
-from replay_tutorial.tables.history import History, NamedCells
-from replay_tutorial.tables.message import Layout, Message, NewItems, Part, UnknownWriter
-from replay_tutorial.tables.remote_server import RemoteServer
-from replay_tutorial.tables.reverb_names import ExplainsNames, check_named, explains
+from replay_tutorial.tables.core.cells import CapacityError
+from replay_tutorial.tables.core.message import Layout, Message, NewItems, Part, UnknownWriter
+from replay_tutorial.tables.core.reverb_names import ExplainsNames, check_named, explains
+from replay_tutorial.tables.core.waiting import deadline_of
+from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.vanished_writers import close_vanished, close_when_vanished
-from replay_tutorial.tables.waiting import deadline_of
+from replay_tutorial.tables.writing.history import History, NamedCells
+from replay_tutorial.tables.writing.vanished import close_vanished, close_when_vanished
 
 # What the server refuses a message with, before it has changed anything.
 REFUSED = (LookupError, TypeError, ValueError, CapacityError)

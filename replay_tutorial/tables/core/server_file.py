@@ -19,10 +19,10 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.tables.cells import CellList, Cells
-from replay_tutorial.tables.contents import Contents
-from replay_tutorial.tables.message import Part
-from replay_tutorial.tables.trajectories import Plans
+from replay_tutorial.tables.core.cells import CellList, Cells
+from replay_tutorial.tables.core.contents import Contents
+from replay_tutorial.tables.core.message import Part
+from replay_tutorial.tables.core.trajectories import Plans
 
 COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
 

@@ -35,13 +35,13 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.tables.hooks import InsertOnSample
-from replay_tutorial.tables.local_socket import place_of
-from replay_tutorial.tables.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from replay_tutorial.tables.selection import Selector
-from replay_tutorial.tables.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from replay_tutorial.tables.core.hooks import InsertOnSample
+from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from replay_tutorial.tables.core.selection import Selector
+from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from replay_tutorial.tables.core.table import Table
+from replay_tutorial.tables.remote.local_socket import place_of
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.table import Table
 
 Kinds = Mapping[str, Callable[..., Any]]
 TABLES: Kinds = {"table": Table, "queue": Table.queue, "stack": Table.stack}

@@ -15,8 +15,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread, current_thread
 
-from replay_tutorial.tables.sampled import Sample
-from replay_tutorial.tables.waiting import LOOK, Forsaken, caller_is_there
+from replay_tutorial.tables.core.sampled import Sample
+from replay_tutorial.tables.core.waiting import LOOK, Forsaken, caller_is_there
 
 Draw = Callable[[int, float | None], Sample]  # at most so many items; seconds to wait
 Make = Callable[[Callable[[int], Sample]], Iterator[Sample]]  # batches of what is drawn, until that fails

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, writable
-from replay_tutorial.tables.cells import CapacityError, Cells
-from replay_tutorial.tables.contents import Contents
-from replay_tutorial.tables.message import Message, NewItems, Run, Steps, UnknownWriter
-from replay_tutorial.tables.trajectories import Item, Plan, Plans, Structure
-from replay_tutorial.tables.window import Values, Window
+from replay_tutorial.tables.core.cells import CapacityError, Cells
+from replay_tutorial.tables.core.contents import Contents
+from replay_tutorial.tables.core.message import Message, NewItems, Run, Steps, UnknownWriter
+from replay_tutorial.tables.core.trajectories import Item, Plan, Plans, Structure
+from replay_tutorial.tables.core.window import Values, Window
 
 MOST_STEPS = 1 << 62  # a step's number is below it
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers.fields import EnvDict
-from replay_tutorial.tables.history import SEVERAL, NamedCells, steps_named
+from replay_tutorial.tables.writing.history import SEVERAL, NamedCells, steps_named
 
 
 class PastCells(NamedTuple):

@@ -9,7 +9,7 @@ when one of the two processes does, or cuts it on purpose. With its session a ha
 
 A connection that proves not to know the key, or sends what is no call, is answered; it can hurt itself only.
 
-Left out: the other end (`remote_server`).
+Left out: the other end (`handle`).
 """
 
 import logging
@@ -24,10 +24,10 @@ from typing import Self
 
 import numpy as np
 
-from replay_tutorial.tables.codec import ERRORS, GREETING, MOST_BYTES, TAKES, BadFrame, pack, unpack
-from replay_tutorial.tables.local_socket import Wire, checked_key, listen, stop_listening
+from replay_tutorial.tables.core.waiting import Closed, Forsaken, caller_is_there, most_bytes
+from replay_tutorial.tables.remote.codec import ERRORS, GREETING, MOST_BYTES, TAKES, BadFrame, pack, unpack
+from replay_tutorial.tables.remote.local_socket import Wire, checked_key, listen, stop_listening
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.waiting import Closed, Forsaken, caller_is_there, most_bytes
 
 MOST_CONNECTIONS = 1000
 MOST_NEWCOMERS = 64  # connections beside these that have not proved to know the key

@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from replay_tutorial.tables.remote_server import RemoteServer
+from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 
 VANISHED: weakref.WeakKeyDictionary[Any, deque[int]] = weakref.WeakKeyDictionary()  # by server

@@ -1,0 +1,1 @@
+"""Tables by themselves: cells, items, selectors, limiters, and how a message becomes items."""

@@ -1,0 +1,1 @@
+"""Writers: which steps an item names, and when they are sent."""

@@ -441,7 +441,7 @@ def test_what_is_no_file_is_not_loaded(key: bytes, tmp_path: Path) -> None:
         for path in (tmp_path / "pipe", tmp_path):
             with pytest.raises(OSError, match="no regular file"):
                 server.load(path)
-        with pytest.raises(OSError, match="No such file"):
+        with pytest.raises(OSError, match="no such file to load"):
             server.load(tmp_path / "none")
 
 

@@ -27,6 +27,7 @@ from replay_tutorial.tables import (
     MinSize,
     Queue,
     RemoteServer,
+    Sample,
     SampleToInsertRatio,
     Server,
     ServerLost,
@@ -60,6 +61,9 @@ def plain(value: Any) -> Any:
         return {name: plain(one) for name, one in value.items()}
     if isinstance(value, tuple | list):
         return type(value).__name__, [plain(one) for one in value]
+    if isinstance(value, Sample):  # the order of a set is not the same in two processes
+        parts = value.info, value.data, value.lengths, sorted(value.squeezed)
+        return type(value).__name__, [plain(part) for part in parts]
     return type(value).__name__, repr(value)
 
 

@@ -89,8 +89,10 @@ def evaluate(
         at_once: The most environments that exist at a time. Each plays one episode after another.
 
     Raises:
-        ValueError: If there are no seeds.
+        ValueError: If there are no seeds, or at_once is below 1.
     """
+    if at_once < 1:
+        raise ValueError(f"at_once must be at least 1, not {at_once}.")
     if len(seeds) == 0:
         raise ValueError("evaluate needs at least 1 seed: it plays one episode per seed.")
     returns, steps = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)  # [episodes]

@@ -80,6 +80,11 @@ def test_evaluation_without_seeds_is_refused():
         evaluate(leaning_policy, "CartPole-v1", [])
 
 
+def test_evaluation_in_no_environment_is_refused():
+    with pytest.raises(ValueError, match="at_once must be at least 1, not 0"):
+        evaluate(leaning_policy, "CartPole-v1", [1, 2], at_once=0)
+
+
 def test_episode_that_does_not_end_is_cut_at_the_step_limit_and_counted():
     evaluation = evaluate(leaning_policy, "small_environments:Endless-v0", [0, 1], step_limit=30)
     np.testing.assert_array_equal(evaluation.returns, [30.0, 30.0])

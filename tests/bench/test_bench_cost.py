@@ -45,7 +45,7 @@ def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
     for layout, count in least.items():
         pictures = taken[layout]["bytes_per_row"] / memory.PICTURE
         assert count < pictures < 1.1 * count + 0.2
-    assert taken["plain"]["peak"] - taken["next_of and stack_compress"]["peak"] > 6 * 7_056_000
+        assert taken[layout]["peak"] > 1000 * taken[layout]["bytes_per_row"], "of the whole process"
 
 
 @pytest.mark.parametrize("layout", memory.LAYOUTS, ids=lambda layout: f"{layout.library}, {layout.name}")

@@ -94,7 +94,7 @@ class TestEnvDict:
     @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
     def test_callers_dict_is_not_changed(self, kind):
         inner = {"shape": [2, 2], "dtype": "uint8"}
-        env_dict = {"obs": inner, "rew": {}}
+        env_dict = {"obs": inner, "rew": {}, "done": {}}
         buffer = kind(
             4,
             env_dict,
@@ -102,8 +102,8 @@ class TestEnvDict:
             stack_compress="obs",
             Nstep={"size": 2, "rew": "rew", "next": "next_obs"},
         )
-        buffer.add(obs=np.zeros((2, 2)), rew=1, next_obs=np.zeros((2, 2)))
-        assert env_dict == {"obs": {"shape": [2, 2], "dtype": "uint8"}, "rew": {}}
+        buffer.add(obs=np.zeros((2, 2)), rew=1, next_obs=np.zeros((2, 2)), done=0)
+        assert env_dict == {"obs": {"shape": [2, 2], "dtype": "uint8"}, "rew": {}, "done": {}}
         assert env_dict["obs"] is inner
 
     def test_changing_the_dict_afterwards_does_not_change_the_buffer(self):

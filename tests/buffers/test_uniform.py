@@ -366,10 +366,12 @@ def resident():
 options = {options}
 picture = {{"shape": (4, 40, 40), "dtype": np.uint8}}
 fields = {{"obs": picture, "rew": {{}}}} | ({{}} if options else {{"next_obs": picture}})
-buffer = ReplayBuffer(10_000, fields, **options)
+small, buffer = (ReplayBuffer(capacity, fields, **options) for capacity in (16, 10_000))
 seen = np.random.default_rng(0).integers(0, 256, (11, 4, 40, 40), np.uint8)
-for i in range(10):
-    buffer.add(obs=seen[i], rew=i, next_obs=seen[i + 1])
+for each in (small, buffer):  # what is loaded at a first call is no page of the buffer
+    for i in range(10):
+        each.add(obs=seen[i], rew=i, next_obs=seen[i + 1])
+small.touch_pages(), small.get_all_transitions()
 before, everything = resident(), buffer.get_all_transitions()
 buffer.touch_pages()
 for name, column in buffer.get_all_transitions().items():

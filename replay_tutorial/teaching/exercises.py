@@ -1,4 +1,4 @@
-"""What the exercises of all chapters share: an error that says what is still missing, and guesses compared.
+"""What exercises and checks share: errors that say in one line what is wrong, and guesses compared.
 
 Left out: the exercises themselves (`exercises_…`).
 """
@@ -6,12 +6,15 @@ Left out: the exercises themselves (`exercises_…`).
 from typing import Any
 
 
-class NotYet(AssertionError):
-    """An exercise that is not solved yet: what was expected, what came, and a hint."""
+class OneLine(AssertionError):
+    """What a check found wrong, which a notebook shows in one line: a traceback would hide it."""
 
     def _render_traceback_(self) -> list[str]:
-        """Show one line in a notebook, where a traceback would hide it."""
-        return [f"NotYet: {self}"]
+        return [f"{type(self).__name__}: {self}"]
+
+
+class NotYet(OneLine):
+    """An exercise that is not solved yet: what was expected, what came, and a hint."""
 
 
 def compare(guess: Any, measured: float, unit: str = "") -> None:

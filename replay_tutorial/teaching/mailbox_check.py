@@ -7,7 +7,6 @@ first, and it is wrong.
 Left out: a publisher that dies.
 """
 
-import multiprocessing
 import time
 from itertools import count
 from multiprocessing.synchronize import Event
@@ -17,14 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.shared.memory import SharedArrays
+from replay_tutorial.teaching.exercises import OneLine
+from replay_tutorial.teaching.writers import START_SECONDS, spawn
 
 LENGTH = 100_000  # numbers of a vector: some layers of a network
-START_SECONDS = 120.0  # until a process is there, on the busiest of machines
-
-spawn = multiprocessing.get_context("spawn")
 
 
-class WrongMailbox(AssertionError):
+class WrongMailbox(OneLine):
     """What was pulled can't have been published."""
 
 

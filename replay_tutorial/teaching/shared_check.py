@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.teaching.exercises import OneLine
 from replay_tutorial.teaching.writers import SAMPLE, Writers, fields_of, numbers_of
 
 CAPACITY = 32
@@ -23,11 +24,8 @@ SECONDS = 0.5  # that both write at the same time, as fast as they can
 PATIENCE = 10.0
 
 
-class WrongShared(AssertionError):
+class WrongShared(OneLine):
     """What is wrong with a shared replay buffer, in one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"WrongShared: {self}"]
 
 
 class Torn(WrongShared):

@@ -50,6 +50,6 @@ def show(thing: Any) -> Source:
     Example:
         >>> from replay_tutorial.teaching.exercises import NotYet
         >>> show(NotYet).text.splitlines()[0]
-        'class NotYet(AssertionError):'
+        'class NotYet(OneLine):'
     """
     return Source(thing)

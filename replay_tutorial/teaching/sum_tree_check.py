@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.teaching.chi_square import Fairness, fairness
+from replay_tutorial.teaching.exercises import OneLine
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -23,11 +24,8 @@ CAPACITIES = (1, 2, 3, 7, 8, 1000)
 DRAWS = 20_000
 
 
-class WrongSumTree(AssertionError):
+class WrongSumTree(OneLine):
     """What is wrong with a draw or an update, in one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"WrongSumTree: {self}"]
 
 
 class FindsByMass(Protocol):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.teaching.chi_square import fairness
+from replay_tutorial.teaching.exercises import OneLine
 
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (2,), "dtype": np.float32},
@@ -24,11 +25,8 @@ CAPACITIES = (1, 2, 3, 7, 8, 1000)
 DRAWS = 200  # of each row, to see whether all are drawn equally often
 
 
-class WrongReplay(AssertionError):
+class WrongReplay(OneLine):
     """What is wrong with a replay buffer, in one line."""
-
-    def _render_traceback_(self) -> list[str]:
-        return [f"WrongReplay: {self}"]
 
 
 def row(number: int) -> dict[str, Any]:

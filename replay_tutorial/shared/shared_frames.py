@@ -19,7 +19,7 @@ from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.gather import Out, put
 from replay_tutorial.buffers.jit import Flags, Integers, Words
 from replay_tutorial.shared import snapshot
-from replay_tutorial.shared.frame_ring import ROOM, ROWS_AT_ONCE, SPARE, FrameRing, frame_specs
+from replay_tutorial.shared.frame_ring import ROWS_AT_ONCE, FrameRing, frame_specs
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import NEXT_INDEX
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
@@ -159,7 +159,7 @@ class SharedFrames:
         read: list[tuple[SharedRing, Snapshot]] = []
         parts = checked_parts(counters, "frames", len(self.rings))
         for i, (frames, counted) in enumerate(zip(self.rings, parts, strict=True)):
-            found = snapshot.read(frames.ring, counted, reader, f"frames{i}/", smaller=ROOM - SPARE)
+            found = snapshot.read(frames.ring, counted, reader, f"frames{i}/")
             for name in frames.layout.names:
                 if ((rows[name] < 0) | (rows[name] >= found.counters["next_index"])).any():
                     raise Damaged(f"a row names a frame of {name!r} that never was")

@@ -51,31 +51,22 @@ class Snapshot(NamedTuple):
     words: Words
 
 
-def read(
-    ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: str = "", smaller: int = 0
-) -> Snapshot:
+def read(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: str = "") -> Snapshot:
     """Read what an archive has of a ring, arrays named after a prefix; change nothing.
-
-    The ring that was saved may have had some slots fewer, `smaller`, as those of an older version had.
 
     Raises:
         Damaged: If no ring can have been so.
     """
     counts = {name: checked_count(counters, name) for name in SAVED}
     checked_count(counts, "cleared", most=counts["next_index"])
-    capacity = ring.capacity
-    try:
-        reader.check(f"{prefix}indexes", (min(counts["next_index"], capacity),), np.int64)
-    except Damaged:
-        capacity -= smaller
-    count = min(counts["next_index"], capacity)
+    count = min(counts["next_index"], ring.capacity)
     indexes, words = np.empty(count, np.int64), ring.empty_words(count)
     reader.read_into(f"{prefix}indexes", [indexes])
     reader.read_into(f"{prefix}rows", [words])
     there = np.flatnonzero(indexes != NO_INDEX)
     there = there[np.argsort(indexes[there])]
     fits = (indexes[there] >= counts["cleared"]) & (indexes[there] < counts["next_index"])
-    if not (fits & (indexes[there] % capacity == there)).all():
+    if not (fits & (indexes[there] % ring.capacity == there)).all():
         raise Damaged(f"an index in {prefix}indexes does not fit its slot")
     return Snapshot(counts, there, indexes[there], words[there])
 

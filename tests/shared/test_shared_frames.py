@@ -16,8 +16,7 @@ from histories import Stream
 from shared_rows import POLL_SECONDS, every_buffer, in_child, running
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, NStep, ReplayBuffer
-from replay_tutorial.shared import frame_ring
-from replay_tutorial.shared.frame_ring import ROOM, SPARE
+from replay_tutorial.shared.frame_ring import ROOM
 from replay_tutorial.shared.protocol import held_stamp, index_of, is_held
 
 impatience = shared_rows.impatience
@@ -260,29 +259,6 @@ def test_frames_of_64_environments_are_shared_from_the_first_step_on(buffer_clas
         env, first, count = zip(*(next(steps) for _ in range(chunk)), strict=True)
         buffer.add(**rows_of_steps(1, env, first, count, 6))
     assert rows_there(buffer) == len(buffer) == size
-
-
-@every_buffer
-@pytest.mark.parametrize("rows", [200, 700, 3000])
-def test_smaller_ring_of_frames_of_an_older_version_is_loaded_and_opened(
-    buffer_class, rows, tmp_path, monkeypatch
-):
-    with monkeypatch.context() as older:
-        older.setattr(frame_ring, "ROOM", SPARE)
-        saved = filled(buffer_class, tmp_path / "block", rows=rows)
-    saved.save(tmp_path / "saved")
-    loaded = filled(buffer_class, rows=0)
-    loaded.load(tmp_path / "saved")
-    assert_same(loaded.get_all_transitions(), saved.get_all_transitions())
-    saved.close()
-    opened = filled(buffer_class, tmp_path / "block", rows=0)
-    for buffer in (loaded, opened):
-        act(buffer, 2, 700, 6)
-        assert rows_there(buffer) == 300
-    loaded.save(tmp_path / "saved")
-    again = filled(buffer_class, rows=0)
-    again.load(tmp_path / "saved")
-    assert rows_there(again) == 300
 
 
 def test_n_step_rows_of_the_actors_own_window_share_their_frames():

@@ -269,7 +269,9 @@ class Windows:
         return ValueError(
             f"The {here!r} of the step is not the {there!r} of the step before it{whose}, and no episode "
             "ended there. Call on_episode_end() after an episode that no field marks as ended, for example a "
-            "truncated one. Steps of several environments need a window each: NStep(..., environments=n)."
+            "truncated one. Steps of several environments need a window each: NStep(..., environments=n). "
+            "Observations normalized by statistics that change between two calls: add them unnormalized, and "
+            "normalize what sample() returns."
         )
 
     def push(self, rows: Rows, environments: Integers) -> tuple[Rows, Assignment]:

@@ -1,6 +1,7 @@
 """Runs in one process: the same seed makes the same run, and a resumed run is as if it had never stopped."""
 
 import csv
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ from replay_tutorial.__main__ import main
 from replay_tutorial.agents.evaluation import evaluate
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, whole_checkpoints
-from replay_tutorial.apex.runs.files import DamagedFile
+from replay_tutorial.apex.runs.files import DamagedFile, checksum_of
 from replay_tutorial.apex.runs.recorder import TIMES, Recorder
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.run_folder import RunFolder
@@ -262,6 +263,8 @@ def test_run_whose_checkpoint_holds_no_row_fills_its_replay_anew(tmp_path, capsy
     with zipfile.ZipFile(file, "w") as container:
         for name, part in parts.items():
             container.writestr(name, part)
+    manifest = json.loads((file.parent / "manifest.json").read_text())
+    (file.parent / "manifest.json").write_text(json.dumps({**manifest, file.name: checksum_of(file)}))
     capsys.readouterr()
     result = resume(stopped.folder, total_steps=2_000, progress=False)
     assert f"{file} holds no row: the replay is filled anew.\n" in capsys.readouterr().out

@@ -174,7 +174,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         view = self._view
         check_batch_size(batch_size)
         beta = check_weighing(beta, normalize)
-        given: Out = check_out(out, batch_size, view.kinds | OF_DRAW) if out else {}
+        given: Out = {} if out is None else check_out(out, batch_size, view.kinds | OF_DRAW)
         return view.claim.hold(self._draw_weighed, batch_size, beta, normalize == "buffer", given)
 
     def _draw_weighed(self, batch_size: int, beta: float, by_buffer: bool, given: Out) -> Batch:

@@ -198,7 +198,7 @@ class MPReplayBuffer(Handle):
         """
         view = self._view
         check_batch_size(batch_size)
-        given: Out = check_out(out, batch_size, view.kinds) if out else {}
+        given: Out = {} if out is None else check_out(out, batch_size, view.kinds)
         return view.claim.hold(self._draw, batch_size, given)
 
     def _draw(self, batch_size: int, given: Out) -> Batch:

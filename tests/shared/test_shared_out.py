@@ -60,6 +60,8 @@ def test_arrays_that_do_not_fit_are_refused_before_anything_is_drawn(kind):
     for out, error in [
         ({"reward": np.zeros(7)}, KeyError),
         ({"rew": np.zeros((8, 1), np.float32)}, ValueError),
+        (0, TypeError),
+        ([], TypeError),
     ]:
         with pytest.raises(error):
             buffer.sample(7, out=out)

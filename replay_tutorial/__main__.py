@@ -53,7 +53,7 @@ EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
 # Commands that have commands of their own: where they are.
 ELSEWHERE = {
     "bench": ("replay_tutorial.bench.command", "main"),
-    "cluster": ("replay_tutorial.cluster.cluster_command", "cluster"),
+    "cluster": ("replay_tutorial.cluster.command", "cluster"),
     "tables": ("replay_tutorial.tables.command", "tables"),
 }
 KERNEL_LAYERS = ("buffers", "shared", "tables")  # the layers with kernels
@@ -65,8 +65,8 @@ DEFAULT = "(default: %(default)s)"
 def train(arguments: Sequence[str]) -> int:
     """Train an agent."""
     from replay_tutorial.apex.flags import read_config
-    from replay_tutorial.cluster.cluster_command import engine_of
-    from replay_tutorial.cluster.cluster_options import split_options
+    from replay_tutorial.cluster.command import engine_of
+    from replay_tutorial.cluster.options import split_options
 
     cluster_options, others = split_options("python -m replay_tutorial train", arguments)
     config = read_config(others)
@@ -85,8 +85,8 @@ def resume(arguments: Sequence[str]) -> int:
     parser.add_argument("--solved-at", type=target, help=goal)
     parser.add_argument("--device", help="where the learner trains (default: as before)")
     parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
-    from replay_tutorial.cluster.cluster_command import engine_of
-    from replay_tutorial.cluster.cluster_options import add_options, saved_options, take_options
+    from replay_tutorial.cluster.command import engine_of
+    from replay_tutorial.cluster.options import add_options, saved_options, take_options
 
     add_options(parser, "as before")
     options = parser.parse_args(arguments)

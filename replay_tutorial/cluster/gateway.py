@@ -5,7 +5,7 @@ the next ones, whether the run is over, and newer parameters if there are any. I
 the actor waits, on its own host, as long as it is told to. The replay is a ring without locks, so a gateway
 may be killed at any instruction; the next one opens the same memory.
 
-Left out: what carries the calls (`cluster_workers`). A plain object answers them.
+Left out: what carries the calls (`workers`). A plain object answers them.
 """
 
 import time

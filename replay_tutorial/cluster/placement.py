@@ -17,8 +17,8 @@ from ray.exceptions import RayError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ClusterUnavailable
+from replay_tutorial.cluster.options import ClusterOptions
 
 ROOM_SECONDS = 600.0  # that hosts get to join: a cloud takes minutes to start one
 LOOK_SECONDS = 1

@@ -1,7 +1,7 @@
 """An actor on any host of a cluster: the same actor as on one machine, with its ends at the gateways.
 
 It lives as long as its task. A task that is killed is not repeated by Ray: the driver starts the next life,
-with other seeds, wherever there is room (`cluster_workers`).
+with other seeds, wherever there is room (`workers`).
 """
 
 import socket
@@ -17,8 +17,8 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.cluster.actor_link import ActorLink
-from replay_tutorial.cluster.ray_session import call, fetch, is_lost
 from replay_tutorial.cluster.remote_context import remote_context
+from replay_tutorial.cluster.remote_gateway import call, fetch, is_lost
 
 
 class OtherSources(RuntimeError):

@@ -18,9 +18,9 @@ import ray
 from replay_tutorial import __version__
 from replay_tutorial.__main__ import main
 from replay_tutorial.cluster import connection
-from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.check import Host, faults_of, health_of, warnings_of
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect, knock
-from replay_tutorial.cluster.launch.cluster_check import Host, faults_of, health_of, warnings_of
+from replay_tutorial.cluster.options import ClusterOptions
 
 CPUS = 3  # of the first node 1, of the second 2
 IMPATIENT = {"RAY_NUM_REDIS_GET_RETRIES": "2"}  # Ray tries for 20 seconds
@@ -28,7 +28,7 @@ WHOLE, HALF = ClusterOptions("auto"), ClusterOptions("auto", cpus_per_actor=0.5)
 LOOK = """
 import pickle, sys
 from replay_tutorial.cluster.connection import connect
-from replay_tutorial.cluster.launch.cluster_check import look_at_hosts
+from replay_tutorial.cluster.check import look_at_hosts
 import ray
 connect(sys.argv[1], 0)
 hosts = look_at_hosts()

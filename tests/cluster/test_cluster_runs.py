@@ -22,11 +22,11 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs import run as run_module
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.apex.runs.watch import ProcessDied
-from replay_tutorial.cluster import cluster_command, cluster_workers, placement
-from replay_tutorial.cluster.cluster_engine import ClusterEngine
-from replay_tutorial.cluster.cluster_options import ClusterOptions, saved_options, split_options
+from replay_tutorial.cluster import command, placement, workers
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
-from replay_tutorial.cluster.ray_session import call, is_lost
+from replay_tutorial.cluster.engine import ClusterEngine
+from replay_tutorial.cluster.options import ClusterOptions, saved_options, split_options
+from replay_tutorial.cluster.remote_gateway import call, is_lost
 
 SHORT = {
     "total_steps": 4_000,
@@ -140,19 +140,19 @@ def test_error_in_an_environment_ends_the_run_with_its_traceback(engine, tmp_pat
 
 
 def test_host_with_other_sources_is_refused(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_workers, "digest_of_sources", lambda: "others")
+    monkeypatch.setattr(workers, "digest_of_sources", lambda: "others")
     with pytest.raises(ProcessDied, match="has another version of replay_tutorial than the learner's host"):
         train(short(tmp_path), engine)
 
 
 def test_gateway_that_cannot_be_started_ends_the_run_with_the_reason(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_workers.RemoteGateway, "pack", lambda context: b"nothing of ours")
+    monkeypatch.setattr(workers.RemoteGateway, "pack", lambda context: b"nothing of ours")
     with pytest.raises(ProcessDied, match=r"(?s)a gateway failed:.*incorrect header check"):
         train(short(tmp_path), engine)
 
 
 def test_head_that_is_silent_ends_the_run_before_ray_does(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_workers, "HEAD_SECONDS", 0.0)
+    monkeypatch.setattr(workers, "HEAD_SECONDS", 0.0)
     with pytest.raises(ProcessDied, match="the head of the cluster has not answered"):
         train(short(tmp_path), engine)
 
@@ -265,7 +265,7 @@ def test_options_that_cannot_work_are_refused(arguments, reason, capsys):
 def options_of_resume(monkeypatch, *arguments):
     """What `resume` runs with; nothing is run."""
     taken = []
-    monkeypatch.setattr(cluster_command, "engine_of", lambda options: taken.append(options))
+    monkeypatch.setattr(command, "engine_of", lambda options: taken.append(options))
     monkeypatch.setattr(run_module, "resume", lambda *_: pytest.skip("reached"))
     with pytest.raises(pytest.skip.Exception):
         __main__.resume(arguments)

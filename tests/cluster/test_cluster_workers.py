@@ -14,10 +14,11 @@ from replay_tutorial.apex.messages import Cluster, Note
 from replay_tutorial.apex.runs import lives as lives_module
 from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.apex.seeds import RunSeeds
-from replay_tutorial.cluster import cluster_workers, placement
-from replay_tutorial.cluster.cluster_options import ClusterOptions
-from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+from replay_tutorial.cluster import placement
+from replay_tutorial.cluster import workers as workers_module
 from replay_tutorial.cluster.gateway import Told
+from replay_tutorial.cluster.options import ClusterOptions
+from replay_tutorial.cluster.workers import ClusterWorkers
 
 LIMIT = 3
 
@@ -66,7 +67,7 @@ class Run:
 
     def __init__(self, monkeypatch, actors):
         self.now = 1000.0
-        for module in (cluster_workers, lives_module):
+        for module in (workers_module, lives_module):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(placement, "HostWatch", Hosts)
         context = made_context()

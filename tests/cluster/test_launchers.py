@@ -14,7 +14,7 @@ pytest.importorskip("ray", reason="the launchers are checked by Ray, of the extr
 import jsonschema  # these two come with Ray
 import yaml
 
-from replay_tutorial.cluster.cluster_command import LAUNCHERS, cluster, launcher
+from replay_tutorial.cluster.command import LAUNCHERS, cluster, launcher
 
 SCHEMA = Path(__file__).with_name("rayjob_schema.json")
 HEALTH = {

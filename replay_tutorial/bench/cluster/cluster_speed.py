@@ -23,9 +23,9 @@ from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
 from replay_tutorial.bench.training.throughput import await_update, speed_of
-from replay_tutorial.cluster.cluster_engine import ClusterEngine
-from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import LOCAL, connect
+from replay_tutorial.cluster.engine import ClusterEngine
+from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.local.parallel import central_roles
 from replay_tutorial.measuring.markdown import spread_text, table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
@@ -51,7 +51,7 @@ def run_settings() -> Config:
 
 def cluster_workers(setup: RunSetup) -> Any:
     """Return the processes of a run whose actors are Ray's."""
-    from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+    from replay_tutorial.cluster.workers import ClusterWorkers
 
     return ClusterWorkers(setup, OPTIONS, central_roles(setup))
 

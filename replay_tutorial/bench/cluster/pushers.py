@@ -22,10 +22,9 @@ from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
-from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import LOCAL
-from replay_tutorial.cluster.ray_session import call, is_lost
-from replay_tutorial.cluster.remote_gateway import RemoteGateway
+from replay_tutorial.cluster.options import ClusterOptions
+from replay_tutorial.cluster.remote_gateway import RemoteGateway, call, is_lost
 from replay_tutorial.local.shared_context import make_shared_context
 
 PATIENCE_SECONDS = 120.0  # until the first rows come, on a busy machine

@@ -20,14 +20,14 @@ from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
 from replay_tutorial.apex.runs.watch import watch
-from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
+from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.local.parallel import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import begin_imports
 
 if TYPE_CHECKING:
-    from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+    from replay_tutorial.cluster.workers import ClusterWorkers
 
 
 class ClusterEngine(Engine):
@@ -78,7 +78,7 @@ class ClusterEngine(Engine):
 
     def workers(self, setup: RunSetup) -> "ClusterWorkers":
         """Return who takes part in a run; they are not started."""
-        from replay_tutorial.cluster.cluster_workers import ClusterWorkers
+        from replay_tutorial.cluster.workers import ClusterWorkers
 
         return ClusterWorkers(setup, self.options, central_roles(setup))
 

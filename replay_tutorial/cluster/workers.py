@@ -26,11 +26,10 @@ from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
-from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.gateway import Told
-from replay_tutorial.cluster.ray_session import WRONG, is_lost
+from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.cluster.remote_actor import Part, play
-from replay_tutorial.cluster.remote_gateway import RemoteGateway
+from replay_tutorial.cluster.remote_gateway import WRONG, RemoteGateway, is_lost
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Role, Supervisor
 
 COLLECT_SECONDS = 0.5  # between two questions to a gateway

@@ -19,8 +19,8 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
-from replay_tutorial.cluster.cluster_options import ClusterOptions
 from replay_tutorial.cluster.connection import ASK_FOR_TOKEN
+from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.cluster.placement import ACTOR_MEMORY, fitting, hosts
 
 PATIENCE = 60.0  # seconds for an answer; a host that needs longer is as good as lost

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from replay_tutorial.cluster.cluster_options import ClusterOptions
+from replay_tutorial.cluster.options import ClusterOptions
 
 if TYPE_CHECKING:
     from replay_tutorial.apex.runs.engine import Engine
-    from replay_tutorial.cluster.launch.cluster_check import Host
+    from replay_tutorial.cluster.check import Host
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def engine_of(options: ClusterOptions | None) -> "Engine | None":
         return None
     log.info("actors run on the Ray cluster at %s; the imports and Ray take some seconds", options.address)
 
-    from replay_tutorial.cluster.cluster_engine import ClusterEngine
+    from replay_tutorial.cluster.engine import ClusterEngine
 
     return ClusterEngine(options)
 
@@ -80,7 +80,7 @@ def check(address: str, actors: int, cpus_per_actor: float) -> int:
 
     import ray
 
-    from replay_tutorial.cluster.launch.cluster_check import faults_of, look_at_hosts, warnings_of
+    from replay_tutorial.cluster.check import faults_of, look_at_hosts, warnings_of
 
     try:
         hosts = look_at_hosts()
@@ -99,7 +99,7 @@ def check(address: str, actors: int, cpus_per_actor: float) -> int:
 
 def lines_of(hosts: "list[Host]") -> Iterator[str]:
     """Yield what is known of each host, and what the health checks are set to."""
-    from replay_tutorial.cluster.launch.cluster_check import health_of
+    from replay_tutorial.cluster.check import health_of
 
     yield "CPUs    memory      call  32 MB to here  Python   Ray      replay_tutorial        host"
     for host in hosts:

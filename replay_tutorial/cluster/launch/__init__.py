@@ -1,1 +1,0 @@
-"""Before a run: what a cluster is, and the files that start one."""

@@ -104,10 +104,10 @@ def resume(arguments: Sequence[str]) -> int:
 def report(command: str, run: "Callable[[], Result]") -> int:
     """Do a run and print its result, or why it failed."""
     from replay_tutorial.agents.environments import UnsupportedEnvironment
+    from replay_tutorial.apex.runs.engine import ProcessDied
     from replay_tutorial.apex.runs.files import DamagedFile
-    from replay_tutorial.apex.runs.lock import RunInUse
+    from replay_tutorial.apex.runs.run_folder import RunInUse
     from replay_tutorial.apex.runs.setup import NothingToDo, UnusableDevice
-    from replay_tutorial.apex.runs.watch import ProcessDied
 
     hear_interrupts()
     known = (UnsupportedEnvironment, DamagedFile, NothingToDo, ProcessDied, RunInUse, UnusableDevice)

@@ -1,17 +1,19 @@
-"""Flags: how presets, a settings file and the command line become one configuration.
+"""Settings from outside: the flags of `train`, a settings file, and the `config.json` of a run.
 
-The preset of the environment comes first, a file given by `--config` overrides it, and flags override both.
-The file is read as if its lines were flags, so that the same rules check it: an unknown name is refused, and
-so is text where a number belongs.
+The preset of the environment comes first, a TOML file given by `--config` overrides it, and flags override
+both. A file, of TOML or JSON, names settings as `Config` does; one check refuses unknown names and wrong
+types in both.
 """
 
 import argparse
+import math
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from types import UnionType
+from typing import Any, Literal, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -32,17 +34,17 @@ def read_config(arguments: Sequence[str]) -> Config:
     Raises:
         SystemExit: With status 2, if they can't be parsed; the reason has been printed.
     """
-    path, flags = without_config_file(arguments)
-    settings = {} if path is None else read_file(path)
+    parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    known, flags = parser.parse_known_args(list(arguments))
+    settings: dict[str, Any] = {} if known.config is None else read_file(known.config)
     # First for the environment alone: all else overrides its preset.
-    named = str(settings.pop("environment", Config().environment))
-    environment = parse(flags, replace(Config(), environment=named)).environment
-    default = preset(environment)
-    if settings:
-        try:
-            default = parse(as_flags(settings), default)
-        except SystemExit:
-            refuse(f"the error above is in {path}")
+    named = settings.pop("environment", Config().environment)
+    environment = parse(flags, Config(named)).environment
+    try:
+        default = replace(preset(environment), **settings)
+    except ValueError as error:
+        refuse(f"{known.config}: {error}")
     return parse(flags, default)
 
 
@@ -51,43 +53,58 @@ def parse(flags: Sequence[str], default: Config) -> Config:
     return tyro.cli(Config, prog=PROGRAM, description=DESCRIPTION, args=flags, default=default)
 
 
-def without_config_file(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """Split the arguments into the file of `--config FILE` and the flags."""
-    parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", type=Path)
-    known, others = parser.parse_known_args(list(arguments))
-    return known.config, others
-
-
 def read_file(path: Path) -> dict[str, Any]:
-    """Read a settings file; refuse names and types that `Config` doesn't have."""
+    """Read a settings file."""
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return settings_of(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError) as error:
         refuse(f"can't read the settings in {path}: {error}")
-    if unknown := sorted(set(settings) - {field.name for field in fields(Config)}):
-        refuse(f"{path} has unknown settings: {', '.join(unknown)}. See --help for all settings.")
-    for name, value in settings.items():
-        default = getattr(Config(), name)
-        # As flags, a bool or a list in the wrong place would be read as something else.
-        is_bool, is_list = isinstance(default, bool), isinstance(default, tuple)
-        fits = (isinstance(value, bool), isinstance(value, list)) == (is_bool, is_list)
-        if not fits or isinstance(value, dict):
-            refuse(f"{path}: {name} is {value!r}; expected e.g. {default!r}.")
-    return settings
 
 
-def as_flags(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings as flags."""
-    flags: list[str] = []
-    for name, value in settings.items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            flags.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            values = cast(list[Any], value) if isinstance(value, list) else [value]
-            flags += [f"--{flag}", *map(str, values)]
-    return flags
+def settings_of(contents: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a file says of settings as arguments of `Config`.
+
+    Raises:
+        TypeError: If one is of another type than the setting.
+        ValueError: If one is unknown.
+    """
+    hints = get_type_hints(Config)
+    if unknown := sorted(contents.keys() - hints.keys()):
+        raise ValueError(
+            f"unknown settings: {', '.join(unknown)}; perhaps of a newer version. `train --help` lists all"
+        )
+    read: dict[str, Any] = {}
+    for name, value in contents.items():
+        if isinstance(value, list):
+            value = tuple(cast(list[Any], value))
+        elif name == "runs" and isinstance(value, str):
+            value = Path(value)
+        elif value in ("inf", "-inf") and is_of_type(0.0, hints[name]):
+            value = float(value)
+        if not is_of_type(value, hints[name]):
+            raise TypeError(f"{name} is {value!r}; expected e.g. {getattr(Config(), name)!r}")
+        read[name] = value
+    return read
+
+
+def is_of_type(value: Any, hint: Any) -> bool:
+    """Return whether a value is of the type of a setting: 1 is also a float, True is no number."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        return any(is_of_type(value, part) for part in get_args(hint))
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(
+            is_of_type(part, get_args(hint)[0]) for part in cast(tuple[Any, ...], value)
+        )
+    kinds = (int, float) if hint is float else (hint,)
+    return isinstance(value, kinds) and (hint is bool or not isinstance(value, bool))
+
+
+def as_json(config: Config) -> dict[str, Any]:
+    """Return settings as JSON knows them, which has no infinity: that is text."""
+    settings = {**asdict(config), "runs": str(config.runs)}
+    return {name: str(value) if value in (math.inf, -math.inf) else value for name, value in settings.items()}
 
 
 def refuse(reason: str) -> NoReturn:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters
-from replay_tutorial.apex.runs.engine import Engine
+from replay_tutorial.apex.runs.engine import Engine, watch
 from replay_tutorial.apex.runs.files import CLUSTER_FILE
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
-from replay_tutorial.apex.runs.watch import watch
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.local.parallel import central_roles

@@ -20,10 +20,10 @@ import ray
 from ray.exceptions import ActorDiedError, NodeDiedError, RayError
 
 from replay_tutorial.apex.messages import Cluster, Message, Note
+from replay_tutorial.apex.runs.engine import ProcessDied, Workers
 from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.runs.setup import RunSetup
-from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
 from replay_tutorial.cluster.gateway import Told

@@ -3,10 +3,10 @@
 from functools import partial
 from multiprocessing.connection import Connection
 
+from replay_tutorial.apex.runs.engine import watch
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
-from replay_tutorial.apex.runs.watch import watch
 from replay_tutorial.local.supervisor import Role, Start, Supervisor
 from replay_tutorial.local.workers import act, evaluate, learn_and_save, run_worker
 

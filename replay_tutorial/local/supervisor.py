@@ -18,9 +18,9 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Self
 
 from replay_tutorial.apex.messages import Failure, Message
+from replay_tutorial.apex.runs.engine import ProcessDied, Workers
 from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.signals import signals_deferred
-from replay_tutorial.apex.runs.watch import ProcessDied, Workers
 
 SHUTDOWN_SECONDS = 5.0  # that a process gets to end by itself, before it is killed
 LOST = 255  # the exit code of a process whose server died before it could tell it

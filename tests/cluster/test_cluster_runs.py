@@ -20,8 +20,8 @@ pytest.importorskip("ray", reason="needs the extra `cluster`")
 from replay_tutorial import __main__
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs import run as run_module
+from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.run import resume, train
-from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.cluster import command, placement, workers
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.cluster.engine import ClusterEngine

@@ -12,7 +12,7 @@ from ray.exceptions import NodeDiedError, WorkerCrashedError
 
 from replay_tutorial.apex.messages import Cluster, Note
 from replay_tutorial.apex.runs import lives as lives_module
-from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster import workers as workers_module

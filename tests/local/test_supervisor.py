@@ -16,7 +16,7 @@ from places import ROOT
 from run_parts import parts
 
 from replay_tutorial.apex.runs import lives
-from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.local import supervisor as supervisor_module
 from replay_tutorial.local.parallel import roles
 from replay_tutorial.local.supervisor import Role, Supervisor

@@ -30,7 +30,7 @@ from replay_tutorial.agents.agent import Agent
 from replay_tutorial.apex.context import Context, Published, Replay
 from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.files import DamagedFile, checksum_of, read_json
-from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
+from replay_tutorial.apex.runs.run_folder import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.whole_file import named
 

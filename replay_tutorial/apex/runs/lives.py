@@ -7,7 +7,7 @@ does not help. A long life makes a new beginning.
 
 import time
 
-from replay_tutorial.apex.runs.watch import ProcessDied
+from replay_tutorial.apex.runs.engine import ProcessDied
 
 FIRST_PAUSE_SECONDS = 0.5  # before the second life; twice as long each time
 DOUBLINGS = 7  # at most: a minute

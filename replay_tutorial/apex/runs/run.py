@@ -18,14 +18,12 @@ from replay_tutorial.agents.evaluation import Evaluation, Stopped, evaluate, unt
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
-from replay_tutorial.apex.runs.engine import Engine, this_machine
+from replay_tutorial.apex.runs.engine import Engine, ProcessDied, this_machine
 from replay_tutorial.apex.runs.learning_curve import draw_curves
-from replay_tutorial.apex.runs.lock import lock_run
 from replay_tutorial.apex.runs.recorder import Recorder
-from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.apex.runs.run_folder import RunFolder, lock_run
 from replay_tutorial.apex.runs.setup import End, RunSetup, new_setup, resumed_setup
 from replay_tutorial.apex.runs.signals import StopRequest, stop_requests
-from replay_tutorial.apex.runs.watch import ProcessDied
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,27 @@
         checkpoints/     all that it takes to go on, see `checkpoint`
         evaluation.json  its final evaluation
         learning_curve.png
-        run.lock         held by the process that trains, see `lock`
+        run.lock         held by the process that trains
 
-A crash leaves a file's old version or its new one (`whole_file`). A policy is loaded without pickle, so that
-a stranger's file can't run code.
+A crash leaves a file's old version or its new one (`whole_file`). Tensors are read without pickle, so that a
+stranger's file can't run code, and with their checksums compared: torch writes them and doesn't look at them.
+
+The lock is the system's, on an open file: it ends with its process, even after `kill -9`. Processes of the
+run don't inherit it, because they outlive a killed parent for a moment.
 """
 
-import dataclasses
 import errno
+import io
 import json
-import math
+import sys
 import time
+import zipfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Self, cast
 
 import torch
 
@@ -31,18 +37,28 @@ from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.flags import as_json, settings_of
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.policy_selection import Candidate
-from replay_tutorial.apex.runs.files import DamagedFile, read_json
+from replay_tutorial.apex.runs.files import DamagedFile, first_line, read_json
 from replay_tutorial.apex.runs.run_provenance import provenance_of_run
-from replay_tutorial.apex.runs.tensor_files import read_tensors, write_tensors
+from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.whole_file import replace_file
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 POLICY_REMEDY = "Restore it from a backup, or from the newest folder in checkpoints/."
 CONFIG_REMEDY = "Correct it, or restore it from a backup."
 
 
-@dataclasses.dataclass(frozen=True)
+class RunInUse(ValueError):
+    """Another process trains this run; the message says what to do."""
+
+
+@dataclass(frozen=True)
 class RunFolder:
     """Paths of one run, and how its files are written and read."""
 
@@ -88,7 +104,7 @@ class RunFolder:
                 raise DamagedFile(f'{path} has no settings: its "config" is {settings!r:.40}.')
             if not isinstance(resumed := contents.get("resumed", []), list):
                 raise DamagedFile(f'{path} is damaged: its "resumed" is {resumed!r:.40}, not a list.')
-            return config_of(cast(dict[str, Any], settings))
+            return Config(**settings_of(cast(dict[str, Any], settings)))
         except DamagedFile as error:
             raise DamagedFile(f"{error} {CONFIG_REMEDY}") from None
         except (TypeError, ValueError) as error:
@@ -190,45 +206,69 @@ def make_folder(place: Path, name: str) -> Path:
             return path
 
 
-def config_of(settings: dict[str, Any]) -> Config:
-    """Return settings that were written by `as_json`.
+@contextmanager
+def lock_run(run: Path) -> Generator[None]:
+    """Keep a run's folder to this process while the context lasts, where the file system has locks.
 
     Raises:
-        TypeError: If one is of another type than the setting.
-        ValueError: If one is unknown or out of range.
+        RunInUse: If another process has it.
     """
-    hints = get_type_hints(Config)
-    if unknown := sorted(settings.keys() - hints.keys()):
-        raise ValueError(f"unknown settings: {', '.join(unknown)}; perhaps of a newer version")
-    read: dict[str, Any] = {
-        name: tuple(cast(list[Any], value)) if isinstance(value, list) else value
-        for name, value in settings.items()
-    }
-    if "runs" in read:
-        read["runs"] = Path(read["runs"])
-    for name, value in read.items():
-        if value in ("inf", "-inf") and is_of_type(0.0, hints[name]):
-            read[name] = value = float(value)
-        if not is_of_type(value, hints[name]):
-            raise TypeError(f"{name} is {value!r}")
-    return Config(**read)
+    # An empty file, which stays: removing it could let two processes in at once.
+    with (run / "run.lock").open("a") as file:
+        if not try_lock(file.fileno()):
+            raise RunInUse(
+                f"{run} is being trained by another process. Wait for its end, or end it by Ctrl-C there; "
+                "then resume it."
+            )
+        yield
 
 
-def is_of_type(value: Any, hint: Any) -> bool:
-    """Return whether a value is of the type of a setting: 1 is also a float, True is no number."""
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if get_origin(hint) in (Union, UnionType):
-        return any(is_of_type(value, part) for part in get_args(hint))
-    if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(
-            is_of_type(part, get_args(hint)[0]) for part in cast(tuple[Any, ...], value)
-        )
-    kinds = (int, float) if hint is float else (hint,)
-    return isinstance(value, kinds) and (hint is bool or not isinstance(value, bool))
+def try_lock(handle: int) -> bool:
+    """Lock an open file until it is closed; return False if another process has the lock."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # of POSIX, of Windows
+        return False
+    except OSError:  # no locks here, as on some network file systems
+        return True
+    return True
 
 
-def as_json(config: Config) -> dict[str, Any]:
-    """Return settings as JSON knows them, which has no infinity: that is text."""
-    settings = {**dataclasses.asdict(config), "runs": str(config.runs)}
-    return {name: str(value) if value in (math.inf, -math.inf) else value for name, value in settings.items()}
+def write_tensors(path: Path, contents: dict[str, Any]) -> None:
+    """Write what `read_tensors` reads.
+
+    Raises:
+        OSError: If it can't be written; torch itself raises RuntimeError and doesn't mention the full disk.
+    """
+    memory = io.BytesIO()
+    torch.save(contents, memory)
+    # not getbuffer(): a view that an error keeps alive raises again when both are collected; neither copies
+    path.write_bytes(memory.getvalue())
+
+
+def read_tensors(path: Path) -> dict[str, Any]:
+    """Read what `write_tensors` wrote.
+
+    Raises:
+        DamagedFile: If a bit of it has changed, or it is no such file.
+        OSError: If it can't be read.
+    """
+    raw = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as container:
+            archive.check_directory(container)
+            # torch compresses nothing
+            wrong = [part.filename for part in container.infolist() if part.file_size != part.compress_size]
+            if wrong := wrong or [name for name in [container.testzip()] if name is not None]:
+                raise ValueError(f"the length or the checksum of {wrong[0]} is wrong")
+        contents: Any = torch.load(io.BytesIO(raw), weights_only=True, map_location="cpu")
+    except (*archive.DAMAGE, ValueError, TypeError, IndexError) as error:
+        raise DamagedFile(
+            f"{path} is damaged, or not a file that a run wrote ({first_line(error)})."
+        ) from None
+    if not isinstance(contents, dict):
+        raise DamagedFile(f"{path} holds no policy and no agent, but a {type(contents).__name__}.")
+    return cast(dict[str, Any], contents)

@@ -26,9 +26,9 @@ from replay_tutorial.apex.config import Config, preset
 from replay_tutorial.apex.context import Context, Counters
 from replay_tutorial.apex.learner import make_learner
 from replay_tutorial.apex.parts import make_policy
+from replay_tutorial.apex.runs.engine import Workers
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
-from replay_tutorial.apex.runs.watch import Workers
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.local.parallel import roles
 from replay_tutorial.local.shared_context import make_shared_context

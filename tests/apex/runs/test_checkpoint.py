@@ -23,7 +23,7 @@ from replay_tutorial.apex.runs.checkpoint import (
     save_checkpoint,
     whole_checkpoints,
 )
-from replay_tutorial.apex.runs.tensor_files import write_tensors
+from replay_tutorial.apex.runs.run_folder import write_tensors
 
 
 def names(tmp_path):

@@ -3,8 +3,8 @@
 import pytest
 
 from replay_tutorial.apex.runs import lives as lives_module
+from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.lives import Lives
-from replay_tutorial.apex.runs.watch import ProcessDied
 
 
 class Clock:

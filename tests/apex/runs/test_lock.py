@@ -7,12 +7,12 @@ import sys
 import pytest
 from places import ROOT
 
-from replay_tutorial.apex.runs.lock import RunInUse, lock_run
+from replay_tutorial.apex.runs.run_folder import RunInUse, lock_run
 
 HOLDER = """
 import multiprocessing, sys, time
 from pathlib import Path
-from replay_tutorial.apex.runs.lock import lock_run
+from replay_tutorial.apex.runs.run_folder import lock_run
 
 def outlive_the_parent(ready):
     ready.send(True)

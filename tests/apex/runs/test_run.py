@@ -24,12 +24,12 @@ from replay_tutorial.apex import messages
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs import lives
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
+from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.files import checksum_of
-from replay_tutorial.apex.runs.lock import RunInUse
 from replay_tutorial.apex.runs.run import resume, train
+from replay_tutorial.apex.runs.run_folder import RunInUse
 from replay_tutorial.apex.runs.setup import NothingToDo
 from replay_tutorial.apex.runs.signals import signals_deferred, stop_requests
-from replay_tutorial.apex.runs.watch import ProcessDied
 from replay_tutorial.local import supervisor
 
 SHORT = {

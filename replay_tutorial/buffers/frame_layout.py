@@ -43,11 +43,23 @@ class FrameLayout:
         self._after = math.prod(field.shape) // (self._before * self.stack)
         self.frame_bytes = field.dtype.itemsize * self._before * self._after
         self._bytes_alternate = self._after * field.dtype.itemsize == 1
+        self._places = [  # of each field's frames among those of a row
+            (name, (..., slice(i * self.stack, (i + 1) * self.stack))) for i, name in enumerate(names)
+        ]
 
     @property
     def frames_per_row(self) -> int:
         """Frames that a row names."""
         return len(self.names) * self.stack
+
+    def observations(self, count: int, columns: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
+        """Return each field's observations in some rows, arrays of shape (n, *shape)."""
+        shape = (count, *self.field.shape)
+        return [np.asarray(columns[name], self.field.dtype).reshape(shape) for name in self.names]
+
+    def numbers_by_name(self, numbers: Integers) -> dict[str, Integers]:
+        """Tell the frames of rows, int64[..., frames of a row], apart by field."""
+        return {name: numbers[place] for name, place in self._places}
 
     def split(self, observations: npt.NDArray[Any]) -> Bytes:
         """Take observations, an array of shape (n, *shape), apart: uint8[n, stack, frame_bytes].

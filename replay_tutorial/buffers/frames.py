@@ -24,15 +24,15 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, frame_layouts, with_numbers
-from replay_tutorial.buffers.frame_search import Frames, hash_frames, number_frames
+from replay_tutorial.buffers.frame_search import empty_memory, number_in_log, remember_log
 from replay_tutorial.buffers.gather import Out, in_threads, new_arrays
-from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.jit import Bytes, Integers
 
 RowsKept = Callable[[], Iterable[Rows]]
 
-# A frame that a row brings is named again by so many rows after it: twelve steps of 64 environments.
-NEW_ROWS = 768
-NEW_FRAMES = 2048  # among so many is one looked for, if these rows bring more
+# A frame is looked for among so many of the newest, fewer in a small buffer: what is found keeps all since.
+# The fewest are a frame a step of 64 environments for twelve steps.
+YOUNG, LEAST_YOUNG = 2048, 768
 ROWS_AT_ONCE = 32
 
 
@@ -41,32 +41,26 @@ class FrameLog:
 
     Attributes:
         layout: How they make up observations.
-        next_frame: The number that the next new frame will get.
+        memory: Where they lie, uint8[length, bytes].
     """
 
     def __init__(self, layout: FrameLayout, capacity: int) -> None:
         """Reserve room for one frame per row and a sixty-fourth more, for the first frames of episodes."""
         self.layout = layout
         self._usual_length = capacity + capacity // 64 + layout.frames_per_row * ROWS_AT_ONCE
-        self._log = np.zeros((self._usual_length, layout.frame_bytes), np.uint8)
-        self.next_frame = 0
-        self._first_frame = 0  # those before it may have been written over
-        self._forget_newest()
+        self._young = min(YOUNG, max(LEAST_YOUNG, capacity // 4))
+        self.memory = np.zeros((self._usual_length, layout.frame_bytes), np.uint8)
+        self._ends = np.zeros(2, np.int64)  # of the frames that are there; those before may be written over
+        self._remembered = empty_memory()
 
-    def _forget_newest(self) -> None:
-        self._hashes = np.zeros(NEW_FRAMES, np.uint32)  # that of frame i lies at i % NEW_FRAMES
-        self._starts = np.zeros(NEW_ROWS, np.int64)  # the number of the first frame of row i, at i % NEW_ROWS
-        self._next_row = 0
-
-    @property
-    def memory(self) -> Frames:
-        """Where the frames lie."""
-        return self._log
+    def _plain(self) -> tuple[Any, ...]:
+        """Return what kernels take as a `Log`."""
+        return self.memory, self._ends, self._young, *self._remembered
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved for frames."""
-        return self._log.nbytes
+        return self.memory.nbytes
 
     def number(self, observations: Sequence[npt.NDArray[Any]], kept: RowsKept) -> Integers:
         """Number the frames of a few rows, in order.
@@ -79,80 +73,73 @@ class FrameLog:
             int64[n, frames per row].
         """
         stacks = [self.layout.split(each) for each in observations]
-        ids, row = np.empty((len(stacks[0]), self.layout.frames_per_row), np.int64), 0
-        while True:
-            row, self.next_frame = number_frames(
-                *(self._log, self._hashes, self._starts, self._next_row, self.next_frame, self._first_frame),
-                *(stacks[0], stacks[-1], row, ids),
-            )
-            if row == len(ids):
-                self._next_row += row
-                return ids
-            oldest_frame = self.oldest_frame(kept())
-            self._make_room(min(oldest_frame, int(ids[:row].min())) if row else oldest_frame)
+        ids, done = np.empty((len(stacks[0]), self.layout.frames_per_row), np.int64), 0
+        while (done := number_in_log(self._plain(), stacks[0], stacks[-1], done, ids)) < ids.size:
+            self._make_room(min([self.oldest_frame(kept()), *ids.flat[:done].tolist()]))
+        return ids
 
     def _make_room(self, oldest_frame: int) -> None:
         # Less room would soon be used up, and the oldest rows be looked through again.
-        length = len(self._log)
-        needed = self.next_frame - oldest_frame + self.layout.frames_per_row + ROWS_AT_ONCE + length // 1024
+        length, next_frame = len(self.memory), int(self._ends[1])
+        needed = next_frame - oldest_frame + self.layout.frames_per_row + ROWS_AT_ONCE + length // 1024
         if needed > length:
             # Rare: many environments, short episodes, or rows in no order, which may need much more. For a
             # moment both logs are in memory.
             length = needed + length // 64 + (needed - self._usual_length) // 3
-            log = np.zeros((length, self._log.shape[1]), np.uint8)
-            frames = np.arange(oldest_frame, self.next_frame)
+            log = np.zeros((length, self.layout.frame_bytes), np.uint8)
+            frames = np.arange(oldest_frame, next_frame)
             for some in np.array_split(frames, 1 + len(frames) // 1024):
-                log[some % length] = self._log[some % len(self._log)]
-            self._log = log
-        self._first_frame = oldest_frame
+                log[some % length] = self.memory[some % len(self.memory)]
+            self.memory = log
+        self._ends[0] = oldest_frame
 
     def take(self, ids: Integers, observations: npt.NDArray[Any]) -> None:
         """Copy the frames `ids`, int64[n, stack], to the observations that consist of them."""
-        self.layout.take(self._log, ids % len(self._log), observations)
+        self.layout.take(self.memory, ids % len(self.memory), observations)
 
     def oldest_frame(self, kept: Iterable[Rows]) -> int:
         """Find the oldest frame that rows name, given the rows kept, the oldest first.
 
         Not all are looked at: a row names none of the frames that were too old already when it came.
         """
-        oldest_frame, names = self.next_frame, self.layout.names
+        oldest_frame, names = int(self._ends[1]), self.layout.names
         for rows in kept:
             oldest_frame = min(oldest_frame, *(int(rows[name].min()) for name in names))
             # A row of n steps names frames from the first of them and from the last; what comes after the row
             # is no older than the first.
-            if min(int(rows[name].max()) for name in names) + 1 - NEW_FRAMES >= oldest_frame:
+            if min(int(rows[name].max()) for name in names) + 1 - self._young >= oldest_frame:
                 break
         return oldest_frame
 
-    def state(self, kept: Iterable[Rows]) -> tuple[dict[str, int], list[Frames]]:
+    def state(self, kept: Iterable[Rows]) -> tuple[dict[str, int], list[Bytes]]:
         """Return counters, as JSON, and the frames that rows name, given the rows kept, the oldest first."""
         oldest_frame = self.oldest_frame(kept)
-        return {"next": self.next_frame, "oldest": oldest_frame}, self._segments(oldest_frame)
+        return {"next": int(self._ends[1]), "oldest": oldest_frame}, self._segments(oldest_frame)
 
     def from_state(self, counters: dict[str, Any], reader: Reader, name: str) -> "FrameLog":
         """Make a log alike, with its own memory, from what `state` returned; this one stays as it is."""
         log = copy.copy(self)
-        log.next_frame = checked_count(counters, "next")
-        log._first_frame = checked_count(counters, "oldest", most=log.next_frame)
-        count = log.next_frame - log._first_frame
+        next_frame = checked_count(counters, "next")
+        oldest_frame = checked_count(counters, "oldest", most=next_frame)
+        count = next_frame - oldest_frame
         reader.check(name, (count, self.layout.frame_bytes), np.uint8)
-        log._log = np.zeros((max(len(self._log), count), self._log.shape[1]), np.uint8)
-        log._forget_newest()
-        reader.read_into(name, log._segments(log._first_frame))
-        hash_frames(log._log, log._hashes, log._first_frame, log.next_frame)
+        log.memory = np.zeros((max(len(self.memory), count), self.layout.frame_bytes), np.uint8)
+        log._ends, log._remembered = np.array([oldest_frame, next_frame]), empty_memory()
+        reader.read_into(name, log._segments(oldest_frame))
+        remember_log(log._plain())
         return log
 
     def check(self, ids: Integers) -> None:
         """Refuse numbers of frames that are not there."""
-        if not ((ids >= self._first_frame) & (ids < self.next_frame)).all():
-            first, last = self._first_frame, self.next_frame - 1
-            raise Damaged(f"a row names a frame that is not among {first} to {last}")
+        first, end = self._ends
+        if not ((ids >= first) & (ids < end)).all():
+            raise Damaged(f"a row names a frame that is not among {first} to {end - 1}")
 
-    def _segments(self, oldest_frame: int) -> list[Frames]:
+    def _segments(self, oldest_frame: int) -> list[Bytes]:
         """Return the frames, oldest first, in two views, uint8[n, frame_bytes]: a log wraps around."""
-        first = oldest_frame % len(self._log)
-        count = min(self.next_frame - oldest_frame, len(self._log) - first)
-        return [self._log[first : first + count], self._log[: self.next_frame - oldest_frame - count]]
+        first, stored = oldest_frame % len(self.memory), int(self._ends[1]) - oldest_frame
+        count = min(stored, len(self.memory) - first)
+        return [self.memory[first : first + count], self.memory[: stored - count]]
 
 
 class FrameStore:
@@ -193,13 +180,8 @@ class FrameStore:
         """
         numbered = dict(zip(self.fields.fields, columns, strict=True))
         for log in self.logs:
-            field, stack = log.layout.field, log.layout.stack
-            shape = (count, *field.shape)
-            given = [np.asarray(numbered[name], field.dtype).reshape(shape) for name in log.layout.names]
-            ids = log.number(given, kept)
-            for i, name in enumerate(log.layout.names):
-                numbers = ids[:, i * stack : (i + 1) * stack]
-                numbered[name] = numbers if count > 1 else numbers[0]
+            ids = log.number(log.layout.observations(count, numbered), kept)
+            numbered |= log.layout.numbers_by_name(ids if count > 1 else ids[0])
         return list(numbered.values())
 
     def restore(self, batch: Batch, out: Out, threads: int = 1) -> Batch:
@@ -232,7 +214,7 @@ class FrameStore:
         return [[*log.layout.names, log.layout.axis] for log in self.logs]
 
     @property
-    def memory(self) -> list[Frames]:
+    def memory(self) -> list[Bytes]:
         """Where the frames lie, of each log."""
         return [log.memory for log in self.logs]
 

@@ -20,10 +20,9 @@ from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.frame_layout import FrameLayout, frame_layouts, with_numbers
-from replay_tutorial.buffers.frame_search import number_frames
+from replay_tutorial.buffers.frame_search import empty_memory, number_in_log
 
 PRIORITIES = "priorities"  # the field of a record that holds them
-NEWEST = 2048  # frames among which one is looked for
 NO_FRAMES = np.empty((0, 0), np.uint8)
 
 
@@ -96,13 +95,11 @@ class ChunkFormat:
     ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.uint8]]:
         """Return the numbers of each observation's frames, and the frames."""
         observations, following = (layout.split(rows[name]) for name in layout.names)
-        count = len(observations)
-        ids = np.empty((count, layout.frames_per_row), np.int64)
-        log = np.empty((ids.size, layout.frame_bytes), np.uint8)  # pages that are not written cost nothing
-        hashes, starts = np.zeros(NEWEST, np.uint32), np.zeros(count, np.int64)
-        _, end = number_frames(log, hashes, starts, 0, 0, 0, observations, following, 0, ids)
-        numbers = dict(zip(layout.names, np.split(ids, len(layout.names), axis=1), strict=True))
-        return numbers, log[:end].copy()
+        numbers = np.empty((len(observations), layout.frames_per_row), np.int64)
+        log = np.empty((numbers.size, layout.frame_bytes), np.uint8)  # pages not written cost nothing
+        ends = np.zeros(2, np.int64)
+        number_in_log((log, ends, len(log), *empty_memory()), observations, following, 0, numbers)
+        return layout.numbers_by_name(numbers), log[: ends[1]].copy()
 
     def _observations(
         self, layout: FrameLayout, name: str, numbers: NDArray[np.int64], frames: NDArray[np.uint8]

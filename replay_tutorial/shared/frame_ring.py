@@ -8,21 +8,20 @@ in the ring.
 Left out: a frame that another process has added. Each writer shares frames with its own rows only.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.frame_layout import FrameLayout
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, kernel, types, uint64
+from replay_tutorial.buffers.frame_search import Hashes, IntegerRows, empty_memory, number_frames, same_bytes
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, jitable, kernel, types
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, published_stamp, read_row, write_rows
+from replay_tutorial.shared.protocol import NEXT_INDEX, published_stamp, read_row, write_rows
 from replay_tutorial.shared.shared_ring import MAX_OFFERS, SharedRing, ring_specs
 
-# Frames that a writer can remember: each in one of two places, the older gives way.
-REMEMBERED_BITS = 14
-REMEMBERED = 1 << REMEMBERED_BITS
 # Frames beyond those that rows need on average: some to spare, and what 64 environments add before a frame
 # comes again that a row of one of them showed five steps ago, from the first step on.
 SPARE = 256
@@ -30,8 +29,6 @@ ROOM = SPARE + 1024
 # Rows whose frames are numbered together.
 ROWS_AT_ONCE = 32
 
-Hashes = Annotated[npt.NDArray[np.uint64], types.uint64[::1]]
-IntegerRows = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
 StackWords = Annotated[npt.NDArray[np.uint64], types.uint64[:, :, ::1]]  # [rows, frames of a row, words]
 
 
@@ -42,86 +39,47 @@ class FrameArrays(NamedTuple):
     stamps: Integers  # [capacity]
     frames: Words
     masses: Floats  # [capacity], of no use here
+    young: int  # among how many of the newest frames one is looked for
     hashes: Hashes  # [REMEMBERED]
     remembered: Integers  # [REMEMBERED], the index of the frame with this hash, NO_INDEX for none
+    owner: int  # the writer
 
 
-@kernel
-def hash_of(frames: Words, i: int) -> np.uint64:
-    """Hash a frame, in four chains at once: none waits for the multiplications of another."""
-    prime = uint64(0x9E3779B97F4A7C15)
-    a, b, c, d = uint64(1), uint64(2), uint64(3), uint64(4)
-    whole = frames.shape[1] // 4 * 4
-    for word in range(0, whole, 4):
-        a = (a ^ frames[i, word]) * prime
-        b = (b ^ frames[i, word + 1]) * prime
-        c = (c ^ frames[i, word + 2]) * prime
-        d = (d ^ frames[i, word + 3]) * prime
-        a ^= a >> uint64(29)  # a product's low bits know nothing of its factors' high ones
-        b ^= b >> uint64(29)
-        c ^= c >> uint64(29)
-        d ^= d >> uint64(29)
-    for word in range(whole, frames.shape[1]):
-        a = (a ^ frames[i, word]) * prime
-        a ^= a >> uint64(29)
-    for other in (b, c, d):
-        a = (a ^ other) * prime
-        a ^= a >> uint64(29)
-    return a * prime
-
-
-@kernel
-def is_there(stamps: Integers, frames: Words, index: int, new_frames: Words, i: int) -> bool:
-    """Return whether a frame has an index, and had it all the while of the comparison."""
-    slot = index % stamps.shape[0]
-    if load_acquire(stamps, slot) != published_stamp(index):
+@jitable
+def is_in_ring(ring: FrameArrays, index: int, frame: Any) -> bool:
+    """Return whether a young frame has an index, and had it all the while of the comparison."""
+    slot = index % ring.stamps.shape[0]
+    if load_acquire(ring.counters, NEXT_INDEX) - index > ring.young:
         return False
-    difference = uint64(0)
-    for word in range(frames.shape[1]):  # without a way out, so that it is compiled to vector instructions
-        difference |= frames[slot, word] ^ new_frames[i, word]
+    if load_acquire(ring.stamps, slot) != published_stamp(index):
+        return False
+    same = same_bytes(ring.frames[slot].view(np.uint8), frame.view(np.uint8))
     fence_acquire()
-    return difference == uint64(0) and load_acquire(stamps, slot) == published_stamp(index)
+    return same and load_acquire(ring.stamps, slot) == published_stamp(index)
+
+
+@jitable
+def append_to_ring(ring: FrameArrays, frame: Any) -> tuple[int, bool]:
+    """Append a frame to a ring, unless another writer holds the slot."""
+    index, words = fetch_add(ring.counters, NEXT_INDEX, 1), frame.reshape(1, len(frame))
+    stamps, masses = ring.stamps, ring.masses
+    return index, write_rows(stamps, ring.frames, masses, words, masses[:1], index, 0, ring.owner) == 1
 
 
 @kernel
-def number_frames(
+def number_in_ring(
     plain: Annotated[tuple[Any, ...], FrameArrays],
-    new_frames: Words,
+    observations: StackWords,
+    next_observations: StackWords,
     start: int,
-    young: int,
-    owner: int,
-    indexes: Integers,
+    indexes: IntegerRows,
 ) -> int:
-    """Find or add frames from `start` on, and write their indexes into `indexes`.
+    """Number the frames of rows in a ring; see `number_frames`.
 
-    Returns the first whose slot another writer holds, or their number. Two threads may spoil each other's
-    memory of frames; what it says is compared with the ring.
+    Two threads may spoil each other's memory of frames; what it says is compared with the ring.
     """
-    counters, stamps, frames, masses, hashes, remembered = FrameArrays(*plain)
-    no_masses = np.zeros(1)
-    for i in range(start, new_frames.shape[0]):
-        code = hash_of(new_frames, i)
-        place = np.int64(code >> uint64(64 - REMEMBERED_BITS))
-        found = NO_INDEX
-        for either in (place, place ^ 1):
-            index = remembered[either]
-            if (
-                found == NO_INDEX
-                and hashes[either] == code
-                and load_acquire(counters, NEXT_INDEX) - index <= young
-                and is_there(stamps, frames, index, new_frames, i)
-            ):
-                found = index
-        if found == NO_INDEX:
-            found = fetch_add(counters, NEXT_INDEX, 1)
-            indexes[i] = found  # the caller reads which slot it was
-            if write_rows(stamps, frames, masses, new_frames[i : i + 1], no_masses, found, 0, owner) == 0:
-                return i
-            if remembered[place] > remembered[place ^ 1]:
-                place ^= 1
-            hashes[place], remembered[place] = code, found
-        indexes[i] = found
-    return new_frames.shape[0]
+    ring = FrameArrays(*plain)
+    return number_frames(ring, is_in_ring, append_to_ring, observations, next_observations, start, indexes)
 
 
 @kernel
@@ -165,7 +123,7 @@ class FrameRing:
     Attributes:
         layout: How frames make up observations.
         ring: The ring that they lie in.
-        remembered: int64[REMEMBERED], the indexes of frames that this process added last.
+        remembered: int64[n], the indexes of frames that this process added last.
     """
 
     def __init__(self, arrays: SharedArrays, prefix: str, layout: FrameLayout, rows: int) -> None:
@@ -173,24 +131,26 @@ class FrameRing:
         self.layout = layout
         self.ring = SharedRing(arrays, record_of(layout), prefix)
         spare = self.ring.capacity - rows
-        self._young = max(spare // 4, spare - rows * 3 // 16 - SPARE)
-        self.remembered = np.full(REMEMBERED, NO_INDEX)
-        hashes, ring = np.zeros(REMEMBERED, np.uint64), self.ring
-        self._plain = tuple(
-            FrameArrays(ring.counters, ring.stamps, ring.rows, ring.masses, hashes, self.remembered)
-        )
+        young = max(spare // 4, spare - rows * 3 // 16 - SPARE)
+        ring, (hashes, self.remembered) = self.ring, empty_memory()
+        self._plain = (ring.counters, ring.stamps, ring.rows, ring.masses, young, hashes, self.remembered)
 
-    def number(self, observations: npt.NDArray[np.generic]) -> Integers:
-        """Write the new frames of observations, (n, *shape); return the indexes of all, int64[n, stack]."""
-        ring, new_frames = self.ring, self._words(observations)
-        owner, indexes = ring.owners.mine(), np.empty(len(new_frames), np.int64)
+    def number(self, observations: Sequence[npt.NDArray[np.generic]]) -> Integers:
+        """Write the new frames of rows, given the observations of each field, (n, *shape).
+
+        Returns:
+            The indexes of all, int64[n, frames per row].
+        """
+        ring, stacks = self.ring, [self._words(each) for each in observations]
+        plain = (*self._plain, ring.owners.mine())
+        indexes = np.empty((len(stacks[0]), self.layout.frames_per_row), np.int64)
         start = offers = 0
         while True:
-            end = number_frames(self._plain, new_frames, start, self._young, owner, indexes)
-            if end == len(new_frames):
-                return indexes.reshape(len(observations), -1)
+            end = number_in_ring(plain, stacks[0], stacks[-1], start, indexes)
+            if end == indexes.size:
+                return indexes
             # The frame gets another slot; that of a dead holder is free from the next lap on.
-            ring.owners.release_if_dead(int(indexes[end]) % ring.capacity)
+            ring.owners.release_if_dead(int(indexes.reshape(-1)[end]) % ring.capacity)
             offers = offers + 1 if end == start else 1
             start = end
             if offers == MAX_OFFERS:  # its row will name a frame that never was, and so count as replaced
@@ -219,12 +179,12 @@ class FrameRing:
         """Put observations together from copied frames."""
         return self.layout.join(copies.view(np.uint8))
 
-    def _words(self, observations: npt.NDArray[np.generic]) -> Words:
-        frames = self.layout.split(observations).reshape(-1, self.layout.frame_bytes)
+    def _words(self, observations: npt.NDArray[np.generic]) -> StackWords:
+        frames = self.layout.split(observations)
         if self.layout.frame_bytes % 8 == 0:
             return np.require(frames.view(np.uint64), requirements=["C", "A", "W"])  # as the kernel wants it
-        words = np.zeros((len(frames), word_count(self.layout)), np.uint64)
-        words.view(np.uint8)[:, : self.layout.frame_bytes] = frames
+        words = np.zeros((*frames.shape[:2], word_count(self.layout)), np.uint64)
+        words.view(np.uint8)[..., : self.layout.frame_bytes] = frames
         return words
 
 

@@ -28,7 +28,7 @@ from replay_tutorial.buffers.n_step_windows import names_of
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
-from replay_tutorial.shared.frame_ring import number_frames, read_frames
+from replay_tutorial.shared.frame_ring import number_in_ring, read_frames
 from replay_tutorial.shared.handle import Handle
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import append_rows, look, read_slots, reserve, swap
@@ -118,7 +118,7 @@ class MPReplayBuffer(Handle):
             description["check_finite"] = True
         generator = np.random.default_rng(seed)  # before anything is made: it may refuse the seed
         # Before there are other processes, each of which would compile them as well.
-        compile_now(*self._kernels, *((number_frames, read_frames) if layouts else ()))
+        compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
         self._open(make_block({**description, **self._exponents}, path), generator)
 
     def add(self, /, **fields: Any) -> int:

@@ -88,15 +88,13 @@ class SharedFrames:
         """Write the frames of `count` rows; return the columns with indexes in the place of observations."""
         skipped = max(0, count - self._rows)  # of more rows than there are slots the last ones are written
         numbered = dict(zip(self._fields.fields, columns, strict=True))
-        observations: dict[str, Any] = {}
-        for name, frames in self._ring_of.items():
-            field = frames.layout.field
-            observations[name] = np.asarray(numbered[name], field.dtype).reshape(count, *field.shape)
-            numbered[name] = np.zeros((count, frames.layout.stack), np.int64)
-        for first in range(skipped, count, ROWS_AT_ONCE):  # few at a time, so that what they share is young
-            some = slice(first, first + ROWS_AT_ONCE)
-            for name, frames in self._ring_of.items():
-                numbered[name][some] = frames.number(observations[name][some])
+        for frames in self.rings:
+            given = frames.layout.observations(count, numbered)
+            indexes = np.zeros((count, frames.layout.frames_per_row), np.int64)
+            for first in range(skipped, count, ROWS_AT_ONCE):  # few at a time: what they share is young
+                some = slice(first, first + ROWS_AT_ONCE)
+                indexes[some] = frames.number([each[some] for each in given])
+            numbered |= frames.layout.numbers_by_name(indexes)
         return list(numbered.values())
 
     def restore(self, rows: Rows, draw_again: DrawAgain, out: Out) -> Batch:

@@ -100,15 +100,14 @@ def assert_same(buffer, added):
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
-@pytest.mark.parametrize("memory", [(768, 2048), (3, 7), (1, 1), (40, 9)])
+@pytest.mark.parametrize("young", [768, 7, 1, 40])
 @repeatable(20)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_rows_of_several_environments_equal_a_list_in_any_history(tmp_path_factory, kind, memory, seed):
-    """Also if few rows or frames are remembered, so that frames grow too old again and again."""
+def test_rows_of_several_environments_equal_a_list_in_any_history(tmp_path_factory, kind, young, seed):
+    """Also if few frames are young, so that they grow too old again and again."""
     rng = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frames, "NEW_ROWS", memory[0])
-        patch.setattr(frames, "NEW_FRAMES", memory[1])
+        patch.setattr(frames, "LEAST_YOUNG", young)
         environments = Environments(
             rng,
             int(rng.choice([1, 2, 4, 8])),
@@ -201,7 +200,9 @@ def test_a_memory_of_frames_that_lies_harms_no_row():
         add(buffer, rows, step % 2 == 0)
         added += [{name: column[i] for name, column in rows.items()} for i in range(4)]
         (log,) = buffer._frames.logs
-        log._hashes[:] = rng.permutation(log._hashes) if step % 3 else log._hashes[0]
+        hashes, numbers = log._remembered
+        hashes[:] = rng.permutation(hashes) if step % 3 else 1
+        numbers[:] = rng.permutation(numbers)
         assert_same(buffer, added)
 
 
@@ -228,7 +229,7 @@ def test_the_oldest_frame_may_be_named_by_a_row_that_is_not_the_oldest():
     """Rows come 1,024 at a time; later ones may name older frames, as far back as frames are looked for."""
     field = Fields({"obs": {"shape": 3}}).fields["obs"]
     log = frames.FrameLog(FrameLayout(field, ("obs",), None), 10_000)
-    log.next_frame = 9000
+    log._ends[1] = 9000
     rows = [np.array([([number],)], [("obs", np.int64, (1,))]) for number in (5000, 3000, 6000, 3999)]
     assert log.oldest_frame(rows) == 3000
     assert log.oldest_frame(rows[2:]) == 3999

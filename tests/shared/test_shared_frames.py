@@ -336,7 +336,7 @@ def test_if_no_row_has_its_frames_the_error_names_the_remedy(buffer_class):
     (frames,) = buffer._view.frames.rings
     number = np.arange(frames.ring.capacity)  # of writers that were killed before they added their rows
     for some in np.array_split(number, 20):
-        frames.number(stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6))
+        frames.number([stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6)])
     assert rows_there(buffer) == 0
     with pytest.raises(RuntimeError, match="frames_per_transition"):
         buffer.sample(8)
@@ -352,7 +352,7 @@ def test_a_priority_for_a_row_without_frames_brings_nothing_back():
     indexes = buffer.sample(20)["indexes"]
     (frames,) = buffer._view.frames.rings
     for some in np.array_split(np.arange(frames.ring.capacity), 20):
-        frames.number(stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6))
+        frames.number([stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6)])
     act(buffer, 2, 25, 6)
     buffer.update_priorities(indexes, np.full(20, 1000.0))
     batch = buffer.sample(200, beta=1.0)
@@ -532,9 +532,8 @@ def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
         used.load(tmp_path / "buffer")
     assert rows_there(used) == 25
     orphaned = filled(buffer_class, rows=0)
-    orphaned._view.frames.rings[0].number(
-        stacks([9], [0], [0], 6)
-    )  # of a writer that was killed before it added its row
+    # of a writer that was killed before it added its row
+    orphaned._view.frames.rings[0].number([stacks([9], [0], [0], 6)])
     with pytest.raises(ValueError, match="load fills a new buffer"):
         orphaned.load(tmp_path / "buffer")
     assert orphaned.get_next_index() == len(orphaned) == 0, "nothing has changed"

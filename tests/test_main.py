@@ -18,8 +18,8 @@ from replay_tutorial.__main__ import main
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.parts import make_agent
-from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.bench.command import BENCHMARKS
 

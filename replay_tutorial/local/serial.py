@@ -52,7 +52,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     with suppress(Stopped):
         finish_turn(learner, evaluator)  # of a run that was stopped during an evaluation
         while not stop.received:
-            if evaluator.selection.solved:
+            if evaluator.solved:
                 end = "solved"
                 break
             if pace.steps >= config.total_steps:

@@ -25,10 +25,9 @@ import torch
 
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.context import POLL_SECONDS, Context
-from replay_tutorial.apex.evaluator import Evaluator, evaluate_policies
+from replay_tutorial.apex.evaluator import Candidate, Evaluator, evaluate_policies
 from replay_tutorial.apex.learner import learn, make_learner
 from replay_tutorial.apex.messages import Failure
-from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, save_checkpoint
 from replay_tutorial.apex.runs.files import DamagedFile
 from replay_tutorial.apex.runs.run_folder import RunFolder

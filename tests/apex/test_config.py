@@ -13,8 +13,8 @@ from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config, preset
+from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.parts import exploration_schedule, make_optimizer, make_policy
-from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.presets import PRESETS
 from replay_tutorial.apex.runs import run_folder
 from replay_tutorial.apex.runs.run_folder import RunFolder

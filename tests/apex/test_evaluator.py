@@ -1,4 +1,4 @@
-"""The evaluator: when it looks, what it keeps, and what it says."""
+"""The evaluator: when it looks, what it keeps, and that luck in a few episodes is not enough."""
 
 from dataclasses import replace
 
@@ -7,30 +7,30 @@ import pytest
 from run_parts import parts
 
 from replay_tutorial.agents.evaluation import Evaluation
-from replay_tutorial.apex import policy_selection
+from replay_tutorial.apex import evaluator as evaluator_module
 from replay_tutorial.apex.evaluator import Evaluator
 from replay_tutorial.apex.runs.run_folder import RunFolder
 
 
 @pytest.fixture
 def evaluator(tmp_path, monkeypatch):
-    """One whose evaluations are scripted, the lists of script and messages, and the folder."""
+    """One whose rounds are scripted by their returns; its script, messages and folder."""
     script, told = [], []
     context, _ = parts()
     config = replace(context.config, evaluation_interval=100, publish_interval=25, runs=tmp_path)
     context = replace(context, config=config, tell=told.append)
 
     def evaluate(act, environment, seeds, step_limit, at_once):
-        return Evaluation(np.full(len(seeds), float(script.pop(0))))
+        return Evaluation(np.resize(np.array(script.pop(0), float), len(seeds)))
 
-    monkeypatch.setattr(policy_selection, "evaluate", evaluate)
+    monkeypatch.setattr(evaluator_module, "evaluate", evaluate)
     folder = RunFolder.create(config)
     return Evaluator(context, folder.save_policy, 50.0, None, 0), script, told, folder
 
 
 def publish(evaluator, update):
     """Publish every 25 updates, as the learner does, parameters that are the number of their update."""
-    parameters, count = evaluator.context.parameters, evaluator.selection.policy.parameter_count
+    parameters, count = evaluator.context.parameters, evaluator.policy.parameter_count
     for made in range(parameters.pull().update, update + 1, 25):
         parameters.publish(np.full(count, made, np.float32), made)
 
@@ -50,14 +50,37 @@ def test_policy_is_evaluated_every_so_many_updates_and_the_best_is_kept(evaluato
     assert len(best.confirmation.returns) == evaluator.context.config.confirmation_episodes
 
 
-def test_policy_that_is_as_good_as_the_best_one_is_kept_and_reported_as_a_tie(evaluator):
+@pytest.mark.parametrize(
+    ("rounds", "best", "ties"),
+    [
+        ([10, 10, 20, 30, 29, 40, 5], 200, [False, False, False, False]),  # 29 is below the best's 30
+        ([10, 10, 100, 0], 100, [False, False]),  # luck in the first round
+        ([10, 10, 10, 10, 11, 11], 300, [False, True, False]),
+    ],
+    ids=["the second round counts", "luck is not confirmed", "a tie goes to the later one"],
+)
+def test_best_of_the_second_round_is_kept_as_it_was_played(evaluator, rounds, best, ties):
     evaluator, script, told, folder = evaluator
-    script += [10, 10, 10, 10, 11, 11]
-    for update in (100, 200, 300):
+    script += rounds
+    for update in range(100, 100 * len(ties) + 1, 100):
         publish(evaluator, update)
         evaluator.look()
-    assert [message.is_tie for message in told] == [False, True, False]
-    assert folder.load_best().parameters[0] == 300
+    assert script == []
+    assert [message.is_tie for message in told] == ties
+    assert set(folder.load_best().parameters.tolist()) == {best}
+
+
+def test_solved_needs_a_lower_bound_that_meets_the_target(evaluator):
+    evaluator, script, told, _ = evaluator
+    script += [60, [60, 42], 60, 60]
+    for update in (100, 200):
+        assert not evaluator.solved
+        publish(evaluator, update)
+        evaluator.look()
+    assert [message.solved for message in told] == [False, True]
+    assert evaluator.solved
+    evaluator.solved_at = None
+    assert not evaluator.solved
 
 
 def test_what_was_published_meanwhile_is_skipped_except_the_newest(evaluator):

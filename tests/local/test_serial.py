@@ -174,7 +174,7 @@ def test_run_interrupted_during_an_evaluation_is_resumed_as_if_it_had_never_stop
 
         return evaluate(step, *others)
 
-    monkeypatch.setattr("replay_tutorial.apex.policy_selection.evaluate", played)
+    monkeypatch.setattr("replay_tutorial.apex.evaluator.evaluate", played)
     straight = train(short(tmp_path))
     assert straight.end == "budget spent"
     interrupted, begun[:] = evaluation % (len(begun) + 1), []

@@ -16,7 +16,7 @@ import torch
 from replay_tutorial.agents.environments import has_time_limit
 from replay_tutorial.agents.evaluation import Evaluation, Stopped, evaluate, until
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
 from replay_tutorial.apex.runs.engine import Engine, ProcessDied, this_machine
 from replay_tutorial.apex.runs.learning_curve import draw_curves

@@ -37,9 +37,9 @@ from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config
+from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.flags import as_json, settings_of
 from replay_tutorial.apex.parts import make_policy
-from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.files import DamagedFile, first_line, read_json
 from replay_tutorial.apex.runs.run_provenance import provenance_of_run
 from replay_tutorial.buffers import archive

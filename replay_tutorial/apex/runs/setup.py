@@ -12,8 +12,8 @@ from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import solved_threshold, spaces_of
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters, MakeContext
+from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.parts import agent_name, make_policy
-from replay_tutorial.apex.policy_selection import Candidate
 from replay_tutorial.apex.runs.checkpoint import Checkpoint, newest_checkpoint
 from replay_tutorial.apex.runs.recorder import cut_back, updates_and_seconds
 from replay_tutorial.apex.runs.run_folder import RunFolder

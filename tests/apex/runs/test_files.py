@@ -12,7 +12,7 @@ from run_parts import parts
 
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.policy_selection import Candidate
+from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.runs.checkpoint import (
     DamagedCheckpoint,
     load_checkpoint,

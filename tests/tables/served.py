@@ -4,13 +4,17 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 
-from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, Server, Table
+from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, Sample, Server, Table
+from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
 from replay_tutorial.tables.remote.local_socket import Wire, listen, place_of
 
 KEY = "a key for the tests, of some length"
@@ -21,6 +25,42 @@ def small_server(capacity: int = 200) -> Server:
     """A prioritized table of 20 items, and a queue of 4."""
     replay = Table("replay", sampler=Prioritized(0.7), remover=Fifo(), max_size=20, rate_limiter=MinSize(1))
     return Server([replay, Table.queue("queue", 4)], COLUMNS, capacity, seed=1)
+
+
+PAIR = (Part("pair", "obs", 2), Part("act", "act", 1, True))
+
+
+def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -> Message:
+    """Three steps, and items of two of them; step 3 · sequence - 1 is kept for the next message."""
+    first = 3 * sequence
+    values = np.arange(first, first + 3)
+    runs = [Run("obs", first, np.repeat(values[:, None], 3, 1).astype(np.float32)), Run("act", first, values)]
+    steps = np.tile([[max(first - 1, 0), first + 1, first]], (items, 1))
+    return Message(writer, sequence, runs, [NewItems(table, np.full(items, 2.0), PAIR, steps)], first + 2)
+
+
+def plain(value: Any) -> Any:
+    """Anything that a call returns, so that == compares it bit for bit."""
+    if isinstance(value, np.ndarray):
+        native = np.ascontiguousarray(value, value.dtype.newbyteorder("="))
+        return native.dtype.str, native.shape, native.tobytes()
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value).__name__, [plain(one) for one in value]
+    if isinstance(value, Sample):  # the order of a set is not the same in two processes
+        parts = value.info, value.data, value.lengths, sorted(value.squeezed)
+        return type(value).__name__, [plain(part) for part in parts]
+    return type(value).__name__, repr(value)
+
+
+def until(holds: Callable[[], bool], seconds: float = 300.0) -> None:
+    """Look each 10 ms. The looks are counted, not the time: a test that the machine stops does not look."""
+    for _ in range(round(100 * seconds)):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"waited in vain for {seconds} s")
 
 
 def free_address(folder: Path, name: str = "tables.sock") -> str:

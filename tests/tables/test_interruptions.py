@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.ma  # NumPy would import it while the keys are pressed, and leave its file open
 import pytest
-from test_remote_server import until
+from served import until
 
 from replay_tutorial.tables import (
     Client,

@@ -12,8 +12,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from served import free_address, key, serving
-from test_remote_server import message, until
+from served import free_address, key, message, serving, until
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.tables import Client, RemoteServer, Server, Table

@@ -1,25 +1,23 @@
-"""What a client and the tables' server say to each other, as bytes.
+"""What a client and a server say to each other, as bytes.
 
     head       bytes of the text, and of all behind the head                                     16 bytes
-    text       JSON: what is said, and in the place of each array its dtype and shape
+    text       JSON: what is called, the values, and of each array its dtype and shape
     arrays     their raw bytes, in the order of the text           text and arrays each filled up to 8 bytes
 
-    sample("replay", 32)    ["sample", "replay", 32, null, false]
-    its answer              ["answer", [[["l", [32]], ...], {"obs": ["f", [32, 3]]}, null, []]]
+    sample("replay", 32)    ["sample", ["replay", 32, null, false], []]
+    its answer              ["answer", [[[0, ...], {"obs": 0}, null, []]], [["l", [32]], ..., ["f", [32, 3]]]]
 
-Whoever sends a frame chooses numbers and words, and never what is run: nothing is unpickled. It must be one
-of the calls below, with arguments of their types. A NamedTuple and a Sample are lists of their fields, whose
-types are those of the annotations. What the values mean is checked by the server itself.
-
-Left out: who calls (`handle`), and who answers (`endpoint`).
+A frame holds numbers and strings, never code: nothing is unpickled. It must be one of `CALLS`, with arguments
+of their types; a NamedTuple and a Sample are lists of their fields, and 0 stands for the next array. The
+server itself checks what the values mean.
 """
 
 import json
 import reprlib
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from functools import cache, partial
+from functools import cache
 from types import NoneType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
@@ -33,23 +31,22 @@ from replay_tutorial.tables.core.sampled import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import Closed
 
 Array = npt.NDArray[Any]
-ARRAY = get_origin(Array)
 
 
 class BadFrame(ValueError):
-    """Bytes that are no frame, or a frame that is no call."""
+    """Bytes that are not a frame, or a frame that is not a call."""
 
 
 HEAD = struct.Struct("=QQ")
 MOST_BYTES = 1 << 28  # of a call
-MOST_TEXT = 1 << 20  # of these, the text: what is made of it takes twenty times as much
-INT64 = range(-(1 << 63), 1 << 63)  # all integers that may be said
+MOST_TEXT = 1 << 20  # of these, the text: decoding it takes twenty times its size
+INT64 = range(-(1 << 63), 1 << 63)  # all integers that a text may hold
 DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of bools and numbers
 
-HELLO = "hello 4"  # with the version of what is said
-CALLS: dict[str, tuple[Any, Any]] = {  # what may be called: types of arguments, and of what comes back
+HELLO = "hello 5"  # with the version of the protocol
+CALLS: dict[str, tuple[Any, Any]] = {  # the methods of `Server`: types of the arguments, and of the result
     HELLO: (tuple[str, str], tuple[str, str, dict[str, Array]]),
-    "insert": (tuple[Message, float | None], Array),
+    "insert": (tuple[Message, float | None], list[int]),
     "close_writer": (tuple[int], None),
     "sample": (tuple[str, int, float | None, bool], Sample),
     "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),
@@ -60,10 +57,10 @@ CALLS: dict[str, tuple[Any, Any]] = {  # what may be called: types of arguments,
     "save": (tuple[str], None),
     "load": (tuple[str], None),
 }
-TAKES = {name: takes for name, (takes, _) in CALLS.items()}  # what a call may say
-GREETING = {HELLO: TAKES.pop(HELLO)}  # what the first one may, and no other
+TAKES = {name: takes for name, (takes, _) in CALLS.items()}
+GREETING = {HELLO: TAKES.pop(HELLO)}  # the first call of a connection, and no other
 GIVES = {name: {"answer": tuple[gives], "error": tuple[str, str]} for name, (_, gives) in CALLS.items()}
-ERRORS: dict[str, type[Exception]] = {  # of the server, that its client is told; the first that fits
+ERRORS: dict[str, type[Exception]] = {  # of the server, that its client raises: the first that fits
     kind.__name__: kind
     for kind in (
         *(CapacityError, UnknownWriter, Closed, BadFrame, TimeoutError, KeyError, IndexError, TypeError),
@@ -76,12 +73,14 @@ LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInser
 def pack(name: str, values: Iterable[Any]) -> bytes:
     """Make a frame of a call, or of an "answer" or "error"; refuse what can't be sent, or is too long."""
     arrays: list[Array] = []
+    forms: list[Any] = []
 
-    def apart(value: Any) -> Any:
-        """Say what JSON has no word for."""
+    def replaced(value: Any) -> Any:
+        """Return what stands in the text for a value that JSON does not know."""
         if isinstance(value, np.ndarray) and (array := cast(Array, value)).dtype.char in DTYPES:
             arrays.append(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
-            return array.dtype.char, array.shape
+            forms.append((array.dtype.char, array.shape))
+            return 0
         if isinstance(value, np.generic):
             return cast(Any, value).item()
         if isinstance(value, frozenset):
@@ -90,9 +89,10 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
             return value.info, value.data, value.lengths, value.squeezed
         if isinstance(value, RateLimiter) and type(value) in LIMITERS.values():
             return type(value).__name__, *astuple(value)
-        raise TypeError(f"{value!r:.80} can't be sent: only numbers, words, arrays, and {[*LIMITERS]}.")
+        raise TypeError(f"{value!r:.80} can't be sent: only numbers, strings, arrays, and {[*LIMITERS]}.")
 
-    text = json.dumps([name, *values], default=apart, separators=(",", ":")).encode()
+    # the list of forms is written last, when all arrays are in it
+    text = json.dumps([name, [*values], forms], default=replaced, separators=(",", ":")).encode()
     if len(text) > MOST_TEXT:
         raise ValueError(f"A text of {len(text):,} bytes is too long: make fewer kinds of items in one call.")
     pieces: list[Any] = [text, bytes(-len(text) % 8)]
@@ -102,108 +102,89 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
     return b"".join([HEAD.pack(len(text), size), *pieces])
 
 
-def unpack(length: int, body: bytearray, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """Put together what a frame says; arrays are views of its bytes.
+def unpack(length: int, body: memoryview, known: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+    """Decode a frame; arrays are views of its bytes.
 
     Args:
         length: Bytes of its text.
         body: Text and arrays.
-        known: Names that it may say, and the types of what stands behind them. All else is a BadFrame.
+        known: The names that it may hold, and the types of the values behind each.
+
+    Raises:
+        BadFrame: If it holds anything else.
     """
     if length > min(MOST_TEXT, len(body)):
         raise BadFrame(f"A frame of {len(body):,} bytes has no text of {length:,}; {MOST_TEXT:,} may be.")
     try:
-        words = json.loads(body[:length])
-    except (ValueError, RecursionError) as error:
-        raise BadFrame(f"The text of a frame is no JSON: {error}.") from None
-    match words:
-        case [str(name), *values] if name in known:
-            arrays = Arrays(body, length + -length % 8)
-            heard = reader_of(known[name])(values, arrays)
-        case _:
-            raise BadFrame(f"{reprlib.repr(words)} is none of {[*known]}.")
-    if arrays.at != len(body):
-        raise BadFrame(f"A frame of {len(body):,} bytes came; its text speaks of {arrays.at:,}.")
-    return name, heard
+        name, values, forms = json.loads(bytes(body[:length]))
+        return name, reader_of(known[name])(values, arrays_of(forms, body, length + -length % 8))
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        raise BadFrame(f"A frame is none of {[*known]}: {error!r:.200}.") from None
+    except (RecursionError, StopIteration):
+        raise BadFrame("A frame is nested too deeply, or lacks arrays.") from None
 
 
-class Arrays:
-    """The arrays of a frame, one after the other."""
-
-    def __init__(self, body: bytearray, start: int) -> None:
-        """Begin behind the text."""
-        self._body = body
-        self.at = start  # where the next one begins
-
-    def take(self, word: Any) -> Array:
-        """Return the next one, which is as its dtype and shape say."""
-        match word:
-            case [str(letter), [*shape]] if letter in DTYPES and {*map(type, shape)} == {int}:
-                pass
-            case _:
-                raise BadFrame(f"{reprlib.repr(word)} is no dtype of numbers and a shape.")
-        try:
-            array: Array = np.ndarray(shape, DTYPES[letter], self._body, self.at)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise BadFrame(f"There is no array {reprlib.repr(word)} at byte {self.at:,}: {error}.") from None
-        self.at += array.nbytes + -array.nbytes % 8
-        return array
+def arrays_of(forms: Any, body: memoryview, start: int) -> Iterator[Array]:
+    """Return the arrays of a frame, which lie one behind the other and end with it."""
+    arrays: list[Array] = []
+    for letter, shape in forms:
+        if {*map(type, shape)} != {int}:
+            raise ValueError(f"{reprlib.repr(shape)} is not a shape")
+        arrays.append(np.ndarray(shape, DTYPES[letter], body, start))
+        start += arrays[-1].nbytes + -arrays[-1].nbytes % 8
+    if start != len(body):
+        raise ValueError(f"{len(body):,} bytes came; the text speaks of {start:,}")
+    return iter(arrays)
 
 
 PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (float, int)}
 
 
 @cache
-def reader_of(kind: Any) -> Callable[[Any, Arrays], Any]:
-    """Return what makes a value of a type of what JSON made of it, or refuses that as a BadFrame."""
+def reader_of(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
+    """Return a function that makes a value of a type of its JSON and the arrays; it raises if that fails."""
     origin, inner = get_origin(kind), get_args(kind)
-    types = PLAIN.get(kind, (dict if origin is dict else list,))  # of what JSON made
-
-    def refuse(word: Any) -> Any:
-        raise BadFrame(f"{reprlib.repr(word)} stands where {kind} must be, in 64 bits.")
-
     if kind in PLAIN:
-        return lambda word, _: (
-            word if type(word) in types and (type(word) is not int or word in INT64) else refuse(word)
-        )
-    if origin is ARRAY:
-        return lambda word, arrays: arrays.take(word)
+        return lambda word, _: checked(word, PLAIN[kind])
+    if origin is np.ndarray:
+        return lambda _, arrays: next(arrays)
+    if origin is list:  # of integers, sent as an array
+        return lambda _, arrays: next(arrays).tolist()
     if NoneType in inner:
         some = reader_of(inner[0])
         return lambda word, arrays: None if word is None else some(word, arrays)
     if origin is dict:
         each = reader_of(inner[1])
-        return lambda word, arrays: (
-            {name: each(word[name], arrays) for name in word} if type(word) in types else refuse(word)
-        )
-    if origin in (list, Sequence, frozenset) or Ellipsis in inner:
+        return lambda word, arrays: {name: each(one, arrays) for name, one in word.items()}
+    if origin in (Sequence, frozenset) or Ellipsis in inner:
         every, many = reader_of(inner[0]), cast(Any, list if origin is Sequence else origin)
-        return lambda word, arrays: (
-            many([every(one, arrays) for one in word]) if type(word) in types else refuse(word)
-        )
-    make, kinds = cast(Any, origin), inner
+        return lambda word, arrays: many([every(one, arrays) for one in checked(word, (list,))])
+    make: Callable[..., Any] = as_tuple
+    kinds = inner
+    if origin is None:  # a NamedTuple, or a dataclass
+        make, kinds = kind, tuple(get_type_hints(kind).values())
     if kind is RateLimiter:
-        make, kinds = limiter_of, (str, *get_type_hints(kind).values())
-    elif origin is None:
-        make, kinds = partial(of_fields, kind), tuple(get_type_hints(kind).values())
+        make, kinds = limiter_of, (str, *kinds)
     readers = [reader_of(one) for one in kinds]
-    return lambda word, arrays: (
-        make([read(one, arrays) for read, one in zip(readers, word, strict=True)])
-        if type(word) in types and len(word) == len(readers)
-        else refuse(word)
+    return lambda word, arrays: make(
+        *[read(one, arrays) for read, one in zip(readers, checked(word, (list,)), strict=True)]
     )
 
 
-def of_fields(kind: Any, fields: list[Any]) -> Any:
-    """Make a NamedTuple, or a Sample."""
-    return kind(*fields)
+def as_tuple(*fields: Any) -> tuple[Any, ...]:
+    """Return fields as they are."""
+    return fields
 
 
-def limiter_of(parts: list[Any]) -> RateLimiter:
+def checked(word: Any, types: tuple[type, ...]) -> Any:
+    """Return a word that JSON made; refuse one of another type, and an integer of more than 64 bits."""
+    if type(word) not in types or (type(word) is int and word not in INT64):
+        raise TypeError(f"{reprlib.repr(word)} must be of {types}, in 64 bits")
+    return word
+
+
+def limiter_of(kind: str, *numbers: Any) -> RateLimiter:
     """Make a limiter of its kind and its four numbers, however they were found."""
-    kind, *numbers = parts
-    if kind not in LIMITERS:
-        raise BadFrame(f"There is no limiter {kind!r:.80}; there are {[*LIMITERS]}.")
-    limiter = RateLimiter.__new__(LIMITERS[kind])
+    limiter = object.__new__(LIMITERS[kind])
     RateLimiter.__init__(limiter, *numbers)
     return limiter

@@ -8,8 +8,6 @@ The connections of one handle are a *session*, which the first of them begins an
 when one of the two processes does, or cuts it on purpose. With its session a handle's writers are closed.
 
 A connection that proves not to know the key, or sends what is no call, is answered; it can hurt itself only.
-
-Left out: the other end (`handle`).
 """
 
 import logging
@@ -70,7 +68,6 @@ class Endpoint:
         self._instance = secrets.token_hex(8)
         self._sessions: dict[str, set[int]] = {}  # of each the writers whose messages it has sent
         self._threads: dict[Wire, threading.Thread] = {}
-        self._newcomers: dict[Wire, float] = {}  # the oldest first, and when each came
         self._closed = False
         self._listening, self.address = listen(address)
         self._listening.settimeout(NAP)  # how soon it hears that it is closed
@@ -91,29 +88,28 @@ class Endpoint:
             thread = threading.Thread(target=self._receive, args=(wire,), name="tables client", daemon=True)
             self._threads[wire] = thread
             try:
-                if len(self._threads) - len(self._newcomers) > MOST_CONNECTIONS:
+                if sum(known.is_proved for known in list(self._threads)) >= MOST_CONNECTIONS:
                     raise RuntimeError(f"there are {MOST_CONNECTIONS} already")
-                self._newcomers[wire] = time.monotonic()
                 thread.start()
             except RuntimeError as error:  # also of a system that has no more threads
                 log.warning("Refused a connection: %s", error)
-                self._newcomers.pop(wire, None)
                 del self._threads[wire]
                 wire.close()
 
     def _make_room(self) -> None:
         """Leave connections in the backlog while too many have proved nothing; drop the oldest of these."""
-        while len(self._newcomers) >= MOST_NEWCOMERS and not self._closed:
-            for wire, came in list(self._newcomers.items())[:1]:
-                if time.monotonic() - came >= NEWCOMER:
-                    wire.cut()  # its thread ends
+        while not self._closed:
+            newcomers = [wire for wire in list(self._threads) if not wire.is_proved]
+            if len(newcomers) < MOST_NEWCOMERS:
+                return
+            if time.monotonic() - newcomers[0].made_at >= NEWCOMER:
+                newcomers[0].cut()  # its thread ends
             time.sleep(0.01)
 
     def _receive(self, wire: Wire) -> None:
         """Carry out all calls of a connection."""
         try:
             wire.prove(self._key, first=True)
-            self._newcomers.pop(wire, None)
             most_bytes.set(MOST_BYTES)
             _, greeting = unpack(*wire.receive(MOST_BYTES), GREETING)
             with self._session(wire, *greeting) as writers:
@@ -128,7 +124,6 @@ class Endpoint:
         except (OSError, EOFError, Forsaken):
             pass  # the client has gone
         finally:
-            self._newcomers.pop(wire, None)
             del self._threads[wire]
             wire.close()
 
@@ -155,7 +150,7 @@ class Endpoint:
                 for writer in list(writers):
                     self._server.close_writer(writer)
 
-    def _carry_out(self, length: int, body: bytearray, writers: set[int], wire: Wire) -> None:
+    def _carry_out(self, length: int, body: memoryview, writers: set[int], wire: Wire) -> None:
         """Carry out a call, and answer it."""
         try:
             name, values = unpack(length, body, TAKES)

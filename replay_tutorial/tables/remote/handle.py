@@ -3,12 +3,10 @@
 A thread that calls takes a connection, or makes one, and puts it back when it has its answer. So threads wait
 for the server, and not for each other. If a connection ends in a call, the server has ended: nothing else on
 one machine ends it. A call that is interrupted here, by Ctrl-C, leaves a connection on which an answer may
-still come; it is dropped. The first connection makes no calls: it is held as long as the handle lives, for
+still come; it is dropped. The first connection makes no calls: it is held as long as the handle lives, and
 when it ends, the server closes the handle's writers.
 
 No call is made twice. A writer may send its last message again (`flush`): the server knows its number.
-
-Left out: starting a server (`python -m replay_tutorial tables serve`).
 """
 
 import os
@@ -27,10 +25,10 @@ from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.sampled import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import LOOK, Closed, Forsaken, caller_is_there
-from replay_tutorial.tables.remote.codec import ERRORS, GIVES, HELLO, MOST_BYTES, Array, pack, unpack
+from replay_tutorial.tables.remote.codec import ERRORS, GIVES, HELLO, MOST_BYTES, pack, unpack
 from replay_tutorial.tables.remote.local_socket import Wire, dial, read_key
 
-PAUSE = 0.02  # seconds between two looks for a server that is being started
+PAUSE = 0.02  # seconds between two attempts to reach a server that is being started
 
 
 class ServerLost(ConnectionError):
@@ -40,8 +38,8 @@ class ServerLost(ConnectionError):
 class RemoteServer:
     """A handle on a server in another process, with the methods of `Server`; see there.
 
-    Any number of threads may share one. It can be handed to another process, which gets one of its own. Its
-    calls raise what the server raises, and `ServerLost` if the server has ended.
+    Any number of threads may share one. It can be passed to another process, where it gets connections of its
+    own. Its calls raise what the server raises, and `ServerLost` if the server has ended.
 
     Writers and datasets take it as they take a server: `Client(RemoteServer("/tmp/replay.sock"))`.
 
@@ -70,12 +68,13 @@ class RemoteServer:
         self._wires = set[weakref.ref[Wire]]()  # weak: what an interrupted call drops is closed
         # of this process, or a forked one: the first connection, the session, and connections nobody uses
         self._held: dict[int, tuple[Wire, str, list[Wire]]] = {}
-        deadline = time.monotonic() + timeout
-        while True:
+        deadline = None
+        while not self._held:
             try:
                 self._held[os.getpid()] = self._begin()
-                break
             except ServerLost:
+                # counted from the first failure: on a busy machine a handshake may have used its whole limit
+                deadline = deadline or time.monotonic() + timeout
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(PAUSE)
@@ -84,13 +83,11 @@ class RemoteServer:
         return RemoteServer, (self.address,)
 
     def _begin(self) -> tuple[Wire, str, list[Wire]]:
-        """Be a client that the server has not heard of."""
-        wire, session, columns = self._connect("")
-        self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
-        return wire, session, []
+        """Begin a session."""
+        return *self._connect(""), []
 
-    def _connect(self, session: str) -> tuple[Wire, str, dict[str, Array]]:
-        """Make a connection of a session, or of a new one; return also its name, and the columns."""
+    def _connect(self, session: str) -> tuple[Wire, str]:
+        """Make a connection of a session, or of a new one; return also the session's name."""
         try:
             wire = dial(self.address)
             self._wires.add(weakref.ref(wire, self._wires.discard))
@@ -111,7 +108,8 @@ class RemoteServer:
         if outcome == "error":
             raise ServerLost(f"{values[1]} Make a new handle on {self.address}, and new writers.")
         ((self._instance, session, columns),) = values
-        return wire, session, columns
+        self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
+        return wire, session
 
     def _take(self) -> tuple[Wire, list[Wire]]:
         """Take a connection that nobody uses; return also where to put it back."""
@@ -129,7 +127,7 @@ class RemoteServer:
             raise Closed("This handle was closed. Make another one.")
 
     def _call(self, name: str, *values: Any) -> Any:
-        """Make a call, and return what comes back."""
+        """Make a call, and return its result."""
         frame = pack(name, values)
         if len(frame) > MOST_BYTES:
             raise ValueError(f"A call of {len(frame):,} bytes is too long; {MOST_BYTES:,} may be. Send less.")
@@ -157,7 +155,7 @@ class RemoteServer:
 
     def insert(self, message: Message, timeout: float | None = None) -> list[int]:
         """Store a message's values, and insert its items."""
-        return self._call("insert", message, timeout).tolist()
+        return self._call("insert", message, timeout)
 
     def close_writer(self, writer: int) -> None:
         """Forget a writer, soon: this waits for no answer."""

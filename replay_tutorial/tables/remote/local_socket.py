@@ -16,8 +16,6 @@ listens elsewhere, and does not know the key, relay one to the server.
 The key is the text of the environment variable REPLAY_TUTORIAL_KEY, or else lies in `.replay_tutorial_key` of
 the user's home folder, which only the user can read; the first server makes it. What they say afterwards is
 not encrypted, which is why it does not leave the machine.
-
-Left out: what is said (`codec`).
 """
 
 import errno
@@ -35,20 +33,21 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import wait
 from pathlib import Path
 
+import numpy as np
+
 from replay_tutorial.tables.remote.codec import HEAD, BadFrame
 
 HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself, in all
 NONCE = DIGEST = 32  # bytes
-FIRST_BYTES = 1 << 16  # memory for what is announced, until it comes
 BACKLOG = 128
 VARIABLE = "REPLAY_TUTORIAL_KEY"
 LEAST = 16  # bytes of a key
+MOST_PORT = 65535
+PORT = re.compile(r"(localhost|127\.0\.0\.1):([0-9]{1,5})")
 # A forked child would hold them open, and nobody would see its parent's end: it closes them.
 SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [one.close() for one in SOCKETS])
-MOST_PORT = 65535
-PORT = re.compile(r"(localhost|127\.0\.0\.1):([0-9]{1,5})")
 
 
 def place_of(address: str) -> tuple[str, int] | str:
@@ -101,13 +100,29 @@ def stop_listening(listening: socket.socket) -> None:
     listening.close()
 
 
+def dial(address: str) -> "Wire":
+    """Connect to a server; an OSError says that there is none."""
+    place = place_of(address)
+    dialing = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
+    wire = Wire(dialing)
+    dialing.connect(place)
+    if dialing.getsockname() == place:  # a port may call itself where nobody listens
+        raise ConnectionRefusedError(f"Nobody listens at {address}.")
+    return wire
+
+
 class Wire:
-    """One end of a connection, until it is dropped; one thread reads and writes, any other may cut it."""
+    """One end of a connection, until it is dropped; one thread reads and writes, any other may cut it.
+
+    Attributes:
+        made_at: When, by `time.monotonic`.
+        is_proved: Whether the other end has proved that it knows the key.
+    """
 
     def __init__(self, connected: socket.socket) -> None:
         """Take a socket over."""
         self._socket = connected
-        self._deadline: float | None = None  # of the handshake
+        self.made_at, self.is_proved = time.monotonic(), False
         SOCKETS.add(connected)
         self._finalizer = weakref.finalize(self, connected.close)
         if connected.family == socket.AF_INET:
@@ -121,21 +136,22 @@ class Wire:
             AuthenticationError: If it does not know the key, or does not take ours.
             EOFError, OSError: As `receive` and `send` do, also if the time is up.
         """
-        self._deadline, ours = time.monotonic() + HANDSHAKE, secrets.token_bytes(NONCE)
-        self._socket.settimeout(HANDSHAKE)
+        deadline, ours = time.monotonic() + HANDSHAKE, secrets.token_bytes(NONCE)
         where = self._listening_address(first)
         if first:
             self.send(ours)
-            both = ours + bytes(self._exactly(NONCE))
-            is_known = hmac.compare_digest(self._exactly(DIGEST), digest(key, b"client", both, where))
+            both = ours + bytes(self._exactly(NONCE, deadline))
+            proof = self._exactly(DIGEST, deadline)
+            is_known = hmac.compare_digest(proof, digest(key, b"client", both, where))
             self.send(digest(key, b"server", both, where) if is_known else bytes(DIGEST))
         else:
-            both = bytes(self._exactly(NONCE)) + ours
+            both = bytes(self._exactly(NONCE, deadline)) + ours
             self.send(ours + digest(key, b"client", both, where))
-            is_known = hmac.compare_digest(self._exactly(DIGEST), digest(key, b"server", both, where))
+            proof = self._exactly(DIGEST, deadline)
+            is_known = hmac.compare_digest(proof, digest(key, b"server", both, where))
         if not is_known:
             raise AuthenticationError("its digest is not that of the key, this address and this connection")
-        self._deadline = None
+        self.is_proved = True
         self._socket.settimeout(None)
 
     def _listening_address(self, ours: bool) -> bytes:
@@ -147,7 +163,7 @@ class Wire:
         """Send a frame, or raise an OSError if the connection was cut."""
         self._socket.sendall(frame)
 
-    def receive(self, most: int | None = None) -> tuple[int, bytearray]:
+    def receive(self, most: int | None = None) -> tuple[int, memoryview]:
         """Wait for a frame of at most so many bytes; return how long its text is, and all of it.
 
         Raises:
@@ -160,15 +176,13 @@ class Wire:
             raise BadFrame(f"A frame of {size:,} bytes came; there may be {most:,}.")
         return length, self._exactly(size)
 
-    def _exactly(self, count: int) -> bytearray:
-        data = bytearray(min(count, FIRST_BYTES))
-        done = 0
+    def _exactly(self, count: int, deadline: float | None = None) -> memoryview:
+        """Receive so many bytes."""
+        data, done = np.empty(count, np.uint8).data, 0  # takes no memory before they come
         while done < count:
-            if done == len(data):  # as much again as has come
-                data += bytes(min(count - done, done))
-            if self._deadline is not None:
-                self._socket.settimeout(max(1e-3, self._deadline - time.monotonic()))
-            more = self._socket.recv_into(memoryview(data)[done:])
+            if deadline is not None:
+                self._socket.settimeout(max(1e-3, deadline - time.monotonic()))
+            more = self._socket.recv_into(data[done:])
             if not more:
                 raise EOFError
             done += more
@@ -200,17 +214,6 @@ class Wire:
 def digest(key: bytes, role: bytes, nonces: bytes, where: bytes) -> bytes:
     """Return what only a process that knows the key can say in this role, on this connection."""
     return hmac.digest(key, b"\0".join((b"replay_tutorial tables", role, nonces, where)), hashlib.sha256)
-
-
-def dial(address: str) -> Wire:
-    """Connect to a server; an OSError says that there is none."""
-    place = place_of(address)
-    dialing = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
-    wire = Wire(dialing)
-    dialing.connect(place)
-    if dialing.getsockname() == place:  # a port may call itself where nobody listens
-        raise ConnectionRefusedError(f"Nobody listens at {address}.")
-    return wire
 
 
 # The key

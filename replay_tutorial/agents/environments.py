@@ -31,11 +31,13 @@ class UnsupportedEnvironment(ValueError):
 
 
 class Spaces(NamedTuple):
-    """The two spaces of an environment that `train` accepts."""
+    """The two spaces of an environment that `train` accepts, and what it declares beside them."""
 
     observation: Box  # of shape (size,), or an image: uint8 (channels, height, width)
     action: Discrete | Box  # 0, 1, 2, ..., or a Box of shape (size,) from -1 to 1
     stacked: bool = False  # whether an image's channels are the last few frames, not its colours
+    time_limit: bool = True  # whether its episodes are cut after a number of steps
+    solved_at: float | None = None  # the mean return at which gymnasium calls it solved, if it says so
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
@@ -158,44 +160,27 @@ def playable(actions: NDArray[Any]) -> list[Any]:
 
 
 def spaces_of(name: str) -> Spaces:
-    """Return the spaces of an environment as `make_environment` makes it.
+    """Return what `train` has to know of an environment, as `make_environment` makes it.
 
     Raises:
         UnsupportedEnvironment: If there is no such environment, or the agent can't learn in it; the message
             names the space and what is supported.
     """
     environment = make_environment(name)
+    environment.close()
     observation: Any = environment.observation_space
     action: Any = environment.action_space
-    stacked = is_frame_stack(environment)
-    environment.close()
-    return Spaces(observation, action, stacked)
-
-
-def is_frame_stack(environment: Environment) -> bool:
-    """Return whether observations are the last few frames; only gymnasium's own wrapper declares it."""
-    shape = environment.observation_space.shape
-    while isinstance(environment, gym.Wrapper):
-        if isinstance(environment, wrappers.FrameStackObservation):
-            return environment.observation_space.shape == shape
-        environment = environment.env
-    return False
-
-
-def has_time_limit(name: str) -> bool:
-    """Return whether gymnasium's wrapper, or the emulator of a game, cuts an environment's episodes."""
-    environment = make_environment(name)
-    environment.close()
-    while isinstance(environment, gym.Wrapper):
-        if isinstance(environment, wrappers.TimeLimit):
-            return True
-        environment = environment.env
-    return name.startswith(atari.PREFIX)
-
-
-def solved_threshold(name: str) -> float | None:
-    """Return the mean return at which gymnasium calls an environment solved; None if it names none."""
-    environment = make_environment(name)  # gymnasium.spec can't look up `module:Name-v0`
-    environment.close()
     spec = environment.unwrapped.spec
-    return None if spec is None else spec.reward_threshold
+    layers = [environment]
+    while isinstance(layer := layers[-1], gym.Wrapper):
+        layers.append(layer.env)
+    # Only gymnasium's own wrappers declare what they do; the emulator of a game cuts episodes itself.
+    stacks = [layer for layer in layers if isinstance(layer, wrappers.FrameStackObservation)]
+    limits = [layer for layer in layers if isinstance(layer, wrappers.TimeLimit)]
+    return Spaces(
+        observation,
+        action,
+        stacked=any(stack.observation_space.shape == observation.shape for stack in stacks),
+        time_limit=bool(limits) or name.startswith(atari.PREFIX),
+        solved_at=None if spec is None else spec.reward_threshold,
+    )

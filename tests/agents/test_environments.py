@@ -8,13 +8,7 @@ import pytest
 import small_environments  # noqa: F401 - registers them, so that these tests can leave its name out
 from gymnasium.spaces import Box, Discrete
 
-from replay_tutorial.agents.environments import (
-    UnsupportedEnvironment,
-    make_environment,
-    playable,
-    solved_threshold,
-    spaces_of,
-)
+from replay_tutorial.agents.environments import UnsupportedEnvironment, make_environment, playable, spaces_of
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.parts import agent_name
 
@@ -50,8 +44,8 @@ def test_actions_are_counted_from_zero_whatever_the_environment_counts_from():
 
 
 def test_threshold_is_gymnasiums():
-    assert solved_threshold("CartPole-v1") == 475.0
-    assert solved_threshold("small_environments:Counting-v0") is None
+    assert spaces_of("CartPole-v1").solved_at == 475.0
+    assert spaces_of("small_environments:Counting-v0").solved_at is None
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,21 @@ Paper: Horgan et al. 2018, figure 1.
 """
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from replay_tutorial.agents.environments import has_time_limit
 from replay_tutorial.agents.evaluation import Evaluation, Stopped, evaluate, until
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
 from replay_tutorial.apex.runs.engine import Engine, ProcessDied, this_machine
 from replay_tutorial.apex.runs.learning_curve import draw_curves
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.run_folder import RunFolder, lock_run
 from replay_tutorial.apex.runs.setup import End, RunSetup, new_setup, resumed_setup
-from replay_tutorial.apex.runs.signals import StopRequest, stop_requests
+from replay_tutorial.apex.runs.signals import stop_requests
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
         with Recorder(
             folder.path, config.total_steps, config.progress, counters.steps, counters.update
         ) as recorder:
-            if not has_time_limit(config.environment):
+            if not setup.context.spaces.time_limit:
                 limit = f"{config.evaluation_step_limit:,} steps (--evaluation-step-limit)"
                 recorder.say(
                     f"{config.environment} declares no time limit: an evaluated episode may take {limit}"
@@ -159,11 +157,17 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
             seconds = recorder.seconds
         # Before the evaluation, which may take long: whoever interrupts that has the curve.
         draw_curves([folder.path], folder.path / "learning_curve.png")
-        chosen = folder.load_best()
-        evaluation = None
+        chosen, evaluation = folder.load_best(), None
         if chosen is not None and end != "interrupted":
-            evaluation = final_evaluation(setup, chosen, stop)
-            if evaluation is not None:
+            setup.policy.set_parameters(chosen.parameters)
+            with suppress(Stopped):
+                evaluation = evaluate(
+                    until(lambda: stop.received, setup.policy.act_greedily),
+                    config.environment,
+                    setup.seeds.final,  # of episodes that played no part in choosing the policy
+                    config.evaluation_step_limit,
+                    config.evaluation_environments,
+                )
                 folder.save_evaluation(evaluation, chosen.step, seconds)
     return Result(
         folder=folder.path,
@@ -183,20 +187,3 @@ def how_to_resume(run: Path) -> str:
     if not checkpoints:
         return f"{run} has no checkpoint yet; what there is of it lies there."
     return f"The newest checkpoint is {checkpoints[-1][1]}. To go on: python -m replay_tutorial resume {run}"
-
-
-def final_evaluation(setup: RunSetup, chosen: Candidate, stop: StopRequest) -> Evaluation | None:
-    """Measure the chosen policy on episodes that played no part in choosing it; None if somebody stops it."""
-    config, policy = setup.context.config, setup.policy
-    policy.set_parameters(chosen.parameters)
-
-    try:
-        return evaluate(
-            until(lambda: stop.received, policy.act_greedily),
-            config.environment,
-            setup.seeds.final,
-            config.evaluation_step_limit,
-            config.evaluation_environments,
-        )
-    except Stopped:
-        return None

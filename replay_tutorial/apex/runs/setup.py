@@ -4,12 +4,13 @@ import math
 import re
 import shutil
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import torch
 
 from replay_tutorial.agents.agent import Policy
-from replay_tutorial.agents.environments import solved_threshold, spaces_of
+from replay_tutorial.agents.environments import Spaces, spaces_of
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters, MakeContext
 from replay_tutorial.apex.evaluator import Candidate
@@ -62,7 +63,7 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
     context = make_context(config, spaces, policy.parameter_count, Counters())
     # The folder comes last: what is refused leaves nothing behind.
     folder = RunFolder.create(config)
-    return RunSetup(folder, context, Counters(), RunSeeds(config), policy, target_return(config))
+    return RunSetup(folder, context, Counters(), RunSeeds(config), policy, target_return(config, spaces))
 
 
 def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
@@ -82,8 +83,10 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
     # With other processes the best policy may well be newer than the checkpoint, and stays.
     is_newer = checkpoint.serial is None and (folder.path / "policy.pt").exists()
     best = (folder if is_newer else RunFolder(checkpoint.path)).load_best()
-    refuse_if_done(folder, config, checkpoint, best)
     spaces = spaces_of(config.environment)
+    target = target_return(config, spaces)
+    if (folder.path / "evaluation.json").exists():  # else that is left to do: it was killed before
+        refuse_if_done(folder.path, config, checkpoint.step, best, target)
     policy = make_policy(config, spaces)
     counters = Counters(checkpoint.update, checkpoint.step, checkpoint.samples)
     if not checkpoint.has_replay:
@@ -105,38 +108,29 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
     serial = checkpoint.serial
     last = checkpoint.update if serial is None else int(serial["evaluated_update"])
     evaluated_update = cut_back(evaluations, last)
-    target, seeds = target_return(config), RunSeeds(config)
+    seeds = RunSeeds(config)
     return RunSetup(folder, context, counters, seeds, policy, target, checkpoint, best, evaluated_update)
 
 
-def refuse_if_done(folder: RunFolder, config: Config, checkpoint: Checkpoint, best: Candidate | None) -> None:
-    """Refuse to go on with a run that has its final evaluation and would end at once.
-
-    Raises:
-        NothingToDo: If it is solved, or the budget is spent.
-    """
-    target, run = target_return(config), folder.path
-    if not (run / "evaluation.json").exists():
-        return  # killed after its last checkpoint: what is left to do is that evaluation
+def refuse_if_done(
+    run: Path, config: Config, step: int, best: Candidate | None, target: float | None
+) -> None:
+    """Refuse to go on with a run that has its final evaluation and would end at once."""
     if best is not None and target is not None and best.solves(target):
         raise NothingToDo(
             f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by "
             f"more than three standard errors ({best.confirmation}). To go on, raise the target: --solved-at "
             "(inf: go on until the steps are used up)."
         )
-    if checkpoint.step >= config.total_steps:
+    if step >= config.total_steps:
         raise NothingToDo(
-            f"{run} has made {checkpoint.step:,} steps, and its budget is {config.total_steps:,}. "
+            f"{run} has made {step:,} steps, and its budget is {config.total_steps:,}. "
             "Give it a greater one: --total-steps."
         )
 
 
 def refuse_if_too_short(config: Config, counters: Counters) -> None:
-    """Refuse a run that ends before its first update.
-
-    Raises:
-        NothingToDo: If so.
-    """
+    """Refuse a run that ends before its first update."""
     first = counters.lost_steps + config.replay_start
     if config.actors == 0:  # in turns, an update waits for all the rows that it is owed for
         first += math.ceil(config.batch_size / config.samples_per_insert)
@@ -164,6 +158,6 @@ def check_device(config: Config) -> None:
         )
 
 
-def target_return(config: Config) -> float | None:
+def target_return(config: Config, spaces: Spaces) -> float | None:
     """Return the mean return at which a run is solved, if there is one."""
-    return config.solved_at if config.solved_at is not None else solved_threshold(config.environment)
+    return config.solved_at if config.solved_at is not None else spaces.solved_at

@@ -8,7 +8,7 @@ table's line, without the lock, until another call has changed the counts:
     sample  ─▶ line of samples  ─▶ out   more may be inserted now
 
 Whatever changes something wakes the first of each line that may go now. Who waits in vain, as the server or
-the writer was closed, hears of it at once. Left out: everything that one table does by itself (`contents`).
+the writer was closed, hears of it at once. Left out: what one table does by itself (`table_state`).
 """
 
 import logging
@@ -28,14 +28,13 @@ from replay_tutorial.buffers.interrupts import Undisturbed
 from replay_tutorial.buffers.rows import check_batch_size
 from replay_tutorial.tables.core import server_file
 from replay_tutorial.tables.core.cells import MOST_CELLS, Cells
-from replay_tutorial.tables.core.contents import Contents
 from replay_tutorial.tables.core.intake import Intake, as_keys, as_updates, table_of
 from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.reverb_names import ExplainsNames, explains
 from replay_tutorial.tables.core.sampled import Sample, TableInfo, join
 from replay_tutorial.tables.core.table import Table, check_reachable
-from replay_tutorial.tables.core.trajectories import Plans
+from replay_tutorial.tables.core.table_state import TableState
 from replay_tutorial.tables.core.waiting import Closed, Line, deadline_of
 
 log = logging.getLogger("replay_tutorial")
@@ -104,8 +103,8 @@ class Server(ExplainsNames):
         names = [table.name for table in tables]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"A server has at least one table, and each name once, not {names}.")
-        self._tables = {table.name: Contents(table, self._cells, self._rng) for table in tables}
-        self._intake = Intake(self._cells, Plans(self._cells), self._tables)
+        self._tables = {table.name: TableState(table, self._cells, self._rng) for table in tables}
+        self._intake = Intake(self._cells, self._tables)
         for table in tables:
             for hook in table.hooks:
                 hook.check(table.name, self._tables)
@@ -143,7 +142,7 @@ class Server(ExplainsNames):
             self._check_open()
             window = self._intake.accept(message)
             items, keys = window.items, window.keys
-            lines = [self._lines["insert", name] for name, _ in items]
+            lines = [self._lines["insert", item[0]] for item in items]
 
             def check() -> None:
                 self._check_open()
@@ -155,8 +154,8 @@ class Server(ExplainsNames):
                     with Undisturbed():
                         goes_on = place == len(keys)  # or it was sent twice, and the other call was faster
                         while goes_on:
-                            name, item = items[len(keys)]
-                            keys.append(self._tables[name].insert(item, self._tables))
+                            name, cells, lengths, priority = items[len(keys)]
+                            keys.append(self._tables[name].insert(cells, lengths, priority, self._tables))
                             goes_on = len(keys) < len(items) and lines[len(keys)].is_free
                 finally:
                     self._wake()  # also if nothing has changed: the next one in line waits for its turn
@@ -236,8 +235,7 @@ class Server(ExplainsNames):
         Parts that were inferred from the first item are forgotten, unless items wait that have them.
         """
         with self._changing(table) as contents, Undisturbed():
-            contents.reset(self._tables)
-            self._intake.infer_parts(table)
+            contents.reset(self._tables, keep_parts=self._intake.has_items_for(table))
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
         """Let another limiter decide from now on, also over those who wait; the counts go on.
@@ -284,8 +282,8 @@ class Server(ExplainsNames):
             self._check_open()
             loaded = server_file.load(path, self.fields, self._cells.capacity, self._tables)
             with Undisturbed():
-                self._cells, plans, self._rng, self._tables = loaded
-                self._intake = Intake(self._cells, plans, self._tables, self._intake.writers)
+                self._cells, self._rng, self._tables = loaded
+                self._intake = Intake(self._cells, self._tables, self._intake.writers)
                 self._look_up()
 
     def close(self) -> None:
@@ -305,7 +303,7 @@ class Server(ExplainsNames):
             raise Closed("The server was closed. Build another one.")
 
     @contextmanager
-    def _changing(self, table: str) -> Generator[Contents]:
+    def _changing(self, table: str) -> Generator[TableState]:
         """Hold the lock while a table is changed, and wake who may go then."""
         with self._lock:
             contents = table_of(self._tables, table)

@@ -353,7 +353,7 @@ def test_a_copy_that_fails_leaves_no_item_half_deleted(monkeypatch: pytest.Monke
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("replay_tutorial.tables.core.contents.copy_out", out_of_memory)
+        patch.setattr("replay_tutorial.tables.core.table_state.take_cells", out_of_memory)
         with pytest.raises(MemoryError):
             client.sample("t", 2)
     assert client.info()["t"].size == len(client.items("t").info.keys) == 1
@@ -447,6 +447,26 @@ class TestSignatures:
     def test_a_column_of_a_signature_must_be_there(self) -> None:
         with pytest.raises(KeyError, match=r"names the column 'reward'; there are \['obs', 'rew'\]"):
             client_of(table(signature={"reward": "one"}))
+
+    @pytest.mark.parametrize(
+        ("signature", "match"),
+        [
+            ("obs", "dict, such as"),
+            ({}, "at least one part"),
+            ({"x": ("obs",)}, "part 'x' the length"),
+            ({"x": (1, 2)}, "part 'x' the length"),
+            ({"obs": 0}, "at least 1"),
+            ({"obs": True}, "at least 1"),
+            ({"obs": "two"}, "'two'"),
+            ({"obs": np.zeros(3)}, "at least 1"),
+        ],
+    )
+    def test_what_is_no_signature_is_refused(self, signature: Any, match: str) -> None:
+        with pytest.raises((TypeError, ValueError), match=match):
+            table(signature=signature)
+
+    def test_a_length_may_be_an_integer_of_numpys(self) -> None:
+        assert table(signature={"obs": np.int64(3)}).parts == {"obs": ("obs", 3)}
 
     @pytest.mark.parametrize("loaded", [False, True])
     def test_a_reset_forgets_the_parts_of_a_misspelt_first_item(self, loaded: bool, tmp_path: Any) -> None:

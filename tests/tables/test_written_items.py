@@ -3,7 +3,6 @@
 import gc
 import signal
 import threading
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -29,7 +28,6 @@ from replay_tutorial.tables import (
 )
 from replay_tutorial.tables.core.cells import Cells
 from replay_tutorial.tables.core.intake import Intake
-from replay_tutorial.tables.core.trajectories import KEPT
 from replay_tutorial.tables.core.window import Window
 
 COLUMNS = {
@@ -444,11 +442,11 @@ def test_an_item_is_inserted_once_when_the_call_is_interrupted_before_or_after_i
     contents, calls = server._tables["t"], []
     insert, wake = contents.insert, server._wake
 
-    def insert_the_second_time(item, tables):
+    def insert_the_second_time(*item):
         calls.append("insert")
         if len(calls) == 1:
             raise KeyboardInterrupt
-        return insert(item, tables)
+        return insert(*item)
 
     def wake_and_be_interrupted():
         wake()
@@ -545,19 +543,15 @@ def test_a_writer_that_vanishes_while_the_lock_is_held_stops_nobody():
     assert not server._cells.store.references.any()
 
 
-def test_a_layout_is_kept_only_as_long_as_an_item_has_it():
-    """One that was refused, or whose items have gone, could otherwise fill the memory."""
+def test_lists_of_many_lengths_take_as_much_room_as_the_items_that_are_there():
+    """Those whose items have gone could otherwise fill the memory."""
     server = Server([table(max_size=100)], COLUMNS, capacity=400)
-    plans = server._intake._plans._plans
+    items = server._tables["t"].items
     with TrajectoryWriter(server, 300) as writer:
         for act in range(300):
             writer.append({"act": act})
-            priority = np.nan if act % 2 else 1.0
-            with nullcontext() if priority == 1.0 else pytest.raises(ValueError, match="nan"):
-                writer.create_item("t", priority, {"act": writer.history["act"][:]})
-    gc.collect()
-    assert 100 <= len(plans) <= 100 + KEPT
-    assert sorted(server.items("t").lengths["act"].tolist()) == list(range(101, 300, 2))
+            writer.create_item("t", 1.0, {"act": writer.history["act"][:]})
+    assert sorted(server.items("t").lengths["act"].tolist()) == list(range(201, 301))
+    assert len(items.cells) <= 2 * 1.25 * sum(range(101, 301))
     server.reset("t")
-    gc.collect()
-    assert len(plans) <= KEPT + 1
+    assert not len(items.cells)

@@ -9,9 +9,24 @@ Left out: a thread of their own.
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from replay_tutorial.tables.core.trajectories import Item
+from replay_tutorial.tables.core.cells import CellList
+from replay_tutorial.tables.core.message import Layout
+
+
+class Item(NamedTuple):
+    """An item, as a hook sees it.
+
+    Attributes:
+        layout: How its trajectory is laid out.
+        cells: int32[cells].
+        priority: Its priority.
+    """
+
+    layout: Layout
+    cells: CellList
+    priority: float
 
 
 class HookedTable(Protocol):

@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, writable
 from replay_tutorial.tables.core.cells import CapacityError, Cells
-from replay_tutorial.tables.core.contents import Contents
-from replay_tutorial.tables.core.message import Message, NewItems, Run, Steps, UnknownWriter
-from replay_tutorial.tables.core.trajectories import Item, Plan, Plans, Structure
+from replay_tutorial.tables.core.items import Lengths
+from replay_tutorial.tables.core.message import Layout, Message, NewItems, Run, Steps, UnknownWriter
+from replay_tutorial.tables.core.table import Parts, inferred_parts
+from replay_tutorial.tables.core.table_state import TableState
 from replay_tutorial.tables.core.window import Values, Window
 
 MOST_STEPS = 1 << 62  # a step's number is below it
@@ -26,12 +27,9 @@ MOST_STEPS = 1 << 62  # a step's number is below it
 class Intake:
     """What all writers have sent, and how far their last messages have come."""
 
-    def __init__(
-        self, cells: Cells, plans: Plans, tables: Mapping[str, Contents], gone: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, cells: Cells, tables: Mapping[str, TableState], gone: Iterable[int] = ()) -> None:
         """Begin with no writer; those that are gone were known to a server that has been loaded since."""
         self._cells = cells
-        self._plans = plans
         self._tables = tables
         self._windows: dict[int, Window] = {}
         self._gone = set(gone)
@@ -86,12 +84,10 @@ class Intake:
                 "not inserted. Begin with a new writer."
             )
 
-    def infer_parts(self, table: str) -> None:
-        """Let a table that was reset have the parts of items that still wait for it, if there are any."""
-        for window in self._windows.values():
-            for name, item in window.items[len(window.keys) :]:
-                if name == table:
-                    self._tables[table].structure = item.plan.structure
+    def has_items_for(self, table: str) -> bool:
+        """Return whether items wait for a table."""
+        windows = self._windows.values()
+        return any(item[0] == table for window in windows for item in window.items[len(window.keys) :])
 
     def close(self, writer: int) -> None:
         """Forget a writer, if it is known."""
@@ -106,16 +102,16 @@ class Intake:
         runs = [checked_run(run, self._cells) for run in message.runs]
         if not 0 <= message.keep_from <= MOST_STEPS:
             raise ValueError(f"keep_from must be the number of a step, not {message.keep_from}.")
-        structures: dict[str, Structure] = {}
-        groups = [checked_items(new, self._plans, self._tables, structures) for new in message.items]
+        settled: dict[str, Parts] = {}
+        groups = [checked_items(new, self._cells, self._tables, settled) for new in message.items]
         window.store(runs)
         items = [
-            (table, Item(plan, cells, priority))
-            for table, plan, steps, priorities in groups
-            for cells, priority in zip(window.look_up(plan, steps), priorities, strict=True)
+            (table, cells, lengths, priority)
+            for table, layout, lengths, steps, priorities in groups
+            for cells, priority in zip(window.look_up(layout, steps), priorities, strict=True)
         ]
-        for name, structure in structures.items():
-            self._tables[name].structure = structure
+        for name, parts in settled.items():
+            self._tables[name].settle(parts)
         window.begin(items)
 
 
@@ -143,18 +139,18 @@ def checked_run(run: Run, cells: Cells) -> Values:
 
 
 def checked_items(
-    new: NewItems, plans: Plans, tables: Mapping[str, Contents], structures: dict[str, Structure]
-) -> tuple[str, Plan, Steps, Sequence[float | None]]:
+    new: NewItems, cells: Cells, tables: Mapping[str, TableState], settled: dict[str, Parts]
+) -> tuple[str, Layout, Lengths, Steps, Sequence[float | None]]:
     """Check items, but for whether their steps are there.
 
     Args:
         new: The items.
-        plans: The layouts known so far.
+        cells: The store.
         tables: The tables.
-        structures: The parts that each table's items will have; this call adds those of the items' table.
+        settled: The parts that tables without items will have; this call adds those of the items' table.
 
     Returns:
-        The table, the plan, the steps, int64[items, cells], and the priorities.
+        The table, the layout and its lengths, the steps, int64[items, cells], and the priorities.
     """
     contents, steps = table_of(tables, new.table), new.steps
     if steps.dtype.kind not in "iu" or steps.ndim != 2 or not len(steps):
@@ -162,12 +158,9 @@ def checked_items(
             f"Items name their steps as int64[items, cells], of at least 1 item, not as {steps.dtype} of "
             f"shape {steps.shape}."
         )
-    plan = plans.of(new.layout, steps.shape[1])
-    settled = structures.setdefault(new.table, contents.structure or plan.structure)
-    if settled != plan.structure or not contents.accepts(plan):
-        contents.refuse_structure(plan, structures[new.table])
-    if steps.shape[1] != len(plan.columns):
-        raise ValueError(f"Items of this layout name {len(plan.columns)} steps each, not {steps.shape[1]}.")
+    check_layout(new.layout, steps.shape[1], cells)
+    parts = contents.parts or settled.setdefault(new.table, inferred_parts(new.layout))
+    lengths = contents.check_layout(new.layout, parts)
     if not (steps.flags.carray and steps.dtype == np.int64):
         steps = writable(np.ascontiguousarray(steps, np.int64))
     priorities: Sequence[float | None] = [None] * len(steps)
@@ -175,10 +168,30 @@ def checked_items(
         given = as_floats(new.priorities, len(steps))
         contents.check_priorities(given)
         priorities = given.tolist()
-    return new.table, plan, steps, priorities
+    return new.table, new.layout, lengths, steps, priorities
 
 
-def table_of(tables: Mapping[str, Contents], name: str) -> Contents:
+def check_layout(layout: Layout, width: int, cells: Cells) -> None:
+    """Check the parts of a trajectory of so many cells.
+
+    Raises:
+        KeyError: If there is no such column.
+        ValueError: If it has no parts, two of one name, a length that can't be, or another number of cells.
+    """
+    if sum(part.length for part in layout) != width:
+        raise ValueError(f"A trajectory of the parts {layout!r:.200} has not {width:,} cells.")
+    for part in layout:
+        if part.column not in cells.numbers:
+            raise KeyError(f"There is no column {part.column!r}; there are {list(cells.numbers)}.")
+        if not 1 <= part.length <= (1 if part.squeezed else cells.capacity):
+            most = "1, because it is squeezed" if part.squeezed else f"{cells.capacity:,}"
+            raise ValueError(f"{part.name!r} has {part.length} values; it must have 1 to {most}.")
+    names = [part.name for part in layout]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"A trajectory has at least one part, and each name once, not {names}.")
+
+
+def table_of(tables: Mapping[str, TableState], name: str) -> TableState:
     """Find a table.
 
     Raises:

@@ -2,49 +2,25 @@
 
     slot       0   1   2   3         4 slots: key = lap · 4 + slot
     keys       8   1  -7   3         slot 0 holds its third item; slot 2 is empty, its next key is ~(-7) = 6
+    starts     6   0   3   9         where in `cells` the item's list begins
 
-Because a slot's next item has another key, a key that comes too late is told by comparing. The lists of cells
-lie in matrices, one for each layout that an item has.
+Because a slot's next item has another key, a stale key is detected by comparing. A list names every cell,
+part after part, and is never kept as "the first cell and how many": steps that are not neighbours would come
+back wrong.
 
-Left out: what an item is for (`contents`), and who counts its cells (`cells`).
+Left out: what an item is for (`table_state`), and who counts its cells (`cells`).
 """
+
+from collections import defaultdict
+from functools import lru_cache
 
 import numpy as np
 
 from replay_tutorial.buffers.jit import Flags, Floats, Integers
-from replay_tutorial.tables.core.cells import CellList, CellMatrix
+from replay_tutorial.tables.core.cells import CellList
 from replay_tutorial.tables.core.selection import Slots
-from replay_tutorial.tables.core.trajectories import Lists, Plan
 
-
-class Matrix:
-    """The lists of all items of one layout.
-
-    Attributes:
-        rows: int32[rows, cells].
-        used: How many rows have ever had an item, the first ones.
-        free: Those of them that have none now.
-    """
-
-    def __init__(self, width: int) -> None:
-        """Begin with no row."""
-        self.rows: CellMatrix = np.empty((0, width), np.int32)
-        self.used = 0
-        self.free: list[int] = []
-
-    def put(self, cells: CellList, most: int) -> int:
-        """Write a list into a free row, and return its number; there will never be more than `most`."""
-        if self.free:
-            row = self.free.pop()
-        else:
-            row = self.used
-            self.used += 1
-            if row == len(self.rows):
-                longer = np.empty((min(most, max(1, 2 * row)), self.rows.shape[1]), np.int32)
-                longer[:row] = self.rows
-                self.rows = longer
-        self.rows[row] = cells
-        return row
+Lengths = tuple[int, ...]  # of each part of a trajectory the number of its cells
 
 
 class Items:
@@ -56,8 +32,10 @@ class Items:
         keys: int64[slots]; the key of the item there, or ~(the next key) < 0.
         priorities: float64[slots].
         times_sampled: int32[slots].
-        rows: int32[slots]; the row of its list in the matrix of its layout.
+        starts: int64[slots]; where the item's list begins in `cells`.
         free_slots: int32[slots]; a stack. The first slots - size count.
+        cells: int32[n]; the lists of all items, in any order, with gaps.
+        longest: Of each part the most cells that an item has had since the table was empty or reset.
     """
 
     def __init__(self, slots: int) -> None:
@@ -67,36 +45,63 @@ class Items:
         self.keys: Integers = ~np.arange(slots)
         self.priorities: Floats = np.zeros(slots)
         self.times_sampled: Slots = np.zeros(slots, np.int32)
-        self.rows: Slots = np.zeros(slots, np.int32)
+        self.starts: Integers = np.zeros(slots, np.int64)
         self.free_slots: Slots = np.arange(slots, dtype=np.int32)[::-1].copy()
-        self._plans: list[Plan | None] = [None] * slots
-        self._matrices: dict[Plan, Matrix] = {}
+        self._forget_lists()
 
-    def insert(self, plan: Plan, cells: CellList, priority: float) -> int:
+    def _forget_lists(self) -> None:
+        self.cells: CellList = np.empty(0, np.int32)
+        self.longest: Lengths = ()
+        self._used = 0  # cells of `cells` that have ever been part of a list, the first ones
+        self._free = defaultdict[int, list[int]](list)  # gaps: of each room the starts
+        self._lengths: Lengths = ()  # of all items, if they are alike
+        self._count = 0  # their sum
+        self._each: Slots | None = None  # int32[slots, parts]: of each item, if they are not
+
+    def insert(self, cells: CellList, lengths: Lengths, priority: float) -> int:
         """Put an item into a free slot, and return the slot."""
         slot = int(self.free_slots[self.slots - self.size - 1])
         self.keys[slot] = ~self.keys[slot]
-        self.put_back(slot, plan, cells, priority, 0)
+        self.put_back(slot, cells, lengths, priority, 0)
         return slot
 
-    def put_back(self, slot: int, plan: Plan, cells: CellList, priority: float, times_sampled: int) -> None:
+    def put_back(
+        self, slot: int, cells: CellList, lengths: Lengths, priority: float, times_sampled: int
+    ) -> None:
         """Put an item into a slot whose key is set, as `insert` did once."""
+        if lengths != self._lengths or self._each is not None:
+            self._note_lengths(slot, lengths)
         self.size += 1
         self.priorities[slot] = priority
         self.times_sampled[slot] = times_sampled
-        self._plans[slot] = plan
-        if plan not in self._matrices:
-            self._matrices[plan] = Matrix(len(plan.columns))
-        self.rows[slot] = self._matrices[plan].put(cells, self.slots)
+        count = len(cells)
+        room = room_for(count)
+        if gaps := self._free[room]:
+            start = gaps.pop()
+        else:
+            start = self._used
+            self._used += room
+            if self._used > len(self.cells):
+                longer = np.empty(max(self._used, 2 * len(self.cells)), np.int32)
+                longer[:start] = self.cells[:start]
+                self.cells = longer
+        self.cells[start : start + count] = cells
+        self.starts[slot] = start
+
+    def _note_lengths(self, slot: int, lengths: Lengths) -> None:
+        """Hold an item's lengths, when not all items have had the same."""
+        if not self.size:
+            self._forget_lists()
+            self._lengths, self._count, self.longest = lengths, sum(lengths), lengths
+            return
+        if self._each is None:
+            self._each = np.tile(np.array(self._lengths, np.int32), (self.slots, 1))
+        self._each[slot] = lengths
+        self.longest = tuple(map(max, self.longest, lengths))
 
     def delete(self, slot: int) -> None:
         """Take an item out."""
-        plan = self.plan_of(slot)
-        matrix = self._matrices[plan]
-        matrix.free.append(int(self.rows[slot]))
-        if len(matrix.free) == matrix.used:
-            del self._matrices[plan]
-        self._plans[slot] = None
+        self._free[room_for(self._count_of(slot))].append(int(self.starts[slot]))
         self.free_slots[self.slots - self.size] = slot
         self.keys[slot] = ~(self.keys[slot] + self.slots)
         self.size -= 1
@@ -107,28 +112,39 @@ class Items:
         self.keys[used] = ~(self.keys[used] + self.slots)
         self.free_slots[self.slots - self.size :] = used[::-1]
         self.size = 0
-        self._plans = [None] * self.slots
-        self._matrices = {}
+        self._forget_lists()
 
-    @property
-    def plans(self) -> list[Plan]:
-        """How the trajectories are laid out, each way once."""
-        return list(self._matrices)
-
-    def longest(self) -> list[tuple[str, int]]:
-        """Return of each part the column, and the most values that an item has there."""
-        layouts = [plan.layout for plan in self.plans]
-        return [(parts[0].column, max(part.length for part in parts)) for parts in zip(*layouts, strict=True)]
-
-    def plan_of(self, slot: int) -> Plan:
-        """Return how the trajectory of an item is laid out."""
-        plan = self._plans[slot]
-        assert plan is not None, "the slot is empty"
-        return plan
+    def lengths_of(self, slot: int) -> Lengths:
+        """Return of each part of an item's trajectory the number of its cells."""
+        return self._lengths if self._each is None else tuple(self._each[slot].tolist())
 
     def cells_of(self, slot: int) -> CellList:
         """Return the list of an item: a view, int32[cells]."""
-        return self._matrices[self.plan_of(slot)].rows[self.rows[slot]]
+        start = self.starts[slot]
+        return self.cells[start : start + self._count_of(slot)]
+
+    def _count_of(self, slot: int) -> int:
+        return self._count if self._each is None else int(self._each[slot].sum())
+
+    def lengths(self, slots: Integers) -> tuple[Lengths, Integers | None]:
+        """Return of each part the most cells that one of these items has; and if they are not alike, of each
+        part the cells of every item: int64[parts, items].
+        """
+        if self._each is None:
+            return self._lengths, None
+        each = np.ascontiguousarray(self._each[slots].T, np.int64)
+        most = tuple(each.max(axis=1).tolist())
+        return most, None if (each == each[:, :1]).all() else each
+
+    def lists(self) -> tuple[Integers, CellList]:
+        """Return the lengths, int64[items, parts], and the joined lists of all items, by slot."""
+        slots = self.used_slots()
+        each = np.tile(self._lengths, (len(slots), 1)) if self._each is None else self._each[slots]
+        counts = each.sum(axis=1, dtype=np.int64)
+        begins = np.cumsum(counts) - counts
+        places: Integers = np.arange(int(counts.sum()))
+        places += np.repeat(self.starts[slots] - begins, counts)
+        return each.astype(np.int64), self.cells[places]
 
     def used_slots(self) -> Integers:
         """List the slots that hold an item, ascending."""
@@ -139,16 +155,11 @@ class Items:
         slots = keys % self.slots
         return slots, (self.keys[slots] == keys) & (keys >= 0)
 
-    def lists(self, slots: Integers) -> list[tuple[Integers, Lists]]:
-        """Group items by layout: of each group the places in `slots`, int64[n], and where the lists stand."""
-        rows = self.rows[slots].astype(np.int64)
-        if len(slots) and len(self._matrices) == 1:  # nearly always
-            plan, matrix = next(iter(self._matrices.items()))
-            return [(np.arange(len(slots)), Lists(plan, matrix.rows, rows))]
-        places: dict[Plan, list[int]] = {}
-        for place, slot in enumerate(slots.tolist()):
-            places.setdefault(self.plan_of(slot), []).append(place)
-        return [
-            (np.array(of_plan), Lists(plan, self._matrices[plan].rows, rows[of_plan]))
-            for plan, of_plan in places.items()
-        ]
+
+@lru_cache(1024)
+def room_for(count: int) -> int:
+    """Return how much room a list of so many cells gets: at most a quarter more than it needs, so that a gap
+    can be used again by a list that is not quite as long.
+    """
+    unit = 1 << max(0, count.bit_length() - 3)
+    return -(-count // unit) * unit

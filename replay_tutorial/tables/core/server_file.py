@@ -20,14 +20,14 @@ from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_cou
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.tables.core.cells import CellList, Cells
-from replay_tutorial.tables.core.contents import Contents
-from replay_tutorial.tables.core.message import Part
-from replay_tutorial.tables.core.trajectories import Plans
+from replay_tutorial.tables.core.message import Layout, Part
+from replay_tutorial.tables.core.table import Parts
+from replay_tutorial.tables.core.table_state import TableState
 
 COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
 
 
-def layout_of(fields: Fields, tables: Mapping[str, Contents]) -> dict[str, Any]:
+def layout_of(fields: Fields, tables: Mapping[str, TableState]) -> dict[str, Any]:
     """Describe what must be the same for a file to be loaded."""
     described = [contents.description for contents in tables.values()]
     return {
@@ -42,7 +42,7 @@ def save(
     fields: Fields,
     cells: Cells,
     rng: np.random.Generator,
-    tables: Mapping[str, Contents],
+    tables: Mapping[str, TableState],
 ) -> None:
     """Write a file."""
     touched = cells.store.touched
@@ -57,28 +57,28 @@ def save(
     archive.save(path, layout_of(fields, tables), counters, arrays)
 
 
-def table_state(contents: Contents) -> tuple[dict[str, Any], dict[str, Any]]:
+def table_state(contents: TableState) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a table's counters and arrays."""
     items, slots = contents.items, contents.items.used_slots()
-    lists = [items.cells_of(int(slot)) for slot in slots]
-    lengths = [[part.length for part in items.plan_of(int(slot)).layout] for slot in slots]
+    lengths, cells = items.lists()
     counters = {name: getattr(contents, name) for name in COUNTS}
-    return {**counters, "structure": contents.structure, "cells": sum(map(len, lists))}, {
+    structure = [(name, column, length == "one") for name, (column, length) in contents.parts.items()]
+    return {**counters, "structure": structure or None, "cells": len(cells)}, {
         "highest": np.array([contents.max_given]),
         "keys": items.keys,
         "free_slots": items.free_slots[: items.slots - items.size],
         "priorities": items.priorities[slots],
         "times_sampled": items.times_sampled[slots],
-        "lengths": np.array(lengths, np.int64).reshape(len(slots), len(contents.structure or ())),
-        "cells": np.concatenate([np.zeros(0, np.int32), *lists]),
+        "lengths": lengths.reshape(len(slots), len(structure)),
+        "cells": cells,
         "sampler": contents.sampler.in_order(),
         "remover": contents.remover.in_order(),
     }
 
 
 def load(
-    path: str | PathLike[str], fields: Fields, capacity: int, old: Mapping[str, Contents]
-) -> tuple[Cells, Plans, np.random.Generator, dict[str, Contents]]:
+    path: str | PathLike[str], fields: Fields, capacity: int, old: Mapping[str, TableState]
+) -> tuple[Cells, np.random.Generator, dict[str, TableState]]:
     """Read a file; what is there stays as it is.
 
     Raises:
@@ -97,22 +97,22 @@ def load(
             )
         for i, values in enumerate(cells.values):
             reader.read_into(f"column_{i}", [values[: touched[i]]])
-        plans, rng = Plans(cells), archive.checked_generator(counters)
-        tables = {name: Contents(was.description, cells, rng) for name, was in old.items()}
+        rng = archive.checked_generator(counters)
+        tables = {name: TableState(was.description, cells, rng) for name, was in old.items()}
         every = archive.checked_parts(counters, "tables", len(old))
         named: list[CellList] = []
         for number, (name, contents) in enumerate(tables.items()):
             contents.limiter = old[name].limiter
             read = partial(read_array, reader, f"table_{number}_")
             try:
-                named.append(fill(contents, every[number], read, plans, touched))
+                listed, layouts = fill(contents, every[number], read, cells, touched)
             except (TypeError, ValueError) as error:
                 raise Damaged(str(error)) from error
-            for plan in contents.items.plans:
-                if not contents.accepts(plan):
-                    contents.refuse_structure(plan, contents.structure)
+            for layout in layouts:
+                contents.check_layout(layout, contents.parts)
+            named.append(listed)
         cells.recount(np.concatenate(named), touched)
-        return cells, plans, rng, tables
+        return cells, rng, tables
 
 
 def expect(is_so: Any, fault: str) -> None:
@@ -130,9 +130,9 @@ def read_array(reader: Reader, table: str, name: str, dtype: Any, *shape: int) -
 
 
 def fill(
-    contents: Contents, counters: dict[str, Any], read: Callable[..., Any], plans: Plans, touched: Integers
-) -> CellList:
-    """Fill an empty table with what a file says of it; return the cells that its items name."""
+    contents: TableState, counters: dict[str, Any], read: Callable[..., Any], store: Cells, touched: Integers
+) -> tuple[CellList, list[Layout]]:
+    """Fill an empty table with what a file says of it; return its items' cells, and their layouts."""
     items = contents.items
     for name in COUNTS:
         setattr(contents, name, checked_count(counters, name))
@@ -140,8 +140,11 @@ def fill(
     expect(0 <= size <= contents.description.max_size, f"a table of {size} items can't be")
     structure = tuple((str(name), str(column), bool(s)) for name, column, s in counters["structure"] or ())
     expect([*map(list, structure)] == (counters["structure"] or []), "structure is none")
+    numbers = [store.numbers.get(column, -1) for _, column, _ in structure]
+    parts: Parts = {name: (column, "one" if squeezed else "any") for name, column, squeezed in structure}
+    expect(len(parts) == len(structure) and -1 not in numbers and (parts or not size), "structure is none")
     if size and not contents.description.parts:
-        contents.structure = structure or None
+        contents.settle(parts)
     keys: Integers = read("keys", np.int64, items.slots)
     at_home = np.where(keys < 0, ~keys, keys) % items.slots == np.arange(items.slots)
     used, free = np.flatnonzero(keys >= 0), np.flatnonzero(keys < 0)
@@ -157,21 +160,28 @@ def fill(
     lengths: Integers = read("lengths", np.int64, size, len(structure))
     cells: CellList = read("cells", np.int32, checked_count(counters, "cells"))
     expect((times >= 0).all() and (lengths >= 1).all(), "times_sampled or lengths are none")
-    ends = np.cumsum(lengths.sum(axis=1))
-    expect((ends[-1] if size else 0) == len(cells), "lengths are none")
-    for i, slot in enumerate(used.tolist()):
-        parts = zip(structure, lengths[i].tolist(), strict=True)
-        layout = tuple(Part(name, column, length, s) for (name, column, s), length in parts)
-        plan = plans.of(layout, int(lengths[i].sum()))
-        named = cells[ends[i] - len(plan.columns) : ends[i]]
-        there = (named % len(touched) == plan.columns) & (named // len(touched) < touched[plan.columns])
-        expect((there & (named >= 0)).all(), "an item names cells that are not there")
-        items.put_back(slot, plan, named, priorities[i], times[i])
+    is_one = np.array([squeezed for _, _, squeezed in structure], np.bool_)
+    expect((lengths <= np.where(is_one, 1, len(cells))).all(), "lengths are none")
+    ends = np.cumsum(lengths.sum(axis=1)).tolist()
+    expect(sum(ends[-1:]) == len(cells), "lengths are none")
+    columns = np.repeat(np.tile(np.array(numbers, np.int64), size), lengths.reshape(-1))
+    there = (cells >= 0) & (cells % len(touched) == columns) & (cells // len(touched) < touched[columns])
+    expect(there.all(), "an item names cells that are not there")
+    begin = 0
+    for slot, each, end, priority, count in zip(
+        used.tolist(), lengths.tolist(), ends, priorities.tolist(), times.tolist(), strict=True
+    ):
+        items.put_back(slot, cells[begin:end], tuple(each), priority, count)
+        begin = end
     by_slot = dict(zip(used.tolist(), priorities.tolist(), strict=True))
     for name, selector in ("sampler", contents.sampler), ("remover", contents.remover):
         for slot in in_some_order(read(name, np.int64, size), used).tolist():
             selector.insert(slot, by_slot[slot])
-    return cells
+    different: list[list[int]] = np.unique(lengths, axis=0).tolist() if size else []
+    return cells, [
+        tuple(Part(*part[:2], length, part[2]) for part, length in zip(structure, row, strict=True))
+        for row in different
+    ]
 
 
 def in_some_order(slots: Integers, expected: Integers) -> Integers:

@@ -1,6 +1,6 @@
 """A table, as the user describes it.
 
-Left out: its items (`contents`). The server makes the table from the description, which stays as it is.
+Left out: its items (`table_state`). The server makes the table from the description, which stays as it is.
 """
 
 import operator
@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, Self, cast
 
+import numpy as np
+
 from replay_tutorial.tables.core.hooks import Hook
+from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.rate_limiters import Queue, RateLimiter, Stack
 from replay_tutorial.tables.core.selection import Selector
 from replay_tutorial.tables.core.selectors import Fifo, Lifo
 
 Length = int | Literal["one", "any"]
 Signature = Mapping[str, Length | tuple[str, Length]]
+Parts = dict[str, tuple[str, Length]]  # of each part of a trajectory its column and length, in their order
 
 
 @dataclass
@@ -38,6 +42,7 @@ class Table:
             4; "one" for a value without an axis of time; "any" for one or more. `("obs", 4)` names a column
             that is not called as the part. None takes the parts of the first item, whatever they are, and
             any lengths; `reset` forgets them.
+        parts: Of each part that the signature declares the column and the length; empty without a signature.
 
     Example:
         >>> queue = Table.queue("pairs", 100, signature={"rew": "one", "pair": ("obs", 2)})
@@ -73,22 +78,7 @@ class Table:
                 raise TypeError(f"A selector is such as Uniform() or Prioritized(0.6), not {selector!r}.")
         check_reachable(self.rate_limiter, self.max_size)
         self.hooks = tuple(self.hooks)
-        for part, (_, length) in self.parts.items():
-            if length not in ("one", "any") and (type(length) is not int or length < 1):
-                raise ValueError(
-                    f"The signature gives the part {part!r} the length {length!r:.60}; a length is at least "
-                    "1, or 'one' without an axis of time, or 'any'."
-                )
-        if self.signature is not None and not self.parts:
-            raise ValueError("A signature has at least one part.")
-
-    @property
-    def parts(self) -> dict[str, tuple[str, Length]]:
-        """Of each part that the signature declares the column and the length; empty without a signature."""
-        pairs: dict[str, Any] = dict(self.signature or {})
-        for name, pair in pairs.items():
-            pairs[name] = tuple(cast("list[Any]", pair)) if isinstance(pair, tuple | list) else (name, pair)
-        return pairs
+        self.parts = parts_of(self.signature)
 
     @property
     def cells_of_an_item(self) -> int:
@@ -124,6 +114,53 @@ class Table:
         """Describe a stack: each item is sampled once, the newest first; a full one lets nothing in."""
         queue = cls.queue(name, max_size, hooks, signature)
         return replace(queue, sampler=Lifo(), remover=Lifo(), rate_limiter=Stack(max_size))
+
+
+def parts_of(signature: Any) -> Parts:
+    """Read a signature; None has no parts.
+
+    Raises:
+        TypeError: If it is not a dict, or a column is not named by a string.
+        ValueError: If it has no parts, or a length is none.
+    """
+    if signature is None:
+        return {}
+    if not isinstance(signature, Mapping):
+        raise TypeError(f"A signature is a dict, such as {{'obs': 4, 'rew': 'one'}}, not {signature!r:.60}.")
+    parts: Parts = {}
+    for name, value in cast("Mapping[str, Any]", signature).items():
+        match value:
+            case [str(column), length]:
+                pass
+            case _:
+                column, length = name, value
+        if isinstance(length, (int, np.integer)) and length >= 1 and not isinstance(length, bool):
+            parts[name] = column, operator.index(cast(int, length))
+        elif isinstance(length, str) and length in ("one", "any"):
+            parts[name] = column, length
+        else:
+            raise ValueError(
+                f"The signature gives the part {name!r} the length {length!r:.60}; a length is at least 1, "
+                "or 'one' without an axis of time, or 'any'. ('obs', 4) names a column and a length."
+            )
+    if not parts:
+        raise ValueError("A signature has at least one part.")
+    return parts
+
+
+def inferred_parts(layout: Layout) -> Parts:
+    """Return the parts that a table has whose first item is laid out so: any lengths will do."""
+    return {part.name: (part.column, "one" if part.squeezed else "any") for part in layout}
+
+
+def fits(layout: Layout, parts: Parts) -> bool:
+    """Return whether a trajectory has these parts, in this order, and lengths that they allow."""
+    return len(layout) == len(parts) and all(
+        (part.name, part.column) == (name, column)
+        and part.squeezed == (length == "one")
+        and length in ("one", "any", part.length)
+        for part, (name, (column, length)) in zip(layout, parts.items(), strict=True)
+    )
 
 
 def check_reachable(limiter: RateLimiter, max_size: int) -> None:

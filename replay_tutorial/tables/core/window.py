@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.interrupts import Undisturbed
-from replay_tutorial.tables.core.cells import CellMatrix, Cells
-from replay_tutorial.tables.core.message import Steps
-from replay_tutorial.tables.core.trajectories import Item, Plan
+from replay_tutorial.tables.core.cells import CellList, CellMatrix, Cells
+from replay_tutorial.tables.core.items import Lengths
+from replay_tutorial.tables.core.message import Layout, Steps
 
 Values = tuple[int, int, npt.NDArray[Any]]  # of a run: the column's number, the first step, the values
+NewItem = tuple[str, CellList, Lengths, float | None]  # table, cells, lengths, priority
 NO_CELLS = np.zeros(0, np.int32)
 
 
@@ -30,14 +31,14 @@ class Window:
 
     Attributes:
         next_sequence: The number of the writer's next message.
-        items: Of the last message the items, each with its table's name.
+        items: Of the last message the items.
         keys: Of those that are in, which are the first ones, the keys.
     """
 
     def __init__(self, cells: Cells) -> None:
         """Begin with no step."""
         self.next_sequence = 0
-        self.items: list[tuple[str, Item]] = []
+        self.items: list[NewItem] = []
         self.keys: list[int] = []
         self._cells = cells
         self._first = 0  # steps before this one are forgotten
@@ -89,31 +90,28 @@ class Window:
             self._cells.release(new)
             self._new_cells = NO_CELLS
 
-    def begin(self, items: list[tuple[str, Item]]) -> None:
+    def begin(self, items: list[NewItem]) -> None:
         """Go on to the next message, which has these items."""
         # nothing is called between these lines, so that no Ctrl-C can come between them
         self._new_cells = NO_CELLS
         self.items, self.keys = items, []
         self.next_sequence += 1
 
-    def look_up(self, plan: Plan, steps: Steps) -> CellMatrix:
+    def look_up(self, layout: Layout, steps: Steps) -> CellMatrix:
         """Find the cells of steps: int64[items, cells] → int32[items, cells].
 
         Raises:
             ValueError: If one of them is not there.
         """
-        columns: list[int] = plan.columns.tolist()
-        of_place = [self._cell_of[column] for column in columns]
+        numbers = self._cells.numbers
+        of_place = [self._cell_of[numbers[part.column]] for part in layout for _ in range(part.length)]
         named: list[list[int]] = steps.tolist()
         try:
             rows = [list(map(getitem, of_place, row)) for row in named]
-        except KeyError:
-            places = ((place, step) for row in named for place, step in enumerate(row))
-            place, step = next((place, step) for place, step in places if step not in of_place[place])
-            name = self._cells.fields[columns[place]].name
+        except KeyError as error:
             raise ValueError(
-                f"An item names step {step} of {name!r}, of which the server has no value: it was not sent, "
-                f"or forgotten by keep_from. Steps from {self._first} on are kept."
+                f"An item names step {error} in a column of which the server has no value for it: it was not "
+                f"sent, or forgotten by keep_from. Steps from {self._first} on are kept."
             ) from None
         return np.array(rows, np.int32)
 

@@ -18,18 +18,20 @@ from typing import NoReturn
 import numpy as np
 
 from replay_tutorial.buffers.fields import Batch
-from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.jit import Bytes, Floats, Integers, kernel
 from replay_tutorial.buffers.priorities import FIRST_PRIORITY
-from replay_tutorial.tables.core.cells import Cells
-from replay_tutorial.tables.core.hooks import HookedTable, Tables
-from replay_tutorial.tables.core.items import Items
+from replay_tutorial.buffers.rows import copy_row
+from replay_tutorial.tables.core.cells import CellList, Cells, release, retain
+from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
+from replay_tutorial.tables.core.items import Items, Lengths
+from replay_tutorial.tables.core.message import Layout, Part
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.core.selection import Slots
-from replay_tutorial.tables.core.table import Table
-from replay_tutorial.tables.core.trajectories import Item, Plan, Structure, copy_out, copy_out_mixed
+from replay_tutorial.tables.core.table import Parts, Table, fits, inferred_parts
 from replay_tutorial.tables.core.waiting import most_bytes
 
 log = logging.getLogger("replay_tutorial")
+ALIKE: Integers = np.zeros(0, np.int64)
 
 
 @kernel
@@ -56,15 +58,34 @@ def count_samples(slots: Integers, times_sampled: Slots, counts: Integers) -> in
     return first_times
 
 
-class Contents(HookedTable):
+@kernel
+def take_cells(
+    values: Bytes,
+    cells: CellList,
+    starts: Integers,
+    lengths: Integers,
+    most: int,
+    columns: int,
+    copies: Bytes,
+) -> None:
+    """Copy values to `most` rows an item: those of its first cells from `starts` on, `lengths` of them, or
+    `most` if no lengths are given.
+    """
+    for i in range(len(starts)):
+        length = lengths[i] if len(lengths) else most
+        for j in range(length):
+            copy_row(copies, i * most + j, values, cells[starts[i] + j] // columns)
+
+
+class TableState(HookedTable):
     """A table's items, selectors and counts.
 
     Attributes:
         description: The table as it was described.
         limiter: The rate limiter in force.
         items: The items.
-        structure: The parts that all items have, also those that wait: the signature's, or those of the
-            first item; None before that.
+        parts: Those that all items have, also those that wait: the signature's, or those of the first item;
+            empty before that.
         inserts: Items inserted since the table was made or reset.
         samples: Items sampled since then, each time counted.
         deletes: Items deleted since then.
@@ -83,16 +104,12 @@ class Contents(HookedTable):
         self._cells = cells
         self._rng = rng
         self._hooks_under_way = 0
-        slots = table.max_size + 1  # the newcomer is in before another one goes
-        self.items = Items(slots)
+        self.items = Items(table.max_size + 1)  # the newcomer is in before another one goes
+        self.settle(table.parts)
         self._begin()
 
     def _begin(self) -> None:
         """Be without items, and count from 0."""
-        parts = self.description.parts.items()
-        self.structure: Structure | None = (
-            tuple((name, column, length == "one") for name, (column, length) in parts) or None
-        )
         self.items.clear()
         self.sampler = self.description.sampler.over(self.items.slots)
         self.remover = self.description.remover.over(self.items.slots)
@@ -100,6 +117,14 @@ class Contents(HookedTable):
         self._high = min(self.sampler.high, self.remover.high)
         self.inserts = self.samples = self.deletes = self.unique_samples = self.stale = 0
         self.max_given = -math.inf
+
+    def settle(self, parts: Parts) -> None:
+        """Decide the parts of all items; there must be none with other ones."""
+        self.parts = parts
+        self._newest: tuple[Layout, Lengths] = (), ()  # a layout that fits, and its lengths
+        self._squeezed = frozenset(name for name, (_, length) in parts.items() if length == "one")
+        numbers = [self._cells.numbers[column] for column, _ in parts.values()]
+        self._columns = [(self._cells.fields[number], self._cells.bytes[number]) for number in numbers]
 
     @property
     def highest_priority(self) -> float:
@@ -122,30 +147,32 @@ class Contents(HookedTable):
         """Return whether the limiter lets one more item be sampled."""
         return self.limiter.may_sample(self.inserts, self.samples, self.deletes)
 
-    def refuse_structure(self, plan: Plan, structure: Structure | None) -> NoReturn:
-        """Refuse a trajectory whose parts are not those of the table's items.
+    def check_layout(self, layout: Layout, parts: Parts) -> Lengths:
+        """Return the lengths of a trajectory, which must fit the parts that the table has, or will have.
 
         Raises:
-            ValueError: Always.
+            ValueError: If it does not.
         """
-        came = {part.name: (part.column, "one" if part.squeezed else part.length) for part in plan.layout}
+        if layout == self._newest[0] and parts is self.parts:  # nearly always
+            return self._newest[1]
+        if not fits(layout, parts):
+            self._refuse_layout(layout, parts)
+        lengths = tuple(part.length for part in layout)
+        if parts is self.parts:
+            self._newest = layout, lengths
+        return lengths
+
+    def _refuse_layout(self, layout: Layout, parts: Parts) -> NoReturn:
+        came = {part.name: (part.column, "one" if part.squeezed else part.length) for part in layout}
         if self.description.parts:
             raise ValueError(
-                f"The signature of the table {self.description.name!r} is {self.description.parts}, and an "
-                f"item came with {came}."
+                f"The signature of the table {self.description.name!r} is {parts}, and an item came with "
+                f"{came}."
             )
-        wanted = {name: (column, "one" if squeezed else "any") for name, column, squeezed in structure or ()}
         raise ValueError(
-            f"Items of the table {self.description.name!r} have the parts {wanted}, as the first one had, "
-            f"and an item came with {came}. Only lengths may differ; use a table for each kind. If the first "
-            "one was wrong, call reset; Table(signature=...) declares the parts."
-        )
-
-    def accepts(self, plan: Plan) -> bool:
-        """Return whether a trajectory has the parts, and the lengths, that the table's items have."""
-        lengths = [length for _, length in self.description.parts.values()]
-        return self.structure in (None, plan.structure) and all(
-            length in ("one", "any", part.length) for part, length in zip(plan.layout, lengths, strict=False)
+            f"Items of the table {self.description.name!r} have the parts {parts}, as the first one had, and "
+            f"an item came with {came}. Only lengths may differ; use a table for each kind. If the first one "
+            "was wrong, call reset; Table(signature=...) declares the parts."
         )
 
     def check_size(self, count: int) -> None:
@@ -157,8 +184,7 @@ class Contents(HookedTable):
         most = most_bytes.get()
         if most is None:
             return
-        fields, numbers = self._cells.fields, self._cells.numbers
-        item = sum(length * fields[numbers[column]].nbytes for column, length in self.items.longest())
+        item = sum(n * field.nbytes for n, (field, _) in zip(self.items.longest, self._columns, strict=False))
         item += 8 * len(SampleInfo._fields)
         if count * item > most:
             raise ValueError(
@@ -181,24 +207,26 @@ class Contents(HookedTable):
 
     def item(self, key: int) -> Item:
         slot = key % self.items.slots
-        plan = self.items.plan_of(slot)
-        return Item(plan, self.items.cells_of(slot).copy(), float(self.items.priorities[slot]))
+        lengths = self.items.lengths_of(slot)
+        layout = tuple(
+            Part(name, column, count, length == "one")
+            for (name, (column, length)), count in zip(self.parts.items(), lengths, strict=True)
+        )
+        return Item(layout, self.items.cells_of(slot).copy(), float(self.items.priorities[slot]))
 
     def times_sampled(self, key: int) -> int:
         return int(self.items.times_sampled[key % self.items.slots])
 
     # Changes; all that they are given has been checked.
 
-    def insert(self, item: Item, tables: Tables) -> int:
+    def insert(self, cells: CellList, lengths: Lengths, priority: float | None, tables: Tables) -> int:
         """Insert an item, and return its key."""
-        plan, cells, priority = item
         if priority is None:
             priority = self.highest_priority
         self.max_given = max(self.max_given, priority)
-        self.structure = plan.structure
-        slot = self.items.insert(plan, cells, priority)
+        slot = self.items.insert(cells, lengths, priority)
         key = int(self.items.keys[slot])
-        self._cells.retain(cells)
+        retain(cells, self._cells.store.references)
         self.sampler.insert(slot, priority)
         self.remover.insert(slot, priority)
         self._call_hooks("on_insert", tables, key)
@@ -210,9 +238,13 @@ class Contents(HookedTable):
     def try_insert(self, item: Item, tables: Tables) -> int | None:
         if self._hooks_under_way or not self.may_insert():  # not in the middle of a change
             return None
-        fits = self.accepts(item.plan)
-        fits &= item.priority is None or self._low <= item.priority <= self._high
-        return self.insert(item, tables) if fits else None
+        parts = self.parts or inferred_parts(item.layout)
+        if not fits(item.layout, parts) or not self._low <= item.priority <= self._high:
+            return None
+        if not self.parts:
+            self.settle(parts)
+        lengths = tuple(part.length for part in item.layout)
+        return self.insert(item.cells, lengths, item.priority, tables)
 
     def sample(self, most: int, tables: Tables) -> Sample:
         """Sample as many items as the limiter lets through now, at most `most`; it must let one through."""
@@ -265,13 +297,25 @@ class Contents(HookedTable):
 
     def _copy(self, slots: Integers) -> tuple[Batch, dict[str, Integers] | None, frozenset[str]]:
         """Copy the trajectories of items: the data, lengths and squeezed parts of a `Sample`."""
-        groups = self.items.lists(slots)
-        if not groups:
-            return {}, None, frozenset()
-        squeezed = groups[0][1].plan.squeezed
-        if len(groups) == 1:
-            return copy_out(self._cells, groups[0][1]), None, squeezed
-        return *copy_out_mixed(self._cells, groups, len(slots)), squeezed
+        batch: Batch = {}
+        if not len(slots):
+            return batch, None, frozenset()
+        items, count, columns, squeezed = self.items, len(slots), len(self._cells.fields), self._squeezed
+        starts = items.starts[slots]  # moves on from part to part
+        longest, each = items.lengths(slots)
+        for part, (name, (field, values)) in enumerate(zip(self.parts, self._columns, strict=True)):
+            most = longest[part]
+            if each is None:
+                copies = np.empty((count * most, values.shape[1]), np.uint8)
+                take_cells(values, items.cells, starts, ALIKE, most, columns, copies)
+                starts += most
+            else:
+                copies = np.zeros((count * most, values.shape[1]), np.uint8)
+                take_cells(values, items.cells, starts, each[part], most, columns, copies)
+                starts += each[part]
+            shape = (count, *field.shape) if name in squeezed else (count, most, *field.shape)
+            batch[name] = copies.view(field.dtype).reshape(shape)
+        return batch, None if each is None else dict(zip(self.parts, each, strict=True)), squeezed
 
     def look(self) -> Sample:
         """Copy all items, in the order of their slots; nothing is counted."""
@@ -309,11 +353,12 @@ class Contents(HookedTable):
         self.stale += stale
         return stale
 
-    def reset(self, tables: Tables) -> None:
-        """Delete everything, and count from 0 again."""
-        for _, lists in self.items.lists(self.items.used_slots()):
-            self._cells.release(lists.matrix[lists.rows].reshape(-1))
+    def reset(self, tables: Tables, keep_parts: bool) -> None:
+        """Delete everything, and count from 0 again; keep inferred parts if items that wait have them."""
+        release(self.items.lists()[1], self._cells.plain)
         self._begin()
+        if not keep_parts:
+            self.settle(self.description.parts)
         self._call_hooks("on_reset", tables)
 
     def _call_hooks(self, event: str, tables: Tables, *keys: int) -> None:
@@ -341,5 +386,5 @@ class Contents(HookedTable):
 
     def _free(self, slot: int) -> None:
         """Give an item's cells, and its slot, back."""
-        self._cells.release(self.items.cells_of(slot))
+        release(self.items.cells_of(slot), self._cells.plain)
         self.items.delete(slot)

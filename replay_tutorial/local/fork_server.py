@@ -10,19 +10,32 @@ Left out: a server that is killed together with the parent.
 import atexit
 import contextlib
 import os
-from multiprocessing import forkserver
+import socket
+import stat
+import sys
 from pathlib import Path
 
 
-def remove_socket(server: int) -> None:
+def listening_path() -> Path | None:
+    """Return the file of the socket on which this process listens; None if there is none."""
+    for handle in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # the folder's own handle is closed by now
+            if not stat.S_ISSOCK(os.stat(handle).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(handle)) as found:
+                listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if found.family == socket.AF_UNIX and listens:
+                    return Path(found.getsockname())
+    return None
+
+
+def remove_socket(server: int, path: Path) -> None:
     """Remove the server's socket, and its folder; the server's copies leave both alone."""
-    known: object = getattr(forkserver, "_forkserver", None)
-    address: str | None = getattr(known, "_forkserver_address", None)
-    if os.getpid() != server or address is None:
-        return
-    with contextlib.suppress(OSError):  # the parent was faster
-        Path(address).unlink(missing_ok=True)
-        Path(address).parent.rmdir()
+    if os.getpid() == server:
+        with contextlib.suppress(OSError):  # the parent was faster
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
 
 
-atexit.register(remove_socket, os.getpid())
+if sys.platform == "linux" and (server_socket := listening_path()) is not None:
+    atexit.register(remove_socket, os.getpid(), server_socket)

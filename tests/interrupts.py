@@ -140,7 +140,7 @@ class OfBuffer(Subject):
     def masses(self) -> Any:
         buffer = self.thing
         if self.is_shared:
-            return buffer._masses(buffer._view.ring.published_slots())
+            return buffer._masses(buffer._ring.published_slots())
         return buffer._tree.leaves[buffer._ring.slots_in_order()]
 
     def check(self, files: bool = True) -> None:
@@ -163,8 +163,8 @@ class OfBuffer(Subject):
         self.check_rows()
 
     def check_locks(self) -> None:
-        if self.is_shared and "_view" in self.thing.__dict__:
-            assert_free(self.thing._view.claim.seat.lock)
+        if self.is_shared and "_mapped" in self.thing.__dict__:
+            assert_free(self.thing._mapped.lease.registration.lock)
 
     def check_files(self) -> None:
         buffer = self.thing

@@ -82,6 +82,7 @@ class BaseBuffer:
     def save(self, path: str | PathLike[str]) -> None:
         """Write everything to one file: rows, counters, open n-step windows and the random state.
 
+        Other processes may go on adding to a shared buffer; rows that are replaced meanwhile are left out.
         The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it
         is complete. What a killed `save` to this path left, `.name.….part`, is removed (not on Windows).
 

@@ -20,6 +20,7 @@ from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, jitable,
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import NEXT_INDEX, published_stamp, read_row, write_rows
+from replay_tutorial.shared.registry import WriterRegistry
 from replay_tutorial.shared.shared_ring import MAX_OFFERS, SharedRing, ring_specs
 
 # Frames beyond those that rows need on average: some to spare, and what 64 environments add before a frame
@@ -126,10 +127,12 @@ class FrameRing:
         remembered: int64[n], the indexes of frames that this process added last.
     """
 
-    def __init__(self, arrays: SharedArrays, prefix: str, layout: FrameLayout, rows: int) -> None:
+    def __init__(
+        self, arrays: SharedArrays, writers: WriterRegistry, prefix: str, layout: FrameLayout, rows: int
+    ) -> None:
         """Look into arrays that `frame_specs` described; remembers no frame yet."""
         self.layout = layout
-        self.ring = SharedRing(arrays, record_of(layout), prefix)
+        self.ring = SharedRing(arrays, record_of(layout), writers, prefix)
         spare = self.ring.capacity - rows
         young = max(spare // 4, spare - rows * 3 // 16 - SPARE)
         ring, (hashes, self.remembered) = self.ring, empty_memory()
@@ -142,7 +145,7 @@ class FrameRing:
             The indexes of all, int64[n, frames per row].
         """
         ring, stacks = self.ring, [self._words(each) for each in observations]
-        plain = (*self._plain, ring.owners.mine())
+        plain = (*self._plain, ring.writers.mine())
         indexes = np.empty((len(stacks[0]), self.layout.frames_per_row), np.int64)
         start = offers = 0
         while True:
@@ -150,7 +153,7 @@ class FrameRing:
             if end == indexes.size:
                 return indexes
             # The frame gets another slot; that of a dead holder is free from the next lap on.
-            ring.owners.release_if_dead(int(indexes.reshape(-1)[end]) % ring.capacity)
+            ring.writers.release_if_dead(ring.stamps, int(indexes.reshape(-1)[end]) % ring.capacity)
             offers = offers + 1 if end == start else 1
             start = end
             if offers == MAX_OFFERS:  # its row will name a frame that never was, and so count as replaced

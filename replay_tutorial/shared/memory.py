@@ -7,16 +7,19 @@ made whole beside its place and then given its name, so that nobody ever opens h
 processes that make it at the same time, all open the one of the fastest.
 
 A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver),
-or, if it is not related, by its address; on Linux a pickle holds that. Pages are handed out when they are
-first written.
+or, if it is not related, by its address; on Linux a pickle holds that.
 
-Left out: other machines.
+Pages are handed out when they are first written. If there are none left then, the system kills a process, or
+the write ends in a bus error; so a block that can't fit is refused while that is still an ordinary error.
+
+Left out: other machines, and the memory that other processes will take later.
 """
 
 import errno
 import json
 import mmap
 import os
+import shutil
 import sys
 import tempfile
 import uuid
@@ -31,8 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.shared.namespaces import join_namespace
-from replay_tutorial.shared.room import check_room
+from replay_tutorial.shared.processes import join_namespace
 
 # Bytes; arrays begin at its multiples, so that two never share one.
 CACHE_LINE = 64
@@ -306,3 +308,34 @@ def size_of(specs: Specs) -> int:
 def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Count the bytes of an array, rounded up to whole cache lines."""
     return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
+
+
+def check_room(size: int, path: Path | None) -> None:
+    """Refuse a block of `size` bytes that is larger than the free memory, or the free disk at the path."""
+    room = free_memory() if path is None else shutil.disk_usage(path.parent).free
+    if room is not None and size > room:
+        where = "memory" if path is None else f"disk below {path.parent}"
+        raise MemoryError(
+            f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. "
+            "Lower the capacity, or give a path on a disk with more room."
+        )
+
+
+def free_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return how many bytes this process may still take, limited by its container; None if unknown.
+
+    Cached pages of files count as free, because the system drops them when memory is needed.
+    """
+    if sys.platform != "linux":
+        return None
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free = sum(int(lines[name].split()[0]) * 1024 for name in ("MemAvailable", "SwapFree"))
+    try:
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except OSError:
+        return free
+    if limit == "max":
+        return free
+    cached = sum(int(counts.get(name, 0)) for name in ("active_file", "inactive_file"))  # not shared memory
+    return min(free, max(0, int(limit) - int(used) + cached))

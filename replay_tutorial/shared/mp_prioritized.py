@@ -126,7 +126,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     @property
     def stale_updates(self) -> int:
         """Priorities dropped because their row had been replaced."""
-        return int(self._view.ring.counters[STALE])
+        return int(self._ring.counters[STALE])
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0, from any process.
@@ -144,9 +144,9 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
         """
-        view = self._view
-        count, columns = view.fields.to_columns(fields)
-        masses, max_priority = view.priorities.masses_of_new(priorities, count)
+        mapped = self._mapped
+        count, columns = mapped.fields.to_columns(fields)
+        masses, max_priority = mapped.priorities.masses_of_new(priorities, count)
         return self._append(count, columns, masses, max_priority)
 
     def sample(
@@ -171,29 +171,29 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             TypeError: If batch_size is not an integer.
             ValueError: If an argument is out of range or unfit, the buffer is empty, or every mass is 0.
         """
-        view = self._view
+        mapped = self._mapped
         check_batch_size(batch_size)
         beta = check_weighing(beta, normalize)
-        given: Out = {} if out is None else check_out(out, batch_size, view.kinds | OF_DRAW)
-        return view.claim.hold(self._draw_weighed, batch_size, beta, normalize == "buffer", given)
+        given: Out = {} if out is None else check_out(out, batch_size, mapped.kinds | OF_DRAW)
+        return mapped.lease.hold(self._draw_weighed, batch_size, beta, normalize == "buffer", given)
 
     def _draw_weighed(self, batch_size: int, beta: float, by_buffer: bool, given: Out) -> Batch:
-        view, sampler = self._view, self._view.sampler
-        if view.frames is None:
+        mapped, sampler = self._mapped, self._mapped.sampler
+        if mapped.frames is None:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
-            batch = view.gather.to_batch(rows, given)
+            batch = mapped.gather.to_batch(rows, given)
         else:
             with unmoved_if_refused(self._rng):
                 rows, indexes, masses = sampler.draw(batch_size, self._rng)
                 again = self._drawing_again(rows, indexes, masses)
-                batch = view.frames.restore(rows, again, given)
+                batch = mapped.frames.restore(rows, again, given)
         weights = weights_of(masses, beta, sampler.tree.minima[ROOT], by_buffer)
         batch["indexes"], batch["weights"] = indexes, weights
         return put(batch, given, indexes=indexes, weights=weights) if given else batch
 
     def _drawing_again(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
         """Return a function that takes rows which lack a frame out of the tree, and draws others."""
-        ring, sampler = self._view.ring, self._view.sampler
+        ring, sampler = self._ring, self._mapped.sampler
 
         def draw_again(positions: Integers) -> Rows:
             sampler.take_out(indexes[positions])
@@ -224,11 +224,11 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If the lengths differ, or a priority is not finite and at least 0. Nothing has
                 changed then.
         """
-        self._view.claim.hold(self._view.sampler.update, indexes, priorities)
+        self._mapped.lease.hold(self._mapped.sampler.update, indexes, priorities)
 
     def get_max_priority(self) -> float:
         """Return the maximum of the priorities that rows have been given; 1.0 before the first."""
-        return self._view.priorities.max_priority
+        return self._mapped.priorities.max_priority
 
     @property
     def total_mass(self) -> float:
@@ -239,33 +239,33 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        return self._view.claim.hold(lambda: self._whole_tree().total)
+        return self._mapped.lease.hold(lambda: self._whole_tree().total)
 
     @property
     def min_mass(self) -> float:
         """The smallest mass above 0 of a row that can be sampled, 0.0 if there is none; as `total_mass`."""
-        return self._view.claim.hold(lambda: float(self._whole_tree().minima[ROOT]))
+        return self._mapped.lease.hold(lambda: float(self._whole_tree().minima[ROOT]))
 
     def _whole_tree(self) -> SumTree:
         """Return the sampler's tree, once it has the rows that were added; the caller has the claim."""
-        sampler = self._view.sampler
+        sampler = self._mapped.sampler
         sampler.update([], [])  # an update of nothing takes in new rows
         return sampler.tree
 
     def _clear(self) -> None:
-        self._view.sampler.forget()
-        self._view.ring.clear([(self._view.priorities.max_given, 0, NO_PRIORITY)])
+        self._mapped.sampler.forget()
+        self._ring.clear([(self._mapped.priorities.max_given, 0, NO_PRIORITY)])
 
     def _masses(self, slots: Integers) -> Floats:
         """Return the masses of the rows in slots, whoever has the tree."""
-        block, ring = self._block, self._view.ring
+        block, ring = self._block, self._ring
         updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
         return np.where(updated, block["updated_masses"][slots], ring.masses[slots])
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         counters, arrays = super()._state()
         indexes = arrays.pop("indexes")
-        count: int = min(counters["next_index"], self._view.ring.capacity)
+        count: int = min(counters["next_index"], self._ring.capacity)
         slots = np.arange(count)
         # In this order: whatever changes before the indexes are written does not count.
         arrays |= {"seen": [self._block["seen"]], "masses": lambda: [self._masses(slots)]}
@@ -275,14 +275,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
     ) -> Callable[[], None]:
         count = archive.checked_count(counters, "next_index")
-        masses, seen = np.zeros(min(count, self._view.ring.capacity)), np.zeros(1)
+        masses, seen = np.zeros(min(count, self._ring.capacity)), np.zeros(1)
         reader.read_into("masses", [masses])
         reader.read_into("seen", [seen])
-        self._view.priorities.check_loaded(masses, float(seen[0]))
+        self._mapped.priorities.check_loaded(masses, float(seen[0]))
         fill_rings = super()._read(counters, reader, masses)
 
         def fill() -> None:
             fill_rings()
-            raise_max(self._view.ring.max_given, float(seen[0]))
+            raise_max(self._ring.max_given, float(seen[0]))
 
         return fill

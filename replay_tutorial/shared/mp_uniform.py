@@ -29,12 +29,11 @@ from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.frame_ring import number_in_ring, read_frames
-from replay_tutorial.shared.handle import Handle
+from replay_tutorial.shared.handle import Handle, describe, make_block
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import append_rows, look, read_slots, reserve, swap
 from replay_tutorial.shared.shared_frames import unmoved_if_refused
 from replay_tutorial.shared.shared_ring import Statistics
-from replay_tutorial.shared.view import describe, make_block
 
 
 class MPReplayBuffer(Handle):
@@ -135,26 +134,26 @@ class MPReplayBuffer(Handle):
             TypeError: If a value is not numeric.
             ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
         """
-        count, columns = self._view.fields.to_columns(fields)
+        count, columns = self._mapped.fields.to_columns(fields)
         return self._append(count, columns, None)
 
     def _append(self, count: int, columns: list[Any], masses: Any, max_priority: float = NO_PRIORITY) -> int:
-        view = self._view
-        if view.frames is not None:
-            columns = view.frames.number(count, columns)
-        scratch = view.scratches.take(count, columns, masses)
-        index = view.ring.append(scratch.words, scratch.masses, max_priority)
-        view.scratches.give_back(scratch)
+        mapped = self._mapped
+        if mapped.frames is not None:
+            columns = mapped.frames.number(count, columns)
+        staged = mapped.ring.stage(count, columns, masses)
+        index = mapped.ring.append(staged.words, staged.masses, max_priority)
+        mapped.ring.unused.append(staged)
         return index
 
     @property
     def rows_dropped(self) -> int:
         """Rows that this handle was given and could not write: stopped processes held all slots offered."""
-        return self._view.ring.dropped
+        return self._ring.dropped
 
     def on_episode_end(self) -> None:
         """End this process's episode: its length starts from 0. No row waits here."""
-        own = self._view.ring.own
+        own = self._ring.own
         own[1] = own[0]
 
     def wait_for(self, rows: int, timeout: float | None = None) -> bool:
@@ -170,14 +169,14 @@ class MPReplayBuffer(Handle):
         Raises:
             ValueError: If the buffer can never hold that many, or the timeout is NaN.
         """
-        ring = self._view.ring
+        ring = self._ring
         if rows > ring.capacity:
             raise ValueError(f"wait_for({rows}): the buffer holds {ring.capacity} rows at most.")
         return wait_until(lambda: ring.stored >= rows, timeout)
 
     def statistics(self) -> Statistics:
         """Count what has happened, in all processes together; any of them may ask."""
-        statistics, frames = self._view.ring.statistics(), self._view.frames
+        statistics, frames = self._ring.statistics(), self._mapped.frames
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
     def sample(self, batch_size: int, *, out: Out | None = None) -> Batch:
@@ -196,23 +195,23 @@ class MPReplayBuffer(Handle):
             TypeError: If batch_size is not an integer.
             ValueError: If it is below 1, the buffer is empty, or an array does not fit.
         """
-        view = self._view
+        mapped = self._mapped
         check_batch_size(batch_size)
-        given: Out = {} if out is None else check_out(out, batch_size, view.kinds)
-        return view.claim.hold(self._draw, batch_size, given)
+        given: Out = {} if out is None else check_out(out, batch_size, mapped.kinds)
+        return mapped.lease.hold(self._draw, batch_size, given)
 
     def _draw(self, batch_size: int, given: Out) -> Batch:
-        view = self._view
-        if view.frames is None:
-            return view.gather.to_batch(view.ring.draw(batch_size, self._rng), given)
+        mapped = self._mapped
+        if mapped.frames is None:
+            return mapped.gather.to_batch(mapped.ring.draw(batch_size, self._rng), given)
         with unmoved_if_refused(self._rng):
-            rows = view.ring.draw(batch_size, self._rng)
-            return view.frames.restore(rows, self._draw_again, given)
+            rows = mapped.ring.draw(batch_size, self._rng)
+            return mapped.frames.restore(rows, self._draw_again, given)
 
     def _draw_again(self, positions: Integers) -> Rows:
         """Draw as many rows as there are positions, in the place of those that lack a frame."""
-        self._view.ring.reject(len(positions))
-        return self._view.ring.draw(len(positions), self._rng)
+        self._ring.reject(len(positions))
+        return self._ring.draw(len(positions), self._rng)
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
         """Copy everything that is stored.
@@ -223,12 +222,12 @@ class MPReplayBuffer(Handle):
         Returns:
             For each field an array of shape (stored, *shape).
         """
-        view = self._view
-        rows = view.ring.all_rows()
+        mapped = self._mapped
+        rows = mapped.ring.all_rows()
         rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
-        if view.frames is None:
-            return view.gather.to_batch(rows, {})
-        return view.frames.restore_those_there(rows)
+        if mapped.frames is None:
+            return mapped.gather.to_batch(rows, {})
+        return mapped.frames.restore_those_there(rows)
 
     def clear(self) -> None:
         """Forget every transition. Indexes go on counting.
@@ -236,25 +235,10 @@ class MPReplayBuffer(Handle):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        self._view.claim.hold(self._clear)
+        self._mapped.lease.hold(self._clear)
 
     def _clear(self) -> None:
-        self._view.ring.clear()
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file: rows, counters and this process's random state.
-
-        Others may go on adding; rows that are replaced before the file is complete are left out. The file
-        holds arrays and text, no pickle, and replaces an old one only when it is complete. What a killed
-        `save` to this path left, `.name.….part`, is removed (not on Windows).
-
-        Args:
-            path: The file; no suffix is added.
-
-        Raises:
-            OSError: If it can't be written. An old file is left as it was.
-        """
-        archive.save(path, self._block.layout, *self._state())
+        self._ring.clear()
 
     def load(self, path: str | PathLike[str]) -> None:
         """Fill a new buffer with what `save` wrote; this process becomes the sampler, and draws on.
@@ -268,16 +252,16 @@ class MPReplayBuffer(Handle):
             ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout
                 or version. Nothing has changed then.
         """
-        with archive.reading(path, self._block.layout) as (counters, reader):
+        with archive.reading(path, self._layout) as (counters, reader):
             fill = self._read(counters, reader)
-        self._view.claim.hold(in_a_thread, fill)
+        self._mapped.lease.hold(in_a_thread, fill)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the counters and the arrays of an archive; the indexes must be written last."""
-        counters, arrays = snapshot.state_of(self._view.ring)
-        if self._view.frames is not None:
+        counters, arrays = snapshot.state_of(self._ring)
+        if self._mapped.frames is not None:
             indexes = arrays.pop("indexes")
-            counters["frames"], frames = self._view.frames.state()
+            counters["frames"], frames = self._mapped.frames.state()
             arrays |= frames | {"indexes": indexes}
         own = {"episode_len": self.get_current_episode_len(), "random_state": self._rng.bit_generator.state}
         return counters | own, arrays
@@ -286,19 +270,21 @@ class MPReplayBuffer(Handle):
         self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
     ) -> Callable[[], None]:
         """Read an archive, and change nothing; return what fills the rings, which must be new ones."""
-        view = self._view
+        mapped = self._mapped
         generator = archive.checked_generator(counters)
         episode_len = archive.checked_count(counters, "episode_len")
-        rows = snapshot.read(view.ring, counters, reader)
+        rows = snapshot.read(mapped.ring, counters, reader)
         frames = (
-            view.frames.read_snapshots(counters, reader, view.ring.as_rows(rows.words)) if view.frames else []
+            mapped.frames.read_snapshots(counters, reader, mapped.ring.as_rows(rows.words))
+            if mapped.frames
+            else []
         )
 
         def fill() -> None:
-            snapshot.begin([(view.ring, rows), *frames])
+            snapshot.begin([(mapped.ring, rows), *frames])
             for ring, read in frames:
                 snapshot.write(ring, read)
-            snapshot.write(view.ring, rows, masses)
-            self._rng, view.ring.own[1] = generator, view.ring.own[0] - episode_len
+            snapshot.write(mapped.ring, rows, masses)
+            self._rng, mapped.ring.own[1] = generator, mapped.ring.own[0] - episode_len
 
         return fill

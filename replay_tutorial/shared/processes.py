@@ -2,6 +2,12 @@
 
 A process is named by its number and the moment of its birth, because the system gives numbers out again. One
 that has ended but was not yet waited for (a zombie) is dead.
+
+Containers can share a file, but can't ask whether each other's processes are alive: each would take the
+other's living writers for dead. So all processes that have a file open at one time must be of one PID
+namespace.
+
+Left out: file systems without locks, on which a file of another namespace is opened, too.
 """
 
 import os
@@ -11,6 +17,11 @@ import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from replay_tutorial.buffers.jit import Integers
+
+if sys.platform != "win32":
+    import fcntl
 
 # A process in one word: its birth, of which 31 bits are enough, above its number.
 BIRTH_SHIFT = 32
@@ -108,3 +119,34 @@ def word_of(process: int) -> int:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=count_fork)
+
+
+def namespace() -> int:
+    """Return the number of this process's PID namespace; 0 where there is only one."""
+    return os.stat("/proc/self/ns/pid").st_ino if sys.platform == "linux" else 0
+
+
+def join_namespace(handle: int, number: Integers, path: Path) -> None:
+    """Open a file for the processes of this namespace; closing the handle releases its lock.
+
+    `number` lies in the file: the namespace of those that have it open. Whoever opens it while nobody else
+    has it open, writes its own.
+
+    Raises:
+        RuntimeError: If processes of another namespace have it open.
+    """
+    if sys.platform == "win32":
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        number[0] = namespace()  # nobody else has it open
+    except BlockingIOError:
+        pass
+    except OSError:
+        return  # no locks here
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    if number[0] != namespace():
+        raise RuntimeError(
+            f"{path} is in use in another PID namespace, such as a container's: nobody here can tell whether "
+            "those processes are alive. Run all of them in one namespace (docker run --pid=container:NAME)."
+        )

@@ -5,7 +5,8 @@ the last time, and again at those that were not published then. A row that is dr
 meanwhile, is drawn again. Each call is one kernel: a step back into Python would cost as much as its work.
 
 What the sampler learns later about a row, it writes into arrays of its own, with the row's index, and never
-over the writer's mass: that might already be the next row's. So another sampler can build the same tree.
+over the writer's mass: that might already be the next row's. So another sampler can build the same tree. The
+largest priority given so far is shared with the writers, who give it to rows without a priority.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
@@ -17,11 +18,25 @@ from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from replay_tutorial.buffers.fields import Rows
-from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, kernel
-from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Formula, check_update, masses_of
+from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, int64, jitable, kernel
+from replay_tutorial.buffers.priorities import (
+    DONE,
+    NO_PRIORITY,
+    Formula,
+    Prioritization,
+    check_update,
+    masses_of,
+)
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
-from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
-from replay_tutorial.shared.memory import SharedArrays
+from replay_tutorial.shared.atomics import (
+    fence_acquire,
+    fence_release,
+    fetch_add,
+    load_acquire,
+    store_release,
+)
+from replay_tutorial.shared.memory import SharedArrays, Specs
+from replay_tutorial.shared.processes import myself
 from replay_tutorial.shared.protocol import (
     CLAIMS,
     CLEARED,
@@ -29,15 +44,16 @@ from replay_tutorial.shared.protocol import (
     NO_INDEX,
     REJECTED,
     SAMPLED,
+    SAMPLER_PROCESS,
     STALE,
     index_of,
     is_held,
     raise_max,
     read_row,
+    swap,
 )
-from replay_tutorial.shared.seats import NO_SEAT, seat_at
+from replay_tutorial.shared.registry import NOT_REGISTERED, registration_at
 from replay_tutorial.shared.shared_frames import frames_lost
-from replay_tutorial.shared.shared_priorities import SharedPrioritization, write_back
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 
 P = ParamSpec("P")
@@ -47,15 +63,19 @@ R = TypeVar("R")
 TAKEN_IN, WAITING = 0, 1
 
 
-class Claim:
-    """A handle's claim to be the sampler."""
+class SamplerLease:
+    """A handle's right to sample.
+
+    Attributes:
+        number: Of the claim under which this handle sampled last. They are counted, because after another
+            handle's claim the masses may have changed.
+    """
 
     def __init__(self, counters: Integers, block: Hashable) -> None:
         """Claim nothing yet of the ring with these counters, in the block of an identity."""
-        self.number = -1  # claims are counted: after another one, another handle may have updated masses
-        self._counters = counters
-        self._block = block
-        self.seat = NO_SEAT
+        self.number = -1
+        self._counters, self._block = counters, block
+        self.registration = NOT_REGISTERED
 
     def hold(self, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
         """Do some work as the sampler; other threads of this process wait meanwhile.
@@ -63,16 +83,16 @@ class Claim:
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        if not self.seat.is_mine:  # the first time, and again in a forked child
-            self.seat, self.number = seat_at(self._block), -1
+        if not self.registration.is_mine:  # the first time, and again in a forked child
+            self.registration, self.number = registration_at(self._block), -1
         # With a `with` statement the lock could stay held: an interrupt may come between `__enter__` and the
         # block (since Python 3.14 also if it is the lock's own), and at the start of an `__exit__` that is
         # written in Python.
-        release = self.seat.lock.release  # of an RLock, so that only the thread that holds it can release it
+        release = self.registration.lock.release  # of an RLock: only the thread that holds it can release it
         try:
-            self.seat.lock.acquire()
+            self.registration.lock.acquire()
             if self._counters[CLAIMS] != self.number:
-                self.number = self.seat.claim(self._counters)
+                self.number = self.registration.become_sampler(self._counters)
             result = work(*arguments, **named)
             release()
             return result
@@ -82,6 +102,27 @@ class Claim:
             except RuntimeError:  # it was released already, or not yet acquired
                 pass
             raise
+
+    def release(self) -> None:
+        """Stop being the sampler, unless another handle of this process has claimed it since."""
+        if self._counters[CLAIMS] == self.number:
+            swap(self._counters, SAMPLER_PROCESS, myself(), 0)
+
+
+# What elements of the arrays of `priority_specs` are at first, if not zero.
+FIRST_PRIORITIES = {"seen": NO_PRIORITY}
+
+
+def priority_specs(capacity: int) -> Specs:
+    """Describe the shared arrays that priorities need beside the ring's masses."""
+    double = np.dtype(np.float64)
+    return {
+        # the maximum of all priorities given so far; the name is that of archives
+        "seen": ((1,), double),
+        # masses that the sampler has changed, and index + 1 of the row that each belongs to, 0 for none
+        "updated_indexes": ((capacity,), np.dtype(np.int64)),
+        "updated_masses": ((capacity,), double),
+    }
 
 
 class SamplerArrays(NamedTuple):
@@ -103,6 +144,15 @@ class SamplerArrays(NamedTuple):
 
 # SamplerArrays as they come from Python: see `jit.numba_type`.
 Plain = Annotated[tuple[Any, ...], SamplerArrays]
+
+
+@jitable
+def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
+    """Leave a changed mass to the next sampler."""
+    store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
+    fence_release()
+    updated_masses[slot] = mass
+    store_release(updated_indexes, slot, index + 1)
 
 
 @kernel
@@ -214,7 +264,7 @@ def update_rows(
 
 
 class PrioritizedSampler:
-    """Draws rows in proportion to their masses, and updates these; the caller holds the claim's lock.
+    """Draws rows in proportion to their masses, and updates these; the caller holds the lease.
 
     Attributes:
         rules: How priorities become masses, and their maximum so far.
@@ -223,11 +273,11 @@ class PrioritizedSampler:
     """
 
     def __init__(
-        self, ring: SharedRing, claim: Claim, rules: SharedPrioritization, block: SharedArrays
+        self, ring: SharedRing, lease: SamplerLease, rules: Prioritization, block: SharedArrays
     ) -> None:
         """Begin without a tree."""
         self.rules = rules
-        self._ring, self._claim, self._block = ring, claim, block
+        self._ring, self._lease, self._block = ring, lease, block
         self._claim_number = -1  # of the claim, when the tree was made
 
     def _prepare(self) -> None:
@@ -250,7 +300,7 @@ class PrioritizedSampler:
         )
         self._plain = tuple(self.arrays)
         self._lost = np.zeros(capacity, np.int64)  # index + 1 of a row that lacks a frame
-        self._claim_number = self._claim.number  # last: before it, an interrupted call begins anew
+        self._claim_number = self._lease.number  # last: before it, an interrupted call begins anew
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
         """Draw rows, stratified; return them, their indexes, int64[n], and their masses, float64[n].
@@ -259,7 +309,7 @@ class PrioritizedSampler:
             RuntimeError: If rows are replaced faster than they can be read, or none has all its frames.
             ValueError: If there are none, or every mass is 0.
         """
-        if self._claim_number != self._claim.number:
+        if self._claim_number != self._lease.number:
             self._prepare()
         if self.tree.total == 0.0 or self.rules.eps == 0.0:  # else a mass can't become 0
             self._wait_for_mass(batch_size, rng)
@@ -296,7 +346,7 @@ class PrioritizedSampler:
 
     def update(self, indexes: Any, priorities: Any) -> None:
         """Give rows new priorities, see `MPPrioritizedReplayBuffer`."""
-        if self._claim_number != self._claim.number:
+        if self._claim_number != self._lease.number:
             self._prepare()
         checked, given = self.rules.as_update(indexes, priorities)
         status = update_rows(self._plain, checked, given, self.rules.formula, self._ring.max_given)

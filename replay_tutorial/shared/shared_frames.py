@@ -22,6 +22,7 @@ from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.frame_ring import ROWS_AT_ONCE, FrameRing, frame_specs
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import NEXT_INDEX
+from replay_tutorial.shared.registry import WriterRegistry
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 from replay_tutorial.shared.snapshot import Snapshot
 
@@ -65,11 +66,18 @@ class SharedFrames:
     """
 
     def __init__(
-        self, arrays: SharedArrays, fields: Fields, layouts: Sequence[FrameLayout], rows: int
+        self,
+        arrays: SharedArrays,
+        writers: WriterRegistry,
+        fields: Fields,
+        layouts: Sequence[FrameLayout],
+        rows: int,
     ) -> None:
         """Look into arrays that `specs_of_frames` described."""
         self.stored_fields = with_numbers(fields, layouts)
-        self.rings = [FrameRing(arrays, f"frames{i}/", layout, rows) for i, layout in enumerate(layouts)]
+        self.rings = [
+            FrameRing(arrays, writers, f"frames{i}/", layout, rows) for i, layout in enumerate(layouts)
+        ]
         self._fields = fields
         self._rows = rows
         self._ring_of = {name: frames for frames in self.rings for name in frames.layout.names}

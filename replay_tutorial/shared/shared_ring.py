@@ -11,10 +11,10 @@ Left out: what a killed writer had reserved and not yet written; the next lap ov
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import starmap
 from operator import setitem
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.owners import Owners
 from replay_tutorial.shared.protocol import (
     BORN,
     CLEARED,
@@ -32,7 +31,6 @@ from replay_tutorial.shared.protocol import (
     DROPPED,
     NEXT_INDEX,
     NO_INDEX,
-    OWNER_COUNT,
     PUBLISHED,
     REJECTED,
     SAMPLED,
@@ -46,6 +44,7 @@ from replay_tutorial.shared.protocol import (
     reserve,
     write_rows,
 )
+from replay_tutorial.shared.registry import WriterRegistry
 
 MAX_DRAWS = 1000
 # How often a row is offered a slot, when others hold its slots again and again.
@@ -88,8 +87,23 @@ def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Spe
         f"{prefix}rows": ((capacity, dtype.itemsize // 8), np.dtype(np.uint64)),
         f"{prefix}masses": ((capacity,), np.dtype(np.float64)),
         f"{prefix}counters": ((COUNTER_WORDS,), integer),
-        f"{prefix}owners": ((OWNER_COUNT,), integer),
     }
+
+
+class StagingBuffer:
+    """Rows that wait to be copied into their slots, in one go each, with their fields side by side.
+
+    Attributes:
+        words: uint64[count, words], the rows as the ring copies them.
+        masses: float64[count].
+        columns: Views of the rows, one per field.
+    """
+
+    def __init__(self, count: int, dtype: np.dtype[np.void]) -> None:
+        rows = np.zeros(count, dtype)
+        self.words = rows.view(np.uint64).reshape(count, -1)
+        self.masses = np.zeros(count)
+        self.columns = [rows[name] for name in dtype.names or ()]
 
 
 class SharedRing:
@@ -101,15 +115,17 @@ class SharedRing:
         stamps: int64[capacity].
         rows: uint64[capacity, words].
         masses: float64[capacity], the mass that a row's writer gave it.
-        owners: The processes that work on it.
+        writers: The processes that write to it.
         counters: int64[COUNTER_WORDS]; where which stands, `protocol` says.
         dropped: Rows that this process had to give up here.
+        unused: Staging buffers for the next calls; making one takes longer than using it.
     """
 
     def __init__(
         self,
         arrays: SharedArrays,
         dtype: np.dtype[np.void],
+        writers: WriterRegistry,
         prefix: str = "",
         max_given: Floats | None = None,
     ) -> None:
@@ -117,11 +133,12 @@ class SharedRing:
         self.stamps = arrays[f"{prefix}stamps"]
         self.rows = arrays[f"{prefix}rows"]
         self.counters = arrays[f"{prefix}counters"]
-        self.owners = Owners(arrays[f"{prefix}owners"], self.stamps, arrays.identity, prefix)
+        self.writers = writers
         self.dtype = dtype
         self.masses = arrays[f"{prefix}masses"]
         self.capacity = len(self.stamps)
         self.dropped = 0
+        self.unused: list[StagingBuffer] = []
         self._looked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
         self.own = np.zeros(2, np.int64)  # rows that this handle appended, and those before its open episode
         self.max_given = np.zeros(1, np.int64) if max_given is None else max_given.view(np.int64)
@@ -166,6 +183,23 @@ class SharedRing:
             self._looked = next_index, waiting, missing  # at once: another thread may ask
         return next_index - oldest - missing
 
+    def stage(self, count: int, columns: Sequence[Any], masses: Any) -> StagingBuffer:
+        """Lay rows side by side, given by columns, and masses: one per row, for all, or None.
+
+        The staging buffer is this thread's alone until it is appended to `unused`.
+        """
+        try:
+            staged = self.unused.pop()
+        except IndexError:
+            staged = None
+        if staged is None or len(staged.masses) != count:
+            staged = StagingBuffer(count, self.dtype)
+        for place, column in zip(staged.columns, columns, strict=True):
+            place[...] = column
+        if masses is not None:
+            staged.masses[...] = masses
+        return staged
+
     def append(
         self, new_rows: Words, new_masses: Floats, max_priority: float = NO_PRIORITY, offers: int = MAX_OFFERS
     ) -> int:
@@ -173,13 +207,13 @@ class SharedRing:
 
         A row is offered a slot as often as `offers` says, and then dropped.
         """
-        owner, count = self.owners.mine(), len(new_rows)
+        owner, count = self.writers.mine(), len(new_rows)
         first_index, i = append_rows(self._plain, new_rows, new_masses, owner, max_priority)
         if i == count:
             return first_index
         passed_over: list[int] = []
         while i < count:
-            if not self.owners.release_if_dead((first_index + i) % self.capacity):
+            if not self.writers.release_if_dead(self.stamps, (first_index + i) % self.capacity):
                 passed_over.append(i)
                 i += 1
             end = write_rows(self.stamps, self.rows, self.masses, new_rows, new_masses, first_index, i, owner)
@@ -287,7 +321,7 @@ class SharedRing:
         added, sampled, rejected, dropped, stale, born = (
             int(self.counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, BORN)
         )
-        alive, dead = self.owners.count()
+        alive, dead = self.writers.count()
         rate = added / max(1e-9, (time.time_ns() - born) / 1e9)
         return Statistics(added, sampled, rejected, dropped, stale, alive, dead, rate)
 

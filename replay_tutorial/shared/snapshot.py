@@ -79,7 +79,7 @@ def begin(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
         ValueError: If anything has been added to one of them. Nothing has changed then.
     """
     for ring, _ in rings:
-        ring.owners.mine()
+        ring.writers.mine()
     used = [ring.next_index for ring, _ in rings if ring.next_index]
     # Whoever adds after that look makes a swap fail.
     if used or not all(swap(ring.counters, NEXT_INDEX, 0, s.counters["next_index"]) for ring, s in rings):
@@ -97,7 +97,7 @@ def write(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) ->
     ends = np.append(np.flatnonzero(np.diff(indexes) != 1) + 1, len(indexes))
     first = 0
     for end in ends.tolist():
-        run, owner = slice(first, end), ring.owners.mine()
+        run, owner = slice(first, end), ring.writers.mine()
         if first < end:
             write_rows(
                 ring.stamps, ring.rows, ring.masses, words[run], masses[run], int(indexes[first]), 0, owner

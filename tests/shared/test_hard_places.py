@@ -19,7 +19,7 @@ from replay_tutorial import (
     SamplesPerInsert,
 )
 from replay_tutorial.buffers.sum_tree import SumTree
-from replay_tutorial.shared import processes, seats
+from replay_tutorial.shared import processes, registry
 
 FIELDS = {"obs": {"shape": 2}, "rew": {}}
 ROWS = {"obs": np.zeros((6, 2)), "rew": np.zeros(6)}
@@ -60,7 +60,7 @@ def test_file_in_use_in_another_pid_namespace_is_refused_and_welcome_when_it_is_
 def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
     buffer = MPReplayBuffer(8, FIELDS)
     buffer.add(**ROWS)
-    mine, number, word = buffer._view.ring.owners.mine(), os.getpid(), processes.myself()
+    mine, number, word = buffer._ring.writers.mine(), os.getpid(), processes.myself()
     words = np.array([word])
 
     def say(answers):
@@ -69,8 +69,8 @@ def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
         monkeypatch.setattr(processes, "birth", lambda process: 12345)
         own = processes.myself()
         words[0] = own  # as if the child had written its name where its ancestor's stood
-        seats.take_away(words, 0, life)
-        answers.send((processes.this_life()[0], buffer._view.ring.owners.mine(), own, int(words[0])))
+        registry.take_away(words, 0, life)
+        answers.send((processes.this_life()[0], buffer._ring.writers.mine(), own, int(words[0])))
 
     life = processes.this_life()
     answers, end = multiprocessing.Pipe(duplex=False)
@@ -94,7 +94,7 @@ def test_description_that_does_not_fit_is_refused_before_anything_is_made(tmp_pa
 def test_rows_that_were_replaced_while_a_file_was_written_are_not_counted(tmp_path, monkeypatch):
     buffer = MPReplayBuffer(8, FIELDS)
     buffer.add(**ROWS)
-    slots = type(buffer._view.ring).indexes
+    slots = type(buffer._ring).indexes
     calls = []
 
     def replaced_between(ring, asked):
@@ -103,7 +103,7 @@ def test_rows_that_were_replaced_while_a_file_was_written_are_not_counted(tmp_pa
         calls.append(1)
         return slots(ring, asked)
 
-    monkeypatch.setattr(type(buffer._view.ring), "indexes", replaced_between)
+    monkeypatch.setattr(type(buffer._ring), "indexes", replaced_between)
     buffer.save(tmp_path / "rows.npz")
     monkeypatch.undo()
     loaded = MPReplayBuffer(8, FIELDS)

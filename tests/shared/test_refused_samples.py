@@ -28,7 +28,7 @@ def refuse(buffer, error, match, *arguments, **options):
 def test_a_refused_sample_leaves_the_random_state(buffer_class):
     buffer = buffer_class(8, row_fields(), seed=1)
     refuse(buffer, ValueError, "is empty", 4)
-    reserve(buffer._view.ring.counters, NEXT_INDEX, 1)  # a writer that died before it wrote
+    reserve(buffer._ring.counters, NEXT_INDEX, 1)  # a writer that died before it wrote
     refuse(buffer, ValueError, "none is stored", 4)
     buffer.add(**rows_of(1, 0, 4))
     refuse(buffer, ValueError, "at least 1", 0)
@@ -76,7 +76,7 @@ def test_a_buffer_whose_rows_lost_their_frames_says_so_each_time(buffer_class, m
     buffer = buffer_class(400, fields, next_of="obs", stack_compress="obs", frames_per_transition=1.0)
     rng = np.random.default_rng(0)
     buffer.add(obs=rng.integers(0, 256, (1, 4, 5)), next_obs=rng.integers(0, 256, (1, 4, 5)))
-    frames = buffer._view.frames.rings[0].ring
+    frames = buffer._mapped.frames.rings[0].ring
     frames.stamps[:] = 0  # as if all of them had been replaced
     for _ in range(3):
         refuse(buffer, RuntimeError, "frames of the stored rows have been replaced", 4)
@@ -86,10 +86,10 @@ def test_rows_that_find_no_slot_do_not_count_as_inserts():
     limiter = SamplesPerInsert(8.0, min_size=1, error_buffer=800.0)
     buffer = MPPrioritizedReplayBuffer(2, row_fields())
     replay = SharedReplay(buffer, limiter)
-    ring = buffer._view.ring
+    ring = buffer._ring
     first = reserve(ring.counters, NEXT_INDEX, 2)
     for slot in range(2):  # two threads of this process were stopped here
-        ring.stamps[slot] = held_stamp(first + slot, ring.owners.mine())
+        ring.stamps[slot] = held_stamp(first + slot, ring.writers.mine())
     rows = rows_of(1, 0, 5)
     assert replay.insert({name: rows[name][:1] for name in rows}, np.ones(1, np.float32), 1.0)
     assert (buffer.statistics().rows_dropped, buffer.rows_dropped, limiter.inserts) == (1, 1, 0)
@@ -103,10 +103,10 @@ def test_a_sample_outlasts_a_writer_that_the_system_stops_for_a_moment(buffer_cl
     buffer = buffer_class(2, row_fields())
     buffer.add(**rows_of(1, 0, 2))
     buffer.sample(2)
-    ring = buffer._view.ring
+    ring = buffer._ring
     published = ring.stamps.copy()
     for slot in range(2):
-        ring.stamps[slot] = held_stamp(slot, ring.owners.mine())
+        ring.stamps[slot] = held_stamp(slot, ring.writers.mine())
     release = threading.Timer(0.05, lambda: ring.stamps.__setitem__(slice(None), published))
     release.start()
     assert len(buffer.sample(2)["obs"]) == 2

@@ -33,6 +33,7 @@ from replay_tutorial.shared.protocol import (
     read_slots,
     write_rows,
 )
+from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.shared_ring import NEXT_INDEX, SharedRing, ring_specs
 from replay_tutorial.teaching.protocol_explorer import explore
 from replay_tutorial.teaching.protocol_model import MUTATIONS, Model
@@ -143,7 +144,7 @@ every_stamp = pytest.mark.parametrize("stamp", STAMPS.values(), ids=STAMPS)
 def ring_arrays(stamp):
     """Shared arrays with a stamp in slot 0, and slot 1 published."""
     dtype = np.dtype([("words", np.uint64, 2)])
-    arrays = SharedArrays(ring_specs(CAPACITY, dtype))
+    arrays = SharedArrays({**WRITER_SPECS, **ring_specs(CAPACITY, dtype)})
     arrays["stamps"][:] = stamp, published_stamp(INDEX - 1)
     return arrays, dtype
 
@@ -195,8 +196,9 @@ def dead_process():
 @every_stamp
 def test_append_does_what_the_model_does(stamp, dead_process):
     arrays, dtype = ring_arrays(stamp)
-    ring = SharedRing(arrays, dtype)
-    assert ring.owners.mine() == ME
+    writers = WriterRegistry(arrays["owners"], [arrays["stamps"]], arrays.identity)
+    ring = SharedRing(arrays, dtype, writers)
+    assert ring.writers.mine() == ME
     parent = in_one_word(os.getppid(), birth(os.getppid()))
     arrays["owners"][OTHER], arrays["owners"][KILLED] = parent, in_one_word(dead_process, 1)
     arrays["counters"][NEXT_INDEX] = INDEX

@@ -18,6 +18,7 @@ from replay_tutorial.shared.protocol import (
     OWNER_COUNT,
     SAMPLER_PROCESS,
     held_stamp,
+    owner_of,
     reserve,
 )
 
@@ -26,7 +27,7 @@ impatience = shared_rows.impatience
 
 def owners_of(ring):
     """How many names stand in a ring's table of owners."""
-    return int(np.count_nonzero(ring.owners._table[NOBODY + 1 :]))
+    return int(np.count_nonzero(ring.writers._table[NOBODY + 1 :]))
 
 
 @every_buffer
@@ -38,11 +39,11 @@ def test_handles_that_are_dropped_or_kept_use_up_one_number_of_a_process(buffer_
         handle.add(**rows_of(1, i, 1))
         if i % 20 == 0:
             kept.append(handle)
-    assert owners_of(buffer._view.ring) == 1
+    assert owners_of(buffer._ring) == 1
     assert buffer.statistics()[5:7] == (1, 0), "one writer is alive, none is lost"
     context = multiprocessing.get_context("spawn")
     assert in_child(context, add_rows, buffer, 2, 0, 1) == OWNER_COUNT + 5
-    ring = buffer._view.ring
+    ring = buffer._ring
     del buffer, handle, kept
     gc.collect()
     assert owners_of(ring) == 1, "the child's, which is dead; this ring is looked at, and its seat kept"
@@ -54,7 +55,7 @@ def test_number_is_given_back_with_the_last_handle_closed_or_dropped():
         handles = [copy.copy(keeper), copy.deepcopy(keeper)]
         for handle in handles:
             handle.add(**rows_of(1, 0, 1), next_obs=np.ones((1, 8)))
-        rings = [keeper._view.ring, keeper._view.frames.rings[0].ring]
+        rings = [keeper._ring, keeper._mapped.frames.rings[0].ring]
         assert [owners_of(ring) for ring in rings] == [1, 1]
         if ending == "close":
             handles.pop(0).close()
@@ -76,10 +77,10 @@ def test_sampler_whose_handle_is_dropped_makes_room_for_another_process(buffer_c
     handle = copy.copy(keeper)
     handle.add(**rows_of(1, 0, 8))
     handle.sample(2)
-    assert keeper._view.ring.counters[SAMPLER_PROCESS] != 0
+    assert keeper._ring.counters[SAMPLER_PROCESS] != 0
     del handle
     gc.collect()
-    assert keeper._view.ring.counters[SAMPLER_PROCESS] == 0
+    assert keeper._ring.counters[SAMPLER_PROCESS] == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -87,9 +88,9 @@ def test_child_that_drops_its_parents_handles_takes_nothing_from_the_parent():
     buffer = MPPrioritizedReplayBuffer(8, row_fields())
     buffer.add(**rows_of(1, 0, 8))
     buffer.sample(2)
-    words = buffer._view.ring.counters[SAMPLER_PROCESS], owners_of(buffer._view.ring)
+    words = buffer._ring.counters[SAMPLER_PROCESS], owners_of(buffer._ring)
     assert in_child(multiprocessing.get_context("fork"), drop, [buffer]) == "dropped"
-    assert (buffer._view.ring.counters[SAMPLER_PROCESS], owners_of(buffer._view.ring)) == words
+    assert (buffer._ring.counters[SAMPLER_PROCESS], owners_of(buffer._ring)) == words
     assert_whole(buffer.sample(2))
 
 
@@ -123,7 +124,7 @@ def test_threads_that_draw_through_two_handles_take_turns(buffer_class):
     first.sample(1)  # takes the seat, which has the lock
     second, drawn = copy.copy(first), []
     thread = threading.Thread(target=lambda: drawn.append(second.sample(4)))
-    with first._view.claim.seat.lock:
+    with first._mapped.lease.registration.lock:
         thread.start()
         thread.join(0.3)
         assert thread.is_alive() and not drawn, "two threads draw at once"
@@ -162,14 +163,15 @@ def test_many_threads_with_a_handle_each_draw_and_update_without_a_fault():
     for thread in threads:
         thread.join()
     assert not faults
-    assert owners_of(buffer._view.ring) == 1
+    assert owners_of(buffer._ring) == 1
 
 
-def hold_a_slot(buffer, answers):
-    """Die as the holder of slot 0."""
-    ring = buffer._view.ring
-    ring.stamps[0] = held_stamp(reserve(ring.counters, NEXT_INDEX, 1), ring.owners.mine())
-    answers.put(ring.owners.mine())
+def hold_slots(buffer, answers):
+    """Die as the holder of slot 0, of the rows and of the frames."""
+    number = buffer._ring.writers.mine()
+    for ring in (buffer._ring, buffer._mapped.frames.rings[0].ring):
+        ring.stamps[0] = held_stamp(reserve(ring.counters, NEXT_INDEX, 1), number)
+    answers.put(number)
     answers.close()
     answers.join_thread()
     os._exit(0)
@@ -177,14 +179,16 @@ def hold_a_slot(buffer, answers):
 
 def test_what_a_dead_process_held_is_freed_before_its_number_is_given_out():
     context = multiprocessing.get_context("spawn")
-    buffer = MPReplayBuffer(8, row_fields())
+    buffer = MPReplayBuffer(8, row_fields(), next_of="obs")
     answers = context.Queue()
-    with running(context, hold_a_slot, [(buffer, answers)]) as processes:
+    with running(context, hold_slots, [(buffer, answers)]) as processes:
         number = answer(answers, processes)
-    table = buffer._view.ring.owners._table
+    table = buffer._ring.writers._table
     for free in np.flatnonzero(table == 0):
         if free != NOBODY:
             table[free] = 1 << 40 | os.getpid()  # dead ones of another birth
-    assert buffer._view.ring.owners.mine() == number == 1
-    buffer.add(**rows_of(1, 0, 8))
+    assert buffer._ring.writers.mine() == number == 1
+    held = [ring.stamps[0] for ring in (buffer._ring, buffer._mapped.frames.rings[0].ring)]
+    assert [owner_of(stamp) for stamp in held] == [NOBODY, NOBODY]
+    buffer.add(**rows_of(1, 0, 8), next_obs=np.ones((8, 8)))
     assert len(buffer.get_all_transitions()["obs"]) == 8

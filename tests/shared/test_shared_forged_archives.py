@@ -16,7 +16,7 @@ def seen(buffer):
 
 
 def has_mass(buffer):
-    return type(buffer) is MPReplayBuffer or bool(buffer._view.ring.masses.any())
+    return type(buffer) is MPReplayBuffer or bool(buffer._ring.masses.any())
 
 
 def use_rows(buffer, rows_of):

@@ -111,7 +111,7 @@ def test_a_memory_that_lies_harms_nobody(buffer_class):
     """What a writer remembers of its frames may be out of date, or spoilt by a thread: the bytes decide."""
     for seed in range(5):
         life = Life(buffer_class, "both", 20, seed)
-        (frames,) = life.shared._view.frames.rings
+        (frames,) = life.shared._mapped.frames.rings
         for _ in range(40):
             life.add(5)
             there = frames.remembered >= 0
@@ -307,7 +307,7 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
     assert told.frames_added == 8 * told.rows_added, "this tells which frames_per_transition is needed"
     there = buffer.get_all_transitions()
     assert_pictures(there)
-    newest = buffer._view.frames.rings[0].ring.capacity // 8
+    newest = buffer._mapped.frames.rings[0].ring.capacity // 8
     assert newest - 50 < len(there["first"]) <= newest
     assert there["first"].max() == 4999 * 20
     for _ in range(30):
@@ -333,7 +333,7 @@ def test_rows_that_share_nothing_outlive_their_frames_and_count_as_replaced(buff
 def test_if_no_row_has_its_frames_the_error_names_the_remedy(buffer_class):
     buffer = buffer_class(50, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
     act(buffer, 1, 50, 6)
-    (frames,) = buffer._view.frames.rings
+    (frames,) = buffer._mapped.frames.rings
     number = np.arange(frames.ring.capacity)  # of writers that were killed before they added their rows
     for some in np.array_split(number, 20):
         frames.number([stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6)])
@@ -350,7 +350,7 @@ def test_a_priority_for_a_row_without_frames_brings_nothing_back():
     buffer = MPPrioritizedReplayBuffer(50, fields_of(6), next_of="obs", stack_compress="obs", seed=1)
     act(buffer, 1, 50, 6)
     indexes = buffer.sample(20)["indexes"]
-    (frames,) = buffer._view.frames.rings
+    (frames,) = buffer._mapped.frames.rings
     for some in np.array_split(np.arange(frames.ring.capacity), 20):
         frames.number([stacks(np.full(len(some), 9), np.zeros(len(some), int), 20 * some, 6)])
     act(buffer, 2, 25, 6)
@@ -430,7 +430,7 @@ def killed_here_and_there(buffer, chunks, rng):
             writer.kill()
             writer.join()
     assert_pictures(buffer.sample(16))
-    rings = (buffer._view.frames.rings[0].ring, buffer._view.ring)
+    rings = (buffer._mapped.frames.rings[0].ring, buffer._ring)
     return np.array([is_held(ring.stamps).any() for ring in rings])
 
 
@@ -456,7 +456,7 @@ def test_killed_and_stopped_writers_leave_no_wrong_picture(buffer_class, capacit
         if round_ >= 12 and held[0]:
             break
         held += killed_here_and_there(buffer, chunks, rng)
-    frames = buffer._view.frames.rings[0].ring
+    frames = buffer._mapped.frames.rings[0].ring
     for number in range(0, 2 * len(frames.stamps), 25):
         buffer.add(**rows_of_steps(77, np.zeros(25, int), 20 * (number + np.arange(25)), np.full(25, 10), 64))
     assert not is_held(frames.stamps).any(), "the slots of the dead are in use again"
@@ -472,11 +472,11 @@ def test_killed_and_stopped_writers_leave_no_wrong_picture(buffer_class, capacit
 def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
     buffer = MPReplayBuffer(20, fields_of(6), next_of="obs", stack_compress="obs")
     act(buffer, 1, 25, 6)
-    (frames,) = buffer._view.frames.rings
+    (frames,) = buffer._mapped.frames.rings
     ring = frames.ring
     slot = ring.next_index % ring.capacity
     # a thread of this process, stopped in the middle
-    ring.stamps[slot] = held_stamp(index_of(ring.stamps[slot]), ring.owners.mine())
+    ring.stamps[slot] = held_stamp(index_of(ring.stamps[slot]), ring.writers.mine())
     act(buffer, 2, 5 * ring.capacity, 6)
     assert is_held(ring.stamps[slot])
     assert rows_there(buffer) == 20
@@ -510,7 +510,7 @@ def test_what_is_loaded_is_what_was_saved_and_draws_on_alike(buffer_class, rows,
             assert_same(loaded.sample(20), buffer.sample(20))
         for each in (buffer, loaded):
             act(each, 2, 50, 6)
-            each._view.frames.rings[0].remembered[
+            each._mapped.frames.rings[0].remembered[
                 :
             ] = -1  # the loaded one remembers nothing; let both be alike
 
@@ -533,7 +533,7 @@ def test_a_file_of_another_layout_is_refused(buffer_class, tmp_path):
     assert rows_there(used) == 25
     orphaned = filled(buffer_class, rows=0)
     # of a writer that was killed before it added its row
-    orphaned._view.frames.rings[0].number([stacks([9], [0], [0], 6)])
+    orphaned._mapped.frames.rings[0].number([stacks([9], [0], [0], 6)])
     with pytest.raises(ValueError, match="load fills a new buffer"):
         orphaned.load(tmp_path / "buffer")
     assert orphaned.get_next_index() == len(orphaned) == 0, "nothing has changed"
@@ -592,7 +592,7 @@ def test_clear_forgets_rows_and_a_new_life_shows_its_own_pictures(buffer_class):
 def test_a_million_atari_transitions_take_1_3_times_their_frames():
     small = MPReplayBuffer(1000, ATARI, next_of="obs", stack_compress="obs")
     assert small.bytes_per_transition == small.nbytes / 1000
-    (frames,) = small._view.frames.rings
+    (frames,) = small._mapped.frames.rings
     fixed = (ROOM + 8 * 32) * (84 * 84 + 16) / 1000  # of a thousand it is much, of a million nothing
     assert frames.ring.capacity == 1250 + ROOM + 8 * 32
     assert small.bytes_per_transition - fixed < 1.3 * 84 * 84

@@ -27,8 +27,7 @@ from shared_rows import (
 )
 
 from replay_tutorial import MPPrioritizedReplayBuffer
-from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays
-from replay_tutorial.shared.room import free_memory
+from replay_tutorial.shared.memory import CACHE_LINE, SharedArrays, free_memory
 
 impatience = shared_rows.impatience
 

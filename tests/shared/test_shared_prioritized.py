@@ -171,11 +171,11 @@ def sample_and_update(buffer, priorities, answers):
 def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there():
     """In the first lap such a slot was taken for one with a known row, and its row never drawn."""
     buffer = MPPrioritizedReplayBuffer(16, row_fields(), seed=0)
-    ring = buffer._view.ring
+    ring = buffer._ring
     reserved = reserve(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
     assert buffer.add(**rows_of(1, 4, 8)) == 4
     assert set(buffer.sample(200)["indexes"].tolist()) == set(range(4, 12))
-    owner = ring.owners.mine()
+    owner = ring.writers.mine()
     late = ring.rows[4:8].copy()
     assert write_rows(ring.stamps, ring.rows, ring.masses, late, np.ones(4), reserved, 0, owner) == 4
     assert set(buffer.sample(400)["indexes"].tolist()) == set(range(12))
@@ -196,7 +196,7 @@ def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
     again = MPPrioritizedReplayBuffer(1000, row_fields(), seed=0)
     again.load(tmp_path / "rows")
     again.sample(8)
-    assert again._view.sampler.arrays.progress[WAITING] == 0
+    assert again._mapped.sampler.arrays.progress[WAITING] == 0
 
 
 @every_start_method
@@ -253,7 +253,7 @@ def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_loo
     buffer = MPPrioritizedReplayBuffer(8, row_fields(), seed=0)
     buffer.add(**rows_of(1, 0, 8))
     buffer.sample(8)
-    ring, sampler = buffer._view.ring, buffer._view.sampler
+    ring, sampler = buffer._ring, buffer._mapped.sampler
     ring.stamps[[2, 5]] = (
         held_stamp(10, 1),
         published_stamp(13),

@@ -45,7 +45,7 @@ def assert_exact(*buffers):
 @pytest.mark.parametrize("stored", [0, 2, 4, 5, 8])
 def test_len_counts_what_can_be_read_after_a_kill_at_any_step(buffer_class, step, stored, dead_process):
     buffer = buffer_class(SIZE, row_fields())
-    ring = buffer._view.ring
+    ring = buffer._ring
     buffer._block["owners"][KILLED] = dead_process
     for number in range(stored):
         buffer.add(**rows_of(1, number, 1))
@@ -62,7 +62,7 @@ def test_len_counts_what_can_be_read_after_a_kill_at_any_step(buffer_class, step
 @every_buffer
 def test_len_does_not_count_a_row_reserved_before_clear_and_published_after_it(buffer_class):
     buffer = buffer_class(SIZE, row_fields())
-    ring = buffer._view.ring
+    ring = buffer._ring
     buffer.add(**rows_of(1, 0, 7))
     index = reserve(ring.counters, NEXT_INDEX, 1)
     for _ in range(2):
@@ -82,5 +82,5 @@ def test_len_looks_at_many_new_rows_in_pieces(monkeypatch):
     for count in rng.integers(1, 30, 40).tolist():
         buffer.add(**rows_of(1, 0, count))
         if count % 3 == 0:
-            reserve(buffer._view.ring.counters, NEXT_INDEX, 2)  # of a writer that was killed
+            reserve(buffer._ring.counters, NEXT_INDEX, 2)  # of a writer that was killed
         assert_exact(buffer)

@@ -72,7 +72,7 @@ def test_kills_would_show_a_writer_that_publishes_too_early(monkeypatch):
 
 def masses_by_index(buffer):
     """Index → mass, of every row in the sampler's tree."""
-    sampler = buffer._view.sampler
+    sampler = buffer._mapped.sampler
     known = sampler.arrays.known
     slots = np.flatnonzero(known >= 0)
     return dict(zip(known[slots].tolist(), sampler.tree.leaves[slots].tolist(), strict=True))
@@ -107,7 +107,7 @@ def test_next_sampler_has_the_tree_of_the_one_that_was_killed(capacity):
 def leave_a_child_while_sampling(buffer, answers):
     buffer.sample(4)
     sampler = os.getpid()
-    buffer._view.claim.seat.lock.acquire()  # as a thread does that draws while another one forks
+    buffer._mapped.lease.registration.lock.acquire()  # as a thread does that draws while another one forks
     if os.fork() == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(POLL_SECONDS)  # nobody else ends an orphan that hangs
@@ -141,15 +141,15 @@ def test_writer_stopped_inside_add_harms_nobody_and_gives_its_slot_back():
             return False
 
         wait_until(stopped_inside)
-        (slot,) = np.flatnonzero(is_held(buffer._view.ring.stamps))
-        stamp = int(buffer._view.ring.stamps[slot])
+        (slot,) = np.flatnonzero(is_held(buffer._ring.stamps))
+        stamp = int(buffer._ring.stamps[slot])
         for lap in range(5):
             buffer.add(**rows.make(3, lap * capacity, capacity), priorities=np.ones(capacity))
             assert rows.check(buffer.sample(32)) == Faults(0, 0)
-        assert buffer.held() == 1 and buffer._view.ring.stamps[slot] == stamp, "nobody touched what it holds"
+        assert buffer.held() == 1 and buffer._ring.stamps[slot] == stamp, "nobody touched what it holds"
         assert len(set(buffer.sample(200)["indexes"] % capacity)) == capacity - 1
         os.kill(writer.pid, signal.SIGCONT)
-        wait_until(lambda: buffer._view.ring.stamps[slot] != stamp)
+        wait_until(lambda: buffer._ring.stamps[slot] != stamp)
         assert writer.is_alive()
         assert rows.check(buffer.sample(32)) == Faults(0, 0)
     buffer.add(**rows.make(4, 0, 2 * capacity), priorities=np.ones(2 * capacity))

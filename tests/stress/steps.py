@@ -26,7 +26,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
-from replay_tutorial.shared import owners, protocol, shared_ring
+from replay_tutorial.shared import protocol, registry, shared_ring
 from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, index_of, is_held
 
 CLASSES = (MPReplayBuffer, MPPrioritizedReplayBuffer)
@@ -117,7 +117,7 @@ class Killer:
         vars(protocol).update({"fence_release": lambda: None, "raise_max": raise_and_die})
         vars(protocol)["write_rows"] = shared_ring.write_rows = protocol.write_rows.py_func
         shared_ring.append_rows = protocol.append_rows.py_func
-        shared_ring.reserve, owners.swap = fetch_add, swap_owner
+        shared_ring.reserve, registry.swap = fetch_add, swap_owner
 
 
 class StepStorm:
@@ -135,7 +135,7 @@ class StepStorm:
     @property
     def ring(self) -> shared_ring.SharedRing:
         """The ring of rows."""
-        return self.buffer._view.ring
+        return self.buffer._ring
 
     def add(self, count: int) -> None:
         """Add rows as a new writer."""

@@ -41,11 +41,11 @@ class WatchedBuffer(MPPrioritizedReplayBuffer):
 
     def held(self) -> int:
         """Count the slots that somebody holds."""
-        return int(is_held(self._view.ring.stamps).sum())
+        return int(is_held(self._ring.stamps).sum())
 
     def holds(self, process: int | None) -> bool:
         """Return whether a process, dead or alive, holds a slot."""
-        stamps, owners = self._view.ring.stamps, self._block["owners"]
+        stamps, owners = self._ring.stamps, self._block["owners"]
         holders = owners[owner_of(stamps[is_held(stamps)])]
         return bool((holders & ((1 << BIRTH_SHIFT) - 1) == process).any())
 

@@ -16,8 +16,8 @@ from scipy import stats
 from shared_rows import POLL_SECONDS, SIGNIFICANCE, answer, in_child
 from storm import WatchedBuffer, write_forever
 
-from replay_tutorial import MPReplayBuffer
-from replay_tutorial.shared import protocol
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+from replay_tutorial.shared import protocol, sampler
 from replay_tutorial.shared.protocol import is_held
 
 pytestmark = pytest.mark.skipif(
@@ -49,7 +49,7 @@ def wait_until(condition):
 @pytest.mark.parametrize(
     ("buffer_class", "step"), [(each, step) for each in steps.CLASSES for step in steps.steps_of(each)]
 )
-def test_buffer_outlives_a_kill_after_each_step_of_a_writer(buffer_class, step):
+def test_buffer_outlives_a_kill_after_each_step(buffer_class, step):
     outcome = steps.kill_at(buffer_class, step, kills=5, seed=1)
     assert (outcome.kills, outcome.faults) == (5, [])
 
@@ -70,12 +70,25 @@ def test_kills_would_show_a_writer_that_publishes_too_early(monkeypatch):
     assert "Faults(torn=" in outcome.faults[0] or "held slots" in outcome.faults[0]
 
 
+def put_the_index_before_the_mass(updated_indexes, updated_masses, slot, index, mass):
+    """A sampler that says whose mass it is before it is there."""
+    sampler.store_release(updated_indexes, slot, 0)
+    sampler.store_release(updated_indexes, slot, index + 1)
+    updated_masses[slot] = mass
+
+
+def test_kills_would_show_a_sampler_that_leaves_a_mass_to_the_wrong_row(monkeypatch):
+    monkeypatch.setattr(sampler, "write_back", put_the_index_before_the_mass)
+    outcome = steps.kill_at(MPPrioritizedReplayBuffer, "index put back", kills=20, seed=1)
+    assert "masses" in outcome.faults[0]
+
+
 def masses_by_index(buffer):
     """Index → mass, of every row in the sampler's tree."""
-    sampler = buffer._mapped.sampler
-    known = sampler.arrays.known
+    ours = buffer._mapped.sampler
+    known = ours.arrays.known
     slots = np.flatnonzero(known >= 0)
-    return dict(zip(known[slots].tolist(), sampler.tree.leaves[slots].tolist(), strict=True))
+    return dict(zip(known[slots].tolist(), ours.tree.leaves[slots].tolist(), strict=True))
 
 
 def sample_and_tell(buffer, answers):
@@ -93,9 +106,9 @@ def test_next_sampler_has_the_tree_of_the_one_that_was_killed(capacity):
     buffer = WatchedBuffer(capacity, rows.env_dict)
     buffer.add(**rows.make(1, 0, capacity + 3), priorities=np.arange(capacity + 3) + 0.5)
     answers = multiprocessing.get_context("fork").Queue()
-    with killed_at_the_end(sample_and_tell, buffer, answers) as sampler:
-        told = answer(answers, [sampler])
-        with pytest.raises(RuntimeError, match=f"Process {sampler.pid} is this buffer's sampler"):
+    with killed_at_the_end(sample_and_tell, buffer, answers) as process:
+        told = answer(answers, [process])
+        with pytest.raises(RuntimeError, match=f"Process {process.pid} is this buffer's sampler"):
             buffer.sample(4)
         with pytest.raises(RuntimeError, match="only one"):
             buffer.update_priorities(np.array([3]), np.array([1.0]))
@@ -106,12 +119,12 @@ def test_next_sampler_has_the_tree_of_the_one_that_was_killed(capacity):
 
 def leave_a_child_while_sampling(buffer, answers):
     buffer.sample(4)
-    sampler = os.getpid()
+    parent = os.getpid()
     buffer._mapped.lease.registration.lock.acquire()  # as a thread does that draws while another one forks
     if os.fork() == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(POLL_SECONDS)  # nobody else ends an orphan that hangs
-        while os.getppid() == sampler:
+        while os.getppid() == parent:
             time.sleep(0.001)
         answers.put(len(buffer.sample(4)["indexes"]))
         answers.close()

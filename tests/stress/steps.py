@@ -1,8 +1,9 @@
-"""`python tests/stress/steps.py`: writers of the shared buffers are killed at each step of the protocol.
+"""`python tests/stress/steps.py`: writers and samplers of the shared buffers are killed at each step.
 
-Random kills seldom hit the moment in which a row is written. Here a writer is a fork of this process whose
-`add` runs as Python, the kernels' own source (`.py_func`) over the same shared memory, and which kills itself
-(SIGKILL) after a chosen step. After each kill, what must hold is checked; one fault makes the exit status 1.
+Random kills seldom hit the moment in which a row or a frame is written. Here a victim is a fork of this
+process whose `add` or `update_priorities` runs as Python, the kernels' own source (`.py_func`) over the
+same shared memory, and which kills itself (SIGKILL) after a chosen step. After each kill, what must hold is
+checked; one fault makes the exit status 1.
 
 Left out: the orders of memory, which Python does not have; `test_ring_protocol` reads them in the kernels'
 machine code.
@@ -17,29 +18,38 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 import numpy as np
 from checked_rows import CheckedRows
 from script import new_parser, provenance_of
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
+from replay_tutorial.buffers.frame_search import hash_of, same_bytes
 from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
-from replay_tutorial.shared import protocol, registry, shared_ring
+from replay_tutorial.shared import frame_ring, protocol, registry, sampler, shared_ring
 from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, index_of, is_held
+from replay_tutorial.shared.shared_frames import SharedFrames
 
 CLASSES = (MPReplayBuffer, MPPrioritizedReplayBuffer)
 # Those between holding the slot and publishing the row: the writer is killed while it writes.
 INSIDE = ("slot held", "half of the row copied", "row copied", "mass written")
 # Those in which a writer finds a slot whose holder is dead.
 TAKING_OVER = ("dead holder found", "slot released")
-ONLY_PRIORITIZED = ("maximum priority raised",)
+# Of a frame, in the ring of frames; the writer's rows come after all their frames.
+FRAME_INSIDE = ("frame's slot held", "half of the frame copied", "frame copied")
+FRAME_STEPS = ("frame's index reserved", *FRAME_INSIDE, "frame published", "frames written")
+# Of the sampler, which leaves a changed mass to the next one.
+SAMPLER_STEPS = ("mass in the tree", "index taken away", "mass changed", "index put back")
+ONLY_PRIORITIZED = ("maximum priority raised", *SAMPLER_STEPS)
 STEPS = (
-    *("call begun", "process registered", *ONLY_PRIORITIZED, "indexes reserved", "stamp read"),
-    *(*INSIDE, "row published", "rows counted", *TAKING_OVER),
+    *("call begun", "process registered", "maximum priority raised", "indexes reserved", "stamp read"),
+    *(*INSIDE, "row published", "rows counted", *TAKING_OVER, *FRAME_STEPS, *SAMPLER_STEPS),
 )
-ONCE = (*STEPS[: STEPS.index("stamp read")], "rows counted")  # in a call; the others once for each row
+# in a call; the others once for each row, or frame
+ONCE = (*STEPS[: STEPS.index("stamp read")], "rows counted", *TAKING_OVER, "frames written")
 KILLS_PER_BUFFER = 50
 FAULTS = (AssertionError, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 SURVIVED, BROKEN = 0, 3  # exit statuses of a writer that was not killed
@@ -56,10 +66,11 @@ class Outcome:
 
 
 class Killer:
-    """Runs a writer's operations as Python, and kills the process at the `countdown`-th time of a step."""
+    """Runs a victim's operations as Python, and kills the process at the `countdown`-th time of a step."""
 
     def __init__(self, step: str, countdown: int) -> None:
         self.step, self.countdown = step, countdown
+        self.thing = "row"  # that is being written
 
     def at(self, step: str) -> None:
         """Die here, if it is time."""
@@ -68,14 +79,21 @@ class Killer:
             if self.countdown == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    def of_thing(self, of_row: str, of_frame: str) -> str:
+        """Choose the step of what is being written: a row or a frame."""
+        return of_row if self.thing == "row" else of_frame
+
     def take_over(self) -> None:
         """Replace the compiled kernels of this process by their sources, with these operations in them."""
         count, swap, raise_max = protocol.reserve, protocol.swap, protocol.raise_max
+        number_rows = SharedFrames.number
+        number_in_ring = frame_ring.number_in_ring.py_func
 
         def fetch_add(words: Any, place: int, value: int) -> int:
             before = count(words, place, value)
             if len(words) == COUNTER_WORDS:  # else it is a handle's own count
-                self.at({NEXT_INDEX: "indexes reserved", PUBLISHED: "rows counted"}.get(place, ""))
+                reserved = self.of_thing("indexes reserved", "frame's index reserved")
+                self.at({NEXT_INDEX: reserved, PUBLISHED: "rows counted"}.get(place, ""))
             return before
 
         def load_acquire(words: Any, place: int) -> int:
@@ -85,20 +103,36 @@ class Killer:
 
         def compare_and_swap(words: Any, place: int, expected: int, value: int) -> bool:
             done = swap(words, place, expected, value)
-            self.at("slot held" if done else "")
+            self.at(self.of_thing("slot held", "frame's slot held") if done else "")
             return done
 
         def copy_row(target: Any, place: int, source: Any, slot: int) -> None:
             half = source.shape[1] // 2
             target[place, :half] = source[slot, :half]
-            self.at("half of the row copied")
+            self.at(f"half of the {self.thing} copied")
             target[place, half:] = source[slot, half:]
-            self.at("row copied")
+            self.at(f"{self.thing} copied")
 
         def store_release(words: Any, place: int, value: int) -> None:
-            self.at("mass written")
+            self.at(self.of_thing("mass written", ""))
             words[place] = value
-            self.at("row published")
+            self.at(f"{self.thing} published")
+
+        def leave_mass(words: Any, place: int, value: int) -> None:
+            self.at("mass changed" if value else "mass in the tree")
+            words[place] = value
+            self.at("index put back" if value else "index taken away")
+
+        def number_frames(*arguments: Any) -> int:
+            self.thing = "frame"
+            end = number_in_ring(*arguments)
+            self.thing = "row"
+            return end
+
+        def number(frames: Any, *arguments: Any) -> Any:
+            numbered = number_rows(frames, *arguments)
+            self.at("frames written")
+            return numbered
 
         def swap_owner(words: Any, place: int, expected: int, value: int) -> bool:
             releases = is_held(value)  # a stamp: the numbers of processes are even
@@ -118,24 +152,37 @@ class Killer:
         vars(protocol)["write_rows"] = shared_ring.write_rows = protocol.write_rows.py_func
         shared_ring.append_rows = protocol.append_rows.py_func
         shared_ring.reserve, registry.swap = fetch_add, swap_owner
+        frame_ring.fetch_add, frame_ring.load_acquire = fetch_add, load_acquire
+        frame_ring.number_in_ring, frame_ring.write_rows = number_frames, protocol.write_rows
+        frame_ring.fence_acquire = lambda: None
+        SharedFrames.number = number
+        sampler.update_rows = sampler.update_rows.py_func
+        vars(sampler).update(
+            fetch_add=fetch_add, store_release=leave_mass, fence_release=lambda: None, raise_max=raise_and_die
+        )
 
 
 class StepStorm:
-    """One buffer, of a random size and filled to a random degree, and writers that are killed."""
+    """One buffer, of a random size and filled to a random degree, and processes that are killed."""
 
-    def __init__(self, buffer_class: type[Any], rng: np.random.Generator) -> None:
+    def __init__(self, buffer_class: type[Any], step: str, rng: np.random.Generator) -> None:
+        self.step = step
         self.capacity = int(rng.integers(1, 10))
         self.rows = CheckedRows(int(rng.choice([40, 1024])))
         self.rng = rng
         self.is_prioritized = buffer_class is MPPrioritizedReplayBuffer
-        self.buffer = buffer_class(self.capacity, self.rows.env_dict, seed=int(rng.integers(1 << 30)))
+        self.in_frames = step in FRAME_STEPS
+        env_dict, options = self.rows.env_dict, {}
+        if self.in_frames:
+            env_dict["next_obs"], options = env_dict["obs"], {"next_of": "obs"}
+        self.buffer = buffer_class(self.capacity, env_dict, seed=int(rng.integers(1 << 30)), **options)
         self.writers = 1
-        self.add(int(rng.integers(0, 2 * self.capacity + 1)))
+        self.add(int(rng.integers(self.step in SAMPLER_STEPS, 2 * self.capacity + 1)))
 
     @property
     def ring(self) -> shared_ring.SharedRing:
-        """The ring of rows."""
-        return self.buffer._ring
+        """The ring in which the victim is killed: that of the rows, or of their frames."""
+        return self.buffer._mapped.frames.rings[0].ring if self.in_frames else self.buffer._ring
 
     def add(self, count: int) -> None:
         """Add rows as a new writer."""
@@ -143,6 +190,8 @@ class StepStorm:
             return
         self.writers += 1
         rows = self.rows.make(self.writers, 0, count)
+        if self.in_frames:
+            rows["next_obs"] = self.rows.make(self.writers, 1, count)["obs"]
         of_rows = {"priorities": self.priorities_of(rows)} if self.is_prioritized else {}
         self.buffer.add(**rows, **of_rows)
 
@@ -150,104 +199,123 @@ class StepStorm:
         """Return the priorities that rows were given: each grows with the number of its writer."""
         return rows["writer"][:, 0] + rows["number"][:, 0] / 1024
 
+    def update(self, factor: float) -> None:
+        """Give every row `factor` times the priority that its writer gave it."""
+        slots, rows = self.buffer._ring.published_slots(), self.buffer.get_all_transitions()
+        self.buffer.update_priorities(self.buffer._ring.indexes(slots), factor * self.priorities_of(rows))
+
     def kill(self, step: str) -> bool:
-        """Kill a writer after a step of its `add`, and return whether it got there."""
+        """Kill a victim after a step of its call, and return whether it got there."""
         if step in TAKING_OVER:
             self.kill("slot held")
         count = self.capacity if step in TAKING_OVER else int(self.rng.integers(1, 2 * self.capacity + 1))
-        written = min(count, self.capacity)
-        countdown = 1 if step in ONCE or step in TAKING_OVER else int(self.rng.integers(1, written + 1))
+        times = min(count, self.capacity)
+        if step in SAMPLER_STEPS:
+            self.buffer._mapped.lease.release()
+            times = len(self.buffer)
+        countdown = 1 if step in ONCE else int(self.rng.integers(1, times + 1))
         self.writers += 1  # here, because what the child counts is lost
         self.before, self.next_index = self.ring.stamps.copy(), self.ring.next_index
         process = os.fork()
         if process == 0:
-            self.write_and_die(step, countdown, count)
+            self.work_and_die(step, countdown, count)
         status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         if status == BROKEN:
-            raise AssertionError(f"add failed in the writer, which was to be killed after: {step}")
+            raise AssertionError(f"the call failed in the process that was to be killed after: {step}")
         return status == -signal.SIGKILL
 
-    def write_and_die(self, step: str, countdown: int, count: int) -> NoReturn:
-        """Be the writer."""
+    def work_and_die(self, step: str, countdown: int, count: int) -> NoReturn:
+        """Be the victim."""
         status = BROKEN
         try:
             killer = Killer(step, countdown)
             killer.take_over()
             killer.at("call begun")
-            self.add(count)
+            if step in SAMPLER_STEPS:
+                self.update(factor=3.0)
+            else:
+                self.add(count)
             status = SURVIVED
         finally:
             if status == BROKEN:
                 traceback.print_exc()
             os._exit(status)
 
-    def check_kill(self, step: str) -> None:
+    def check_kill(self) -> None:
         """Check what the kill has left, before anybody mends it.
 
         Raises:
             AssertionError: Of what must not be.
         """
         stamps = self.ring.stamps.copy()
-        slots, held = np.arange(self.capacity), is_held(stamps)
+        slots, held = np.arange(len(stamps)), is_held(stamps)
         changed = stamps != self.before
         indexes = index_of(stamps)
-        if step not in TAKING_OVER:  # a take-over changes one stamp by itself
-            assert (held & changed).sum() == (step in INSIDE), "held slots"
-        assert (indexes[stamps != 0] % self.capacity == slots[stamps != 0]).all(), "an index in a wrong slot"
+        if self.step not in TAKING_OVER:  # a take-over changes one stamp by itself
+            assert (held & changed).sum() == (self.step in INSIDE + FRAME_INSIDE), "held slots"
+        assert (indexes[stamps != 0] % len(stamps) == slots[stamps != 0]).all(), "an index in a wrong slot"
         fresh = indexes[changed & ~held]
         assert ((fresh >= self.next_index) & (fresh < self.ring.next_index)).all(), "an index nobody reserved"
-        self.check_rows()
+        self.check_rows(factors=(1.0, 3.0) if self.step in SAMPLER_STEPS else (1.0,))
 
-    def check_rows(self) -> None:
-        """Check every row that is published, and that the sampler draws nothing else."""
-        slots, rows = self.ring.published_slots(), self.ring.all_rows()
-        assert len(rows) == len(slots), "a published row can't be read"
+    def check_rows(self, factors: Sequence[float] = (1.0,)) -> None:
+        """Check every row that is published, and that the sampler draws nothing else.
+
+        The priority of each must be one of those that it was given, by its writer and by a sampler.
+        """
+        slots, rows = self.buffer._ring.published_slots(), self.buffer.get_all_transitions()
+        assert len(rows["writer"]) == len(slots), "a published row can't be read"
         assert self.buffer.get_stored_size() == len(slots), "rows counted"
         if len(slots) == 0:
             return
-        self.check_batch(batch := {name: rows[name] for name in self.rows.env_dict})
-        self.check_batch(drawn := self.buffer.sample(16))
+        self.check_batch(rows)
+        self.check_batch(self.buffer.sample(16))
         if self.is_prioritized:
-            masses = self.masses_of(batch)
-            np.testing.assert_allclose(self.buffer._masses(slots), masses, rtol=1e-12)
+            masses, given = self.buffer._masses(slots), self.priorities_of(rows)
+            right = [np.isclose(masses, (factor * given + 1e-4) ** 0.6, rtol=1e-12) for factor in factors]
+            assert np.any(right, axis=0).all(), f"masses {masses} of {given}"
             np.testing.assert_allclose(self.buffer.total_mass, masses.sum(), rtol=1e-9)
-            self.buffer.update_priorities(drawn["indexes"], self.priorities_of(drawn))
-
-    def masses_of(self, rows: Any) -> Any:
-        """Return the masses of rows: (priority + eps) ** alpha."""
-        return (self.priorities_of(rows) + 1e-4) ** 0.6
+            self.update(factor=1.0)
 
     def check_batch(self, batch: Any) -> None:
         """Check that rows are as they were written."""
         shaped = {name: np.reshape(values, (len(values), -1)) for name, values in batch.items()}
         faults = self.rows.check(shaped)
         assert faults == (0, 0), faults
+        if self.in_frames:
+            following = self.rows._stretch(shaped["writer"], shaped["number"] + 1)
+            assert (shaped["next_obs"] == following).all(), "a wrong picture"
 
     def go_on(self) -> None:
         """Let another writer add, a few rows or two laps; after those nothing of the dead is left."""
         if self.rng.random() < 0.5:
             self.add(int(self.rng.integers(1, self.capacity + 1)))
         else:
-            for _ in range(2 * self.capacity):
-                self.add(1)
+            end = self.ring.next_index + 2 * len(self.ring.stamps)
+            while self.ring.next_index < end:
+                self.add(self.capacity if self.in_frames else 1)
             assert not is_held(self.ring.stamps).any(), "a slot is held after two laps"
-            assert len(self.ring.published_slots()) == self.buffer.get_stored_size() == self.capacity
+            assert len(self.buffer._ring.published_slots()) == self.buffer.get_stored_size() == self.capacity
         self.check_rows()
 
 
 def kill_at(buffer_class: type[Any], step: str, kills: int, seed: int) -> Outcome:
-    """Kill writers after one step, over buffers of many sizes; stop at the first fault."""
-    # here, or each writer would compile them after its fork
-    compile_now(protocol.reserve, protocol.swap, protocol.raise_max)
+    """Kill after one step, over buffers of many sizes; stop at the first fault."""
+    # here, or each victim would compile them after its fork
+    compile_now(protocol.reserve, protocol.swap, protocol.raise_max, hash_of, same_bytes)
+    compile_now(
+        *(getattr(sampler, name) for name in ("take_in", "check_update", "masses_of", "recompute_above"))
+    )
     rng = np.random.default_rng((seed, CLASSES.index(buffer_class), STEPS.index(step)))
     outcome = Outcome(buffer_class.__name__, step)
     while outcome.kills < kills:
-        storm = StepStorm(buffer_class, rng)
+        with patch.multiple(frame_ring, SPARE=4, ROOM=8):  # small rings of frames: they are lapped often
+            storm = StepStorm(buffer_class, step, rng)
         for _ in range(min(KILLS_PER_BUFFER, kills - outcome.kills)):
             try:
                 if storm.kill(step):
                     outcome.kills += 1
-                    storm.check_kill(step)
+                    storm.check_kill()
                 storm.go_on()
             except FAULTS as error:
                 outcome.faults.append(f"kill {outcome.kills}: {type(error).__name__}: {error}")
@@ -262,7 +330,7 @@ def steps_of(buffer_class: type[Any]) -> list[str]:
 
 def main(argv: Sequence[str]) -> int:
     """Kill at each step; return 1 after a fault, or if the table was not written, else 0."""
-    parser = new_parser("steps", "Kill writers of the shared buffers at each step of the protocol.")
+    parser = new_parser("steps", "Kill writers and samplers of the shared buffers at each step.")
     add_count(parser, "--kills", 1000, "at each step, of each class")
     add_count(parser, "--processes", 1, "that kill side by side")
     add_count(parser, "--seed", 0, "of sizes, rows and moments", minimum=0)
@@ -283,7 +351,7 @@ def main(argv: Sequence[str]) -> int:
             print(outcomes[-1], flush=True)
     rows = [
         [
-            f"{step} (while writing)" if step in INSIDE else step,
+            f"{step} (while writing)" if step in INSIDE + FRAME_INSIDE else step,
             *(
                 next((str(o.kills) for o in outcomes if (o.buffer, o.step) == (c.__name__, step)), "-")
                 for c in CLASSES
@@ -293,8 +361,10 @@ def main(argv: Sequence[str]) -> int:
         for step in STEPS
     ]
     lines = table(("killed after", *(c.__name__ for c in CLASSES), "faults"), rows)
-    inside = sum(o.kills for o in outcomes if o.step in INSIDE)
-    about = f"{sum(o.kills for o in outcomes):,} kills, {inside:,} of them while a row was written."
+    inside = sum(o.kills for o in outcomes if o.step in INSIDE + FRAME_INSIDE)
+    about = (
+        f"{sum(o.kills for o in outcomes):,} kills, {inside:,} of them while a row or a frame was written."
+    )
     provenance = provenance_of("steps", argv)
     status = hand_over(
         arguments, "steps", provenance, {"outcomes": outcomes}, lines, about, mark="crash-steps"

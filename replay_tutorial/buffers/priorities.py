@@ -78,17 +78,17 @@ def masses_of(priorities: Floats, alpha: float, eps: float) -> Floats:
 
 
 @kernel
-def weights_of(masses: Floats, beta: float, min_in_buffer: float, by_buffer: bool) -> Weights:
-    """Return the weights of rows of these masses, float32[n]; the largest in buffer or batch is 1."""
+def write_weights(
+    masses: Floats, beta: float, min_in_buffer: float, by_buffer: bool, weights: Weights
+) -> None:
+    """Write the weights of rows of these masses; the largest in buffer or batch is 1."""
     min_mass = min_in_buffer if by_buffer else np.inf
     if not by_buffer:
         for i in range(masses.shape[0]):
             min_mass = min(min_mass, masses[i])
-    weights = np.empty(masses.shape[0], np.float32)
     for i in range(masses.shape[0]):
         # In shared memory the smallest mass may have grown since the row was drawn.
         weights[i] = min(power(min_mass / masses[i], beta), 1.0)
-    return weights
 
 
 @kernel

@@ -6,7 +6,8 @@
 
 A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier
 it was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor. The
-equations are in `priorities`, the tree in `sum_tree`. `add` writes a leaf, `sample` all that lies above.
+equations are in `priorities`, the tree in `sum_tree`: leaf i holds the mass of the row in slot i. `add`
+writes a leaf, `sample` all that lies above.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
@@ -22,12 +23,84 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import OfCpprb
 from replay_tutorial.buffers.fields import Batch, EnvDict
 from replay_tutorial.buffers.gather import OF_DRAW, Out, put
-from replay_tutorial.buffers.jit import Floats
-from replay_tutorial.buffers.leaves import draw, update_leaves
-from replay_tutorial.buffers.priorities import DONE, NO_PRIORITY, Prioritization, check_weighing
+from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
+from replay_tutorial.buffers.priorities import (
+    DONE,
+    NO_PRIORITY,
+    Formula,
+    Prioritization,
+    Weights,
+    check_update,
+    check_weighing,
+    masses_of,
+    write_weights,
+)
 from replay_tutorial.buffers.ring import Assignment
-from replay_tutorial.buffers.sum_tree import ROOT, SumTree
+from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_stratified, first_leaf, recompute_above
 from replay_tutorial.buffers.uniform import ReplayBuffer
+
+
+@kernel
+def draw(
+    sums: Floats,
+    minima: Floats,
+    uniforms: Floats,
+    next_index: int,
+    capacity: int,
+    beta: float,
+    by_buffer: bool,
+    slots: Integers,
+    indexes: Integers,
+    weights: Weights,
+) -> None:
+    """Draw for n numbers in [0, 1) as many slots; write them, and the indexes and weights of their rows."""
+    found, masses = find_stratified(sums, uniforms)
+    next_slot = next_index % capacity
+    for i in range(found.shape[0]):
+        slots[i] = found[i]
+        indexes[i] = found[i] + next_index - next_slot
+        if found[i] >= next_slot:
+            indexes[i] -= capacity  # the slots from next_slot on still hold rows of the lap before
+    write_weights(masses, beta, minima[ROOT], by_buffer, weights)
+
+
+@kernel
+def update_leaves(
+    indexes: Integers,
+    priorities: Floats,
+    oldest_index: int,
+    next_index: int,
+    capacity: int,
+    formula: Formula,
+    sums: Floats,
+    minima: Floats,
+    max_given: Floats,
+    stale_updates: Integers,
+) -> int:
+    """Give rows that are still there new masses, note the largest of their priorities, and count the others.
+
+    Returns what `check_update` returns; if not DONE, nothing has changed.
+    """
+    alpha, eps, priority_limit = formula
+    status = check_update(indexes, priorities, next_index, priority_limit)
+    if status != DONE:
+        return status
+    masses = masses_of(priorities, alpha, eps)
+    first_node, first_of_lap = int64(first_leaf(sums)), next_index - next_index % capacity
+    slots = np.empty(indexes.shape[0], np.int64)
+    count, max_priority = 0, max_given[0]
+    for i in range(indexes.shape[0]):
+        index = indexes[i]
+        if index >= oldest_index:  # else the row has been replaced, and its slot holds another one
+            slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
+            sums[first_node + slot] = masses[i]  # of a repeated index the last one stays
+            max_priority = max(max_priority, priorities[i])
+            slots[count] = slot
+            count += 1
+    recompute_above(sums, minima, slots[:count])
+    max_given[0] = max_priority
+    stale_updates[0] += indexes.shape[0] - count
+    return DONE
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -166,8 +239,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         tree, ring = self._whole_tree(), self._ring
         tree.check_total()
         uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
-        slots, indexes, weights = draw(
-            tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity, beta, by_buffer
+        slots, indexes = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
+        weights = np.empty(batch_size, np.float32)  # arrays that a kernel returned would let Ctrl-C in
+        draw(
+            *(tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity),
+            *(beta, by_buffer, slots, indexes, weights),
         )
         batch = self._take(slots, out, threads)
         batch["indexes"], batch["weights"] = indexes, weights

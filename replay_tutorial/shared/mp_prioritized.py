@@ -28,8 +28,8 @@ from replay_tutorial.buffers.priorities import (
     Prioritization,
     check_weighing,
     power,
-    weights_of,
     write_masses,
+    write_weights,
 )
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree
@@ -63,8 +63,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         power,
         raise_max,
         update_rows,
-        weights_of,
         write_masses,
+        write_weights,
     )
 
     def __init__(
@@ -187,7 +187,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
                 rows, indexes, masses = sampler.draw(batch_size, self._rng)
                 again = self._drawing_again(rows, indexes, masses)
                 batch = mapped.frames.restore(rows, again, given)
-        weights = weights_of(masses, beta, sampler.tree.minima[ROOT], by_buffer)
+        weights = np.empty(batch_size, np.float32)
+        write_weights(masses, beta, sampler.tree.minima[ROOT], by_buffer, weights)
         batch["indexes"], batch["weights"] = indexes, weights
         return put(batch, given, indexes=indexes, weights=weights) if given else batch
 

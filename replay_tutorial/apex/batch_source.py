@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from replay_tutorial.agents.td_error import Transitions
 from replay_tutorial.apex.context import POLL_SECONDS, Context, Sample
 from replay_tutorial.apex.parts import learner_device
-from replay_tutorial.buffers.gather import LARGE
+from replay_tutorial.buffers.fields import LARGE
 
 PREFETCH_ON_GPU = 4
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.whole_file import own_file
 
 FORMAT = "replay_tutorial buffer"
-VERSION = 1
+VERSION = 2
 PIECE = 1 << 20  # bytes written, or read, at once
 HEADER = 1 << 10  # bytes that the header of an array has at most; NumPy's have 128
 TEXT = 1 << 20  # bytes that the text has at most, beside the layout

@@ -28,6 +28,8 @@ SIGNED = (np.int64, np.int32, np.int16, np.int8)
 UNSIGNED = (np.uint64, np.uint32, np.uint16, np.uint8)
 INTEGERS = (int, bool, *SIGNED, *UNSIGNED, np.bool_)
 
+LARGE = 4096  # bytes of a field; smaller ones are faster side by side
+
 
 class Field(NamedTuple):
     """One named array of a transition.
@@ -296,20 +298,22 @@ class FiniteFields(Fields):
 
 
 def record_dtype(fields: Sequence[Field]) -> np.dtype[np.void]:
-    """Lay fields side by side.
+    """Lay fields side by side: the small ones, then the large ones, so that each kind is copied at once.
 
     Every field starts at, and every record is, a multiple of the element's size: PyTorch wants strides so.
     """
-    offsets: list[int] = []
+    unit = math.lcm(8, *(field.dtype.itemsize for field in fields))  # rows are copied as words of 8 bytes
+    offsets: dict[str, int] = {}
     end = 0
-    for field in fields:
-        offsets.append(-(-end // field.dtype.itemsize) * field.dtype.itemsize)
-        end = offsets[-1] + field.nbytes
-    unit = math.lcm(8, *(field.dtype.itemsize for field in fields))  # and rows are copied as words of 8 bytes
+    for field in sorted(fields, key=lambda field: field.nbytes >= LARGE):
+        step = unit if field.nbytes >= LARGE else field.dtype.itemsize
+        offsets[field.name] = -(-end // step) * step
+        end = offsets[field.name] + field.nbytes
     names = [field.name for field in fields]
     formats = [(field.dtype, field.shape) for field in fields]
+    starts = [offsets[name] for name in names]
     return np.dtype(
-        {"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-end // unit) * unit}
+        {"names": names, "formats": formats, "offsets": starts, "itemsize": -(-end // unit) * unit}
     )
 
 

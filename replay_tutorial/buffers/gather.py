@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Batch, Field, Fields, Rows, as_bytes
+from replay_tutorial.buffers.fields import LARGE, Batch, Fields, Rows, as_bytes
 from replay_tutorial.buffers.jit import Bytes, Integers
 from replay_tutorial.buffers.rows import take_parts, take_rows
 
@@ -27,45 +27,27 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]  # of a field: dtype and shape
 
 OF_DRAW: dict[str, Kind] = {"indexes": (np.dtype(np.int64), ()), "weights": (np.dtype(np.float32), ())}
 
-LARGE = 4096  # bytes of a field; smaller ones are faster side by side
 LINE = 64  # bytes, of the cache
 
 
 class Gather:
-    """Takes rows of certain fields out of a ring.
-
-    Attributes:
-        large: The large fields.
-    """
+    """Takes rows of certain fields out of a ring."""
 
     def __init__(self, fields: Fields) -> None:
-        """Lay out the record of the small fields: a row's, with the large fields cut out."""
+        """Find the small fields, with which a row begins, and the large ones behind them."""
         places: Any = fields.dtype.fields  # name → dtype and offset
-        # A record is cut at multiples of it, so that every field stays where PyTorch can take it.
-        unit = math.lcm(8, *(f.dtype.itemsize for f in fields.fields.values()))
-        self.large: list[Field] = [f for f in fields.fields.values() if f.nbytes >= LARGE]
-        self._starts = [places[f.name][1] for f in self.large]
-        holes = [
-            (-(-start // unit) * unit, (start + f.nbytes) // unit * unit)
-            for start, f in zip(self._starts, self.large, strict=True)
-        ]
-        ends = [0, *(end for hole in holes for end in hole), fields.dtype.itemsize]
-        kept = list(zip(ends[::2], ends[1::2], strict=True))  # from and to, in a row
-        lengths = [end - start for start, end in kept]
-        self._spans = [(start, sum(lengths[:i]), lengths[i]) for i, (start, _) in enumerate(kept)]
+        self._names = list(fields.fields)
+        self._large = [(f, places[f.name][1]) for f in fields.fields.values() if f.nbytes >= LARGE]
+        self._small_bytes: int = min((start for _, start in self._large), default=fields.dtype.itemsize)
         small = [f for f in fields.fields.values() if f.nbytes < LARGE]
         self._small = np.dtype(
             {
                 "names": [f.name for f in small],
                 "formats": [(f.dtype, f.shape) for f in small],
-                "offsets": [
-                    places[f.name][1] - sum(end - start for start, end in holes if end <= places[f.name][1])
-                    for f in small
-                ],
-                "itemsize": max(unit, sum(lengths)),
+                "offsets": [places[f.name][1] for f in small],
+                "itemsize": self._small_bytes or 1,
             }
         )
-        self._names = list(fields.fields)
 
     def take(self, rows: Bytes, slots: Integers, out: Out, threads: int = 1) -> Batch:
         """Copy the rows in slots.
@@ -82,19 +64,19 @@ class Gather:
         count = len(slots)
         small = np.empty((count, self._small.itemsize), np.uint8)
         records = small.view(self._small).reshape(-1)
-        if not self.large and threads == 1 and not out:
+        if not self._large and threads == 1 and not out:
             take_rows(rows, slots, small)
             return {name: records[name] for name in self._names}
-        parts = [(start, small, to, length) for start, to, length in self._spans if length]
-        kinds: dict[str, Kind] = {f.name: (f.dtype, f.shape) for f in self.large if f.name not in out}
+        kinds: dict[str, Kind] = {f.name: (f.dtype, f.shape) for f, _ in self._large if f.name not in out}
         batch = {**out, **new_arrays(count, kinds)}
-        for field, start in zip(self.large, self._starts, strict=True):
+        parts = [(0, small, self._small_bytes)]
+        for field, start in self._large:
             flat = batch[field.name].reshape(count, math.prod(field.shape)).view(np.uint8)
-            parts.append((start, flat, 0, field.nbytes))
+            parts.append((start, flat, field.nbytes))
 
         def copy(some: slice) -> None:
-            for start, copies, to, length in parts:
-                take_parts(rows, slots[some], start, copies[some], to, length)
+            for start, copies, length in parts:
+                take_parts(rows, slots[some], start, copies[some], length)
 
         in_threads(copy, count, threads)
         put(batch, out, **{name: records[name] for name in self._small.names or ()})
@@ -102,7 +84,7 @@ class Gather:
 
     def to_batch(self, records: Rows, out: Out) -> Batch:
         """Return copies of rows as a batch: their small fields in place."""
-        if not (self.large or out):
+        if not (self._large or out):
             return {name: records[name] for name in self._names}
         return self.take(as_bytes(records), np.arange(len(records)), out)
 

@@ -56,10 +56,10 @@ def take_rows(rows: Bytes, slots: Integers, copies: Bytes) -> None:
 
 
 @kernel
-def take_parts(rows: Bytes, slots: Integers, start: int, copies: Bytes, to: int, length: int) -> None:
-    """Copy a part of the rows in slots: `length` bytes, from `start` on, to where `to` says."""
+def take_parts(rows: Bytes, slots: Integers, start: int, copies: Bytes, length: int) -> None:
+    """Copy a part of the rows in slots: `length` bytes, from `start` on."""
     for i in range(len(slots)):
-        copy_part(copies, i, to, rows, slots[i], start, length)
+        copy_part(copies, i, 0, rows, slots[i], start, length)
 
 
 def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:

@@ -41,7 +41,7 @@ CACHE_LINE = 64
 # Bytes at the block's beginning, for the text; at their end stands the number of the PID namespace.
 TEXT = 1 << 16
 NAMESPACE = TEXT - CACHE_LINE
-FORMAT = "replay_tutorial shared arrays 1"
+FORMAT = "replay_tutorial shared arrays 2"
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and dtype of each array, by name
 

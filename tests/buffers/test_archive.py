@@ -316,8 +316,8 @@ def test_file_of_another_version_is_refused(tmp_path):
 
     def newer(members: dict[str, bytes]) -> dict[str, bytes]:
         text = members["state.json"]
-        assert b'"version": 1' in text
-        return {**members, "state.json": text.replace(b'"version": 1', b'"version": 2')}
+        assert b'"version": 2' in text
+        return {**members, "state.json": text.replace(b'"version": 2', b'"version": 3')}
 
     repacked(path, lambda members: members)
     buffer.load(path)

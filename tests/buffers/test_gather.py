@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from places import PACKAGE
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
-from replay_tutorial.buffers.gather import LARGE, in_threads
+from replay_tutorial.buffers.fields import LARGE
+from replay_tutorial.buffers.gather import in_threads
 
 SHAPES = [(), (1,), (3,), (7, 3), (LARGE - 1,), (LARGE,), (LARGE + 3,), (4, 40, 41), (4, 84, 84)]
 DTYPES = [np.uint8, bool, np.int16, np.float32, np.float64, np.complex128]

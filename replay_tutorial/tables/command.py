@@ -1,7 +1,4 @@
-"""The command line of tables: `tables serve CONFIG` starts a server, `tables info ADDRESS` looks at one.
-
-Left out: what stands in the file (`config`).
-"""
+"""The command line of tables: `tables serve CONFIG` starts a server, `tables info ADDRESS` looks at one."""
 
 import argparse
 import signal
@@ -55,9 +52,9 @@ def serve(path: Path, address: str | None = None) -> None:
     server, address, save, save_every = read_config(path, address)
     if save is not None:
         check_writable(save)
-    if save is not None and save.exists():
-        server.load(save)
-        print(f"loaded {save}")
+        if save.exists():
+            server.load(save)
+            print(f"loaded {save}")
 
     def end(*_: object) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # another one must not keep us from saving
@@ -71,7 +68,7 @@ def serve(path: Path, address: str | None = None) -> None:
         print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
         while True:
             time.sleep(save_every or 3600.0)
-            if save is not None and save_every:
+            if save_every and save:
                 try:
                     server.save(save)
                 except OSError as error:
@@ -101,18 +98,17 @@ def info(address: str) -> None:
         time.sleep(1.0)
         after, seconds = server.info(), time.monotonic() - begin
     width = max(5, *map(len, after))
-    print(
-        f"{'table':{width}}  {'size / max':>23}  {'inserts':>11}  {'samples':>11}  {'deletes':>11}  "
-        f"{'inserts/s':>9}  {'samples/s':>9}  waiting to insert, to sample"
-    )
+    row = f"{{:{width}}}  {{:>23}}  {{:>11}}  {{:>11}}  {{:>11}}  {{:>9}}  {{:>9}}  {{}}"
+    counts = ("inserts", "samples", "deletes", "inserts/s", "samples/s")
+    print(row.format("table", "size / max", *counts, "waiting to insert, to sample"))
     for name, now in after.items():
-        inserts, samples = now.inserts - before[name].inserts, now.samples - before[name].samples
-        size = f"{now.size:,} / {now.max_size:,}"
-        print(
-            f"{name:{width}}  {size:>23}  {now.inserts:>11,}  {now.samples:>11,}  {now.deletes:>11,}  "
-            f"{inserts / seconds:>9,.0f}  {samples / seconds:>9,.0f}  "
-            f"{now.waiting_inserts}, {now.waiting_samples}"
-        )
+        rates = [
+            (now.inserts - before[name].inserts) / seconds,
+            (now.samples - before[name].samples) / seconds,
+        ]
+        numbers = [f"{number:,.0f}" for number in (now.inserts, now.samples, now.deletes, *rates)]
+        waiting = f"{now.waiting_inserts}, {now.waiting_samples}"
+        print(row.format(name, f"{now.size:,} / {now.max_size:,}", *numbers, waiting))
     for name, now in after.items():
         for side, count in (("insert", now.waiting_inserts), ("sample", now.waiting_samples)):
             if count:

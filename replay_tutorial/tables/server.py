@@ -12,7 +12,6 @@ the writer was closed, hears of it at once. Left out: what one table does by its
 """
 
 import logging
-import operator
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,7 +24,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.interrupts import Undisturbed
-from replay_tutorial.buffers.rows import check_batch_size
+from replay_tutorial.buffers.rows import check_batch_size, checked_integer
 from replay_tutorial.tables.core import server_file
 from replay_tutorial.tables.core.cells import MOST_CELLS, Cells
 from replay_tutorial.tables.core.intake import Intake, as_keys, as_updates, table_of
@@ -96,7 +95,7 @@ class Server(ExplainsNames):
         if capacity is None:
             full = sum(table.max_size * table.cells_of_an_item for table in tables)
             capacity = min(2 * full + 1000, MOST_CELLS // len(self.fields.fields))
-        self._cells = Cells(self.fields, operator.index(capacity))
+        self._cells = Cells(self.fields, checked_integer("capacity", capacity))
         self._rng = np.random.default_rng(seed)
         self._lock = RLock()  # a hook, which is called under it, may look at the server
         self._closed = False

@@ -80,7 +80,7 @@ def resume(arguments: Sequence[str]) -> int:
     """Continue a run from its newest checkpoint, in the same folder."""
     parser = parser_of(resume)
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--total-steps", type=count, help="a new budget (default: as before)")
+    parser.add_argument("--total-steps", type=at_least(1), help="a new budget (default: as before)")
     goal = "a new target for the mean return; inf is never reached (default: as before)"
     parser.add_argument("--solved-at", type=target, help=goal)
     parser.add_argument("--device", help="where the learner trains (default: as before)")
@@ -140,8 +140,8 @@ def evaluate(arguments: Sequence[str]) -> int:
     """Play greedy episodes with the policy of a run."""
     parser = parser_of(evaluate)
     parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--episodes", type=count, default=100, help=f"number of episodes {DEFAULT}")
-    parser.add_argument("--seed", type=seed, default=1_000_000, help=f"decides the episodes {DEFAULT}")
+    parser.add_argument("--episodes", type=at_least(1), default=100, help=f"number of episodes {DEFAULT}")
+    parser.add_argument("--seed", type=at_least(0), default=1_000_000, help=f"decides the episodes {DEFAULT}")
     options = parser.parse_args(arguments)
 
     import numpy as np
@@ -174,9 +174,9 @@ def play(arguments: Sequence[str]) -> int:
     parser.add_argument("run", type=Path, help="the run's folder")
     place = "the GIF, named .gif (default: play.gif in the run's folder)"
     parser.add_argument("--output", type=Path, help=place)
-    parser.add_argument("--seed", type=seed, default=1_000_000, help=f"decides the episode {DEFAULT}")
+    parser.add_argument("--seed", type=at_least(0), default=1_000_000, help=f"decides the episode {DEFAULT}")
     limit = f"steps after which the episode is cut {DEFAULT}"
-    parser.add_argument("--steps", type=count, default=1_000, help=limit)
+    parser.add_argument("--steps", type=at_least(1), default=1_000, help=limit)
     options = parser.parse_args(arguments)
 
     from replay_tutorial.apex.runs.gif import play as play_episode
@@ -285,19 +285,14 @@ def name_of(command: Callable[[Sequence[str]], int]) -> str:
     return command.__name__.replace("_", "-")
 
 
-def count(text: str) -> int:
-    """Return the number that an option counts something by."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is too small: at least 1 is needed")
-    return number
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Return what reads the number of an option."""
 
+    def number(text: str) -> int:
+        if int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"{text} is too small: at least {minimum} is needed")
+        return int(text)
 
-def seed(text: str) -> int:
-    """Return the number that decides what is random."""
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} is too small: a seed is at least 0")
     return number
 
 

@@ -212,8 +212,8 @@ def test_settings_that_cannot_work_are_refused(arguments, capsys):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["evaluate", "RUN", "--seed", "-1"], "-1 is too small: a seed is at least 0"),
-        (["play", "RUN", "--seed", "-1"], "-1 is too small: a seed is at least 0"),
+        (["evaluate", "RUN", "--seed", "-1"], "-1 is too small: at least 0 is needed"),
+        (["play", "RUN", "--seed", "-1"], "-1 is too small: at least 0 is needed"),
         (["resume", "RUN", "--solved-at", "nan"], "nan is no number that a mean return can be above"),
     ],
 )

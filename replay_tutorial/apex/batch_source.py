@@ -14,7 +14,6 @@ Paper: Horgan et al. 2018, appendix F.
 import itertools
 import queue
 import threading
-import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -64,7 +63,7 @@ def batch_source(context: Context) -> Generator[NextSample]:
         prefetcher.close()
 
 
-class Place:
+class PinnedBatch:
     """Memory for one batch, used again and again; pinned, if the batch goes on to a GPU from here."""
 
     def __init__(self, device: torch.device) -> None:
@@ -105,9 +104,8 @@ class Prefetcher:
         self.sample = sample
         # On the processor one is in use, one in the thread's hand, and the others wait. A GPU has copies.
         count = 2 if torch.device(device).type == "cuda" else ahead + 2
-        self.places = [Place(torch.device(device)) for _ in range(count)]
-        self.ready: queue.Queue[Sample] = queue.Queue(ahead)
-        self.error: BaseException | None = None
+        self.places = [PinnedBatch(torch.device(device)) for _ in range(count)]
+        self.ready: queue.Queue[Sample | BaseException] = queue.Queue(ahead)
         self.closing = False
         self.thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
         self.thread.start()
@@ -120,15 +118,13 @@ class Prefetcher:
         Raises:
             Exception: What the thread failed with.
         """
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                return self.ready.get(timeout=max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
-            except queue.Empty:
-                if self.error is not None:
-                    raise self.error from None
-                if time.monotonic() >= deadline:
-                    return None
+        try:
+            ready = self.ready.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if isinstance(ready, BaseException):
+            raise ready
+        return ready
 
     def close(self) -> None:
         """End the thread; what it holds is dropped."""
@@ -145,10 +141,10 @@ class Prefetcher:
                         return
                     sample = self.sample(place.arrays)
                 self._hand_over(sample._replace(rows=place.on_device(sample.rows)))
-        except BaseException as error:  # noqa: BLE001 - the learner shall fail with it, not wait forever
-            self.error = error
+        except BaseException as error:  # noqa: BLE001 - re-raised in the learner, which would wait forever
+            self._hand_over(error)
 
-    def _hand_over(self, sample: Sample) -> None:
+    def _hand_over(self, sample: Sample | BaseException) -> None:
         while not self.closing:
             try:
                 return self.ready.put(sample, timeout=POLL_SECONDS)

@@ -7,6 +7,7 @@ asks for no token, too few cores.
 Left out: the network between two other hosts, which nothing of a run crosses.
 """
 
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
 from replay_tutorial.cluster.connection import ASK_FOR_TOKEN
 from replay_tutorial.cluster.options import ClusterOptions
-from replay_tutorial.cluster.placement import ACTOR_MEMORY, fitting, hosts
+from replay_tutorial.cluster.placement import ACTOR_MEMORY, hosts, room_for
 
 PATIENCE = 60.0  # seconds for an answer; a host that needs longer is as good as lost
 CALLS = 50
@@ -138,8 +139,8 @@ def faults_of(hosts: list[Host], actors: int, free: float, options: ClusterOptio
         others = [f"{what} {host.installed[what]}" for what in here if host.installed[what] != here[what]]
         if others:
             faults.append(f"{host.name} has {', '.join(others)}. Install there what is installed here.")
-    room = sum(min(fitting(host.cpus, options), int(host.memory / ACTOR_MEMORY)) for host in hosts)
-    if actors > min(room, fitting(free, options)):
+    room = sum(room_for(options, host.cpus, host.memory) for host in hosts)
+    if actors > min(room, room_for(options, free, math.inf)):
         faults.append(
             f"{actors} actors need {options.cpus_per_actor:g} CPU and {ACTOR_MEMORY / 2**20:.0f} MiB each: "
             f"{free:g} CPUs are free, cores and memory are for {room}. Add hosts, or wait for other runs."

@@ -53,7 +53,7 @@ class Reply(NamedTuple):
     newest: Newest | None  # if the actor has older ones
 
 
-class Told(NamedTuple):
+class PendingReports(NamedTuple):
     """What actors have told since the driver last asked."""
 
     messages: list[Message]
@@ -76,7 +76,7 @@ class Gateway:
         self.share = share
         self.format = ChunkFormat(context.config, context.spaces)
         self.newest: Newest | None = None
-        self.told = Told([], {}, {})
+        self.told = PendingReports([], {}, {})
         self.samples_a_second = 0.0
         self._measured = time.monotonic(), limiter.samples
         self._promised = 0.0  # when the actor that came last may send again
@@ -111,9 +111,9 @@ class Gateway:
         """Note on which host a life begins: its first call with rows comes when its imports are done."""
         self.told.places[actor, life] = host
 
-    def collect(self) -> Told:
+    def collect(self) -> PendingReports:
         """Return what actors have told since the last call."""
-        told, self.told = self.told, Told([], {}, {})
+        told, self.told = self.told, PendingReports([], {}, {})
         return told
 
     def _seconds_until_room(self, count: int) -> float:

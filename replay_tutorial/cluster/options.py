@@ -35,22 +35,17 @@ class ClusterOptions:
 
 
 HERE = "none"  # as an address: no cluster, the actors run on this machine
-OPTIONS = (
-    (
-        "--cluster",
-        str,
-        "a Ray cluster for the actors: auto, host:port, local to start one; none: this machine",
-    ),
-    ("--gateways", int, "processes that take in the actors' rows on the learner's host"),
-    ("--cpus-per-actor", float, "share of a core that an actor gets"),
-)
 
 
 def add_options(parser: argparse.ArgumentParser, default: str) -> None:
     """Add the options of a cluster to a parser; `default` is what the help says of one that is not given."""
-    for name, kind, what in OPTIONS:
-        metavar = "ADDRESS" if kind is str else None
-        parser.add_argument(name, type=kind, metavar=metavar, help=f"{what} (default: {default})")
+    end = f" (default: {default})"
+    where = "a Ray cluster for the actors: auto, host:port, local to start one; none: this machine"
+    parser.add_argument("--cluster", metavar="ADDRESS", help=where + end)
+    doors = "processes that take in the actors' rows on the learner's host"
+    parser.add_argument("--gateways", type=int, help=doors + end)
+    share = "share of a core that an actor gets"
+    parser.add_argument("--cpus-per-actor", type=float, help=share + end)
 
 
 def take_options(

@@ -82,34 +82,24 @@ class HostWatch:
                 self.addresses, self.free, self.answered = addresses(), free_resources(), time.monotonic()
 
 
-def fitting(cpus: float, options: ClusterOptions) -> int:
-    """Return how many actors fit into so many cores of one host."""
-    return int(cpus / options.cpus_per_actor + 1e-9)
-
-
-def needs_of(options: ClusterOptions) -> dict[str, float]:
-    """Return what an actor needs, by Ray's names for it."""
-    return {"CPU": options.cpus_per_actor, "memory": float(ACTOR_MEMORY)}
+def room_for(options: ClusterOptions, cpus: float, memory: float) -> int:
+    """Return how many actors fit into so many cores and bytes."""
+    return int(min(cpus / options.cpus_per_actor + 1e-9, memory / ACTOR_MEMORY))
 
 
 def no_place(who: str, options: ClusterOptions, free: Mapping[str, float], hosts: int) -> str:
     """Say why actors have no place, and what would help; `free` is that of all hosts together."""
-    cpus, memory = free.get("CPU", 0.0), free.get("memory", 0.0)
+    needed, cpus, memory = ACTOR_MEMORY / 2**20, free.get("CPU", 0.0), free.get("memory", 0.0) / 2**20
     return (
-        f"no place for {who}: an actor needs {options.cpus_per_actor:g} CPU and {mib(ACTOR_MEMORY)} on one "
-        f"host. {cpus:g} CPUs and {mib(memory)} are free on {counted(hosts)}. Add hosts, wait for "
-        "other runs, or lower --actors or --cpus-per-actor."
+        f"no place for {who}: an actor needs {options.cpus_per_actor:g} CPU and {needed:.0f} MiB on one "
+        f"host. {cpus:g} CPUs and {memory:,.0f} MiB are free on {counted(hosts)}. Add hosts, wait for other "
+        "runs, or lower --actors or --cpus-per-actor."
     )
 
 
 def counted(hosts: int) -> str:
     """Return a number of hosts as it is printed."""
     return f"{hosts} host{'s' * (hosts != 1)}"
-
-
-def mib(size: float) -> str:
-    """Return a number of bytes as it is printed."""
-    return f"{size / 2**20:,.0f} MiB"
 
 
 def await_room(actors: int, options: ClusterOptions) -> None:
@@ -119,12 +109,13 @@ def await_room(actors: int, options: ClusterOptions) -> None:
         ClusterUnavailable: If there is none within ten minutes.
     """
     # The wish ends with this process, however that ends; what `request_resources` asks for would be kept.
-    wish = placement_group([needs_of(options)] * actors, "SPREAD")
+    needs = {"CPU": options.cpus_per_actor, "memory": float(ACTOR_MEMORY)}
+    wish = placement_group([needs] * actors, "SPREAD")
     deadline, said = time.monotonic() + ROOM_SECONDS, False
     try:
         while not wish.wait(LOOK_SECONDS):
             free = free_resources()
-            room = min(fitting(free.get("CPU", 0.0), options), int(free.get("memory", 0.0) / ACTOR_MEMORY))
+            room = room_for(options, free.get("CPU", 0.0), free.get("memory", 0.0))
             reason = no_place(f"{max(1, actors - room)} of {actors} actors", options, free, len(hosts()))
             if time.monotonic() >= deadline:
                 raise ClusterUnavailable(reason)

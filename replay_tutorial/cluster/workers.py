@@ -25,8 +25,7 @@ from replay_tutorial.apex.runs.lives import Lives
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.cluster import placement
-from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
-from replay_tutorial.cluster.gateway import Told
+from replay_tutorial.cluster.gateway import PendingReports
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.cluster.remote_actor import Part, play
 from replay_tutorial.cluster.remote_gateway import WRONG, RemoteGateway, is_lost
@@ -52,7 +51,7 @@ class RemoteRole:
         self.end: Future[None] | None = None  # of the task
         self.last_word = 0.0
         self.host = ""  # that the life is on; unknown while it waits for a place
-        self.waits_since: float | None = None  # for a place; None if it has one, or that was said
+        self.waits_since: float | None = None  # for a place; None if it has one
 
     def start(self, remote_play: Any, gateways: Iterable[Any], sources: str) -> None:
         """Begin the next life."""
@@ -111,14 +110,12 @@ class ClusterWorkers(Workers):
         self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
         self.watch = placement.HostWatch()
         self.hosts = self.watch.addresses
-        self.gateways: dict[Any, tuple[Future[Told] | None, float]] = {}  # what each was asked, and when
-        self._late: list[Future[Told]] = []  # answers that may still come
+        self.gateways: dict[Any, Future[PendingReports] | None] = {}  # the answer that each owes
         self.sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
-        self._last_count = 0.0
+        self._last_collect = self._last_count = 0.0
         self._last_word = time.monotonic()
-        self._said_silent = False
-        self._said_stuck: set[RemoteRole] = set()
+        self._known: dict[str, list[Any]] = {}  # what is so, and has been said: of whom
 
     def __enter__(self) -> Self:
         """Start all: those elsewhere first, whose imports take longest."""
@@ -171,33 +168,27 @@ class ClusterWorkers(Workers):
         """Begin the first lives of gateways and actors."""
         packed = RemoteGateway.pack(self.setup.context)
         remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
-        self.gateways = {remote_gateway.remote(packed): (None, 0.0) for _ in range(self.options.gateways)}
+        self.gateways = {remote_gateway.remote(packed): None for _ in range(self.options.gateways)}
         for actor in self.actors:
             actor.start(self._remote_play, self.gateways, self.sources)
 
     def _collect(self, received: list[Message]) -> None:
-        """Take in what actors have told the gateways, and ask again."""
+        """Take in what actors have told the gateways, and ask those again that owe no answer."""
         now = time.monotonic()
-        for late in [
-            answer for answer in self._late if answer.done()
-        ]:  # a gateway that was busy, or starting
-            self._late.remove(late)
-            if late.exception() is None:
-                self._hear(late.result(), received, now)
-        for gateway, (answer, since) in self.gateways.items():
+        is_due = now - self._last_collect >= COLLECT_SECONDS
+        if is_due:
+            self._last_collect = now
+        for gateway, answer in self.gateways.items():
             if answer is not None and answer.done():
+                self.gateways[gateway] = None
                 if (error := answer.exception()) is None:
                     self._hear(answer.result(), received, now)
                 elif isinstance(error, ActorDiedError) or not is_lost(error):
-                    self.gateways[gateway] = None, now
                     raise ProcessDied(f"a gateway failed: \n\n{error}")
-                answer = None
-            if (answer is None and now - since >= COLLECT_SECONDS) or now - since >= GATEWAY_ANSWER_SECONDS:
-                self._late += [] if answer is None else [answer]
-                answer, since = gateway.collect.remote().future(), now
-            self.gateways[gateway] = answer, since
+            if is_due and self.gateways[gateway] is None:
+                self.gateways[gateway] = gateway.collect.remote().future()
 
-    def _hear(self, told: Told, received: list[Message], now: float) -> None:
+    def _hear(self, told: PendingReports, received: list[Message], now: float) -> None:
         received.extend(told.messages)
         self._note_places(told, received)
         for (actor, life), rows in told.rows_lost.items():
@@ -207,7 +198,7 @@ class ClusterWorkers(Workers):
         if any(actor.lives.plays for actor in self.actors):  # it says nothing during a long step
             self._last_word = now
 
-    def _note_places(self, told: Told, received: list[Message]) -> None:
+    def _note_places(self, told: PendingReports, received: list[Message]) -> None:
         """Say which actors begin on which host."""
         on: dict[str, list[RemoteRole]] = {}
         for (number, life), host in told.places.items():
@@ -242,30 +233,29 @@ class ClusterWorkers(Workers):
         self.hosts = hosts
         playing = sum(actor.lives.plays for actor in self.actors)
         received.append(Cluster(len(hosts), playing, sum(self.rows_lost.values())))
+        self._note_silence(received, now)
+
+    def _note_silence(self, received: list[Message], now: float) -> None:
+        """Say once who has no place, or is silent though it lives; end a run that nobody plays in."""
         silence = now - self._last_word
         if silence >= GIVE_UP_SECONDS:
             raise ProcessDied(f"no actor has been heard for {silence:.0f} s")
-        if silence >= SILENT_SECONDS and not self._said_silent:
+        if self._are_news("learner", ["waits"] if silence >= SILENT_SECONDS else []):
             received.append(Note(f"no actor has been heard for {silence:.0f} s; the learner waits for rows"))
-        self._said_silent = silence >= SILENT_SECONDS
-        waiting = [actor for actor in self.actors if actor.waits_since is not None]
-        if late := [actor for actor in waiting if now - (actor.waits_since or now) >= SILENT_SECONDS]:
-            text = placement.no_place(names_of(late), self.options, self.watch.free, len(hosts))
+        waits = [a for a in self.actors if a.waits_since and now - a.waits_since >= SILENT_SECONDS]
+        if homeless := self._are_news("waits", waits):
+            text = placement.no_place(names_of(homeless), self.options, self.watch.free, len(self.hosts))
             received.append(Note(text))
-        for actor in late:
-            actor.waits_since = None
-        self._note_stuck(received, now)
+        silent = [a for a in self.actors if a.lives.plays and now - a.last_word >= STUCK_SECONDS]
+        if stuck := self._are_news("plays", silent):
+            for_long = f"alive, not heard for {STUCK_SECONDS / 60:.0f} minutes"
+            received.append(Note(f"{names_of(stuck)}: {for_long}; a step takes long, or is stuck"))
 
-    def _note_stuck(self, received: list[Message], now: float) -> None:
-        """Say once which actors have been silent for long, though they live."""
-        stuck = {
-            actor for actor in self.actors if actor.lives.plays and now - actor.last_word >= STUCK_SECONDS
-        }
-        if new := stuck - self._said_stuck:
-            names = names_of([actor for actor in self.actors if actor in new])
-            minutes = f"{STUCK_SECONDS / 60:.0f} minutes"
-            received.append(Note(f"{names}: alive, not heard for {minutes}; a step takes long, or is stuck"))
-        self._said_stuck = stuck
+    def _are_news(self, what: str, of: list[Any]) -> list[Any]:
+        """Return those of whom something is so, and was not when this was asked before."""
+        known = self._known.get(what, [])
+        self._known[what] = of
+        return [each for each in of if each not in known]
 
     def _end_remote(self, seconds: float) -> None:
         """End actors and gateways: let the actors hear that the run is over, then kill what is left."""

@@ -16,7 +16,7 @@ from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster import workers as workers_module
-from replay_tutorial.cluster.gateway import Told
+from replay_tutorial.cluster.gateway import PendingReports
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.cluster.workers import ClusterWorkers
 
@@ -56,7 +56,7 @@ class Gateway:
     def answer(self):
         future = Future()
         if self.is_there:
-            future.set_result(Told([], dict(self.reports), dict(self.places)))
+            future.set_result(PendingReports([], dict(self.reports), dict(self.places)))
         self.reports.clear()
         self.places.clear()
         return future
@@ -79,7 +79,7 @@ class Run:
         )
         self.workers = ClusterWorkers(setup, ClusterOptions("auto"), [])
         self.gateway, self.play = Gateway(), Remote()
-        self.workers.gateways = {self.gateway: (None, 0.0)}
+        self.workers.gateways = {self.gateway: None}
         self.workers._remote_play = self.play
         self.actors = self.workers.actors
         for actor in self.actors:
@@ -139,8 +139,8 @@ def test_what_a_gateway_tells_late_is_heard(run):
 
     run.gateway.collect.answer = answer
     run.wait(12)
-    assert len(answers) == 2, "asked again"
-    answers[0].set_result(Told([Note("early")], {}, {(0, 0): "host2"}))
+    assert len(answers) == 1, "it owes an answer"
+    answers[0].set_result(PendingReports([Note("early")], {}, {(0, 0): "host2"}))
     assert notes(run.wait(1)) == ["early", "actor 0 on host2"]
 
 

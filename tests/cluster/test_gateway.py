@@ -33,7 +33,7 @@ from replay_tutorial.apex.messages import Note
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.cluster import gateway as gateway_module
 from replay_tutorial.cluster.chunk import ChunkFormat
-from replay_tutorial.cluster.gateway import LONGEST_WAIT, SHORTEST_WAIT, Told
+from replay_tutorial.cluster.gateway import LONGEST_WAIT, SHORTEST_WAIT, PendingReports
 
 only_linux = pytest.mark.skipif(
     sys.platform != "linux", reason="only there a pickle leads to memory without a name"
@@ -135,7 +135,7 @@ def test_what_an_actor_says_counts_even_if_its_rows_are_refused():
     gateway, _ = gateway_of(context)
     chunk, _ = fill(context, gateway)
     gateway.send(chunk, 0, report(actor=1, life=2, rows_lost=7, messages=[Note("here")]))
-    assert gateway.collect() == Told([Note("here")], {(0, 0): 0, (1, 2): 7}, {})
+    assert gateway.collect() == PendingReports([Note("here")], {(0, 0): 0, (1, 2): 7}, {})
 
 
 def test_gateway_does_not_wait_for_the_learner():
@@ -324,12 +324,12 @@ def test_rows_and_parameters_travel_in_one_call():
 def test_what_was_told_is_collected_once():
     context = open_context()
     gateway, _ = gateway_of(context)
-    assert gateway.collect() == Told([], {}, {})
+    assert gateway.collect() == PendingReports([], {}, {})
     gateway.send(None, 0, report(actor=3, life=0, rows_lost=2, messages=[Note("a"), Note("b")]))
     gateway.send(None, 0, report(actor=3, life=0, rows_lost=5))
     gateway.send(None, 0, report(actor=3, life=1, rows_lost=1, messages=[Note("c")]))
-    assert gateway.collect() == Told([Note("a"), Note("b"), Note("c")], {(3, 0): 5, (3, 1): 1}, {})
-    assert gateway.collect() == Told([], {}, {})
+    assert gateway.collect() == PendingReports([Note("a"), Note("b"), Note("c")], {(3, 0): 5, (3, 1): 1}, {})
+    assert gateway.collect() == PendingReports([], {}, {})
 
 
 def spoiled(context, *, name, value):

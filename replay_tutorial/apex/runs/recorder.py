@@ -72,7 +72,7 @@ class Recorder:
         self.lengths: deque[int] = deque(maxlen=LAST_EPISODES)
         self.ages: deque[int] = deque(maxlen=LAST_EPISODES)
         self.restarts = 0
-        self.cluster: messages.Cluster | None = None  # of a run on many machines
+        self.cluster: dict[str, float] = {}  # of a run on many machines
         self.values: dict[str, float | None] = dict.fromkeys(COLUMNS)  # of the last record
         self.last_step, self.last_update = first_step, first_update
         self.last_time = time.monotonic()
@@ -124,8 +124,8 @@ class Recorder:
                 if message.error is not None:
                     self.say(f"no checkpoint at step {message.step:,}: {message.error}")
             case messages.Cluster():
-                self.cluster = message
-                self.values |= {name: float(n) for name, n in message._asdict().items()}
+                self.cluster = {name: float(n) for name, n in message._asdict().items()}
+                self.values |= self.cluster
                 self.bar.update(self.task, numbers=numbers_text(self.values))  # also if the learner waits
             case messages.Note():
                 self.say(message.text)
@@ -143,9 +143,7 @@ class Recorder:
             "UPS": (update - self.last_update) / seconds,
             "parameters_age": mean(self.ages),
             "restarts": float(self.restarts),
-            **(
-                {} if self.cluster is None else {name: float(n) for name, n in self.cluster._asdict().items()}
-            ),
+            **self.cluster,
         }
         self.values = values = {name: (told | message.values).get(name) for name in COLUMNS}
         self.last_time, self.last_step, self.last_update = now, step, update

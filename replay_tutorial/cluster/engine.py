@@ -21,7 +21,7 @@ from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.cluster.options import ClusterOptions
-from replay_tutorial.local.parallel import central_roles
+from replay_tutorial.local.local_engine import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import begin_imports
 

@@ -1,16 +1,20 @@
 """The engine of this machine: roles as processes that meet in shared memory, or in turns in one process."""
 
+from functools import partial
+from multiprocessing.connection import Connection
+
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.context import Context, Counters
-from replay_tutorial.apex.runs.engine import Engine
+from replay_tutorial.apex.runs.engine import Engine, watch
 from replay_tutorial.apex.runs.files import CLUSTER_FILE
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import StopRequest
-from replay_tutorial.local.parallel import run_parallel
 from replay_tutorial.local.serial import run_serial
 from replay_tutorial.local.shared_context import make_shared_context
+from replay_tutorial.local.supervisor import Role, Start, Supervisor
+from replay_tutorial.local.workers import act, evaluate, learn_and_save, run_worker
 
 
 class LocalEngine(Engine):
@@ -25,3 +29,51 @@ class LocalEngine(Engine):
         (setup.folder.path / CLUSTER_FILE).unlink(missing_ok=True)  # the next `resume` stays here, too
         run = run_parallel if setup.context.config.actors else run_serial
         return run(setup, recorder, stop)
+
+
+def start_learner(setup: RunSetup, _: int, messages: Connection) -> Start:
+    """Return what the learner's process does."""
+    checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
+    arguments = (setup.seeds.network, setup.folder.path, checkpoint)
+    return run_worker, (messages, setup.context, learn_and_save, *arguments)
+
+
+def start_evaluator(setup: RunSetup, _: int, messages: Connection) -> Start:
+    """Return what the evaluator's process does."""
+    arguments = (setup.folder, setup.solved_at, setup.best, setup.evaluated_update)
+    return run_worker, (messages, setup.context, evaluate, *arguments)
+
+
+def start_actor(setup: RunSetup, number: int, life: int, messages: Connection) -> Start:
+    """Return what an actor's process does; each of its lives has a seed of its own."""
+    seed = setup.seeds.actor(number, setup.counters.update, life)
+    return run_worker, (messages, setup.context, act, number, seed)
+
+
+def central_roles(setup: RunSetup) -> list[Role]:
+    """Return who there is one of: the learner, beside its replay, and the evaluator."""
+    return [
+        Role("learner", partial(start_learner, setup)),
+        Role("evaluator", partial(start_evaluator, setup)),
+    ]
+
+
+def roles(setup: RunSetup) -> list[Role]:
+    """Return who takes part in a run."""
+    config = setup.context.config
+    actors = [
+        Role(f"actor {number}", partial(start_actor, setup, number), max_deaths=config.restart_limit)
+        for number in range(config.actors)
+    ]
+    learner, evaluator = central_roles(setup)
+    return [learner, *actors, evaluator]
+
+
+def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
+    """Run until it is solved, its budget is spent, or somebody asks it to stop.
+
+    Raises:
+        ProcessDied: As for `Engine.run`; the learner, if it is not the one, has written a last checkpoint.
+    """
+    with Supervisor(roles(setup), setup.context.stop.ask) as supervisor:
+        return watch(setup, supervisor, recorder, stop)

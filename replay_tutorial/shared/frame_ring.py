@@ -164,19 +164,14 @@ class FrameRing:
         read_frames(self.ring.stamps, self.ring.rows, np.ascontiguousarray(indexes), places, copies, gone)
 
     def empty_copies(self, count: int, out: npt.NDArray[Any] | None = None) -> Words:
-        """Make room for the frames of observations: uint64[count, stack, words], or take `out` for it.
+        """Make room for the frames of observations, uint64[count, stack, words].
 
-        Args:
-            count: How many observations.
-            out: The caller's array for them, taken if the frames lie one after the other in it.
-
-        Returns:
-            The room.
+        It is the caller's array `out`, if the frames lie one after the other in it.
         """
         shape = (count, self.layout.stack, word_count(self.layout))
-        if out is not None and not self.layout.axis and self.layout.frame_bytes % 8 == 0 and is_in_words(out):
-            return out.reshape(-1).view(np.uint64).reshape(shape)
-        return np.empty(shape, np.uint64)
+        if out is None or self.layout.axis or self.layout.frame_bytes % 8 or out.ctypes.data % 8:
+            return np.empty(shape, np.uint64)
+        return out.reshape(-1).view(np.uint64).reshape(shape)
 
     def join(self, copies: Words) -> npt.NDArray[np.generic]:
         """Put observations together from copied frames."""
@@ -189,8 +184,3 @@ class FrameRing:
         words = np.zeros((*frames.shape[:2], word_count(self.layout)), np.uint64)
         words.view(np.uint8)[..., : self.layout.frame_bytes] = frames
         return words
-
-
-def is_in_words(array: npt.NDArray[Any]) -> bool:
-    """Return whether an array begins where a word can."""
-    return array.__array_interface__["data"][0] % 8 == 0

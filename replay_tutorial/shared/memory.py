@@ -42,6 +42,7 @@ CACHE_LINE = 64
 TEXT = 1 << 16
 NAMESPACE = TEXT - CACHE_LINE
 FORMAT = "replay_tutorial shared arrays 2"
+OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0)
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and dtype of each array, by name
 
@@ -103,10 +104,7 @@ class SharedArrays:
 
     @classmethod
     def attach(cls, address: str | PathLike[str]) -> "SharedArrays":
-        """Open the block of an unrelated process.
-
-        Args:
-            address: Its `address`, or the path of its file.
+        """Open the block of an unrelated process, by its `address` or the path of its file.
 
         Raises:
             OSError: If there is none, or it is not ours to open.
@@ -119,11 +117,7 @@ class SharedArrays:
 
     @property
     def address(self) -> str:
-        """Where an unrelated process finds the block, while this process lives or the file exists.
-
-        Raises:
-            ValueError: If it has no file, and the system is not Linux.
-        """
+        """Where an unrelated process finds the block, while this process lives or the file exists."""
         if self.path is not None:
             return str(self.path)
         if sys.platform == "linux":
@@ -154,7 +148,7 @@ class SharedArrays:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.path is not None:
-            self._handle = open_file(self.path)
+            self._handle = os.open(self.path, OPEN_FLAGS)
         elif isinstance(self._handle, tuple):
             address, identity = state["_handle"]
             self._handle = open_memory(address, identity)
@@ -220,7 +214,8 @@ class SharedArrays:
 
     def _new_text(self) -> bytes:
         """Write down the text, and refuse one that is too long."""
-        text = json.dumps(self._text()).encode()
+        arrays = {name: [list(shape), dtype.str] for name, (shape, dtype) in self._specs.items()}
+        text = json.dumps({"format": FORMAT, "layout": self.layout, "arrays": arrays}).encode()
         if len(text) > NAMESPACE:
             raise ValueError(
                 f"The description of the fields takes {len(text):,} bytes; there is room for {NAMESPACE:,}: "
@@ -228,20 +223,11 @@ class SharedArrays:
             )
         return text
 
-    def _text(self) -> dict[str, Any]:
-        arrays = {name: [list(shape), dtype.str] for name, (shape, dtype) in self._specs.items()}
-        return {"format": FORMAT, "layout": self.layout, "arrays": arrays}
-
-    def _read_text(self, path: Path) -> dict[str, Any]:
-        if hasattr(os, "pread"):
-            return read_text(os.pread(self._handle, NAMESPACE, 0), path)
-        with path.open("rb") as file:
-            return read_text(file.read(NAMESPACE), path)
-
     def _open(self, path: Path) -> None:
         """Open the block of a file, with the arrays that its text describes."""
-        self._handle = open_file(path)
-        text = self._read_text(path)
+        self._handle = os.open(path, OPEN_FLAGS)
+        os.lseek(self._handle, 0, os.SEEK_SET)  # refuses a pipe, from which a read would wait
+        text = read_text(os.read(self._handle, NAMESPACE), path)
         self.layout = text["layout"]
         self._specs = {
             name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
@@ -261,11 +247,6 @@ def give_name(finished: Path, path: Path) -> None:
             f"{path} can't be made ({error}). Without links, as on some removable disks, two processes could "
             "each make a file of their own: give a path on another disk."
         ) from error
-
-
-def open_file(path: Path, flags: int = 0) -> int:
-    """Open a file to read and write, for its owner only if it is made; return its descriptor."""
-    return os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0) | flags, 0o600)
 
 
 def open_memory(address: str, identity: Hashable) -> int:

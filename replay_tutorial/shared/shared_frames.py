@@ -108,14 +108,6 @@ class SharedFrames:
     def restore(self, rows: Rows, draw_again: DrawAgain, out: Out) -> Batch:
         """Put observations in the place of frame indexes; `draw_again` replaces rows that lack a frame.
 
-        Args:
-            rows: As they are stored.
-            draw_again: Draws others.
-            out: Arrays of the caller to copy fields into.
-
-        Returns:
-            The batch.
-
         Raises:
             RuntimeError: If none can be found that has all its frames.
         """
@@ -152,12 +144,7 @@ class SharedFrames:
     def read_snapshots(
         self, counters: Mapping[str, Any], reader: Reader, rows: Rows
     ) -> list[tuple[SharedRing, Snapshot]]:
-        """Read what an archive has of each ring of frames; change nothing.
-
-        Args:
-            counters: Those of the archive.
-            reader: Reads its arrays.
-            rows: The records in the archive, which name frames.
+        """Read what an archive has of each ring of frames, and of the rows that name them; change nothing.
 
         Raises:
             Damaged: If no rings can have been so, or a row names a frame that never was.

@@ -18,7 +18,7 @@ from run_parts import parts
 from replay_tutorial.apex.runs import lives
 from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.local import supervisor as supervisor_module
-from replay_tutorial.local.parallel import roles
+from replay_tutorial.local.local_engine import roles
 from replay_tutorial.local.supervisor import Role, Supervisor
 
 POLL_SECONDS = 240  # seconds that a process may take to start on a busy machine

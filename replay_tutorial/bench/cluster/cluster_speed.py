@@ -26,7 +26,7 @@ from replay_tutorial.bench.training.throughput import await_update, speed_of
 from replay_tutorial.cluster.connection import LOCAL, connect
 from replay_tutorial.cluster.engine import ClusterEngine
 from replay_tutorial.cluster.options import ClusterOptions
-from replay_tutorial.local.parallel import central_roles
+from replay_tutorial.local.local_engine import central_roles
 from replay_tutorial.measuring.markdown import spread_text, table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.measuring.provenance import Provenance

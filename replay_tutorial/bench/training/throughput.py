@@ -30,7 +30,7 @@ from replay_tutorial.apex.runs.engine import Workers
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
 from replay_tutorial.apex.seeds import RunSeeds
-from replay_tutorial.local.parallel import roles
+from replay_tutorial.local.local_engine import roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 from replay_tutorial.measuring.markdown import spread_text, table

@@ -1,4 +1,4 @@
-"""Saving and loading: the loaded server answers the next thousand calls as the saved one does."""
+"""Saving and loading: the loaded server answers the next calls as the saved one does."""
 
 import json
 import zipfile
@@ -72,25 +72,23 @@ def same_life(one: Client, other: Client, calls: int, seed: int) -> None:
         assert one_call(one, ours) == one_call(other, theirs)
 
 
-def test_the_loaded_server_answers_the_next_thousand_calls_as_the_saved_one(tmp_path: Path) -> None:
-    saved, loaded = built(), built(capacity=650, seed=8)
-    rng = np.random.default_rng(0)
-    for _ in range(700):
-        one_call(saved, rng)
-    for _ in range(300):
-        one_call(loaded, rng)
-    saved.save(tmp_path / "file")
-    loaded.load(tmp_path / "file")
-    assert loaded.server._cells.store.references.sum() == saved.server._cells.store.references.sum()
-    same_life(saved, loaded, 1_000, 5)
-
-
-def test_what_a_loaded_server_saves_is_the_same_file(tmp_path: Path) -> None:
-    saved, loaded = built(), built()
-    rng = np.random.default_rng(1)
-    for _ in range(300):
-        one_call(saved, rng)
-    saved.save(tmp_path / "one")
+def test_a_server_saved_and_loaded_five_times_answers_as_the_one_never_saved(tmp_path: Path) -> None:
+    """What was loaded is used, reset, saved and loaded again, into servers that held something else."""
+    kept, loaded = built(), built()
+    for generation in range(5):
+        same_life(kept, loaded, 120, generation)
+        for client in (kept, loaded):
+            client.reset(("q", "p", "u")[generation % 3])
+        same_life(kept, loaded, 30, 10 + generation)
+        loaded.save(tmp_path / "file")
+        loaded = built(600 + 10 * generation, seed=generation)
+        for _ in range(50):
+            one_call(loaded, np.random.default_rng(generation))
+        loaded.load(tmp_path / "file")
+        assert repr(loaded.info()) == repr(kept.info())
+        assert loaded.server._cells.store.references.sum() == kept.server._cells.store.references.sum()
+    same_life(kept, loaded, 120, 20)
+    loaded.save(tmp_path / "one")
     loaded.load(tmp_path / "one")
     loaded.save(tmp_path / "two")
     with zipfile.ZipFile(tmp_path / "one") as one, zipfile.ZipFile(tmp_path / "two") as two:
@@ -99,22 +97,7 @@ def test_what_a_loaded_server_saves_is_the_same_file(tmp_path: Path) -> None:
             assert one.read(name) == two.read(name), name
 
 
-def test_a_server_saved_and_loaded_five_times_answers_as_the_one_never_saved(tmp_path: Path) -> None:
-    """What was loaded is used, reset, saved and loaded again."""
-    kept, loaded = built(), built()
-    for generation in range(5):
-        same_life(kept, loaded, 250, generation)
-        for client in (kept, loaded):
-            client.reset(("q", "p", "u")[generation % 3])
-        same_life(kept, loaded, 50, 10 + generation)
-        loaded.save(tmp_path / "file")
-        loaded = built(seed=generation)
-        loaded.load(tmp_path / "file")
-        assert repr(loaded.info()) == repr(kept.info())
-    same_life(kept, loaded, 250, 20)
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_program_goes_on_after_loading(seed: int, tmp_path: Path) -> None:
     """Also with items of different lengths, and with writers whose cells are given up."""
     rng = np.random.default_rng(seed)
@@ -227,44 +210,52 @@ def forge(path: Path, name: str, change: Any) -> Path:
     return forged
 
 
+def put(place: Any, value: Any) -> Any:
+    return lambda array: array.__setitem__(place, value)
+
+
+def say(**words: Any) -> Any:
+    return lambda counters: counters["tables"][0].update(words)
+
+
 FORGERIES: list[tuple[str, Any]] = [
-    ("table_0_cells.npy", lambda a: a.__setitem__(0, 2**31 - 1)),
-    ("table_0_cells.npy", lambda a: a.__setitem__(0, -1)),
-    ("table_0_cells.npy", lambda a: a.__setitem__(0, a[0] + 1)),
-    ("table_0_keys.npy", lambda a: a.__setitem__(0, a[0] + 1)),
-    ("table_0_keys.npy", lambda a: a.__setitem__(0, ~a[0])),
+    ("table_0_cells.npy", put(0, 2**31 - 1)),
+    ("table_0_cells.npy", put(0, -1)),
+    ("table_0_laps.npy", put(0, -1)),
+    ("table_0_laps.npy", put(0, 2**60)),
     ("table_0_sampler.npy", lambda a: a.__setitem__(0, a[1])),
-    ("table_0_remover.npy", lambda a: a.__setitem__(0, 10**9)),
-    ("table_0_free_slots.npy", lambda a: a.__setitem__(0, -1)),
-    ("table_0_priorities.npy", lambda a: a.__setitem__(0, np.nan)),
-    ("table_0_priorities.npy", lambda a: a.__setitem__(0, -1.0)),
-    ("table_0_times_sampled.npy", lambda a: a.__setitem__(0, -1)),
-    ("table_0_lengths.npy", lambda a: a.__setitem__((0, 0), 0)),
-    ("table_0_lengths.npy", lambda a: a.__setitem__((0, 0), 2)),
-    ("state.json", lambda c: c["tables"][0].update(inserts=1000)),
-    ("state.json", lambda c: c["tables"][0].update(inserts=-1)),
-    ("state.json", lambda c: c["tables"][0].update(cells=10**12)),
-    ("state.json", lambda c: c["tables"][0].update(structure=[["a", "?", True]])),
-    ("state.json", lambda c: c["tables"][0].update(structure="abc")),
-    ("table_0_highest.npy", lambda a: a.__setitem__(0, np.nan)),
-    ("touched.npy", lambda a: a.__setitem__(0, -1)),
+    ("table_0_remover.npy", put(0, 10**9)),
+    ("table_0_free_slots.npy", put(0, -1)),
+    ("table_0_priorities.npy", put(0, np.nan)),
+    ("table_0_lengths.npy", put((0, 0), 0)),
+    ("table_0_lengths.npy", put((0, 0), 2)),
+    ("table_0_lengths.npy", put((slice(2), 0), (2, 0))),
+    ("touched.npy", put(0, -1)),
     ("touched.npy", lambda a: a.__setitem__(0, a[0] + 1)),
+    ("state.json", say(inserts=1000)),
+    ("state.json", say(inserts=-1)),
+    ("state.json", say(cells=10**12)),
+    ("state.json", say(highest=np.nan)),
+    ("state.json", say(highest=None)),
+    ("state.json", say(parts={"a": ["?", True]})),
+    ("state.json", say(parts={"a": [["a"], True]})),
+    ("state.json", say(parts="abc")),
+    ("state.json", say(parts={})),
     ("state.json", lambda c: c["tables"][0].pop("stale")),
-    ("state.json", lambda c: c["tables"][0].update(structure=3)),
-    ("state.json", lambda c: c["tables"][0].update(structure=[[["a"], "a", True]])),
     ("state.json", lambda c: c.update(tables=[])),
     ("state.json", lambda c: c.update(random_state={})),
 ]
 
 
-@pytest.mark.parametrize("number", range(len(FORGERIES)))
-def test_a_forged_file_is_refused_and_changes_nothing(number: int, tmp_path: Path) -> None:
+def test_a_forged_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     client, rng = built(), np.random.default_rng(2)
     for _ in range(200):
         one_call(client, rng)
     assert client.info()["p"].size > 3
     client.save(tmp_path / "file")
     before = repr([client.items(name) for name in client.info()])
-    with pytest.raises(ValueError, match="damaged"):
-        client.load(forge(tmp_path / "file", *FORGERIES[number]))
-    assert repr([client.items(name) for name in client.info()]) == before
+    for number, forgery in enumerate(FORGERIES):
+        with pytest.raises(ValueError, match="damaged"):
+            client.load(forge(tmp_path / "file", *forgery))
+            pytest.fail(f"forgery {number} was loaded")
+        assert repr([client.items(name) for name in client.info()]) == before

@@ -1,13 +1,15 @@
-"""A server's file: everything that decides what the next calls return, taken apart and put together again.
+"""A server's file: everything that decides what the next calls return.
 
 Of each table the file holds the items by slot, the counts, and the order of each selector; of each column the
-values; and the generator's state. Whatever follows from these is made again, so that it can't disagree: how
-often a cell is named, which are free, sum trees and heaps. What the program decides is not in it: limiters,
+values; and the generator's state. Whatever follows from these is made again, so that it can't disagree: keys,
+reference counts, which cells are free, sum trees and heaps. What the program decides is not in it: limiters,
 max_times_sampled, capacity, hooks. Nor are writers: after loading, each begins anew.
 
-Left out: how a file is written, and read without trusting it (`archive`).
+`archive` compares shapes, dtypes and checksums. What is checked here keeps a forged file from reaching memory
+outside the arrays; other numbers in it, such as a count of samples, are taken as they are.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from os import PathLike
@@ -18,7 +20,7 @@ import numpy as np
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_count
 from replay_tutorial.buffers.fields import Fields
-from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.tables.core.cells import CellList, Cells
 from replay_tutorial.tables.core.message import Layout, Part
 from replay_tutorial.tables.core.table import Parts
@@ -49,31 +51,25 @@ def save(
     arrays: Arrays = {"touched": [touched]}
     arrays |= {f"column_{i}": [values[: touched[i]]] for i, values in enumerate(cells.values)}
     every: list[dict[str, Any]] = []
-    for number, contents in enumerate(tables.values()):
-        counters, parts = table_state(contents)
-        every.append(counters)
-        arrays |= {f"table_{number}_{name}": [array] for name, array in parts.items()}
+    for number, table in enumerate(tables.values()):
+        items, used = table.items, table.items.used_slots()
+        lengths, listed = items.lists()
+        parts = {name: (column, length == "one") for name, (column, length) in table.parts.items()}
+        counts = {name: getattr(table, name) for name in COUNTS}
+        every.append({**counts, "highest": table.max_given, "parts": parts, "cells": len(listed)})
+        state = {
+            "laps": np.where(items.keys < 0, ~items.keys, items.keys) // items.slots,
+            "free_slots": items.free_slots[: items.slots - items.size],
+            "priorities": items.priorities[used],
+            "times_sampled": items.times_sampled[used],
+            "lengths": lengths.reshape(len(used), len(parts)),
+            "cells": listed,
+            "sampler": table.sampler.in_order(),
+            "remover": table.remover.in_order(),
+        }
+        arrays |= {f"table_{number}_{name}": [array] for name, array in state.items()}
     counters = {"random_state": rng.bit_generator.state, "tables": every}
     archive.save(path, layout_of(fields, tables), counters, arrays)
-
-
-def table_state(contents: TableState) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a table's counters and arrays."""
-    items, slots = contents.items, contents.items.used_slots()
-    lengths, cells = items.lists()
-    counters = {name: getattr(contents, name) for name in COUNTS}
-    structure = [(name, column, length == "one") for name, (column, length) in contents.parts.items()]
-    return {**counters, "structure": structure or None, "cells": len(cells)}, {
-        "highest": np.array([contents.max_given]),
-        "keys": items.keys,
-        "free_slots": items.free_slots[: items.slots - items.size],
-        "priorities": items.priorities[slots],
-        "times_sampled": items.times_sampled[slots],
-        "lengths": lengths.reshape(len(slots), len(structure)),
-        "cells": cells,
-        "sampler": contents.sampler.in_order(),
-        "remover": contents.remover.in_order(),
-    }
 
 
 def load(
@@ -89,27 +85,27 @@ def load(
         cells = Cells(fields, capacity)
         touched = np.zeros(len(cells.fields), np.int64)
         reader.read_into("touched", [touched])
-        expect(touched.min() >= 0, "touched is below 0")
         if touched.max() > capacity:
             raise ValueError(
                 f"{path} holds up to {touched.max():,} steps; this server has a capacity of {capacity:,}. "
                 "Build it with more."
             )
+        expect(touched.min() >= 0, "touched is below 0")
         for i, values in enumerate(cells.values):
             reader.read_into(f"column_{i}", [values[: touched[i]]])
         rng = archive.checked_generator(counters)
         tables = {name: TableState(was.description, cells, rng) for name, was in old.items()}
         every = archive.checked_parts(counters, "tables", len(old))
         named: list[CellList] = []
-        for number, (name, contents) in enumerate(tables.items()):
-            contents.limiter = old[name].limiter
+        for number, (name, table) in enumerate(tables.items()):
+            table.limiter = old[name].limiter
             read = partial(read_array, reader, f"table_{number}_")
             try:
-                listed, layouts = fill(contents, every[number], read, cells, touched)
-            except (TypeError, ValueError) as error:
+                listed, layouts = fill(table, every[number], read, touched)
+            except (TypeError, ValueError, AttributeError) as error:
                 raise Damaged(str(error)) from error
             for layout in layouts:
-                contents.check_layout(layout, contents.parts)
+                table.check_layout(layout, table.parts)
             named.append(listed)
         cells.recount(np.concatenate(named), touched)
         return cells, rng, tables
@@ -130,61 +126,49 @@ def read_array(reader: Reader, table: str, name: str, dtype: Any, *shape: int) -
 
 
 def fill(
-    contents: TableState, counters: dict[str, Any], read: Callable[..., Any], store: Cells, touched: Integers
-) -> tuple[CellList, list[Layout]]:
+    table: TableState, counters: dict[str, Any], read: Callable[..., Any], touched: Integers
+) -> tuple[CellList, set[Layout]]:
     """Fill an empty table with what a file says of it; return its items' cells, and their layouts."""
-    items = contents.items
+    items = table.items
     for name in COUNTS:
-        setattr(contents, name, checked_count(counters, name))
-    size = contents.inserts - contents.deletes
-    expect(0 <= size <= contents.description.max_size, f"a table of {size} items can't be")
-    structure = tuple((str(name), str(column), bool(s)) for name, column, s in counters["structure"] or ())
-    expect([*map(list, structure)] == (counters["structure"] or []), "structure is none")
-    numbers = [store.numbers.get(column, -1) for _, column, _ in structure]
-    parts: Parts = {name: (column, "one" if squeezed else "any") for name, column, squeezed in structure}
-    expect(len(parts) == len(structure) and -1 not in numbers and (parts or not size), "structure is none")
-    if size and not contents.description.parts:
-        contents.settle(parts)
-    keys: Integers = read("keys", np.int64, items.slots)
-    at_home = np.where(keys < 0, ~keys, keys) % items.slots == np.arange(items.slots)
-    used, free = np.flatnonzero(keys >= 0), np.flatnonzero(keys < 0)
-    in_range = (keys >= -archive.MOST) & (keys <= archive.MOST)
-    expect(len(used) == size and (at_home & in_range).all(), "keys are none")
-    items.keys[:] = keys
-    items.free_slots[: len(free)] = in_some_order(read("free_slots", np.int32, len(free)), free)
-    priorities, highest = read("priorities", np.float64, size), read("highest", np.float64, 1)
-    contents.check_priorities(priorities)
-    contents.check_priorities(highest[highest != -np.inf])
-    contents.max_given = float(highest[0])
-    times = read("times_sampled", np.int32, size)
-    lengths: Integers = read("lengths", np.int64, size, len(structure))
+        setattr(table, name, checked_count(counters, name))
+    size = table.inserts - table.deletes
+    expect(0 <= size < items.slots, f"a table can't have {size} items")
+    parts: Parts = {
+        name: (column, "one" if one else "any") for name, (column, one) in counters["parts"].items()
+    }
+    if size and not table.description.parts:
+        table.settle(parts)
+    laps, free = read("laps", np.int64, items.slots), read("free_slots", np.int32, items.slots - size)
+    drawn, evicted = read("sampler", np.int64, size), read("remover", np.int64, size)
+    used = np.sort(drawn)
+    slots = np.arange(items.slots)
+    are_all = (np.sort([*drawn, *free]) == slots).all() and (np.sort(evicted) == used).all()
+    expect(are_all and 0 <= laps.min() <= laps.max() <= archive.MOST // items.slots, "slots are wrong")
+    items.free_slots[: len(free)] = free
+    items.keys[:] = ~(laps * items.slots + slots)
+    items.keys[used] = ~items.keys[used]
+    table.max_given = float(counters["highest"])
+    priorities: Floats = read("priorities", np.float64, size)
+    table.check_priorities(np.append(priorities, [table.max_given] * (table.max_given != -math.inf)))
+    times = read("times_sampled", np.int32, size).tolist()
+    lengths: Integers = read("lengths", np.int64, size, len(parts))
     cells: CellList = read("cells", np.int32, checked_count(counters, "cells"))
-    expect((times >= 0).all() and (lengths >= 1).all(), "times_sampled or lengths are none")
-    is_one = np.array([squeezed for _, _, squeezed in structure], np.bool_)
-    expect((lengths <= np.where(is_one, 1, len(cells))).all(), "lengths are none")
-    ends = np.cumsum(lengths.sum(axis=1)).tolist()
-    expect(sum(ends[-1:]) == len(cells), "lengths are none")
-    columns = np.repeat(np.tile(np.array(numbers, np.int64), size), lengths.reshape(-1))
-    there = (cells >= 0) & (cells % len(touched) == columns) & (cells // len(touched) < touched[columns])
+    most = [1 if length == "one" else len(cells) for _, length in parts.values()]
+    expect(((lengths >= 1) & (lengths <= most)).all() and lengths.sum() == len(cells), "lengths are wrong")
+    there = (cells >= 0) & (cells // len(touched) < touched[cells % len(touched)])
     expect(there.all(), "an item names cells that are not there")
-    begin = 0
-    for slot, each, end, priority, count in zip(
-        used.tolist(), lengths.tolist(), ends, priorities.tolist(), times.tolist(), strict=True
-    ):
-        items.put_back(slot, cells[begin:end], tuple(each), priority, count)
+    begin, by_slot = 0, dict(zip(used.tolist(), priorities.tolist(), strict=True))
+    rows: list[list[int]] = lengths.tolist()
+    for (slot, priority), row, count in zip(by_slot.items(), rows, times, strict=True):
+        end = begin + sum(row)
+        items.put_back(slot, cells[begin:end], tuple(row), priority, count)
         begin = end
-    by_slot = dict(zip(used.tolist(), priorities.tolist(), strict=True))
-    for name, selector in ("sampler", contents.sampler), ("remover", contents.remover):
-        for slot in in_some_order(read(name, np.int64, size), used).tolist():
+    for order, selector in (drawn, table.sampler), (evicted, table.remover):
+        for slot in order.tolist():
             selector.insert(slot, by_slot[slot])
-    different: list[list[int]] = np.unique(lengths, axis=0).tolist() if size else []
-    return cells, [
-        tuple(Part(*part[:2], length, part[2]) for part, length in zip(structure, row, strict=True))
-        for row in different
-    ]
-
-
-def in_some_order(slots: Integers, expected: Integers) -> Integers:
-    """Return slots; refuse others than the ones expected."""
-    expect(np.sort(slots).tolist() == expected.tolist(), "an order of slots is none")
-    return slots
+    named = [(name, column, length == "one") for name, (column, length) in parts.items()]
+    return cells, {
+        tuple(Part(name, column, n, one) for (name, column, one), n in zip(named, row, strict=True))
+        for row in set(map(tuple, rows))
+    }

@@ -64,7 +64,7 @@ bench: .venv/bench.stamp
 	$(BIN)/python -m replay_tutorial bench $(ARGS)
 
 cluster-demo: .venv/cluster.stamp
-	$(BIN)/python -m replay_tutorial bench cluster-demo $(ARGS)
+	$(BIN)/python tests/stress/cluster_demo.py $(ARGS)
 
 bench-peers: .venv/peers.stamp .venv/tianshou.stamp .venv/reverb.stamp
 	$(BIN)/python -m replay_tutorial bench article --output docs/measurements \

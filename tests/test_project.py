@@ -24,7 +24,7 @@ from places import PACKAGE, ROOT
 from test_layout import names_in
 
 from replay_tutorial import __version__
-from replay_tutorial.bench.one_process.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
+from replay_tutorial.bench.startup import FIRST_SAMPLE, FIRST_UNIFORM_SAMPLE
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 PUBLIC_NAMES = [

@@ -6,7 +6,6 @@ once and copied. A benchmark that fails leaves its old table, and the next one r
 is written from the records, with their medians alone. `--full` adds what takes long.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -45,7 +44,7 @@ class Step:
     """One benchmark of the suite."""
 
     mark: str  # of its table; its record is <mark>.json
-    arguments: tuple[str, ...]  # of `bench`; {output} is the folder
+    arguments: tuple[str, ...]  # of `bench`
     long: bool = False  # whether it is left out unless everything is asked for
 
 
@@ -55,7 +54,7 @@ def steps_of(full: bool) -> list[Step]:
         Step("bench", ("buffers",)),
         Step("inputs", ("buffers", "--cases", "inputs")),
         Step("pictures", ("buffers", "--cases", "pictures")),
-        Step("article", ("article", "--output", "{output}")),
+        Step("article", ("article",)),
         Step("ceiling", ("buffers", "--cases", "kernels")),
         Step("memory", ("memory", "--rows", "1000000"), long=True),
         Step("startup", ("startup",)),
@@ -63,7 +62,7 @@ def steps_of(full: bool) -> list[Step]:
         Step("shared-rate", ("shared", "--rate", "100000")),
         Step("tables", ("tables",)),
         Step("throughput", ("throughput", "--actors", "2", "1", "4"), long=True),
-        Step("learning", ("learning", "--output", "{output}"), long=True),
+        Step("learning", ("learning",), long=True),
     ]
     return [step for step in steps if full or not step.long]
 
@@ -77,14 +76,6 @@ def table_of(mark: str, page: Path) -> str:
     """Return what stands between the marks in a page."""
     text = page.read_text(encoding="utf-8")
     return text.partition(f"<!-- {mark}:begin -->\n")[2].partition(f"<!-- {mark}:end -->")[0]
-
-
-def command_of(step: Step, output: Path, page: Path) -> list[str]:
-    """Return what follows `bench`."""
-    command = [argument.format(output=output.as_posix()) for argument in step.arguments]
-    if step.arguments[0] not in ("article", "learning"):  # these name their records themselves
-        command += ["--json", f"{output.as_posix()}/{step.mark}.json"]
-    return [*command, "--markdown", page.as_posix()]
 
 
 def short_table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -110,21 +101,14 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*lines, "", about]) + "\n"
 
 
-def write_short_table(output: Path, pages: Sequence[Path]) -> None:
-    """Write the README's table, if its records are there."""
-    paths = [output / f"{name}.json" for name in RECORDS]
-    if all(path.is_file() for path in paths):
-        text = short_table([json.loads(path.read_text(encoding="utf-8")) for path in paths])
-        for page in pages_with(SHORT, pages):
-            write_between_marks(page, SHORT, text)
-
-
 def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
     """Run one benchmark, and copy its table to all its places; return what went wrong, "" if nothing did."""
     places = pages_with(step.mark, pages)
     if not places:
         return f"no page has the marks <!-- {step.mark}:begin --> and <!-- {step.mark}:end -->"
-    command = command_of(step, output, places[0])
+    names_record = step.mark in ("article", "learning")
+    where = ("--output", output) if names_record else ("--json", output / f"{step.mark}.json")
+    command = [*step.arguments, *map(str, where), "--markdown", str(places[0])]
     print(f"\nbench {' '.join(command)}", flush=True)
     before = table_of(step.mark, places[0])
     try:
@@ -140,8 +124,8 @@ def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
     return f"{failure}, {'its old table stays' if table == before else 'its table is new'}" if failure else ""
 
 
-def new_report_parser() -> argparse.ArgumentParser:
-    """Describe the arguments."""
+def main(argv: Sequence[str]) -> int:
+    """Run the suite; return 1 if any benchmark failed, else 0."""
     parser = new_parser("report", "Re-run all benchmarks of the site.")
     parser.add_argument(
         "--output",
@@ -158,12 +142,6 @@ def new_report_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", nargs="+", choices=marks, metavar="MARK", help=f"some of {', '.join(marks)}"
     )
-    return parser
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the suite; return 1 if any benchmark failed, else 0."""
-    parser = new_report_parser()
     arguments = parser.parse_args(argv)
     output: Path = arguments.output
     if not output.is_dir():
@@ -174,7 +152,11 @@ def main(argv: Sequence[str]) -> int:
     if arguments.only:
         chosen = [step for step in chosen if step.mark in arguments.only]
     failures = {step.mark: failure for step in chosen if (failure := run(step, output, pages))}
-    write_short_table(output, pages)
+    records = [output / f"{name}.json" for name in RECORDS]
+    if all(record.is_file() for record in records):
+        text = short_table([json.loads(record.read_text(encoding="utf-8")) for record in records])
+        for page in pages_with(SHORT, pages):
+            write_between_marks(page, SHORT, text)
     for mark, failure in failures.items():
         print(f"{mark}: {failure}", file=sys.stderr)
     print(f"\n{len(chosen) - len(failures)} of {len(chosen)} benchmarks done.")

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from replay_tutorial.bench import command
-from replay_tutorial.bench.one_process import article
-from replay_tutorial.bench.peers import reverb
+from replay_tutorial.bench import article, command
+from replay_tutorial.bench.peers import helper
 from replay_tutorial.measuring.timing import Spread
 
 FAST = ["cpprb", "deque", "Python sum tree", "Reverb client"]
@@ -44,7 +43,7 @@ def test_verdict_names_who_was_faster_and_where():
 
 def test_article_measures_every_point_and_writes_record_chart_and_tables(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="the charts need the extra `train`")
-    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(tmp_path / "python"))
+    monkeypatch.setenv(helper.PYTHON_VARIABLE, str(tmp_path / "python"))
     page = tmp_path / "buffers.md"
     page.write_text("<!-- article:begin -->\nold\n<!-- article:end -->\n")
     arguments = ["--quick", "--peers", *FAST, "--output", str(tmp_path / "figures"), "--markdown", str(page)]
@@ -74,19 +73,3 @@ def test_missing_matplotlib_is_noticed_before_anything_is_measured(tmp_path, mon
     monkeypatch.setattr(article, "gather", fail)
     with pytest.raises(ImportError, match="matplotlib"):
         command.main(["article", "--output", str(tmp_path / "out")])
-
-
-def test_record_and_tables_are_there_when_drawing_fails(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="the charts need the extra `train`")
-    page = tmp_path / "buffers.md"
-    page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")
-
-    def draw(measured, output):
-        raise ValueError("no ink")
-
-    monkeypatch.setattr(article, "draw", draw)
-    asked = ["--quick", "--peers", "deque", "--output", str(tmp_path), "--markdown", str(page)]
-    with pytest.raises(ValueError, match="no ink"):
-        command.main(["article", *asked])
-    assert json.loads((tmp_path / "article.json").read_text())["points"]
-    assert "| rows | ours |" in page.read_text()

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from places import ROOT
 
-from replay_tutorial.bench import command, report
-from replay_tutorial.bench.one_process import memory, startup
+from replay_tutorial.bench import command, memory, report, startup
 from replay_tutorial.bench.peers.lineup import PEERS
-from replay_tutorial.measuring import fresh, markdown, system_memory
+from replay_tutorial.measuring import fresh, system_memory
 
 
 def marks(*names):
@@ -26,13 +25,6 @@ def run(name, folder, *arguments):
     page.write_text(marks(name))
     status = command.main([name, *arguments, "--json", str(whole), "--markdown", str(page)])
     return status, json.loads(whole.read_text()), page.read_text()
-
-
-def test_table_needs_its_marks(tmp_path, capsys):
-    page = tmp_path / "page.md"
-    page.write_text("no marks")
-    assert command.main(["memory", "--rows", "100", "--libraries", "deque", "--markdown", str(page)]) == 1
-    assert "memory:begin" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not system_memory.peak_memory(), reason="needs a system that tells a process's memory")
@@ -67,12 +59,6 @@ def test_stacks_slide_by_one_picture_and_begin_anew_with_an_episode(monkeypatch)
     assert len(pictures) == 7, "no picture is shown a second time, but for the first of an episode"
 
 
-def test_layout_that_does_not_fit_gets_a_tenth_of_the_rows():
-    plain = memory.LAYOUTS[0]
-    assert memory.rows_that_fit(plain, 1_000_000, 10 * 2**30) == 100_000
-    assert memory.rows_that_fit(plain, 1_000_000, None) == 1_000_000
-
-
 def test_startup_takes_every_figure(tmp_path, monkeypatch):
     # The real cache, which is full by now: compiling everything takes too long, and test_project does it.
     cache = contextlib.nullcontext(os.environ.get("NUMBA_CACHE_DIR", ""))
@@ -96,8 +82,10 @@ def test_process_that_fails_says_why():
         fresh.run_fresh("import time; time.sleep(60)", timeout=0.5)
 
 
-def test_figures_of_a_table_end_on_the_right():
-    assert markdown.table(["a", "b", "c"], [["x", "y", "1"]], words=2)[1] == "| --- | --- | ---: |"
+def test_layout_that_does_not_fit_gets_a_tenth_of_the_rows():
+    plain = memory.LAYOUTS[0]
+    assert memory.rows_that_fit(plain, 1_000_000, 10 * 2**30) == 100_000
+    assert memory.rows_that_fit(plain, 1_000_000, None) == 1_000_000
 
 
 SMALL = report.Step("ceiling", ("buffers", "--cases", "kernels", "--capacity", "600", "--rounds", "1"))
@@ -119,27 +107,21 @@ def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, mo
 
 
 def test_every_table_of_the_suite_has_its_place_in_the_pages():
-    root = ROOT
-    pages = [root / "README.md", *(root / "docs" / "measurements").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs" / "measurements").glob("*.md")]
     for step in report.steps_of(full=True):
         assert report.pages_with(step.mark, pages), step.mark
 
 
-RECORDS = [
-    json.loads((ROOT / report.OUTPUT / f"{name}.json").read_text(encoding="utf-8")) for name in report.RECORDS
-]
-
-
 def test_the_readme_shows_what_the_records_say():
-    text = report.short_table(RECORDS)
+    records = [
+        json.loads((ROOT / report.OUTPUT / f"{name}.json").read_text(encoding="utf-8"))
+        for name in report.RECORDS
+    ]
+    text = report.short_table(records)
     assert report.table_of(report.SHORT, ROOT / "README.md") == text
     rows = [line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")]
     assert rows[2:] == list(report.SHORT_ROWS), "below the head and its rule"
-
-
-def test_without_cpprb_its_cells_are_empty():
-    record = json.loads(json.dumps(RECORDS[0]))
-    for row in record["rows"]:
+    for row in records[0]["rows"]:  # without cpprb its cells are empty
         del row["microseconds"]["cpprb"], row["ratios"]["cpprb"]
-    row = next(line for line in report.short_table([record]).splitlines() if "add 1, uniform" in line)
+    row = next(line for line in report.short_table(records[:1]).splitlines() if "add 1, uniform" in line)
     assert row.split("|")[3:5] == ["  ", "  "]

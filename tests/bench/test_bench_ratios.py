@@ -5,7 +5,7 @@ import re
 import pytest
 from places import ROOT
 
-from replay_tutorial.bench.one_process import buffers, cases
+from replay_tutorial.bench import buffers, cases
 from replay_tutorial.bench.peers import lineup
 from replay_tutorial.measuring import timing
 

@@ -8,14 +8,11 @@ import time
 
 import numpy as np
 import pytest
-import shared_rows
 
-from replay_tutorial.bench import command
-from replay_tutorial.bench.many_processes import process_group, routes, shared
+from replay_tutorial.bench import command, routes, shared
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="these benchmarks need fork: Linux or macOS")
 
-impatience = shared_rows.impatience
 CAPACITY = 40_000
 
 
@@ -42,20 +39,17 @@ def test_every_route_steps_while_rows_come(name, quick):
     assert steps > 0 and rows > 0
 
 
-class Stuck(routes.Shared):
+class Stuck(routes.Route):
     def step(self, priorities):
         time.sleep(60)
 
 
-def test_route_that_hangs_is_ended_and_counted(quick, monkeypatch):
-    monkeypatch.setattr(shared, "HANG_SECONDS", 1.0)
-    figures = shared.slot(
-        lambda capacity: Stuck(routes.ours(capacity).buffer), CAPACITY, 1, 0.1, patience=0.5
-    )
+def test_route_that_hangs_is_ended_and_counted(quick):
+    figures = shared.slot(lambda capacity: Stuck(routes.shared(capacity)), CAPACITY, 1, 0.1, patience=0.5)
     assert all(math.isnan(figure) for figure in figures)
 
 
-class Late(routes.Shared):
+class Late(routes.Route):
     """Whose explorers take half a second until they add."""
 
     begun = False
@@ -68,20 +62,15 @@ class Late(routes.Shared):
 
 
 def test_nothing_is_measured_before_each_explorer_is_at_work(quick):
-    _, rows = figures_of(lambda capacity: Late(routes.ours(capacity).buffer), 0.25)
+    _, rows = figures_of(lambda capacity: Late(routes.shared(capacity)), 0.25)
     assert rows > 0
 
 
-def test_explorers_add_no_faster_than_their_rate(quick):
-    _, rows = shared.slot(routes.ours, CAPACITY, 1, 1.0, rate=20_000.0)
-    assert 0 < rows < 21_000
-
-
 class Clock:
-    """A clock that goes on while somebody sleeps, and not otherwise."""
+    """A clock that goes on while somebody sleeps, and not otherwise; a route that notes when chunks come."""
 
-    def __init__(self):
-        self.now = 100.0
+    def __init__(self, pause=0.0):
+        self.now, self.pause, self.times = 100.0, pause, []
 
     def perf_counter(self):
         return self.now
@@ -89,43 +78,25 @@ class Clock:
     def sleep(self, seconds):
         self.now += seconds
 
-
-def test_explorer_adds_no_slower_than_its_rate(monkeypatch):
-    clock, times = Clock(), []
-
-    class Noting:
-        def add(self, chunk):
-            times.append(clock.now)
-            if len(times) == 200:
-                raise EOFError
-
-    monkeypatch.setattr(shared, "time", clock)
-    shared.explore(Noting(), [0], 0, rate=20_000.0)
-    assert times == pytest.approx(100.0 + np.arange(200) * routes.CHUNK / 20_000)
-
-
-class Paused:
-    """Takes a quarter of a second for its first chunk, and notes when each further one comes."""
-
-    def __init__(self):
-        self.times = []
-
     def add(self, chunk):
-        if not self.times:
-            time.sleep(0.25)
-        self.times.append(time.perf_counter())
-        if len(self.times) == 12:
+        self.now += 0.0 if self.times else self.pause
+        self.times.append(self.now)
+        if len(self.times) == 200:
             raise EOFError
 
 
-def test_explorer_makes_up_for_no_pause():
-    route = Paused()
-    shared.explore(route, [0], 0, rate=routes.CHUNK / 0.01)
-    assert route.times[-1] - route.times[1] >= 0.1
+@pytest.mark.parametrize("pause", [0.0, 0.25])
+def test_explorer_adds_at_its_rate_and_makes_up_for_no_pause(pause, monkeypatch):
+    clock = Clock(pause)
+    monkeypatch.setattr(shared, "time", clock)
+    shared.explore(clock, [0], 0, rate=20_000.0)
+    times = 100.0 + pause + np.arange(200) * routes.CHUNK / 20_000
+    times[1:] -= min(pause, routes.CHUNK / 20_000)  # the pause is the wait for the second chunk
+    assert clock.times == pytest.approx(times)
 
 
 def beget(begun):
-    process_group.lead_group()
+    shared.lead_group()
     routes.context.Process(target=time.sleep, args=(600,)).start()
     begun.send(os.getpid())
     time.sleep(600)
@@ -154,14 +125,9 @@ def test_a_group_ends_with_the_process_that_started_it():
         time.sleep(0.01)
 
 
-def test_ratios_leave_out_the_rounds_that_hung():
-    assert shared.spread_of(np.array([2.0, np.nan, 4.0])).median == 3.0
-    assert shared.spread_of(np.array([np.nan])) is None
-
-
 def test_route_that_hangs_in_every_round_has_no_figures(tmp_path, monkeypatch, capsys):
     def slot(make, capacity, count, seconds, *, rate):
-        return (math.nan, math.nan) if make is routes.locked else (100.0, 5_000.0)
+        return (math.nan, math.nan) if make is routes.ROUTES["full lock"] else (100.0, 5_000.0)
 
     monkeypatch.setattr(shared, "slot", slot)
     monkeypatch.setattr(shared, "EXPLORERS", (1,))

@@ -2,55 +2,46 @@
 
 import json
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
 
-from replay_tutorial.bench import command
-from replay_tutorial.bench.peers import reverb
-from replay_tutorial.bench.tables import tables_helper, tables_limits, tables_rows
-from replay_tutorial.bench.tables.tables_limits import Limited
-from replay_tutorial.bench.tables.tables_rows import Goal, Row
-from replay_tutorial.bench.tables.tables_sides import NAMES, Side
+from replay_tutorial.bench import command, tables
+from replay_tutorial.bench.peers import helper, program
+from replay_tutorial.bench.tables import Goal, Limited, Row
 from replay_tutorial.measuring.timing import Spread
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes can't be waited for")
 
 
-def started(name, kind):
+@pytest.mark.parametrize("name", [tables.OURS, tables.REVERB])
+def test_a_side_writes_samples_updates_and_keeps_its_ratio(name):
     try:
-        return Side(name, kind)
+        side = tables.side(name, "prioritized")
     except ImportError as error:
         pytest.skip(str(error))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_side_writes_samples_updates_and_keeps_its_ratio(name):
-    side = started(name, "prioritized")
-    try:
+    with closing(side):
         for do, size in (("write", 1), ("sample", 8), ("update", 8)):
             assert side.workload(do, size)() > 0
         answer = side.ask("limited", writers=2, seconds=0.5)
         assert answer["ratio"] == pytest.approx(1.0, abs=0.5)
-        assert answer.keys() == tables_limits.SHOWN.keys()
-    finally:
-        side.close()
+        assert answer.keys() == tables.SHOWN.keys()
     assert side.process.returncode is not None
 
 
-def test_a_queue_of_batches_is_emptied_before_the_clock_runs(monkeypatch):
-    clock = []
-    monkeypatch.setattr(tables_helper.time, "perf_counter", lambda: max(0, len(clock) - 10))
-    calls = tables_helper.Calls(lambda: clock.append(1), queued=True)
-    assert calls.seconds(5) == 5
-    assert len(clock) == 30
+@pytest.mark.parametrize(("calls", "queued", "done"), [(5, False, 5), (5, True, 30), (50, True, 60)])
+def test_a_queue_of_batches_is_emptied_before_the_clock_runs(calls, queued, done, monkeypatch):
+    clock = []  # of seconds: a batch from the queue takes none, any other one
+    monkeypatch.setattr(program.time, "perf_counter", lambda: max(0, len(clock) - 10 * queued))
+    assert program.Calls(lambda: clock.append(1), queued=queued).seconds(calls) == calls
+    assert len(clock) == done
 
 
 def test_items_on_their_way_are_waited_for_while_the_clock_runs(monkeypatch):
     clock = []
-    monkeypatch.setattr(tables_helper.time, "perf_counter", lambda: len(clock))
-    calls = tables_helper.Calls(lambda: clock.append(1), lambda: clock.extend([1] * 7))
-    assert calls.seconds(3) == 10
+    monkeypatch.setattr(program.time, "perf_counter", lambda: len(clock))
+    assert program.Calls(lambda: clock.append(1), lambda: clock.extend([1] * 7)).seconds(3) == 10
 
 
 @pytest.mark.parametrize(
@@ -73,17 +64,20 @@ def test_goal_is_met_by_the_figure_and_by_the_ratio(unit, ours, theirs, ratio, m
 
 
 def test_verdict_names_the_writers_whose_ratio_is_off():
-    def limited(writers, side, ratio):
-        figures = dict.fromkeys(tables_limits.SHOWN, Spread(ratio, ratio, ratio))
-        return Limited(writers, side, figures)
+    def verdict(*ratios):
+        spreads = [Spread(ratio, ratio, ratio) for _, _, ratio in ratios]
+        limited = [
+            Limited(writers, side, dict.fromkeys(tables.SHOWN, spread))
+            for (writers, side, _), spread in zip(ratios, spreads, strict=True)
+        ]
+        return tables.lines_of([], limited)[3]
 
-    good, bad = limited(1, "ours", 0.991), limited(4, "ours", 0.98)
-    assert "within 1% with 1 writers" in tables_limits.verdict([good, limited(2, "Reverb", 0.5)])
-    assert "off by more than 1% with 4 writers" in tables_limits.verdict([good, bad])
+    assert "within 1% with 1 writers" in verdict((1, "ours", 0.991), (2, "Reverb", 0.5))
+    assert "off by more than 1% with 4 writers" in verdict((1, "ours", 0.991), (4, "ours", 0.98))
 
 
 def test_tables_are_measured_without_reverb_and_written(tmp_path, monkeypatch):
-    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(tmp_path / "python"))
+    monkeypatch.setenv(helper.PYTHON_VARIABLE, str(tmp_path / "python"))
     page, record = tmp_path / "page.md", tmp_path / "tables.json"
     page.write_text("<!-- tables:begin -->\n<!-- tables:end -->\n")
     arguments = ["--rounds", "1", "--slots", "1", "--seconds", "0.2"]
@@ -91,8 +85,8 @@ def test_tables_are_measured_without_reverb_and_written(tmp_path, monkeypatch):
     written = json.loads(record.read_text())
     assert "make bench-peers" in written["skipped"]["Reverb"]
     operations = [row["operation"] for row in written["rows"]]
-    for kind, asked in tables_rows.OPERATIONS.items():
+    for kind, asked in tables.OPERATIONS.items():
         assert {f"{operation}, {kind}" for operation, *_ in asked} <= set(operations)
     assert {"write from 4 processes, uniform", "sample 32 from 4 processes, uniform"} <= set(operations)
-    assert [each["writers"] for each in written["limited"]] == list(tables_limits.WRITERS)
+    assert [each["writers"] for each in written["limited"]] == list(tables.WRITERS)
     assert all(f"| {operation} |" in page.read_text() for operation in operations)

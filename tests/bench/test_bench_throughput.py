@@ -2,15 +2,14 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
-from replay_tutorial.bench.training import throughput
-from replay_tutorial.bench.training.throughput import Round, body_of, lines_of, settings_of
+from replay_tutorial.bench import throughput
+from replay_tutorial.bench.throughput import Round, body_of, lines_of, settings_of
 
 SMALL = replace(
     preset("CartPole-v1"), capacity=2_000, hidden_sizes=(16,), publish_interval=1, record_interval=1
@@ -58,25 +57,17 @@ def test_real_runs_are_measured_recorded_and_drawn(tmp_path, monkeypatch):
     assert len(lines_of(body_of(BOTH, [Round(1, 1, {})]))) == 4
 
 
-def test_runs_of_both_settings_never_end_by_themselves():
-    both = settings_of("CartPole-v1", None)
-    assert all(config.total_steps > 10**9 and config.solved_at > 500 for config in both.values())
-    assert both["wide open"].slack > 10**8
-    assert both["the preset's ratio"].slack == preset("CartPole-v1").slack
-    assert Path("runs") == both["wide open"].runs
-
-
 def test_first_number_of_actors_runs_with_both_limiters_and_the_others_wide_open():
     configs = settings_of("CartPole-v1", [2, 1, 4])
+    assert all(config.total_steps > 10**9 and config.solved_at > 500 for config in configs.values())
     assert {name: config.actors for name, config in configs.items()} == {
         "wide open": 2,
         "wide open, 1": 1,
         "wide open, 4": 4,
         "the preset's ratio": 2,
     }
-    assert {config.slack for name, config in configs.items() if "wide" in name} == {
-        configs["wide open"].slack
-    }
+    for name, config in configs.items():
+        assert config.slack > 10**8 if "wide" in name else config.slack == preset("CartPole-v1").slack
     rounds = [Round(100.0, 10.0, {name: (50.0 * config.actors, 9.0) for name, config in configs.items()})]
     table = lines_of(body_of(configs, rounds))
     assert any(line.startswith("| wide open, 4 | 4 | 200") for line in table)

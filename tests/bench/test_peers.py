@@ -7,8 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
-from replay_tutorial.bench.one_process import cases
-from replay_tutorial.bench.peers import lineup, peer, plain_python, reverb, reverb_helper
+from replay_tutorial.bench import cases
+from replay_tutorial.bench.peers import helper, lineup, peer, reverb
 from replay_tutorial.bench.peers.peer import FIELDS, Kind, random_rows
 from replay_tutorial.measuring.timing import RemoteWorkload, seconds_for
 
@@ -98,45 +98,29 @@ def made(name, *, nested=False, environments=1):
 
 
 @pytest.mark.parametrize("name", LIKE_OURS)
-def test_one_float64_transition_is_stored_in_float32(name):
-    buffer, one = made(name), cases.values_of(None, np.float64)
-    assert not has(stored(buffer, "obs"), one["obs"])
-    buffer.adding(one)()
+@pytest.mark.parametrize("given", ["one", "lists", "nested", "environments", "batch"])
+def test_what_programs_have_is_stored_in_float32(name, given):
+    rows = cases.values_of(8 if given in ("environments", "batch") else None, np.float64)
+    buffer = made(name, nested=given == "nested", environments=8 if given == "environments" else 1)
+    if given == "nested":
+        rows = cases.nested(rows)
+    if given == "lists":
+        work = buffer.adding({key: value.tolist() for key, value in rows.items()})
+        if name == "Stable-Baselines3":
+            assert work is None, "it takes no lists"
+            return
+    else:
+        work = (buffer.extending if given == "batch" else buffer.adding)(rows)
+    work()
     for field in ("obs", "act", "next_obs"):
-        assert stored(buffer, field).dtype == np.float32
-        assert has(stored(buffer, field), one[field])
-    assert np.isclose(stored(buffer, "rew"), one["rew"]).any()
-
-
-@pytest.mark.parametrize("name", LIKE_OURS)
-@pytest.mark.parametrize("environments", [8, 1])
-def test_eight_rows_of_environments_or_of_a_batch_are_all_stored(name, environments):
-    buffer, batch = made(name, environments=environments), cases.values_of(8, np.float64)
-    (buffer.adding if environments == 8 else buffer.extending)(batch)()
-    for field in ("obs", "act", "next_obs"):
-        assert all(has(stored(buffer, field), row) for row in batch[field])
-    assert all(np.isclose(stored(buffer, "rew"), reward).any() for reward in batch["rew"])
-
-
-@pytest.mark.parametrize("name", LIKE_OURS)
-def test_nested_observations_are_stored_part_by_part(name):
-    buffer, deep = made(name, nested=True), cases.nested(cases.values_of(None, np.float64))
-    buffer.adding(deep)()
-    for field in ("obs", "next_obs"):
-        assert set(stored(buffer, field)) == {"joints", "goal"}
-        assert all(has(column, deep[field][part]) for part, column in stored(buffer, field).items())
-
-
-@pytest.mark.parametrize("name", LIKE_OURS)
-def test_lists_are_stored_where_a_library_takes_them(name):
-    one = cases.values_of(None, np.float64)
-    lists = {key: value.tolist() for key, value in one.items()}
-    buffer = made(name)
-    work = buffer.adding(lists)
-    assert (work is None) == (name == "Stable-Baselines3")
-    if work is not None:
-        work()
-        assert has(stored(buffer, "obs"), one["obs"])
+        columns, values = stored(buffer, field), rows[field]
+        if not isinstance(values, dict):
+            columns, values = {"": columns}, {"": values}
+        assert set(columns) == set(values)
+        for part, column in columns.items():
+            assert column.dtype == np.float32
+            assert all(has(column, row) for row in np.atleast_2d(values[part]))
+    assert all(np.isclose(stored(buffer, "rew"), reward).any() for reward in np.ravel(rows["rew"]))
 
 
 @pytest.mark.parametrize("once", [(), ("next_of",), ("next_of", "stack_compress")])
@@ -196,11 +180,9 @@ def test_deque_holds_the_rows_and_drops_the_oldest():
 def test_python_sum_tree_keeps_its_sums_and_finds_each_leaf(capacity):
     memory = lineup.Side("Python sum tree", {}).full_of_rows(Kind(capacity, prioritized=True, alpha=1.0))
     memory.extending(random_rows(np.random.default_rng(0), 3))()
-    tree = memory.buffer
-    assert isinstance(tree, plain_python.PythonSumTree)
-    assert tree.tree[0] == pytest.approx(tree.tree[capacity - 1 :].sum())
-    assert tree.write == 3 % capacity
-    found = {tree.get(query)[0] for query in np.linspace(1e-9, tree.tree[0] - 1e-9, 20_000)}
+    assert memory.tree[0] == pytest.approx(memory.tree[capacity - 1 :].sum())
+    assert memory.write == 3 % capacity
+    found = {memory.find(0, query) for query in np.linspace(1e-9, memory.tree[0] - 1e-9, 20_000)}
     assert found == set(range(capacity - 1, 2 * capacity - 1))
 
 
@@ -227,7 +209,7 @@ def test_missing_library_is_skipped_by_name(monkeypatch):
 
 
 def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
-    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(tmp_path / "python"))
+    monkeypatch.setenv(helper.PYTHON_VARIABLE, str(tmp_path / "python"))
     gathered = lineup.gather(list(reverb.WAYS))
     for side in gathered.sides:
         side.full_of_rows(Kind(ROWS))
@@ -244,7 +226,7 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", reverb.WAYS)
 def test_reverb_adds_and_samples_in_its_own_python(name):
     try:
-        reverb.reverb_python()
+        helper.reverb_python()
     except ImportError as error:
         pytest.skip(str(error))
     side = lineup.Side(name, {})
@@ -263,18 +245,6 @@ def test_workload_of_another_process_brings_its_own_seconds():
     assert seconds_for(RemoteWorkload(lambda calls: 10.0 * calls), 3) == 30.0
 
 
-@pytest.mark.parametrize(("calls", "queued", "done"), [(5, False, 5), (5, True, 30), (50, True, 60)])
-def test_queue_of_a_dataset_is_emptied_before_the_clock_runs(calls, queued, done, monkeypatch):
-    clock = []  # of seconds: a batch from the queue takes none, any other one
-    monkeypatch.setattr(reverb_helper, "perf_counter", lambda: max(0, len(clock) - 10 * queued))
-    assert reverb_helper.seconds_of(lambda: clock.append(1), calls, queued) == calls
-    assert len(clock) == done
-
-
-def test_reverb_is_given_the_same_rows():
-    assert reverb_helper.FIELDS == FIELDS
-
-
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell; Reverb is for Linux only")
 @pytest.mark.parametrize("end", ["exec sleep 600 1>&- 0<&-", "printf '{\"seco'; exit 1"])
 def test_peer_whose_process_is_lost_is_dropped_and_the_others_stay(end, tmp_path, monkeypatch):
@@ -285,7 +255,7 @@ def test_peer_whose_process_is_lost_is_dropped_and_the_others_stay(end, tmp_path
         for answer in 1 2 3 4 5 6 7; do echo '{"seconds": 0.01}'; read order; done"""
     python.write_text(f"#!/bin/sh\n{answers}\necho 'no more memory' >&2; echo >&2; {end}\n")
     python.chmod(0o755)
-    monkeypatch.setenv(reverb.PYTHON_VARIABLE, str(python))
+    monkeypatch.setenv(helper.PYTHON_VARIABLE, str(python))
     page = tmp_path / "buffers.md"
     page.write_text("<!-- article:begin -->\n<!-- article:end -->\n")
     asked = ["--quick", "--peers", "Reverb client", "deque", "--markdown", str(page)]

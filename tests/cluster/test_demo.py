@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from replay_tutorial.bench.cluster.demo import main
+from cluster_demo import main
 
 
 @pytest.mark.parametrize(

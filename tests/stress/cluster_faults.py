@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 from cluster_run import ACTORS, LEARNER, ClusterRun
+from hosts import Hosts, why_not
 from script import new_parser, provenance_of
 from victim import wait_until
 
 from replay_tutorial.apex.config import preset
-from replay_tutorial.bench.cluster.hosts import Hosts, why_not
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
 

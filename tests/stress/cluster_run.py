@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from hosts import HEAD_PORT, Hosts
 from numpy.typing import NDArray
 from victim import processes, wait_until
 
 from replay_tutorial.apex.runs.checkpoint import ROWS, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.run_folder import RunFolder
-from replay_tutorial.bench.cluster.hosts import HEAD_PORT, Hosts
 from replay_tutorial.shared.processes import birth
 
 LEARNER = 0  # the host of learner and driver

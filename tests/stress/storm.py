@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from checked_rows import CheckedRows
 
-from replay_tutorial.bench.many_processes.process_group import end_group, lead_group
+from replay_tutorial.bench.shared import end_group, lead_group
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.processes import BIRTH_SHIFT
 from replay_tutorial.shared.protocol import is_held, owner_of

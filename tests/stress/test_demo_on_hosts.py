@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cluster_demo import CUT, KILLED, LEARNER, Fault, Show, wait_with
+from hosts import Hosts, why_not
 from places import ROOT
-
-from replay_tutorial.bench.cluster.demo import CUT, KILLED, LEARNER, Fault, Show, wait_with
-from replay_tutorial.bench.cluster.hosts import Hosts, why_not
 
 needs_hosts = pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
 
@@ -56,7 +55,7 @@ def test_train_is_called_on_three_hosts_with_ray_and_nothing_is_left() -> None:
     for module in ("ray", "torch", "tyro"):
         pytest.importorskip(module, reason="needs the extra `cluster`")
     # Asked for help, train ends at once; whole runs on such hosts are those of `cluster_faults.py`.
-    demo = [sys.executable, "-m", "replay_tutorial", "bench", "cluster-demo", "--actors", "2", "--", "--help"]
+    demo = [sys.executable, str(ROOT / "tests/stress/cluster_demo.py"), "--actors", "2", "--", "--help"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(demo, cwd=ROOT, **pipes) as process:
         said, complaints = process.communicate(timeout=600)

@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from replay_tutorial.bench.cluster.holder import Holder, hold
-from replay_tutorial.bench.cluster.hosts import Hosts, why_not
+from hosts import Holder, Hosts, hold, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
 
@@ -153,8 +151,9 @@ def test_nothing_is_left_when_ip_fails_half_way(tmp_path: Path, monkeypatch: pyt
 
 def test_nothing_is_left_of_hosts_whose_harness_is_killed() -> None:
     harness = f"""
-import time
-from replay_tutorial.bench.cluster.hosts import Hosts
+import sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from hosts import Hosts
 with Hosts(2) as hosts:
     hosts.run(1, {python(DAEMON)!r}).wait()
     print(hosts.processes(1)[0], hosts.folder(1), flush=True)
@@ -165,15 +164,6 @@ with Hosts(2) as hosts:
         assert is_alive(int(daemon))
         process.kill()
     wait_until(lambda: not is_alive(int(daemon)) and not Path(folder).exists())
-
-
-def test_folders_are_kept_for_who_asks() -> None:
-    with Hosts(1, keep_folders=True) as hosts:
-        folders = [hosts.folder(0), Path(hosts.environment["RAY_AUTH_TOKEN_PATH"]).parent]
-    assert [[path.name for path in folder.iterdir()] for folder in folders] == [[], ["token"]]
-    (folders[1] / "token").unlink()
-    for folder in folders:
-        folder.rmdir()
 
 
 def test_a_holder_never_clears_the_namespace_of_its_harness() -> None:
@@ -206,8 +196,6 @@ def test_the_reason_is_said_where_no_hosts_can_be_made(
             pass
     monkeypatch.setenv("PATH", str(tmp_path))
     assert why_not() == "it needs ip, nsenter, from iproute2 and util-linux"
-    with pytest.raises(ValueError, match="1 to 200"):
-        Hosts(0)
 
 
 DRIVER = """

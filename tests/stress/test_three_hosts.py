@@ -7,9 +7,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hosts import why_not
 from places import ROOT
-
-from replay_tutorial.bench.cluster.hosts import why_not
 
 SCRIPT = ROOT / "docs" / "assets" / "three_hosts.sh"
 

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from replay_tutorial.bench.peers import libraries, plain_python, reverb
 from replay_tutorial.bench.peers.peer import (
     CEILING,
+    CHUNK,
     OURS,
     Buffer,
     Ceiling,
     CpprbLike,
     Kind,
     Values,
-    full,
-    full_of_rows,
+    random_rows,
 )
 
 FRAMES = ("next_of", "stack_compress")
@@ -65,31 +67,32 @@ class Side:
     skipped: dict[str, str]  # name → why it, or a kind of its buffers, can't be measured
     rows: dict[Kind, Buffer | None] = field(default_factory=dict[Kind, Buffer | None])
 
-    def make(self, example: Values, kind: Kind) -> Buffer | None:
-        """Make a buffer; None if the library has none of that kind."""
+    def full(self, example: Values, kind: Kind, batches: Iterable[Values]) -> Buffer | None:
+        """Make a buffer and fill it with batches; None if the library has none of that kind."""
         entry = PEERS[self.name]
         if kind.prioritized not in entry.prioritized or not set(kind.once) <= set(entry.once):
             return None
         try:
-            return entry.make(importlib.import_module(entry.package), example, kind)
+            buffer = entry.make(importlib.import_module(entry.package), example, kind)
         except ImportError as error:
             self.skipped[self.name] = str(error)
             return None
-
-    def full(self, example: Values, kind: Kind, batches: Iterable[Values]) -> Buffer | None:
-        """Make a buffer and fill it with batches."""
-        return full(self.make, example, kind, batches)
+        for values in batches:
+            buffer.fill(values)
+        return buffer
 
     def full_of_rows(self, kind: Kind) -> Buffer | None:
         """Return the buffer of this kind that is full of random rows; it is made once."""
         if kind not in self.rows:
-            self.rows[kind] = full_of_rows(self.make, kind)
+            rng, starts = np.random.default_rng(0), range(0, kind.capacity, CHUNK)
+            batches = (random_rows(rng, min(CHUNK, kind.capacity - start)) for start in starts)
+            self.rows[kind] = self.full(random_rows(rng, None), kind, batches)
         return self.rows[kind]
 
     def close(self) -> None:
         """End the processes of its buffers."""
         for buffer in self.rows.values():
-            if isinstance(buffer, reverb.Reverb):
+            if buffer is not None:
                 buffer.close()
         self.rows.clear()
 
@@ -116,8 +119,8 @@ class Lineup:
     def versions_elsewhere(self) -> Mapping[str, str]:
         """The versions of those in a Python of their own."""
         buffers = [buffer for side in self.sides for buffer in side.rows.values()]
-        found = [buffer.helper.version for buffer in buffers if isinstance(buffer, reverb.Reverb)]
-        return {"dm-reverb": found[0]} if found else {}
+        found = [buffer.helper.made for buffer in buffers if isinstance(buffer, reverb.Reverb)]
+        return {"dm-reverb": found[0]["version"]} if found else {}
 
     def close(self) -> None:
         """End the processes that some of them have."""

@@ -7,7 +7,7 @@ the same bytes: no drawing, no tree, no checks.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -67,33 +67,14 @@ class Buffer(Protocol):
         assert work is not None
         work()
 
-
-class Peer(Protocol):
-    """Makes buffers of one library, for transitions like the example; None if it has none of that kind."""
-
-    def __call__(self, example: Values, kind: Kind) -> Buffer | None: ...
+    def close(self) -> None:
+        """End its processes, if it has any."""
 
 
 def random_rows(rng: np.random.Generator, count: int | None) -> dict[str, Float32Array]:
     """Draw rows: fields float32[count, shape], or float32[shape] of one transition if `count` is None."""
     batch = () if count is None else (count,)
     return {name: rng.random((*batch, shape), dtype=np.float32) for name, shape in FIELDS.items()}
-
-
-def full(peer: Peer, example: Values, kind: Kind, batches: Iterable[Values]) -> Buffer | None:
-    """Make a buffer and fill it."""
-    buffer = peer(example, kind)
-    if buffer is not None:
-        for values in batches:
-            buffer.fill(values)
-    return buffer
-
-
-def full_of_rows(peer: Peer, kind: Kind) -> Buffer | None:
-    """Make a buffer that is full of random rows."""
-    rng, starts = np.random.default_rng(0), range(0, kind.capacity, CHUNK)
-    batches = (random_rows(rng, min(CHUNK, kind.capacity - start)) for start in starts)
-    return full(peer, random_rows(rng, None), kind, batches)
 
 
 def each(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -156,11 +137,8 @@ class CpprbLike(Buffer):
     def updating(self, batch_size: int) -> Workload | None:
         if not self.kind.prioritized:
             return None
-        sample, update, priorities = (
-            self.buffer.sample,
-            self.buffer.update_priorities,
-            endless_priorities(batch_size),
-        )
+        sample, update = self.buffer.sample, self.buffer.update_priorities
+        priorities = endless_priorities(batch_size)
 
         def sample_and_update() -> None:
             update(sample(batch_size, beta=BETA)["indexes"], next(priorities))

@@ -60,14 +60,18 @@ class Deque(Buffer):
         self.buffer.extend(map(copied, apart(values)))
 
 
-class PythonSumTree:
-    """rlcode's tree: the parent of node i is (i - 1) // 2, and a change is added to each node above."""
+class TreeMemory(Buffer):
+    """rlcode's `Memory` around its tree, prioritized only: stratified draws, weights over their maximum.
 
-    def __init__(self, capacity: int) -> None:
-        """Begin without transitions."""
-        self.capacity, self.write = capacity, 0
-        self.tree = np.zeros(2 * capacity - 1)
-        self.data = np.empty(capacity, dtype=object)
+    The parent of node i is (i - 1) // 2, and a change is added to each node above. There is no maximum
+    priority to begin with, so an error must be given with each row.
+    """
+
+    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
+        """Begin empty."""
+        self.capacity, self.alpha, self.write = kind.capacity, kind.alpha, 0
+        self.tree = np.zeros(2 * kind.capacity - 1)
+        self.data = np.empty(kind.capacity, dtype=object)
 
     def _propagate(self, node: int, change: float) -> None:
         parent = (node - 1) // 2
@@ -75,51 +79,38 @@ class PythonSumTree:
         if parent != 0:
             self._propagate(parent, change)
 
-    def _retrieve(self, node: int, query: float) -> int:
+    def find(self, node: int, query: float) -> int:
+        """Return the leaf below a node that a query falls on."""
         left = 2 * node + 1
         if left >= len(self.tree):
             return node
         if query <= self.tree[left]:
-            return self._retrieve(left, query)
-        return self._retrieve(left + 1, query - self.tree[left])
+            return self.find(left, query)
+        return self.find(left + 1, query - self.tree[left])
 
-    def add(self, mass: float, transition: Transition) -> None:
-        """Put a transition where the oldest one is."""
-        self.data[self.write] = transition
-        self.update(self.write + self.capacity - 1, mass)
-        self.write = (self.write + 1) % self.capacity
-
-    def update(self, node: int, mass: float) -> None:
+    def update(self, node: int, error: float) -> None:
         """Set the mass of a leaf."""
+        mass = (abs(error) + 0.01) ** self.alpha
         change = mass - self.tree[node]
         self.tree[node] = mass
         self._propagate(node, change)
 
-    def get(self, query: float) -> tuple[int, float, Transition]:
-        """Find the leaf that a query falls on: its node, its mass, its transition."""
-        node = self._retrieve(0, query)
-        return node, self.tree[node], self.data[node - self.capacity + 1]
-
-
-class TreeMemory(Buffer):
-    """rlcode's `Memory` around its tree, prioritized only: stratified draws, weights over their maximum."""
-
-    def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Begin empty."""
-        self.buffer, self.alpha = PythonSumTree(kind.capacity), kind.alpha
-
     def add(self, error: float, transition: Transition) -> None:
-        """Add one transition; there is no maximum priority to begin with, so an error must be given."""
-        self.buffer.add((abs(error) + 0.01) ** self.alpha, transition)
+        """Put a transition where the oldest one is."""
+        self.data[self.write] = transition
+        self.update(self.write + self.capacity - 1, error)
+        self.write = (self.write + 1) % self.capacity
 
     def sample(self, batch_size: int) -> tuple[list[Float32Array], list[int], npt.NDArray[np.float64]]:
         """Draw one transition of each stretch of the total."""
-        tree = self.buffer
-        stretch = tree.tree[0] / batch_size
-        drawn = [tree.get(random.uniform(stretch * i, stretch * (i + 1))) for i in range(batch_size)]
-        nodes, masses, transitions = zip(*drawn, strict=True)
-        weights = (tree.capacity * np.array(masses) / tree.tree[0]) ** -BETA
-        return together(transitions), list(nodes), weights / weights.max()
+        tree = self.tree
+        stretch = tree[0] / batch_size
+        nodes = [self.find(0, random.uniform(stretch * i, stretch * (i + 1))) for i in range(batch_size)]
+        masses, transitions = zip(
+            *((tree[node], self.data[node - self.capacity + 1]) for node in nodes), strict=True
+        )
+        weights = (self.capacity * np.array(masses) / tree[0]) ** -BETA
+        return together(transitions), nodes, weights / weights.max()
 
     def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
         fields, error = list(values.values()), 1.0 if priorities is None else float(priorities[0])
@@ -144,17 +135,17 @@ class TreeMemory(Buffer):
         def sample_and_update() -> None:
             _, nodes, _ = self.sample(batch_size)
             for node, error in zip(nodes, errors, strict=True):
-                self.buffer.update(node, (error + 0.01) ** self.alpha)
+                self.update(node, error)
 
         return sample_and_update
 
     def fill(self, values: Values) -> None:
         """Set the leaves, and sum up once at the end: a million calls of `add` would take minutes."""
-        tree, rows = self.buffer, apart(values)
-        masses = (np.random.default_rng(tree.write).exponential(size=len(rows)) + 0.01) ** self.alpha
+        rows = apart(values)
+        masses = (np.random.default_rng(self.write).exponential(size=len(rows)) + 0.01) ** self.alpha
         for row, mass in zip(rows, masses, strict=True):
-            tree.data[tree.write], tree.tree[tree.write + tree.capacity - 1] = copied(row), mass
-            tree.write = (tree.write + 1) % tree.capacity
-        if tree.write == 0:
-            for node in range(tree.capacity - 2, -1, -1):
-                tree.tree[node] = tree.tree[2 * node + 1] + tree.tree[2 * node + 2]
+            self.data[self.write], self.tree[self.write + self.capacity - 1] = copied(row), mass
+            self.write = (self.write + 1) % self.capacity
+        if self.write == 0:
+            for node in range(self.capacity - 2, -1, -1):
+                self.tree[node] = self.tree[2 * node + 1] + self.tree[2 * node + 2]

@@ -30,7 +30,7 @@ from replay_tutorial.measuring.system_memory import free_memory, peak_memory, re
 
 FILL = """
 import sys
-from replay_tutorial.bench.one_process.memory import fill
+from replay_tutorial.bench.memory import fill
 fill(int(sys.argv[1]), int(sys.argv[2]))
 """
 SIDE, STACK, EPISODE = 84, 4, 1000
@@ -159,6 +159,12 @@ class Taken:
     bytes_per_row: float
     peak: int  # bytes, of the whole process
 
+    def cells(self) -> list[str]:
+        """Return one row of the table."""
+        smaller, peak = SHOWN / self.bytes_per_row, self.peak / 2**20
+        figures = (f"{self.rows:,}", f"{self.bytes_per_row:,.0f}", f"{smaller:.2f}", f"{peak:,.0f}")
+        return [self.library, self.layout, *figures]
+
 
 def rows_that_fit(layout: Layout, rows: int, free: int | None) -> int:
     """Divide the rows by ten until they fit; not at all where the free memory is unknown, None."""
@@ -184,16 +190,6 @@ def run(libraries: Sequence[str], rows: int) -> Iterator[Taken | str]:
             yield Taken(layout.library, layout.name, fitting, taken["growth"] / fitting, taken["peak"])
 
 
-def cells(taken: Taken) -> list[str]:
-    """Return one row of the table."""
-    figures = (
-        f"{taken.bytes_per_row:,.0f}",
-        f"{SHOWN / taken.bytes_per_row:.2f}",
-        f"{taken.peak / 2**20:,.0f}",
-    )
-    return [taken.library, taken.layout, f"{taken.rows:,}", *figures]
-
-
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if it can't run here or the table was not written, else 0."""
     parser = new_parser("memory", "Measure the memory that transitions take.")
@@ -210,7 +206,7 @@ def main(argv: Sequence[str]) -> int:
     for result in run(arguments.libraries, arguments.rows):
         if isinstance(result, Taken):
             measured.append(result)
-            print(" · ".join(cells(result)), flush=True)
+            print(" · ".join(result.cells()), flush=True)
         else:
             skipped.append(result)
             print(f"skipped {result}", flush=True)
@@ -224,5 +220,5 @@ def main(argv: Sequence[str]) -> int:
     named = (PEERS[library].distributions for library in arguments.libraries)
     provenance = Provenance.of("memory", argv, dict.fromkeys(itertools.chain.from_iterable(named)))
     body = {"rows": arguments.rows, "taken": measured, "skipped": skipped}
-    lines = table(heads, [cells(taken) for taken in measured], words=2)
+    lines = table(heads, [taken.cells() for taken in measured], words=2)
     return hand_over(arguments, "memory", provenance, body, lines, about)

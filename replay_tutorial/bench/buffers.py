@@ -4,16 +4,15 @@ All peers take turns in every round, and beside them the machine's ceiling. `--c
 measured (`cases`). Whatever a library can't do is an empty cell.
 """
 
-import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from replay_tutorial.bench.one_process import cases
-from replay_tutorial.bench.one_process.cases import Case, Prepare
+from replay_tutorial.bench import cases
+from replay_tutorial.bench.cases import Case, Prepare
+from replay_tutorial.bench.peers.helper import HelperLost
 from replay_tutorial.bench.peers.lineup import PEERS, Lineup, gather
 from replay_tutorial.bench.peers.peer import CEILING, FIELDS, OURS
-from replay_tutorial.bench.peers.reverb import HelperLost
 from replay_tutorial.measuring.markdown import figure, spread_text, table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
 from replay_tutorial.measuring.provenance import Provenance
@@ -70,13 +69,9 @@ class Row:
     ratios: dict[str, Spread]  # peer → its time / our time, taken round by round
 
     def __str__(self) -> str:
-        """Return one line, for those who wait."""
-        return f"{self.operation}: {medians_of(self.microseconds)}"
-
-
-def medians_of(microseconds: dict[str, Spread]) -> str:
-    """Return the medians in one line."""
-    return ", ".join(f"{name} {figure(spread.median)}" for name, spread in microseconds.items()) + " µs"
+        """Return the medians in one line."""
+        medians = ", ".join(f"{name} {figure(each.median)}" for name, each in self.microseconds.items())
+        return f"{self.operation}: {medians} µs"
 
 
 def seconds_of(
@@ -103,21 +98,6 @@ def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
     return Row(operation, times, ratios)
 
 
-def run(
-    chosen: Sequence[Case], lineup: Lineup, rounds: int, slot_seconds: float = SLOT_SECONDS
-) -> Iterator[Row]:
-    """Measure case after case, every peer in every round; yield a row as soon as it is measured."""
-    for case in chosen:
-        seconds = seconds_of(case.prepare, lineup, rounds, slot_seconds, f"'{case.operation}'")
-        yield row_of(case.operation, seconds)
-
-
-def bold_where_slower(row: Row, name: str) -> str:
-    """Return a ratio, in bold if ours is slower."""
-    text = spread_text(row.ratios.get(name))
-    return f"**{text}**" if text and row.ratios[name].median < 1 else text
-
-
 def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     """Return the table of times and of the ratios to cpprb, and below it that of the learning libraries."""
     timed = [name for name in names if name not in LEARNING]
@@ -130,6 +110,10 @@ def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
         ratios = [spread_text(row.ratios.get(name)) for name in others]
         return [row.operation, *times, *ratios, f"{row.ratios[CEILING].median:.0%}"]
 
+    def bold_where_slower(row: Row, name: str) -> str:
+        text = spread_text(row.ratios.get(name))
+        return f"**{text}**" if text and row.ratios[name].median < 1 else text
+
     lines = table(heads, [cells(row) for row in rows])
     if beside := [name for name in names if name in LEARNING]:
         rest = [[row.operation, *(bold_where_slower(row, name) for name in beside)] for row in rows]
@@ -137,8 +121,8 @@ def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     return lines
 
 
-def new_buffers_parser() -> argparse.ArgumentParser:
-    """Describe the arguments."""
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     parser = new_parser("buffers", "Measure the buffers beside other libraries and the machine's ceiling.")
     parser.add_argument("--cases", choices=SETS, default="rows", help="what is measured (default: rows)")
     add_count(
@@ -149,21 +133,18 @@ def new_buffers_parser() -> argparse.ArgumentParser:
     whom = "measured beside ours (default: cpprb, and for inputs and pictures learning libraries)"
     parser.add_argument("--peers", nargs="+", choices=names, help=whom)
     add_outputs(parser, "bench, inputs, pictures or ceiling")
-    return parser
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the table was not written, else 0."""
-    arguments = new_buffers_parser().parse_args(argv)
+    arguments = parser.parse_args(argv)
     chosen = SETS[arguments.cases]
     capacity, rounds = arguments.capacity or chosen.capacity, arguments.rounds or chosen.rounds
     rows: list[Row] = []
     with closing(gather(arguments.peers or chosen.peers)) as lineup:
         for name, reason in lineup.skipped.items():
             print(f"skipped {name}: {reason}")
-        for row in run(chosen.cases(capacity), lineup, rounds, chosen.slot_seconds):
-            print(row, flush=True)
-            rows.append(row)
+        for case in chosen.cases(capacity):
+            where = f"'{case.operation}'"
+            seconds = seconds_of(case.prepare, lineup, rounds, chosen.slot_seconds, where)
+            rows.append(row_of(case.operation, seconds))
+            print(rows[-1], flush=True)
         names, distributions = lineup.names, lineup.distributions
         skipped = "".join(f" Skipped: {name} ({why})." for name, why in lineup.skipped.items())
     about = (

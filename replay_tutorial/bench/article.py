@@ -5,7 +5,6 @@ charts: add and sample, uniform and prioritized, on a buffer of 4,096 rows. Here
 one run, and four more at 2^20 rows, which no longer fit into a cache.
 """
 
-import argparse
 import importlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.one_process.buffers import SLOT_SECONDS, medians_of, row_of, seconds_of
-from replay_tutorial.bench.one_process.cases import adding, sampling
+from replay_tutorial.bench.buffers import SLOT_SECONDS, row_of, seconds_of
+from replay_tutorial.bench.cases import adding, sampling
 from replay_tutorial.bench.peers.lineup import PEERS, Lineup, gather
 from replay_tutorial.bench.peers.peer import BETA, CEILING, FIELDS, OURS, Kind
 from replay_tutorial.measuring.markdown import figure, put_table, table
@@ -57,10 +56,6 @@ class Point:
     microseconds: dict[str, Spread]  # peer → one call
     ratios: dict[str, Spread]  # peer → its time / ours, taken round by round
 
-    def __str__(self) -> str:
-        """Return one line, for those who wait."""
-        return f"{self.capacity:,} rows, {self.panel}, {self.rows}: {medians_of(self.microseconds)}"
-
 
 def points(grid: Grid, lineup: Lineup, rounds: int, slot_seconds: float) -> Iterator[Point]:
     """Measure one point after the other, every peer in every round."""
@@ -71,6 +66,7 @@ def points(grid: Grid, lineup: Lineup, rounds: int, slot_seconds: float) -> Iter
             prepare = adding(kind, count) if panel.startswith("add") else sampling(kind, count)
             where = f"'{panel}' of {count} rows"
             row = row_of(panel, seconds_of(prepare, lineup, rounds, slot_seconds, where))
+            print(f"{grid.capacity:,} rows, {count} in a call: {row}", flush=True)
             yield Point(grid.capacity, panel, count, row.microseconds, row.ratios)
 
 
@@ -125,13 +121,13 @@ def verdict(measured: Sequence[Point]) -> str:
     )
 
 
-def section_of(capacity: int, measured: Sequence[Point], skipped: Mapping[str, str], *, chart: bool) -> str:
+def section_of(measured: Sequence[Point], skipped: Mapping[str, str], output: Path | None) -> str:
     """Return what the page says of one size of buffer."""
-    here = [point for point in measured if point.capacity == capacity]
-    picture = f"![add and sample over the number of rows](article-{capacity}.svg)\n\n" if chart else ""
+    capacity = measured[0].capacity
+    picture = f"![add and sample over the number of rows](article-{capacity}.svg)\n\n" if output else ""
     reasons = "".join(f" {name}: {reason}." for name, reason in skipped.items())
     absent = f" Not measured:{reasons}" if reasons else ""
-    return f"### {capacity:,} rows\n\n{picture}{verdict(here)}{absent}\n\n{tables_of(here)}\n\n"
+    return f"### {capacity:,} rows\n\n{picture}{verdict(measured)}{absent}\n\n{tables_of(measured)}\n\n"
 
 
 def about_of(measured: Sequence[Point], rounds: int) -> str:
@@ -147,8 +143,6 @@ def about_of(measured: Sequence[Point], rounds: int) -> str:
     )
 
 
-# ----------------------------------------------------------------------------------------------- chart
-
 COLOURS = {name: f"C{place}" for place, name in enumerate(PEERS)} | {
     OURS: "black",
     "Python sum tree": "navy",  # the eighth colour is grey
@@ -158,14 +152,7 @@ MIN_DISTANCE = 0.055  # between two names, of the axis' height
 
 
 def draw(measured: Sequence[Point], output: Path) -> Path:
-    """Draw the four panels of one buffer: time over rows, both in powers of ten, one line per library.
-
-    The name is written at the line's end, in its colour; the band around a line lies between its quartiles.
-
-    Args:
-        measured: Points of one capacity.
-        output: The picture, an SVG file.
-    """
+    """Draw the four panels of one buffer: time over rows, both in powers of ten, one line per library."""
     from replay_tutorial.measuring.charts import new_figure, save
 
     chart = new_figure(11.0, 8.0)
@@ -176,7 +163,7 @@ def draw(measured: Sequence[Point], output: Path) -> Path:
 
 
 def draw_panel(axes: Any, measured: Sequence[Point], panel: str) -> None:
-    """Draw one line for each library, and its name."""
+    """Draw a line for each library, between its quartiles, with its name at the end in its colour."""
     axes.set(xscale="log", yscale="log", xlabel="rows in one call", ylabel="µs per call")
     ends: dict[str, float] = {}
     for name in names_at(measured, panel):
@@ -214,11 +201,8 @@ def apart(heights: dict[str, float]) -> dict[str, float]:
     return moved
 
 
-# --------------------------------------------------------------------------------------------- command
-
-
-def new_article_parser() -> argparse.ArgumentParser:
-    """Describe the arguments."""
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return 1 if the tables were not written, else 0."""
     parser = new_parser("article", "Draw the article's charts, with us in them.")
     add_count(parser, "--rounds", 20, "of every point")
     names = [name for name in PEERS if name not in (OURS, CEILING)]
@@ -228,12 +212,7 @@ def new_article_parser() -> argparse.ArgumentParser:
         "--output", type=Path, metavar="FOLDER", help="write article.json and the charts here"
     )
     add_markdown(parser, "article")
-    return parser
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the tables were not written, else 0."""
-    options = new_article_parser().parse_args(argv)
+    options = parser.parse_args(argv)
     if options.output is not None:
         importlib.import_module("matplotlib")  # where it is missing, say so before anything is measured
     rounds, slot_seconds = (2, 0.001) if options.quick else (options.rounds, SLOT_SECONDS)
@@ -243,38 +222,24 @@ def main(argv: Sequence[str]) -> int:
     elsewhere: dict[str, str] = {}
     for grid in QUICK if options.quick else GRIDS:
         with closing(gather(options.peers)) as lineup:
-            for point in points(grid, lineup, rounds, slot_seconds):
-                print(point, flush=True)
-                measured.append(point)
+            measured += points(grid, lineup, rounds, slot_seconds)
             skipped[grid.capacity] = lineup.skipped
             packages |= dict.fromkeys(lineup.distributions)
             elsewhere |= lineup.versions_elsewhere
     provenance = Provenance.of("article", argv, packages)
     provenance.versions.update(elsewhere)
-    return write(measured, skipped, rounds, provenance, options.output, options.markdown)
-
-
-def write(
-    measured: Sequence[Point],
-    skipped: Mapping[int, Mapping[str, str]],
-    rounds: int,
-    provenance: Provenance,
-    output: Path | None,
-    markdown: Path | None,
-) -> int:
-    """Write the tables, the record, and then the charts; return the exit status."""
-    chart = output is not None
-    sections = [section_of(capacity, measured, absent, chart=chart) for capacity, absent in skipped.items()]
+    output: Path | None = options.output
+    by_capacity = {
+        capacity: [point for point in measured if point.capacity == capacity] for capacity in skipped
+    }
+    sections = [section_of(here, skipped[capacity], output) for capacity, here in by_capacity.items()]
     text = f"{''.join(sections)}{about_of(measured, rounds)} {provenance}\n"
     print(f"\n{text}", end="")
-    status = 0 if put_table(markdown, "article", text) else 1
+    status = 0 if put_table(options.markdown, "article", text) else 1
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}
         write_record(output / "article.json", {**record, "points": measured})
-        for capacity in skipped:
-            draw(
-                [point for point in measured if point.capacity == capacity],
-                output / f"article-{capacity}.svg",
-            )
+        for capacity, here in by_capacity.items():
+            draw(here, output / f"article-{capacity}.svg")
     return status

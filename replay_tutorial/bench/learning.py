@@ -8,7 +8,6 @@ with ours, so that both meet the same machine.
 Left out: tuning; it must be over before this begins.
 """
 
-import argparse
 import csv
 import json
 import tempfile
@@ -21,9 +20,8 @@ import numpy as np
 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
-from replay_tutorial.bench.training import learning_peer
-from replay_tutorial.bench.training.learning_chart import draw
-from replay_tutorial.bench.training.scores import Score, Summary, summary_of
+from replay_tutorial.bench.peers import dqn
+from replay_tutorial.bench.scores import Score, Summary, summary_of
 from replay_tutorial.measuring.markdown import put_table, table
 from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.measuring.provenance import Provenance
@@ -89,8 +87,8 @@ def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, S
     """Let all agents learn one environment, in turns, and print each score as it comes."""
     agents: list[Callable[[int], dict[str, Score]]] = [lambda seed: train_once(task, seed, changes)]
     if with_peer and task.times_faster is not None:
-        if (reason := learning_peer.missing()) is None:
-            agents.append(lambda seed: learning_peer.train_once(task.environment, seed, task.target))
+        if (reason := dqn.missing()) is None:
+            agents.append(lambda seed: dqn.train_once(task.environment, seed, task.target))
         else:
             print(f"skipped {reason}")
     scores: dict[str, list[Score]] = {}
@@ -98,17 +96,10 @@ def measure(task: Task, changes: dict[str, Any], with_peer: bool) -> dict[str, S
         for learn in agents:
             for name, score in learn(seed).items():
                 scores.setdefault(name, []).append(score)
-                print(text_line(task, name, score), flush=True)
+                at = "never" if score.seconds_to_target is None else f"after {score.seconds_to_target:.1f} s"
+                told = f"mean {score.mean:.1f}, {score.steps:,} steps in {score.seconds:.1f} s ({score.end})"
+                print(f"{task.environment} seed {seed}, {name}: {told}; at {task.target:g} {at}", flush=True)
     return {name: summary_of(each, task.target) for name, each in scores.items()}
-
-
-def text_line(task: Task, name: str, score: Score) -> str:
-    """Return one score as a line of text."""
-    reached = "never" if score.seconds_to_target is None else f"after {score.seconds_to_target:.1f} s"
-    return (
-        f"{task.environment} seed {score.seed}, {name}: mean {score.mean:.1f}, {score.steps:,} steps in "
-        f"{score.seconds:.1f} s ({score.end}); at {task.target:g} {reached}"
-    )
 
 
 def verdict(task: Task, summaries: dict[str, Summary]) -> str:
@@ -133,15 +124,6 @@ def verdict(task: Task, summaries: dict[str, Summary]) -> str:
 def seconds_to_target(summary: Summary) -> float:
     """Return the median time to the target; infinite where half of the seeds never reached it."""
     return np.inf if summary.median_seconds_to_target is None else summary.median_seconds_to_target
-
-
-def record_of(task: Task, argv: Sequence[str], summaries: dict[str, Summary]) -> dict[str, Any]:
-    """Return all about one environment that a reader needs to believe it, or to measure it again."""
-    return {
-        "task": asdict(task),
-        **Provenance.of("learning", argv, PACKAGES)._asdict(),
-        "agents": {name: asdict(summary) for name, summary in summaries.items()},
-    }
 
 
 def table_of(records: dict[str, dict[str, Any]]) -> str:
@@ -175,8 +157,34 @@ def cells_of(task: Task, name: str, summary: Summary, ours: str) -> list[str]:
     ]
 
 
-def new_learning_parser() -> argparse.ArgumentParser:
-    """Describe the arguments."""
+def draw(records: dict[str, dict[str, Any]], output: Path) -> Path:
+    """Draw a panel for each environment: each seed, the interquartile mean, the target."""
+    from replay_tutorial.measuring.charts import new_figure, save
+
+    figure = new_figure(3.4 * len(records), 3.9)
+    labels: dict[str, Any] = {}  # agent → its points
+    for number, (environment, record) in enumerate(records.items()):
+        axes = figure.add_subplot(1, len(records), number + 1)
+        for place, (name, summary) in enumerate(record["agents"].items()):
+            means = [score["mean"] for score in summary["scores"]]
+            # Side by side, so that equal scores don't hide each other.
+            spread = [place + 0.3 * (i / max(1, len(means) - 1) - 0.5) for i in range(len(means))]
+            (labels[name],) = axes.plot(spread, means, "o", markersize=4, alpha=0.5, color=f"C{place}")
+            axes.plot([place + 0.3] * 2, summary["interval"], color=f"C{place}", linewidth=2)
+            axes.plot(place + 0.3, summary["interquartile_mean"], "D", markersize=6, color=f"C{place}")
+        axes.axhline(record["task"]["target"], color="0.4", linestyle="--", linewidth=1)
+        axes.set_title(f"{environment}, target {record['task']['target']:g}", fontsize=10)
+        axes.set_xlim(-0.5, len(record["agents"]) - 0.2)
+        axes.set_xticks([])
+        axes.set_ylabel("mean return of 100 greedy episodes")
+        axes.grid(alpha=0.3, axis="y")
+    # Below the panels, where it hides no point.
+    figure.legend(labels.values(), labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    return save(figure, output, "learning")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tasks; return 1 if our scores miss a target or the table was not written, else 0."""
     parser = new_parser(
         "learning", "Train on each environment with several seeds, and see whether the targets are met."
     )
@@ -196,12 +204,7 @@ def new_learning_parser() -> argparse.ArgumentParser:
         "(default: %(default)s)",
     )
     add_markdown(parser, "learning")
-    return parser
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the tasks; return 1 if our scores miss a target or the table was not written, else 0."""
-    arguments = new_learning_parser().parse_args(argv)
+    arguments = parser.parse_args(argv)
     arguments.output.mkdir(parents=True, exist_ok=True)
     file = arguments.output / "learning.json"
     records: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -212,12 +215,16 @@ def main(argv: Sequence[str]) -> int:
             continue
         task = replace(task, seeds=arguments.seeds or task.seeds)
         summaries = measure(task, changes, not arguments.no_peer)
-        records[task.environment] = record_of(task, argv, summaries)
+        records[task.environment] = {
+            "task": asdict(task),
+            **Provenance.of("learning", argv, PACKAGES)._asdict(),
+            "agents": {name: asdict(summary) for name, summary in summaries.items()},
+        }
         met &= verdict(task, summaries) == MET
         records = {
             each.environment: records[each.environment] for each in TASKS if each.environment in records
         }
-        # After each environment: hours may have gone into it.
+        # after each environment, because hours may have gone into it
         write_record(file, records)
         written = put_table(arguments.markdown, "learning", table_of(records))
         draw(records, arguments.output / "learning.svg")

@@ -2,31 +2,36 @@
 
 A host is a network namespace (network_namespaces(7)) with one cable to a switch, which is a bridge in a
 namespace of its own. The machine's own network gets no interface, and nothing has a name that two harnesses
-could share. However the harness ends, its hosts end with it: `holder.py` says why.
+could share.
 
     with Hosts(3) as hosts:
         hosts.start_ray({0: 0, 1: 2, 2: 2})  # the head is at 10.99.0.1:6379, and has no processor for tasks
         hosts.run(0, [sys.executable, "train.py"]).wait()
         hosts.cut(2)
 
+A namespace lives as long as a process in it. So each has a *holder*: this file as a program, which waits for
+the end of a pipe from the harness. The pipe ends when the harness closes it, fails, or is killed. Then the
+holder kills every process in its namespace, removes its folder, and ends; namespace and cables go with it.
+Without root, all lies in one user namespace (user_namespaces(7)), whose maker is root in it.
+
 Left out: memory, file system and process numbers, which all hosts share; delays and losses on the cables.
 """
 
-import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-
-from replay_tutorial.bench.cluster.holder import END_SECONDS, Holder, command_line, end, enter_user_namespace
+from typing import IO, Any, Self
 
 HEAD_PORT = 6379
 START_SECONDS = 120.0  # for Ray on all hosts; three took 9 s on two idle cores, 50 s on very busy ones
+END_SECONDS = 30.0  # for the end of all processes of a namespace
 OBJECT_STORE_BYTES = 256 << 20  # a host; Ray would take a third of the machine for each of them
 # A dead host is noticed after 2 to 3 s, a cut cable after 9 s, instead of 14 s and a minute. Not below: an
 # overloaded host would be taken for dead.
@@ -40,6 +45,55 @@ RAY_SETTINGS = {
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "3",
 }
+HERE = "/proc/self/ns/net"
+READY = b"ready\n"
+
+
+class Holder:
+    """The process that holds a namespace, as its harness sees it.
+
+    Attributes:
+        folder: A folder of its own, which goes with it.
+    """
+
+    def __init__(self, prefix: Sequence[str]) -> None:
+        """Make a namespace; `prefix` is the command, such as `nsenter`, that starts the holder.
+
+        Raises:
+            RuntimeError: If it can't be made.
+        """
+        # Ray has sockets in it, and a socket's path may have no more than 107 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix=f"host_{os.getpid()}_", dir="/tmp"))
+        # In a session of its own it doesn't hear the Ctrl-C that ends the harness.
+        self.process = subprocess.Popen(
+            [
+                *prefix,
+                *("unshare", "--net", sys.executable, "-I", __file__, os.readlink(HERE), str(self.folder)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        if _pipe(self.process.stdout).readline() != READY:
+            self.release()
+            self.wait()
+            self.folder.rmdir()
+            raise RuntimeError(f"No network namespace could be made: {self.process.args}")
+
+    def enter(self, network: bool = True) -> list[str]:
+        """Return what to put before a command to run it in this namespace; without the network, beside it."""
+        user = ["--user", "--preserve-credentials"] if enter_user_namespace() else []
+        which = [*user, *(["--net"] if network else [])]
+        return ["nsenter", f"--target={self.process.pid}", *which] if which else []
+
+    def release(self) -> None:
+        """Let the holder end what is in the namespace, and itself."""
+        _pipe(self.process.stdin).close()
+
+    def wait(self) -> None:
+        """Wait until all is gone."""
+        self.process.wait(timeout=END_SECONDS)
+        _pipe(self.process.stdout).close()
 
 
 class Hosts:
@@ -50,21 +104,10 @@ class Hosts:
             these hosts have.
     """
 
-    def __init__(self, count: int = 3, *, keep_folders: bool = False) -> None:
-        """Describe the hosts; `with` makes them.
-
-        Args:
-            count: How many, 1 to 200.
-            keep_folders: Leave the hosts' folders behind, which hold Ray's logs.
-
-        Raises:
-            ValueError: If there can't be so many.
-        """
-        if not 1 <= count <= 200:
-            raise ValueError(f"Hosts({count}): 1 to 200 hosts fit into 10.99.0.0/24.")
+    def __init__(self, count: int) -> None:
+        """Describe the hosts; `with` makes them."""
         self.count = count
         self.environment = dict(RAY_SETTINGS)
-        self._keep_folders = keep_folders
         self._switch: Holder | None = None
         self._holders: list[Holder] = []
         self._started: list[subprocess.Popen[Any]] = []
@@ -78,17 +121,17 @@ class Hosts:
         if reason := why_not():
             raise RuntimeError(f"No hosts can be made here: {reason}")
         try:
-            self._switch = Holder(enter_user_namespace(), self._keep_folders)
+            self._switch = Holder(enter_user_namespace())
             token = self._switch.folder / "token"
             token.write_text(secrets.token_hex(32))
             token.chmod(0o600)
             self.environment["RAY_AUTH_TOKEN_PATH"] = str(token)
             ip(self._switch, ["link add name switch type bridge", "link set switch up"])
             for host in range(self.count):
-                holder = Holder(self._switch.enter(network=False), self._keep_folders)
+                holder = Holder(self._switch.enter(network=False))
                 self._holders.append(holder)
-                port = f"port{host}"
-                ip(self._switch, [holder.make_cable(port), f"link set {port} master switch up"])
+                cable = f"link add port{host} type veth peer name eth0 netns {holder.process.pid}"
+                ip(self._switch, [cable, f"link set port{host} master switch up"])
                 settings = [
                     f"address add {self.address(host)}/24 dev eth0",
                     "link set eth0 up",
@@ -100,9 +143,7 @@ class Hosts:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End every process of the hosts, and remove them."""
         self.close()
 
@@ -126,10 +167,6 @@ class Hosts:
         """Return a host's folder, where Ray has its logs; it goes with the host."""
         return self._holders[host].folder
 
-    def command(self, host: int, arguments: Sequence[str]) -> list[str]:
-        """Return the command that becomes another one on a host: in the same process, with its number."""
-        return [*self._holders[host].enter(), *arguments]
-
     def run(self, host: int, arguments: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a command on a host.
 
@@ -139,20 +176,20 @@ class Hosts:
             **options: Those of `subprocess.Popen`. `env` is added to the environment, not put in its place.
         """
         environment = {**os.environ, **self.environment, **options.pop("env", {})}
-        self._started.append(subprocess.Popen(self.command(host, arguments), env=environment, **options))
+        command = [*self._holders[host].enter(), *arguments]
+        self._started.append(subprocess.Popen(command, env=environment, **options))
         return self._started[-1]
 
-    def start_ray(self, cpus: Mapping[int, int], resources: Mapping[str, float] | None = None) -> None:
+    def start_ray(self, cpus: Mapping[int, int]) -> None:
         """Start Ray on some hosts, side by side, and wait until it is up. Host 0 is the head.
 
         Args:
             cpus: Host → how many processors Ray is told that it has.
-            resources: What else each of them has. Ray itself gives each the resource "node:ADDRESS".
 
         Raises:
             RuntimeError: If Ray isn't up after two minutes, or says why it can't be.
         """
-        started = [(host, self._launch_ray(host, count, resources or {})) for host, count in cpus.items()]
+        started = [(host, self._launch_ray(host, count)) for host, count in cpus.items()]
         for host, process in started:
             try:
                 said = process.communicate(timeout=START_SECONDS)[0]
@@ -163,24 +200,24 @@ class Hosts:
             if what:
                 raise RuntimeError(
                     f"Ray on host {host} {what}. Its logs are in {self.folder(host)}/ray/session_latest/logs "
-                    f"until the hosts end, and stay there with Hosts(keep_folders=True). It said:\n{said}"
+                    f"until the hosts end. It said:\n{said}"
                 )
 
-    def _launch_ray(self, host: int, cpus: int, resources: Mapping[str, float]) -> subprocess.Popen[str]:
+    def _launch_ray(self, host: int, cpus: int) -> subprocess.Popen[str]:
         """Begin to start Ray on one host."""
         head = ["--head", f"--port={HEAD_PORT}", "--include-dashboard=false"]
         arguments = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start"),
             *(head if host == 0 else [f"--address={self.address(0)}:{HEAD_PORT}"]),
             *(f"--node-ip-address={self.address(host)}", f"--temp-dir={self.folder(host)}/ray"),
-            *(f"--num-cpus={cpus}", f"--resources={json.dumps(dict(resources), allow_nan=False)}"),
-            f"--object-store-memory={OBJECT_STORE_BYTES}",
+            *(f"--num-cpus={cpus}", f"--object-store-memory={OBJECT_STORE_BYTES}"),
         ]
         return self.run(host, arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def processes(self, host: int, named: str = "") -> list[int]:
         """Return the numbers of a host's processes whose command line contains some text; without, of all."""
-        return [process for process in self._holders[host].processes() if named in command_line(process)]
+        beside = processes_beside(self._holders[host].process.pid)
+        return [process for process in beside if named in command_line(process)]
 
     def kill(self, host: int, named: str = "") -> list[int]:
         """Kill a host's processes, as a power cut would, or those whose command line contains some text.
@@ -192,7 +229,7 @@ class Hosts:
         if named:
             end(killed)
         else:
-            self._holders[host].kill_all()
+            kill_beside(self._holders[host].process.pid)
         return killed
 
     def cut(self, host: int) -> None:
@@ -239,3 +276,72 @@ def why_not() -> str | None:
     return (
         f"it needs root, or the right to make namespaces ({done.stderr.strip()})" if done.returncode else None
     )
+
+
+def enter_user_namespace() -> list[str]:
+    """Return what to put before a command that makes namespaces: nothing for root, who may."""
+    return [] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user"]
+
+
+def processes_beside(holder: int) -> list[int]:
+    """Return the numbers of the living processes in the holder's network namespace, but its own."""
+    namespace = os.readlink(f"/proc/{holder}/ns/net")
+    everybody = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+    return [process for process in everybody if process != holder and namespace_of(process) == namespace]
+
+
+def kill_beside(holder: int) -> None:
+    """Kill the processes in the holder's network namespace until there are none but its own."""
+    while processes := processes_beside(holder):  # again: one may have started another meanwhile
+        end(processes)
+        time.sleep(0.01)
+
+
+def end(processes: Iterable[int]) -> None:
+    """Kill processes, some of which may have ended meanwhile."""
+    for process in processes:
+        try:
+            os.kill(process, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def namespace_of(process: int) -> str | None:
+    """Return the name of a process's network namespace; None if it has ended, or is not ours to ask."""
+    try:
+        return os.readlink(f"/proc/{process}/ns/net")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+
+
+def command_line(process: int) -> str:
+    """Return the command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text(errors="replace").replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _pipe(end: IO[bytes] | None) -> IO[bytes]:
+    assert end is not None
+    return end
+
+
+def hold(outside: str, folder: str) -> None:
+    """Hold the namespace of this process until the pipe ends, and then clear it.
+
+    Args:
+        outside: The harness's own namespace, which must never be cleared.
+        folder: What to remove.
+    """
+    if os.readlink(HERE) == outside:
+        sys.exit(f"{outside} is the namespace of the harness itself. Start the holder by `unshare --net`.")
+    sys.stdout.buffer.write(READY)
+    sys.stdout.flush()
+    sys.stdin.read()
+    kill_beside(os.getpid())
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    hold(*sys.argv[1:])

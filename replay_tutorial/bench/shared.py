@@ -13,19 +13,22 @@ import argparse
 import contextlib
 import importlib.util
 import math
+import multiprocessing
+import multiprocessing.connection
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.many_processes import routes
-from replay_tutorial.bench.many_processes.process_group import end_group, lead_group
-from replay_tutorial.bench.many_processes.routes import CHUNK, ROUTES, Route, env_dict, random_chunk
 from replay_tutorial.bench.peers.peer import OURS
+from replay_tutorial.bench.routes import BATCH, CHUNK, FIELDS, ROUTES, Route, context, env_dict, random_chunk
 from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.measuring.markdown import spread_text, table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
@@ -58,6 +61,29 @@ class Row:
         return f"{self.explorers} explorers: {steps} steps/s"
 
 
+def lead_group() -> None:
+    """Make this process the leader of a group of its own, which is killed when this process's parent dies."""
+    os.setsid()
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            multiprocessing.connection.wait([parent.sentinel])
+            os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_group(process: BaseProcess) -> None:
+    """Kill the leader of a group and all that it started, whatever state they are in."""
+    try:
+        if process.pid is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        process.kill()
+    process.join()
+
+
 def explore(route: Route, counts: Any, number: int, rate: float) -> None:
     """Add chunks forever, no faster than `rate` even after a pause, and count the rows."""
     chunk = random_chunk(np.random.default_rng(number))
@@ -81,10 +107,10 @@ def run_slot(
     rng = np.random.default_rng(0)
     for _ in range(FILLED // CHUNK):
         route.add(random_chunk(rng))
-    counts: Any = routes.context.RawArray("q", count)
+    counts: Any = context.RawArray("q", count)
     for number in range(count):
-        routes.context.Process(target=explore, args=(route, counts, number, rate), daemon=True).start()
-    priorities = rng.exponential(size=(256, routes.BATCH))
+        context.Process(target=explore, args=(route, counts, number, rate), daemon=True).start()
+    priorities = rng.exponential(size=(256, BATCH))
     steps, started, rows_before = 0, 0.0, 0
     warm = time.perf_counter() + WARM_UP
     while True:
@@ -110,15 +136,15 @@ def slot(
     patience: float = HANG_SECONDS,
 ) -> tuple[float, float]:
     """Run one slot; return steps and rows per second, NaN if it hung."""
-    ours, theirs = routes.context.Pipe(duplex=False)
-    process = routes.context.Process(target=run_slot, args=(make, capacity, count, seconds, rate, theirs))
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=run_slot, args=(make, capacity, count, seconds, rate, theirs))
     process.start()
     theirs.close()
     try:
         if ours.poll(seconds + patience):
             return ours.recv()
     except EOFError:
-        print(f"{make.__name__} broke down", file=sys.stderr)
+        print("a route broke down", file=sys.stderr)
     finally:
         end_group(process)
     return float("nan"), float("nan")
@@ -173,21 +199,8 @@ def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
     }
 
 
-def cells_of(row: Row) -> list[list[str]]:
-    """Return the rows of the table for this many explorers."""
-    measured = (row.steps, row.rows, row.step_ratios, row.row_ratios)
-    return [
-        [
-            *(f"{row.explorers}", name),
-            *("" if name not in each else spread_text(each[name]) or "-" for each in measured),
-            f"{hung}",
-        ]
-        for name, hung in row.hung.items()
-    ]
-
-
-def new_shared_parser() -> argparse.ArgumentParser:
-    """Describe the arguments."""
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return 1 if it can't run here, ours hung, or the table was not written, else 0."""
     parser = new_parser("shared", "Measure shared buffers while explorers add rows.")
     add_count(parser, "--capacity", 2**20, "rows")
     add_count(parser, "--rounds", 3, "slots of each")
@@ -199,12 +212,6 @@ def new_shared_parser() -> argparse.ArgumentParser:
         help="rows per second that each explorer adds at most (default: as fast as it can)",
     )
     add_outputs(parser, "shared")  # with a rate, the marks are `shared-rate`
-    return parser
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if it can't run here, ours hung, or the table was not written, else 0."""
-    parser = new_shared_parser()
     arguments = parser.parse_args(argv)
     if not arguments.rate > 0:
         parser.error(f"--rate {arguments.rate}: explorers add at least some rows")
@@ -223,37 +230,35 @@ def main(argv: Sequence[str]) -> int:
         print(row, flush=True)
     costs = add_costs(arguments.capacity)
     provenance = Provenance.of("shared", argv, [name for name in chosen if name == "cpprb"])
+    body, about = {"rows": rows, "add": costs}, how_measured(arguments)
     mark = "shared" if arguments.rate == math.inf else "shared-rate"
-    lines = lines_of(rows, costs)
-    status = hand_over(
-        arguments,
-        "shared",
-        provenance,
-        {"rows": rows, "add": costs},
-        lines,
-        how_measured(arguments),
-        mark=mark,
-    )
+    status = hand_over(arguments, "shared", provenance, body, lines_of(rows, costs), about, mark=mark)
     return status if not any(row.hung[OURS] for row in rows) else 1
 
 
 def lines_of(rows: Sequence[Row], costs: Mapping[str, Spread]) -> list[str]:
     """Return the table, and the costs of `add` below it."""
+
+    def cells(row: Row, name: str) -> list[str]:
+        measured = (row.steps, row.rows, row.step_ratios, row.row_ratios)
+        texts = ["" if name not in each else spread_text(each[name]) or "-" for each in measured]
+        return [f"{row.explorers}", name, *texts, f"{row.hung[name]}"]
+
     ratios = ("our steps / theirs", "our rows / theirs")
     heads = ["explorers", "rows come by", "steps/s", "rows/s", *ratios, "rounds that hung"]
-    lines = table(heads, [cells for row in rows for cells in cells_of(row)], words=2)
+    lines = table(heads, [cells(row, name) for row in rows for name in row.hung], words=2)
     figures = "; ".join(f"{name} {spread_text(spread)}" for name, spread in costs.items())
     return [*lines, "", f"One writer's `add` of {CHUNK} rows, alone, in µs, and its ratios: {figures}."]
 
 
 def how_measured(arguments: argparse.Namespace) -> str:
     """Return what the figures mean, in a few sentences."""
-    fields = "+".join(str(shape) for shape in routes.FIELDS.values())
+    fields = "+".join(map(str, FIELDS.values()))
     limited = arguments.rate < math.inf
     pace = f"{arguments.rate:,.0f} rows per second each" if limited else "as fast as they can"
     return (
         f"Medians of {arguments.rounds} interleaved rounds of {arguments.seconds:g} s, quartiles in "
-        f"brackets; ratios are taken inside each round. A step is sample({routes.BATCH}) and its "
+        f"brackets; ratios are taken inside each round. A step is sample({BATCH}) and its "
         f"update_priorities; explorers add chunks of {CHUNK} rows of {fields} float32, {pace}; capacity "
         f"{arguments.capacity:,}."
     )

@@ -5,8 +5,6 @@ interquartile mean leaves out a quarter at each end, so that one lucky or unluck
 still uses more than the median. The bootstrap shows how sure it is: draw as many seeds again, with
 replacement, and see how much the figure moves.
 
-Left out: comparisons of several tasks in one figure.
-
 Paper: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", section 4.
 """
 

@@ -9,7 +9,6 @@ taken inside its round.
 Left out: GPUs beside the actors of other machines.
 """
 
-import argparse
 import math
 import tempfile
 import time
@@ -53,12 +52,17 @@ class Round:
     runs: dict[str, tuple[float, float]]  # limiter → steps/s of all actors, updates/s
 
 
+def endless(config: Config) -> Config:
+    """Return the settings for a run that never ends by itself."""
+    return replace(config, progress=False, total_steps=10**12, solved_at=1e9)
+
+
 def settings_of(environment: str, actors: Sequence[int] | None) -> dict[str, Config]:
-    """Return the settings of the real runs, which never end by themselves.
+    """Return the settings of the real runs.
 
     The first number of actors runs with both limiters, the others wide open.
     """
-    config = replace(preset(environment), progress=False, total_steps=10**12, solved_at=1e9)
+    config = endless(preset(environment))
     first, *others = actors or [config.actors]
     config = replace(config, actors=first)
     wide_open = replace(config, slack=WIDE_OPEN)
@@ -187,13 +191,12 @@ def body_of(configs: dict[str, Config], rounds: Sequence[Round]) -> dict[str, An
     }
 
 
-def percent(share: Spread) -> str:
-    """Return a share with its quartiles."""
-    return f"{share.median:.0%} ({share.lower:.0%}, {share.upper:.0%})"
-
-
 def lines_of(body: dict[str, Any]) -> list[str]:
     """Return the table."""
+
+    def percent(share: Spread) -> str:
+        return f"{share.median:.0%} ({share.lower:.0%}, {share.upper:.0%})"
+
     rows = [
         ["env.step alone", "-", spread_text(body["raw_steps"]), "100%", "-", "-", "-"],
         ["learner alone", "-", "-", "-", spread_text(body["solo_updates"]), "100%", "-"],
@@ -207,8 +210,8 @@ def lines_of(body: dict[str, Any]) -> list[str]:
     return table(HEADS, rows)
 
 
-def new_throughput_parser() -> argparse.ArgumentParser:
-    """Describe the arguments."""
+def main(argv: Sequence[str]) -> int:
+    """Run the benchmark; return 1 if the table was not written, else 0."""
     parser = new_parser(
         "throughput", "Measure a real run against the environment alone and the learner alone."
     )
@@ -223,12 +226,6 @@ def new_throughput_parser() -> argparse.ArgumentParser:
         "--warm-up", type=float, default=4.0, help="seconds before that (default: %(default)s)"
     )
     add_outputs(parser, "throughput")
-    return parser
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the table was not written, else 0."""
-    parser = new_throughput_parser()
     arguments = parser.parse_args(argv)
     if not (0.0 < arguments.seconds < math.inf and 0.0 <= arguments.warm_up < math.inf):
         parser.error("--seconds must be positive, and --warm-up must not be negative")

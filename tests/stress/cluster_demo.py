@@ -1,10 +1,8 @@
-"""`python -m replay_tutorial bench cluster-demo`: a run on three hosts, all of them on this machine.
+"""`make cluster-demo`: a run on three hosts, all of them on this machine.
 
 Host 0 is the learner's and Ray's head, and has no room for actors; they are on hosts 1 and 2. On the way the
 first of these can be killed, and the cable of the second one cut: the actors begin anew on the other one, and
 the learner goes on. After a while the host is there again, as if somebody had switched it on.
-
-Left out: what is measured; a demonstration shows that it works.
 """
 
 import argparse
@@ -15,8 +13,10 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from replay_tutorial.bench.cluster.hosts import HEAD_PORT, Hosts, why_not
-from replay_tutorial.measuring.output import add_count, new_parser
+from hosts import HEAD_PORT, Hosts, why_not
+from script import new_parser
+
+from replay_tutorial.measuring.output import add_count
 
 LEARNER, KILLED, CUT = 0, 1, 2  # hosts
 BACK_SECONDS = 15.0  # after which a host is there again
@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Show a run on three hosts; return its exit status, or 1 if hosts can't be made here."""
-    parser = new_parser("cluster-demo", "Train on three hosts, which are network namespaces of this machine.")
+    parser = new_parser("cluster_demo", "Train on three hosts, which are network namespaces of this machine.")
     parser.add_argument("--environment", default="CartPole-v1", help="default: %(default)s")
     add_count(parser, "--actors", 4, "on hosts 1 and 2; each of the two has room for all of them")
     for kind, what in ("kill", "kill host 1"), ("cut", "cut the cable of host 2"):
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("options", nargs="*", help="other options of train, after --")
     arguments = parser.parse_args(argv)
     if reason := why_not():
-        print(f"bench cluster-demo: no hosts can be made here: {reason}.", file=sys.stderr)
+        print(f"cluster_demo.py: no hosts can be made here: {reason}.", file=sys.stderr)
         return 1
     after = {"kill": arguments.kill_after, "cut": arguments.cut_after}
     faults = [Fault(kind, moment) for kind, moment in after.items() if moment is not None]
@@ -114,3 +114,7 @@ def seconds(text: str) -> float:
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is no time to wait; it must be 0 or more")
     return number
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

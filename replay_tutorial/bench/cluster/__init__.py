@@ -1,1 +1,0 @@
-"""Benchmarks and faults of a run on many hosts, all of them on one machine."""

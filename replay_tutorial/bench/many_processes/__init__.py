@@ -1,1 +1,0 @@
-"""Benchmarks of a buffer that many processes share."""

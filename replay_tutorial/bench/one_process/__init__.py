@@ -1,1 +1,0 @@
-"""Benchmarks of a buffer in one process."""

@@ -1,0 +1,103 @@
+"""The peer of the learning benchmark: Stable-Baselines3's DQN, with its zoo's settings for CartPole.
+
+It is evaluated as often as ours, on the same episodes, by the same function, with its clock stopped
+meanwhile. There are two results: the policy that `learn` leaves behind, which is what a user gets, and the
+best one of all evaluations, as ours is.
+
+Source of the settings: rl-baselines3-zoo, hyperparams/dqn.yml.
+"""
+
+import importlib
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from replay_tutorial.agents.evaluation import draw_seeds, evaluate
+from replay_tutorial.apex.runs.run import torch_threads
+from replay_tutorial.bench.scores import Score
+
+MODULE = "stable_baselines3"
+LAST, BEST = "stable-baselines3, last policy", "stable-baselines3, best policy"
+STEPS = 50_000
+EVALUATION_INTERVAL = 1_000  # steps, about as in CartPole's preset
+EVALUATION_EPISODES = 20
+FINAL_EPISODES = 100
+ZOO: dict[str, Any] = {
+    "learning_rate": 2.3e-3,
+    "batch_size": 64,
+    "buffer_size": 100_000,
+    "learning_starts": 1_000,
+    "gamma": 0.99,
+    "target_update_interval": 10,
+    "train_freq": 256,
+    "gradient_steps": 128,
+    "exploration_fraction": 0.16,
+    "exploration_final_eps": 0.04,
+    "policy_kwargs": {"net_arch": [256, 256]},
+}
+
+
+def missing() -> str | None:
+    """Return why the peer can't be measured; None if it can."""
+    try:
+        importlib.import_module(MODULE)
+    except ImportError as error:
+        return f'Stable-Baselines3 ({error}): pip install "replay_tutorial[peers]" brings it'
+    return None
+
+
+def train_once(environment: str, seed: int, target: float, steps: int = STEPS) -> dict[str, Score]:
+    """Let it learn, and measure its last policy and its best one.
+
+    Args:
+        environment: Its name.
+        seed: Of the model; the episodes of evaluations and results come from it, too.
+        target: The mean return; the time until it is first reached is measured.
+        steps: Environment steps.
+    """
+    peer: Any = importlib.import_module(MODULE)
+    seeds = draw_seeds(np.random.SeedSequence(seed), EVALUATION_EPISODES + FINAL_EPISODES)
+    means: list[tuple[float, float]] = []  # seconds on the clock, mean return
+    off_the_clock = 0.0
+    started = time.monotonic()
+
+    def mean_of(model: Any, episodes: Any) -> float:
+        def act(observations: NDArray[Any]) -> NDArray[Any]:
+            return model.predict(observations, deterministic=True)[0]
+
+        return evaluate(act, environment, episodes).mean
+
+    def note(model: Any) -> None:
+        """Evaluate a model as it is, and keep it if it is the best so far."""
+        nonlocal off_the_clock
+        begin = time.monotonic()
+        mean = mean_of(model, seeds[:EVALUATION_EPISODES])
+        if mean >= max((best for _, best in means), default=-np.inf):
+            model.save(file)
+        means.append((begin - started - off_the_clock, mean))
+        off_the_clock += time.monotonic() - begin
+
+    def callback(values: dict[str, Any], _: dict[str, Any]) -> bool:
+        if values["self"].num_timesteps % EVALUATION_INTERVAL == 0:
+            note(values["self"])
+        return True
+
+    # one thread as in our own learner: so small a network is faster on one
+    with tempfile.TemporaryDirectory() as folder, torch_threads(1):
+        file = Path(folder) / "best.zip"
+        model = peer.DQN("MlpPolicy", gym.make(environment), seed=seed, device="cpu", **ZOO)
+        started = time.monotonic()
+        model.learn(steps, callback=callback)
+        note(model)
+        finals = {LAST: model, BEST: peer.DQN.load(file, device="cpu")}
+        results = {name: mean_of(each, seeds[EVALUATION_EPISODES:]) for name, each in finals.items()}
+    seconds, reached = means[-1][0], [seconds for seconds, mean in means if mean >= target]
+    return {
+        name: Score(seed, mean, seconds, reached[0] if reached else None, steps, "budget spent")
+        for name, mean in results.items()
+    }

@@ -1,1 +1,0 @@
-"""The tables beside DeepMind's Reverb."""

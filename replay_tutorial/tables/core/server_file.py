@@ -54,7 +54,8 @@ def save(
     for number, table in enumerate(tables.values()):
         items, used = table.items, table.items.used_slots()
         lengths, listed = items.lists()
-        parts = {name: (column, length == "one") for name, (column, length) in table.parts.items()}
+        settled = table.parts.items() if items.size else ()
+        parts = {name: (column, length == "one") for name, (column, length) in settled}
         counts = {name: getattr(table, name) for name in COUNTS}
         every.append({**counts, "highest": table.max_given, "parts": parts, "cells": len(listed)})
         state = {
@@ -137,7 +138,7 @@ def fill(
     parts: Parts = {
         name: (column, "one" if one else "any") for name, (column, one) in counters["parts"].items()
     }
-    if size and not table.description.parts:
+    if parts and not table.description.parts:
         table.settle(parts)
     laps, free = read("laps", np.int64, items.slots), read("free_slots", np.int32, items.slots - size)
     drawn, evicted = read("sampler", np.int64, size), read("remover", np.int64, size)

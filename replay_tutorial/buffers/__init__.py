@@ -1,6 +1,6 @@
 """The ground floor: replay buffers for one process."""
 
-from replay_tutorial.buffers.n_step_environments import NStep
+from replay_tutorial.buffers.n_step_windows import NStep
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer
 from replay_tutorial.buffers.spaces import fields_from_spaces
 from replay_tutorial.buffers.uniform import ReplayBuffer

@@ -8,7 +8,7 @@ Left out: variable shapes, strings and Python objects.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -115,6 +115,23 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
     elif dtype.kind == "f" and dtype.itemsize <= 8:
         low, high, scalars = float(np.finfo(dtype).min), float(np.finfo(dtype).max), (*FLOATS, dtype.type)
     return Field(name, dtype, shape, frozenset(scalars if shape in ((), (1,)) else ()), low, high)
+
+
+def names_of(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Read one name, several different ones, or none.
+
+    Raises:
+        TypeError: If a name is not a string.
+        ValueError: If one is given twice.
+    """
+    one = isinstance(names, str) or not isinstance(names, Iterable)
+    read: tuple[Any, ...] = () if names is None else (names,) if one else tuple(names)
+    for name in read:
+        if not isinstance(name, str):
+            raise TypeError(f"A field is named by a string, not by {name!r:.60}.")
+    if len(set(read)) < len(read):
+        raise ValueError(f"Each field can be named once only, not as in {list(read)}.")
+    return read
 
 
 class Fields:
@@ -267,7 +284,7 @@ class Fields:
         if flat.keys() != self.fields.keys():
             names = {"missing": self.fields.keys() - flat.keys(), "unknown": flat.keys() - self.fields.keys()}
             faults = " and ".join(f"{word} {sorted(wrong)}" for word, wrong in names.items() if wrong)
-            shape = (1,) if "rew" in self.fields and self.fields["rew"].shape else ()  # as `Windows` makes it
+            shape = (1,) if "rew" in self.fields and self.fields["rew"].shape else ()  # as `NStep` makes it
             remedy = (
                 ". For rows of n steps build the buffer with NStep(...).env_dict, or with "
                 f'{{**fields_from_spaces(...), "discount": {{"shape": {shape}}}}}'

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Field, Fields
+from replay_tutorial.buffers.fields import Field, Fields, names_of
 from replay_tutorial.buffers.jit import Integers
-from replay_tutorial.buffers.n_step_windows import names_of
 
 Bytes = npt.NDArray[np.uint8]
 StackCompress = str | Sequence[str] | Mapping[str, int] | None

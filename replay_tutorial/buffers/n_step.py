@@ -13,16 +13,89 @@ Left out: off-policy corrections. As in Ape-X, the n-step return is used as it i
 Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from replay_tutorial.buffers.fields import Fields, names_of
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
-from replay_tutorial.buffers.rows import copy_part, copy_row
+from replay_tutorial.buffers.rows import checked_integer, copy_part, copy_row
 
 FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, numbers of a reward]
 Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], where in a record, from and to
+
+
+ENDS = ("terminated", "truncated", "done")  # a step with any of these true is the last of its episode
+
+
+class NStepSettings(NamedTuple):
+    """What `Nstep` asks for.
+
+    Attributes:
+        size: n, the number of rewards in a return.
+        gamma: The discount of one step, in [0, 1].
+        rewards: The fields that are summed.
+        nexts: The fields that move to the end of the window; `terminated`, `truncated` and `done` do so by
+            themselves.
+    """
+
+    size: int
+    gamma: float
+    rewards: tuple[str, ...]
+    nexts: tuple[str, ...]
+
+
+def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
+    """Check `Nstep` against the fields.
+
+    Raises:
+        TypeError: If it is not a dict, or its size not an integer.
+        ValueError: If a value is out of range, or names a field that is missing or unfit.
+    """
+    if not isinstance(settings, Mapping):
+        raise TypeError(
+            f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.'
+        )
+    if unknown := set(settings) - {"size", "gamma", "rew", "next"}:
+        raise ValueError(f"Nstep knows 'size', 'gamma', 'rew' and 'next', not {sorted(map(str, unknown))}.")
+    if "size" not in settings:
+        raise ValueError("Nstep needs 'size', the number of rewards in a return.")
+    size, gamma = checked_integer("Nstep['size']", settings["size"]), float(settings.get("gamma", 0.99))
+    if size < 1:
+        raise ValueError(f"Nstep['size'] must be at least 1, not {size}.")
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"Nstep['gamma'] must lie in [0, 1], not {gamma}.")
+    rewards, nexts = names_of(settings.get("rew")), names_of(settings.get("next"))
+    following = [name for name in fields.fields if name.startswith("next_")]
+    if following and settings.get("next") is None:
+        raise ValueError(
+            f"Nstep names no 'next', and there is {following[0]!r}, which would stay one step on: say "
+            f'"next": {following[0]!r}, or "next": () if it is to.'
+        )
+    for name in (*rewards, *nexts):
+        if name not in fields.fields:
+            raise ValueError(f"Nstep names the field {name!r}; there are {list(fields.fields)}.")
+    for name in rewards:
+        if fields.fields[name].dtype.kind != "f":
+            raise ValueError(
+                f"Nstep needs a float dtype for {name!r}, not {fields.fields[name].dtype}: γ r is no integer."
+            )
+    for name in ENDS:
+        if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
+            raise ValueError(
+                f"Nstep needs one {name!r} per transition, not the shape {fields.fields[name].shape}."
+            )
+    if not {"terminated", "done"} & fields.fields.keys():
+        raise ValueError(
+            "Nstep needs the field 'terminated' or 'done': without it no row has the discount 0, so that a "
+            f"target bootstraps from terminal states. There are {list(fields.fields)}. Declare "
+            '"terminated": {"dtype": bool}; where episodes never terminate, add it as False.'
+        )
+    if "discount" in fields.fields:
+        raise ValueError("Nstep makes the field 'discount' itself; leave it out of env_dict.")
+    return NStepSettings(size, gamma, rewards, nexts)
 
 
 class Waiting(NamedTuple):

@@ -1,6 +1,7 @@
-"""N-step windows: what `Nstep` asks for, and the steps that wait, of one environment or of many.
+"""N-step windows: the steps that wait for the rewards after them, of one environment or of many.
 
-All environments' steps lie in one array, so that one call of a kernel takes in a step of each of them.
+All environments' steps lie in one array, so that one call of a kernel takes in a step of each of them. A
+buffer has the windows of one environment; an actor that folds the steps of its own has an `NStep`.
 
 Left out: what becomes of a step (`n_step`).
 """
@@ -10,20 +11,24 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import EnvDict, Fields, Rows, as_bytes
-from replay_tutorial.buffers.jit import Integers
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, as_bytes
+from replay_tutorial.buffers.jit import Integers, compile_now
 from replay_tutorial.buffers.n_step import (
+    ENDS,
     FloatRows,
     PlainWaiting,
+    PlainWhole,
+    Spans,
     find_jump,
     flush_steps,
     look_ahead,
     push_steps,
+    read_settings,
 )
 from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import checked_integer
@@ -33,93 +38,6 @@ Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
 
 SMALL = 1 << 16  # bytes that are compared as a copy, for which the system needn't hand out new pages
 
-ENDS = ("terminated", "truncated", "done")  # a step with any of these true is the last of its episode
-
-
-class NStepSettings(NamedTuple):
-    """What `Nstep` asks for.
-
-    Attributes:
-        size: n, the number of rewards in a return.
-        gamma: The discount of one step, in [0, 1].
-        rewards: The fields that are summed.
-        nexts: The fields that move to the end of the window; `terminated`, `truncated` and `done` do so by
-            themselves.
-    """
-
-    size: int
-    gamma: float
-    rewards: tuple[str, ...]
-    nexts: tuple[str, ...]
-
-
-def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
-    """Check `Nstep` against the fields.
-
-    Raises:
-        TypeError: If it is not a dict, or its size not an integer.
-        ValueError: If a value is out of range, or names a field that is missing or unfit.
-    """
-    if not isinstance(settings, Mapping):
-        raise TypeError(
-            f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.'
-        )
-    if unknown := set(settings) - {"size", "gamma", "rew", "next"}:
-        raise ValueError(f"Nstep knows 'size', 'gamma', 'rew' and 'next', not {sorted(map(str, unknown))}.")
-    if "size" not in settings:
-        raise ValueError("Nstep needs 'size', the number of rewards in a return.")
-    size, gamma = checked_integer("Nstep['size']", settings["size"]), float(settings.get("gamma", 0.99))
-    if size < 1:
-        raise ValueError(f"Nstep['size'] must be at least 1, not {size}.")
-    if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"Nstep['gamma'] must lie in [0, 1], not {gamma}.")
-    rewards, nexts = names_of(settings.get("rew")), names_of(settings.get("next"))
-    following = [name for name in fields.fields if name.startswith("next_")]
-    if following and settings.get("next") is None:
-        raise ValueError(
-            f"Nstep names no 'next', and there is {following[0]!r}, which would stay one step on: say "
-            f'"next": {following[0]!r}, or "next": () if it is to.'
-        )
-    for name in (*rewards, *nexts):
-        if name not in fields.fields:
-            raise ValueError(f"Nstep names the field {name!r}; there are {list(fields.fields)}.")
-    for name in rewards:
-        if fields.fields[name].dtype.kind != "f":
-            raise ValueError(
-                f"Nstep needs a float dtype for {name!r}, not {fields.fields[name].dtype}: γ r is no integer."
-            )
-    for name in ENDS:
-        if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
-            raise ValueError(
-                f"Nstep needs one {name!r} per transition, not the shape {fields.fields[name].shape}."
-            )
-    if not {"terminated", "done"} & fields.fields.keys():
-        raise ValueError(
-            "Nstep needs the field 'terminated' or 'done': without it no row has the discount 0, so that a "
-            f"target bootstraps from terminal states. There are {list(fields.fields)}. Declare "
-            '"terminated": {"dtype": bool}; where episodes never terminate, add it as False.'
-        )
-    if "discount" in fields.fields:
-        raise ValueError("Nstep makes the field 'discount' itself; leave it out of env_dict.")
-    return NStepSettings(size, gamma, rewards, nexts)
-
-
-def names_of(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Read one name, several different ones, or none.
-
-    Raises:
-        TypeError: If a name is not a string.
-        ValueError: If one is given twice.
-    """
-    one = isinstance(names, str) or not isinstance(names, Iterable)
-    read: tuple[Any, ...] = () if names is None else (names,) if one else tuple(names)
-    for name in read:
-        if not isinstance(name, str):
-            raise TypeError(f"A field is named by a string, not by {name!r:.60}.")
-    if len(set(read)) < len(read):
-        raise ValueError(f"Each field can be named once only, not as in {list(read)}.")
-    return read
-
 
 class Windows:
     """The steps of environments that still wait for the rewards that follow them.
@@ -127,7 +45,6 @@ class Windows:
     Attributes:
         settings: What was asked for.
         steps: The fields of the steps that go in.
-        fields: The fields of the rows that come out: those that go in, and `discount`.
         environments: How many there are.
     """
 
@@ -147,36 +64,40 @@ class Windows:
         self.settings = read_settings(settings, fields)
         self.environments = environments
         self._ends = [name for name in ENDS if name in fields.fields]
-        self._given = fields if given is None else given
-        self._links = links_of(self._given, self.settings.nexts)
+        self._given = given or fields
         self._terminates = [name for name in ("terminated", "done") if name in fields.fields][:1]
-        reward = fields.fields[self.settings.rewards[0]] if self.settings.rewards else None
-        shape = (1,) if reward is None or reward.shape else ()
-        discount = {"shape": shape, "dtype": reward.dtype if reward else np.float32}
-        fields = self.steps = Fields({**fields.env_dict, **beside})
-        # `discount` comes last: a row that goes in is the beginning of the one that comes out.
-        self.fields = Fields({**fields.env_dict, "discount": discount})
-        places: Any = fields.dtype.fields  # name → dtype and offset
-        moved = dict.fromkeys((*self.settings.nexts, *self._ends))
-        spans = [(places[name][1], places[name][1] + places[name][0].itemsize) for name in moved]
-        self._at_end = np.array(spans, np.int64).reshape(len(spans), 2)
-        self._link_places = (
-            np.array([places[there][1] for there, _, _ in self._links], np.int64),
-            np.array(
-                [
-                    [places[here][1], places[here][1] + fields.fields[here].nbytes]
-                    for _, here, _ in self._links
-                ],
-                np.int64,
-            ).reshape(-1, 2),
-        )
-        sizes = [math.prod(fields.fields[name].shape) for name in self.settings.rewards]
-        ends = np.cumsum([0, *sizes]).tolist()
+        rewards = [fields.fields[name] for name in self.settings.rewards]
+        shape = (1,) if not rewards or rewards[0].shape else ()
+        self._discount = np.dtype((rewards[0].dtype if rewards else np.float32, shape))
+        self.steps = Fields({**fields.env_dict, **beside})
+        self._at_end = self._spans_of(dict.fromkeys((*self.settings.nexts, *self._ends)))
+        # Pairs such as `next_obs` and `obs`, and the place of the second field.
+        self._links: list[tuple[str, str, int]] = []
+        for there in self.settings.nexts:
+            here = there.removeprefix("next_")
+            known = self._given.fields
+            if here != there and here in known and known[here][1:3] == known[there][1:3]:  # dtype and shape
+                self._links.append((there, here, list(known).index(here)))
+        self._link_starts = self._spans_of(there for there, _, _ in self._links)[:, 0].copy()
+        self._link_spans = self._spans_of(here for _, here, _ in self._links)
+        ends = np.cumsum([0, *(math.prod(field.shape) for field in rewards)]).tolist()
         self._numbers = {  # which of the numbers in `Waiting.rewards` are whose
-            name: slice(*span) for name, span in zip(self.settings.rewards, pairwise(ends), strict=True)
+            field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
         }
         self._number_count = ends[-1]
         self._now = [self._empty(min(4, self.settings.size))]  # in a list, to be the target of an assignment
+
+    @property
+    def env_dict(self) -> dict[str, dict[str, Any]]:
+        """The fields of the rows that come out: those that go in, and `discount`."""
+        discount = {"shape": self._discount.shape, "dtype": self._discount.base}
+        return {**self.steps.env_dict, "discount": discount}
+
+    def _spans_of(self, names: Iterable[str]) -> Spans:
+        """Return where in a step fields begin and end: int64[fields, 2]."""
+        places: Any = self.steps.dtype.fields  # name → dtype and offset
+        spans = [(places[name][1], places[name][1] + places[name][0].itemsize) for name in names]
+        return np.array(spans, np.int64).reshape(len(spans), 2)
 
     def emptied(self) -> "Windows":
         """Make windows alike in which no step waits; these stay as they are."""
@@ -255,7 +176,8 @@ class Windows:
         Raises:
             ValueError: If the step before it led elsewhere.
         """
-        if not self._links or find_jump(self._now[0], environments, as_bytes(rows), *self._link_places) < 0:
+        steps = as_bytes(rows)
+        if find_jump(self._now[0], environments, steps, self._link_starts, self._link_spans) < 0:
             return
         waits = self._now[0][3][environments] > 0
         whose = environments[waits]
@@ -274,7 +196,7 @@ class Windows:
             "normalize what sample() returns."
         )
 
-    def push(self, rows: Rows, environments: Integers) -> tuple[Rows, Assignment]:
+    def push(self, rows: Rows, environments: Integers) -> tuple[Batch | None, Assignment]:
         """Find the rows that become whole when steps are taken in, in order, an environment's oldest first.
 
         Args:
@@ -282,7 +204,8 @@ class Windows:
             environments: int64[n], whose each of them is: steps of one environment, or one step of each.
 
         Returns:
-            The rows, and the assignment with which the steps are taken in; before it, nothing has changed.
+            The rows, None if there is none, and the assignment with which the steps are taken in; before it,
+            nothing has changed.
         """
         size, gamma = self.settings.size, self.settings.gamma
         ends, terminates = any_true(rows, self._ends), any_true(rows, self._terminates)
@@ -294,37 +217,40 @@ class Windows:
             waiting = self._copied(most)
         else:  # a step goes into a slot in which none waits, where it is not seen before the assignment
             waiting = (*waiting[:2], waiting[2].copy(), waiting[3].copy())
-        whole, plain = self._whole(count)
+        whole = self._whole(count)
         steps, rewards = as_bytes(rows), self._rewards_of(rows)
-        push_steps(waiting, plain, environments, steps, rewards, ends, terminates, self._at_end, size, gamma)
-        return self._rounded(whole, plain), (self._now, 0, waiting)
+        push_steps(waiting, whole, environments, steps, rewards, ends, terminates, self._at_end, size, gamma)
+        return self._batch(whole), (self._now, 0, waiting)
 
-    def flush(self, environment: int = 0) -> tuple[Rows, Assignment]:
+    def flush(self, environment: int = 0) -> tuple[Batch | None, Assignment]:
         """Find the rows of all steps that wait, as at an episode's end, with the rewards that were there.
 
         Returns:
-            The rows, and the assignment with which the steps wait no more; before it, nothing has changed.
+            The rows, None if there is none, and the assignment with which the steps wait no more; before it,
+            nothing has changed.
         """
         steps, rewards, oldest, counts = self._now[0]
         waiting = (steps, rewards, oldest.copy(), counts.copy())
-        whole, plain = self._whole(counts[environment])
-        flush_steps(waiting, plain, environment, self._at_end, self.settings.gamma)
-        return self._rounded(whole, plain), (self._now, 0, waiting)
+        whole = self._whole(counts[environment])
+        flush_steps(waiting, whole, environment, self._at_end, self.settings.gamma)
+        return self._batch(whole), (self._now, 0, waiting)
 
-    def _whole(self, count: int) -> tuple[Rows, tuple[Any, ...]]:
-        """Make room for rows; return it as records, and as `Whole`."""
-        rows = np.zeros(count, self.fields.dtype)
-        returns = np.zeros((count, self._number_count))
-        return rows, (as_bytes(rows), returns, np.empty(count))
+    def _whole(self, count: int) -> PlainWhole:
+        """Make room for rows."""
+        rows = np.empty((count, self.steps.dtype.itemsize), np.uint8)
+        return rows, np.zeros((count, self._number_count)), np.empty(count)
 
-    def _rounded(self, rows: Rows, plain: tuple[Any, ...]) -> Rows:
+    def _batch(self, whole: PlainWhole) -> Batch | None:
         """Round the float64 sums to the fields' dtypes."""
-        if len(rows):
-            with np.errstate(over="ignore"):  # a return beyond the dtype is stored as infinite
-                for name, numbers in self._numbers.items():
-                    rows[name] = plain[1][:, numbers].reshape(rows[name].shape)
-                rows["discount"] = plain[2].reshape(rows["discount"].shape)
-        return rows
+        rows, returns, discounts = whole
+        if not len(rows):
+            return None
+        batch = self.steps.to_batch(rows.view(self.steps.dtype).reshape(-1))
+        with np.errstate(over="ignore"):  # a return beyond the dtype is stored as infinite
+            for name, numbers in self._numbers.items():
+                batch[name][...] = returns[:, numbers].reshape(batch[name].shape)
+            batch["discount"] = discounts.astype(self._discount.base).reshape(-1, *self._discount.shape)
+        return batch
 
     def _rewards_of(self, rows: Rows) -> FloatRows:
         """Copy the rewards of steps: float64[n, numbers]."""
@@ -358,14 +284,162 @@ class Windows:
         return made
 
 
-def links_of(fields: Fields, nexts: Sequence[str]) -> list[tuple[str, str, int]]:
-    """Find the pairs such as `next_obs` and `obs`: both names, and the place of the second field."""
-    links: list[tuple[str, str, int]] = []
-    for name in nexts:
-        there, here = fields.fields[name], fields.fields.get(name.removeprefix("next_"))
-        if here not in (None, there) and (here.shape, here.dtype) == (there.shape, there.dtype):
-            links.append((name, here.name, list(fields.fields).index(here.name)))
-    return links
+class NStep:
+    """N-step windows for an actor that has no buffer: one for each of its environments.
+
+    Example:
+        >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
+        >>> env_dict = {"obs": number, "rew": number, "next_obs": number, "terminated": flag}
+        >>> n_step = NStep(env_dict, {"size": 3, "gamma": 0.5, "rew": "rew", "next": "next_obs"})
+        >>> n_step.add(obs=0, rew=1, next_obs=1, terminated=False) is None
+        True
+        >>> rows = n_step.add(obs=1, rew=1, next_obs=2, terminated=True)  # it ends: both rows are whole
+        >>> rows["rew"].tolist(), rows["next_obs"].tolist(), rows["discount"].tolist()
+        ([1.5, 1.0], [2.0, 2.0], [0.0, 0.0])
+    """
+
+    def __init__(
+        self,
+        env_dict: EnvDict,
+        Nstep: Mapping[str, Any],
+        *,
+        environments: int = 1,
+        default_dtype: npt.DTypeLike = np.float32,
+    ) -> None:
+        """Open one empty window for each environment.
+
+        Args:
+            env_dict: The fields of one step, as for `ReplayBuffer`.
+            Nstep: `size`, the number n of rewards in a return; `gamma`, the discount of one step (0.99 if
+                left out); `rew`, the field or fields summed; `next`, the field or fields that move to the
+                window's end.
+            environments: How many environments step side by side.
+            default_dtype: The dtype of fields that name none.
+
+        Raises:
+            TypeError: If an argument is of the wrong kind.
+            ValueError: If a value is out of range or names a field that does not exist.
+        """
+        if checked_integer("environments", environments) < 1:
+            raise ValueError(f"environments must be at least 1, not {environments}.")
+        compile_now(flush_steps, look_ahead, push_steps)
+        self._fields = Fields(env_dict, default_dtype)
+        self._windows = Windows(self._fields, Nstep, environments)
+
+    @property
+    def env_dict(self) -> dict[str, dict[str, Any]]:
+        """The fields of the rows that come out, `discount` among them, for the buffer that takes them."""
+        return self._windows.env_dict
+
+    def add(self, environment: int = 0, /, **fields: Any) -> Batch | None:
+        """Take in one step of one environment, or several consecutive ones along axis 0.
+
+        A step with `terminated`, `truncated` or `done` true ends the episode, and its tail comes out at once.
+
+        Args:
+            environment: Which environment stepped, from 0.
+            **fields: A value for each field.
+
+        Returns:
+            The rows that became whole, oldest first, arrays of shape (n, …); None if there is none.
+
+        Raises:
+            IndexError: If there is no such environment.
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric.
+            ValueError: If a shape, a length or a value does not fit, or a step has an `obs` that is not the
+                `next_obs` of the step before it. Nothing has changed then.
+        """
+        self._check(environment)
+        count, columns = self._fields.to_columns(fields)
+        self._windows.refuse_mixed(count, columns, environment)
+        whose = np.full(count, environment)
+        return self._taken(*self._windows.push(self._fields.to_rows(count, columns), whose))
+
+    def add_step(self, skip: npt.ArrayLike | None = None, /, **fields: Any) -> Batch | None:
+        """Take in one step of every environment, as a vector environment returns it.
+
+        Args:
+            skip: bool[environments], whose step is to be left out: with gymnasium's
+                `AutoresetMode.NEXT_STEP` of those whose episode ended in the step before, because this one
+                only resets them. None leaves out none.
+            **fields: For each field an array of shape (environments, …).
+
+        Returns:
+            The rows that became whole, an environment's oldest first, arrays of shape (n, …); None if there
+            is none.
+
+        Raises:
+            KeyError: If a field is missing or unknown.
+            TypeError: If a value is not numeric, or `skip` not bool.
+            ValueError: As from `add`. Nothing has changed then.
+        """
+        environments = self._windows.environments
+        count, columns = self._fields.to_columns(fields)
+        if count != environments:
+            raise ValueError(
+                f"add_step takes one step of each environment: {environments}, not {count}. A step of one of "
+                "them, or several consecutive ones, go to add(environment, …)."
+            )
+        rows, whose = self._fields.to_rows(count, columns), np.arange(count)
+        if skip is not None:
+            left_out = np.asarray(skip)
+            if left_out.dtype != np.bool_:
+                raise TypeError(f"skip is bool[{environments}], not of {left_out.dtype}.")
+            if left_out.shape != (environments,):
+                raise ValueError(f"skip is bool[{environments}], not of shape {left_out.shape}.")
+            # as bytes: NumPy would leave what lies between two fields as it happens to be
+            rows = as_bytes(rows)[~left_out].view(rows.dtype).reshape(-1)
+            whose = whose[~left_out]
+        self._windows.refuse_mixed_step(rows, whose)
+        return self._taken(*self._windows.push(rows, whose))
+
+    def on_episode_end(self, environment: int = 0, /) -> Batch | None:
+        """End an episode that no field marked as ended; call it twice and nothing more happens.
+
+        Args:
+            environment: Whose episode ended.
+
+        Returns:
+            The rows that still waited, None if there is none.
+
+        Raises:
+            IndexError: If there is no such environment.
+        """
+        self._check(environment)
+        return self._taken(*self._windows.flush(environment))
+
+    def state(self) -> list[Rows]:
+        """Copy the steps that wait, for `restore`: per environment at most n - 1 records, oldest first."""
+        return [self._windows.waiting(environment) for environment in range(self._windows.environments)]
+
+    def restore(self, state: Sequence[Rows]) -> None:
+        """Put waiting steps in the place of those there are now.
+
+        Args:
+            state: What `state` gave, of an `NStep` with the same arguments.
+
+        Raises:
+            ValueError: If the arguments were others. Nothing has changed then.
+        """
+        dtype, most = self._fields.dtype, self._windows.settings.size - 1
+        fit = [isinstance(rows, np.ndarray) and rows.dtype == dtype and rows.ndim == 1 for rows in state]
+        fit += [len(rows) <= most for rows in state] if all(fit) else []
+        if len(state) != self._windows.environments or not all(fit):
+            raise ValueError("The state is that of an NStep with other fields, window or environments.")
+        windows = self._windows.emptied()
+        for environment, waiting in enumerate(state):
+            windows.put_back(np.ascontiguousarray(waiting), environment)
+        self._windows = windows
+
+    def _check(self, environment: int) -> None:
+        if not 0 <= checked_integer("environment", environment) < self._windows.environments:
+            raise IndexError(f"No environment {environment}; they are 0 to {self._windows.environments - 1}.")
+
+    def _taken(self, batch: Batch | None, change: Assignment) -> Batch | None:
+        target, key, waiting = change
+        target[key] = waiting
+        return batch
 
 
 def differ(led_to: npt.NDArray[Any], began: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -384,8 +458,3 @@ def any_true(steps: Rows, names: Sequence[str]) -> npt.NDArray[np.bool_]:
     for name in names:
         flags |= steps[name].reshape(len(steps)) != 0
     return flags
-
-
-def select(rows: Rows, places: npt.NDArray[Any]) -> Rows:
-    """Copy some records whole: NumPy would leave the bytes between two fields as they happen to be."""
-    return as_bytes(rows)[places].view(rows.dtype).reshape(-1)

@@ -314,30 +314,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             "_tree_index": self._ring.next_index,
         }
 
-    def _waiting_masses(self) -> Floats:
-        """Copy the masses of the steps in the window, oldest first."""
-        return self._window.waiting()["priorities"].copy() if self._window else np.zeros(0)
-
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters, arrays = super()._state()
         counters["stale_updates"] = self.stale_updates
         arrays["masses"] = [self._tree.leaves[self._ring.slots_in_order()]]
         arrays["seen"] = [self._prioritization.max_given]
-        arrays["waiting_masses"] = [self._waiting_masses()]
         return counters, arrays
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
         loaded = super()._from_state(counters, reader)
         masses, seen = np.zeros(loaded.get_stored_size()), np.zeros(1)
-        waiting_masses = loaded._waiting_masses()
-        for name, array in (("masses", masses), ("seen", seen), ("waiting_masses", waiting_masses)):
-            reader.read_into(name, [array])
+        reader.read_into("masses", [masses])
+        reader.read_into("seen", [seen])
+        waiting = loaded._window.waiting()["priorities"] if loaded._window else np.zeros(0)
         rules = self._prioritization
-        rules.check_loaded(np.append(masses, waiting_masses), float(seen[0]))
-        if loaded._window:
-            waiting = loaded._window.waiting()
-            waiting["priorities"] = waiting_masses
-            loaded._window.put_back(waiting)
+        rules.check_loaded(np.append(masses, waiting), float(seen[0]))
         loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)
         loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
         loaded._tree.leaves[loaded._ring.slots_in_order()] = masses

@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer, OfCpprb, check_keywords
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, names_of
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.n_step_windows import Windows, names_of
+from replay_tutorial.buffers.n_step_windows import Windows
 from replay_tutorial.buffers.ring import Assignment, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 
@@ -104,7 +104,7 @@ class ReplayBuffer(BaseBuffer):
             stored = self._frames.fields
         if Nstep is not None and Nstep is not False:  # programs for cpprb say either
             self._window = Windows(stored, Nstep, given=self._fields, beside=self._beside)
-            rows = self._window.fields.env_dict
+            rows = self._window.env_dict
             stored = Fields({name: rows[name] for name in rows if name not in self._beside})
         self._stored_fields = stored
         self._ring = Ring(capacity, stored.dtype)
@@ -251,12 +251,15 @@ class ReplayBuffer(BaseBuffer):
             steps = self._window.steps.to_rows(count, columns if masses is None else [*columns, masses])
             self._append_rows(*self._window.push(steps, np.zeros(count, np.int64)), also)
 
-    def _append_rows(self, rows: Rows, taken: Assignment, also: Sequence[Assignment]) -> None:
+    def _append_rows(self, batch: Batch | None, taken: Assignment, also: Sequence[Assignment]) -> None:
         """Append what comes out of the window, together with what changes in it."""
-        place = 0 if len(rows) == 1 else slice(None)
-        columns = [rows[name][place] for name in self._stored_fields.fields]
-        masses = rows[next(iter(self._beside))][place] if self._beside else None
-        self._append(len(rows), columns, masses, [*also, taken])
+        columns, masses, count = list[Any](), 0.0, 0
+        if batch is not None:
+            count = len(batch["discount"])
+            place = 0 if count == 1 else slice(None)
+            columns = [batch[name][place] for name in self._stored_fields.fields]
+            masses = batch["priorities"][place] if self._beside else 0.0
+        self._append(count, columns, masses, [*also, taken])
 
     def _append(
         self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
@@ -284,12 +287,6 @@ class ReplayBuffer(BaseBuffer):
             yield self._ring.take(self._ring.slot_numbers(first, min(first + 1024, end)))
         if self._window is not None and len(waiting := self._window.waiting()):
             yield waiting
-
-    def _waiting_steps(self) -> Rows:
-        """Copy the steps in the window, as a file holds them: without what waits beside them."""
-        fields = self._fields if self._frames is None else self._frames.fields
-        waiting = self._window.waiting() if self._window else np.zeros(0, fields.dtype)
-        return fields.to_rows(len(waiting), [waiting[name] for name in fields.fields])
 
     def _take(self, slots: Integers, out: Out | None = None, threads: int = 1) -> Batch:
         out = {} if out is None else out
@@ -319,7 +316,7 @@ class ReplayBuffer(BaseBuffer):
         }
         arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:
-            arrays["waiting"] = [as_bytes(self._waiting_steps())]
+            arrays["waiting"] = [as_bytes(self._window.waiting())]
         if self._frames is not None:
             counters["frames"], frames = self._frames.state(self._rows_kept)
             arrays |= frames
@@ -335,14 +332,10 @@ class ReplayBuffer(BaseBuffer):
         if self._window is not None:
             loaded._window = self._window.emptied()
             most = self._window.settings.size - 1
-            waiting = np.zeros(
-                archive.checked_count(counters, "waiting", most=most), self._waiting_steps().dtype
-            )
+            count = archive.checked_count(counters, "waiting", most=most)
+            waiting = np.zeros(count, self._window.steps.dtype)
             reader.read_into("waiting", [as_bytes(waiting)])
-            steps = np.zeros(len(waiting), self._window.steps.dtype)
-            for name in waiting.dtype.names or ():
-                steps[name] = waiting[name]
-            loaded._window.put_back(steps)
+            loaded._window.put_back(waiting)
         if self._frames is not None:
             rows = [part.view(self._stored_fields.dtype) for part in loaded._ring.segments()]
             if loaded._window is not None:

@@ -19,12 +19,11 @@ import numpy.typing as npt
 from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import OfCpprb, check_keywords
 from replay_tutorial.buffers.cast import round_floats
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, names_of
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.gather import Out, check_out
 from replay_tutorial.buffers.interrupts import in_a_thread
 from replay_tutorial.buffers.jit import Floats, Integers, compile_now
-from replay_tutorial.buffers.n_step_windows import names_of
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot

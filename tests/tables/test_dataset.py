@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
-from served import KEY, serving
+from served import KEY, serving, until
 
 from replay_tutorial.tables import Client, Closed, Fifo, MinSize, RemoteServer, Server, Table, Uniform
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo
@@ -53,70 +53,40 @@ def in_flight(request):
     assert not drawing_threads()
 
 
-def test_batches_come_until_the_timeout_and_the_last_one_may_be_short(in_flight):
+@pytest.mark.parametrize(
+    ("batch_size", "options", "batches", "left"),
+    [
+        (2, {"timeout": 0.0}, [[[0], [1]], [[2], [3]], [[4]]], 0),
+        (2, {"timeout": 0.0, "drop_last": True}, [[[0], [1]], [[2], [3]]], 0),  # the last item is drawn, too
+        (2, {"max_samples": 3, "drop_last": True}, [[[0], [1]]], 3),  # what would be dropped is not drawn
+        (3, {"max_samples": 4}, [[[0], [1], [2]], [[3]]], 1),  # as in Reverb
+        (9, {"timeout": 0.0}, [[[0], [1], [2], [3], [4]]], 0),
+    ],
+)
+def test_batches_come_until_the_timeout_or_max_samples(in_flight, batch_size, options, batches, left):
     server = server_of()
-    write(server, [2] * 5)
-    samples = list(TrajectoryDataset(server, "queue", 2, timeout=0.0, in_flight=in_flight))
-    assert acts(samples) == [[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[8, 9]]]
-    assert [sample.info.times_sampled.tolist() for sample in samples] == [[1, 1], [1, 1], [1]]
-    assert [sample.info.table_size.tolist() for sample in samples] == [[5, 4], [3, 2], [1]]
-    assert samples[0].data["obs"].shape == (2, 2, 2)
-
-
-def test_a_short_last_batch_is_dropped_on_request(in_flight):
-    server = server_of()
+    assert not list(TrajectoryDataset(server, "queue", batch_size, timeout=0.0, in_flight=in_flight))
     write(server, [1] * 5)
-    dataset = TrajectoryDataset(server, "queue", 2, timeout=0.0, in_flight=in_flight, drop_last=True)
-    assert acts(dataset) == [[[0], [1]], [[2], [3]]]
-    assert server.info()["queue"].size == 0  # its item has been drawn all the same
-
-
-def test_of_max_samples_the_rest_that_would_be_dropped_is_not_drawn(in_flight):
-    server = server_of()
-    write(server, [1] * 5)
-    dataset = TrajectoryDataset(server, "queue", 2, max_samples=3, in_flight=in_flight, drop_last=True)
-    assert acts(dataset) == [[[0], [1]]]
-    assert server.info()["queue"].size == 3
-
-
-def test_exactly_max_samples_are_drawn(in_flight):
-    """As in Reverb: of a queue of 10, 6 are left after 4, and the next one is number 4."""
-    server = server_of()
-    write(server, [1] * 10)
-    assert acts(TrajectoryDataset(server, "queue", 3, max_samples=4, in_flight=in_flight)) == [
-        [[0], [1], [2]],
-        [[3]],
-    ]
-    assert server.info()["queue"].size == 6
-    assert acts(TrajectoryDataset(server, "queue", 3, max_samples=1, in_flight=in_flight)) == [[[4]]]
-
-
-def test_nothing_to_draw_ends_at_once_with_a_timeout_of_0(in_flight):
-    start = time.monotonic()
-    assert list(TrajectoryDataset(server_of(), "queue", 2, timeout=0.0, in_flight=in_flight)) == []
-    assert time.monotonic() - start < PATIENCE
+    samples = list(TrajectoryDataset(server, "queue", batch_size, in_flight=in_flight, **options))
+    assert acts(samples) == batches
+    assert server.info()["queue"].size == left
+    sizes = [sample.info.table_size.tolist() for sample in samples]
+    assert np.concatenate(sizes).tolist() == [5, 4, 3, 2, 1][: sum(map(len, batches))]
 
 
 def test_the_clock_begins_anew_with_each_item_and_stands_still_while_nobody_waits(in_flight):
     server = server_of()
-    batches = iter(TrajectoryDataset(server, "queue", 1, timeout=0.25, in_flight=in_flight))
+    batches = iter(TrajectoryDataset(server, "queue", 1, timeout=0.06, in_flight=in_flight))
     for _ in range(2):
         write(server, [1])
         assert len(next(batches).info.keys) == 1
-        time.sleep(0.35)  # longer than the timeout, but nobody has asked
-    asked_at = time.monotonic()
-    assert next(batches, None) is None
-    assert 0.2 <= time.monotonic() - asked_at < PATIENCE
-
-
-def test_the_clock_stands_still_while_batches_lie_ready(in_flight):
-    server = server_of()
+        time.sleep(0.1)  # longer than the timeout, but nobody has asked
     write(server, [1] * 3)
-    batches = iter(TrajectoryDataset(server, "queue", 1, timeout=0.1, in_flight=in_flight))
     next(batches)
-    time.sleep(0.6)  # nobody waits: two are ready, or still in the table
-    write(server, [1])
-    assert len(list(batches)) == 3
+    time.sleep(0.1)  # nobody waits: two are ready, or still in the table
+    asked_at = time.monotonic()
+    assert len(list(batches)) == 2
+    assert 0.05 <= time.monotonic() - asked_at < PATIENCE
 
 
 def test_a_batch_is_filled_from_several_draws(in_flight):
@@ -132,7 +102,7 @@ def test_a_batch_is_filled_from_several_draws(in_flight):
 def test_who_waits_without_a_timeout_is_woken_by_an_item(in_flight):
     server = server_of()
     batches = iter(TrajectoryDataset(server, "queue", 1, in_flight=in_flight))
-    writing = threading.Timer(0.2, write, [server, [1]])
+    writing = threading.Timer(0.05, write, [server, [1]])
     writing.start()
     assert acts([next(batches)]) == [[[0]]]
     writing.join()
@@ -144,11 +114,9 @@ def test_a_thread_draws_only_so_many_batches_ahead():
     write(server, [1] * 3, table="t")
     batches = iter(TrajectoryDataset(server, "t", 4, in_flight=2))
     next(batches)
-    deadline = time.monotonic() + PATIENCE
-    while (samples := server.info()["t"].samples) < 16 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.3)
-    assert samples == server.info()["t"].samples == 16  # one used, two that wait, one in the thread's hand
+    until(lambda: server.info()["t"].samples == 16)
+    time.sleep(0.05)
+    assert server.info()["t"].samples == 16  # one used, two that wait, one in the thread's hand
     batches.close()
     assert not drawing_threads()
 
@@ -179,9 +147,7 @@ def closed_when_somebody_waits(server):
     """So that all that can be drawn has been."""
 
     def close():
-        deadline = time.monotonic() + PATIENCE
-        while server.info()["queue"].waiting_samples < 1 and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: server.info()["queue"].waiting_samples == 1)
         server.close()
 
     closing_server = threading.Thread(target=close)
@@ -233,12 +199,12 @@ class Script:
 
 def test_what_was_drawn_in_the_last_moment_is_handed_over():
     """The timeout is over while the draw is under way; the table has counted it."""
-    assert len(list(TrajectoryDataset(Script(None, 0.3), "t", 1, timeout=0.0, in_flight=1))) == 1
+    assert len(list(TrajectoryDataset(Script(None, 0.1), "t", 1, timeout=0.0, in_flight=1))) == 1
 
 
 def test_a_draw_that_takes_long_is_not_taken_for_an_empty_table():
-    script = Script(None, 0.0, 0.3, 0.0)
-    assert len(list(TrajectoryDataset(script, "t", 1, timeout=0.2, in_flight=1))) == 3
+    script = Script(None, 0.0, 0.1, 0.0)
+    assert len(list(TrajectoryDataset(script, "t", 1, timeout=0.06, in_flight=1))) == 3
 
 
 class Slow:
@@ -257,20 +223,17 @@ class Slow:
 
 def test_what_is_there_when_the_time_is_up_is_drawn_and_the_clock_begins_anew():
     """The first look finds nothing, the last one an item; so twice, and then nothing is there any more."""
-    assert len(list(TrajectoryDataset(Slow(), "t", 1, timeout=0.1, in_flight=1))) == 2
+    assert len(list(TrajectoryDataset(Slow(), "t", 1, timeout=0.05, in_flight=1))) == 2
 
 
 def test_a_thread_that_waits_keeps_its_place_in_the_line_and_says_what_for(caplog):
-    server = Server([Table.queue("queue", 100)], COLUMNS, capacity=1000, patience=0.3)
+    server = Server([Table.queue("queue", 100)], COLUMNS, capacity=1000, patience=0.05)
     batches = iter(TrajectoryDataset(server, "queue", 1, in_flight=1))
     with ThreadPoolExecutor() as pool, closing(batches):
         first = pool.submit(next, batches)
-        deadline = time.monotonic() + PATIENCE
-        while server.info()["queue"].waiting_samples < 1 and time.monotonic() < deadline:
-            time.sleep(0.001)
+        until(lambda: server.info()["queue"].waiting_samples == 1)
         later = pool.submit(server.sample, "queue", 1, PATIENCE)
-        while len(caplog.records) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(caplog.records) == 2)
         assert "sample('queue') waits for more inserts" in caplog.records[0].getMessage()
         write(server, [1, 1])
         assert first.result(PATIENCE).data["act"].tolist() == [[0]]
@@ -284,8 +247,8 @@ def test_a_thread_leaves_the_line_of_a_server_in_another_process(tmp_path, monke
     with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as remote:
         assert list(TrajectoryDataset(remote, "queue", 1, timeout=0.1, in_flight=1)) == []
         assert not drawing_threads()
+        until(lambda: server.info()["queue"].waiting_samples == 0)
         write(server, [1])
-        time.sleep(0.5)
         assert server.info()["queue"].size == 1
         assert acts(TrajectoryDataset(remote, "queue", 1, timeout=0.1, in_flight=1)) == [[[0]]]
 
@@ -332,11 +295,12 @@ def test_trajectories_of_different_lengths_are_refused_without_pad(in_flight):
     ],
 )
 def test_what_can_not_be_is_refused_before_anything_is_drawn(options, match):
-    with pytest.raises(ValueError, match=match):
-        TrajectoryDataset(server_of(), "queue", **{"batch_size": 1, **options})
+    for dataset in (TrajectoryDataset, TimestepDataset):
+        with pytest.raises(ValueError, match=match):
+            dataset(server_of(), "queue", **{"batch_size": 1, **options})
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 4, 100])
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_steps_come_in_order_and_say_where_a_trajectory_begins(batch_size, in_flight):
     server = server_of()
     write(server, [3, 1, 5, 2])
@@ -344,66 +308,41 @@ def test_steps_come_in_order_and_say_where_a_trajectory_begins(batch_size, in_fl
     assert [len(batch.positions) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
     assert np.concatenate([batch.data["act"] for batch in batches]).tolist() == list(range(11))
     assert np.concatenate([batch.data["obs"] for batch in batches])[:, 1].tolist() == [-i for i in range(11)]
-    assert np.concatenate([batch.positions for batch in batches]).tolist() == [
-        0,
-        1,
-        2,
-        0,
-        0,
-        1,
-        2,
-        3,
-        4,
-        0,
-        1,
-    ]
+    positions = np.concatenate([batch.positions for batch in batches]).tolist()
+    assert positions == [*range(3), *range(1), *range(5), *range(2)]
     keys = np.concatenate([batch.info.keys for batch in batches])
     assert [np.count_nonzero(keys == key) for key in dict.fromkeys(keys.tolist())] == [3, 1, 5, 2]
 
 
-def test_steps_that_fill_no_batch_are_dropped_on_request():
-    server = server_of()
-    write(server, [3])
-    batches = TimestepDataset(server, "queue", 2, timeout=0.0, drop_last=True)
-    assert [batch.data["act"].tolist() for batch in batches] == [[0, 1]]
-
-
-def test_max_samples_of_a_dataset_of_steps_counts_trajectories():
+def test_datasets_of_steps_drop_the_last_and_count_trajectories():
     server = server_of()
     write(server, [3, 2, 2])
     batches = TimestepDataset(server, "queue", 4, max_samples=2)
     assert [batch.data["act"].tolist() for batch in batches] == [[0, 1, 2, 3], [4]]
     assert server.info()["queue"].size == 1
+    assert not list(TimestepDataset(server, "queue", 3, timeout=0.0, drop_last=True))
 
 
-def test_steps_are_not_told_apart_where_a_part_has_no_axis_of_time():
-    """Also if it has as many numbers as the others have steps."""
-    server = server_of()
-    write(server, [2], squeeze_obs=True)
-    with pytest.raises(ValueError, match=r"'obs'.* have none"):
-        list(TimestepDataset(server, "queue", 1, timeout=0.0))
-
-
-def test_single_steps_without_an_axis_of_time_are_not_told_apart():
-    client = Client(server_of())
-    client.insert({"obs": [1, 2], "act": 3}, {"queue": 1.0})
-    with pytest.raises(ValueError, match=r"'act', 'obs'.* have none"):
-        list(TimestepDataset(client, "queue", 1, timeout=0.0))
-
-
-def test_steps_are_not_told_apart_where_parts_are_of_different_lengths():
-    server = server_of()
-    with TrajectoryWriter(server, 2) as writer:
-        for i in range(2):
-            writer.append({"obs": [i, i], "act": i})
-        writer.create_item("queue", 1.0, {"obs": writer.history["obs"][:], "act": writer.history["act"][-1:]})
-    with pytest.raises(ValueError, match="'obs': 2, 'act': 1"):
-        list(TimestepDataset(server, "queue", 1, timeout=0.0))
-
-
-def test_a_batch_of_0_steps_is_refused():
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
-        TimestepDataset(server_of(), "queue", 0)
+def test_steps_are_not_told_apart_without_an_axis_of_time_or_where_lengths_differ():
+    """Also if a part without the axis has as many numbers as the others have steps."""
+    for squeezed, one, match in [
+        (True, False, r"'obs'.* have none"),
+        (False, True, r"'act', 'obs'.* have none"),
+        (False, False, "'obs': 2, 'act': 1"),
+    ]:
+        server = server_of()
+        if squeezed:
+            write(server, [2], squeeze_obs=True)
+        elif one:
+            Client(server).insert({"obs": [1, 2], "act": 3}, {"queue": 1.0})
+        else:
+            with TrajectoryWriter(server, 2) as writer:
+                for i in range(2):
+                    writer.append({"obs": [i, i], "act": i})
+                parts = {"obs": writer.history["obs"][:], "act": writer.history["act"][-1:]}
+                writer.create_item("queue", 1.0, parts)
+        with pytest.raises(ValueError, match=match):
+            list(TimestepDataset(server, "queue", 1, timeout=0.0))
 
 
 def test_a_loop_over_a_sample_yields_items_as_reverb_does():

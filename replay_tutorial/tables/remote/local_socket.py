@@ -5,9 +5,9 @@
 
 Both sides prove that they know the same key, without sending it:
 
-    server → client     a nonce of its own                                        32 bytes
-    client → server     a nonce of its own, and the digest of the client          64 bytes
-    server → client     the digest of the server                                  32 bytes
+    both sides          a nonce of their own                                      32 bytes
+    client → server     the digest of the client                                  32 bytes
+    server → client     the digest of the server, if that of the client is right  32 bytes
 
 A digest is the HMAC-SHA256 of the role, both nonces, and the address of the socket that listens, as the
 system tells it to each side. So a digest can't be reflected to the side that made it, nor can a process that
@@ -138,20 +138,17 @@ class Wire:
         """
         deadline, ours = time.monotonic() + HANDSHAKE, secrets.token_bytes(NONCE)
         where = self._listening_address(first)
+        self.send(ours)
+        theirs = bytes(self._exactly(NONCE, deadline))
+        nonces = ours + theirs if first else theirs + ours
+        proofs = [digest(key, role, nonces, where) for role in (b"client", b"server")]
+        if not first:
+            self.send(proofs[0])
+        self.is_proved = hmac.compare_digest(self._exactly(DIGEST, deadline), proofs[not first])
         if first:
-            self.send(ours)
-            both = ours + bytes(self._exactly(NONCE, deadline))
-            proof = self._exactly(DIGEST, deadline)
-            is_known = hmac.compare_digest(proof, digest(key, b"client", both, where))
-            self.send(digest(key, b"server", both, where) if is_known else bytes(DIGEST))
-        else:
-            both = bytes(self._exactly(NONCE, deadline)) + ours
-            self.send(ours + digest(key, b"client", both, where))
-            proof = self._exactly(DIGEST, deadline)
-            is_known = hmac.compare_digest(proof, digest(key, b"server", both, where))
-        if not is_known:
+            self.send(proofs[1] if self.is_proved else bytes(DIGEST))
+        if not self.is_proved:
             raise AuthenticationError("its digest is not that of the key, this address and this connection")
-        self.is_proved = True
         self._socket.settimeout(None)
 
     def _listening_address(self, ours: bool) -> bytes:
@@ -194,7 +191,7 @@ class Wire:
 
     def is_there(self) -> bool:
         """Return whether the other end is still there; only while it has nothing to send."""
-        return not wait([self._socket], 0)
+        return not self.has_word(0)
 
     def cut(self, how: int = socket.SHUT_RDWR) -> None:
         """End the connection, from any thread: whoever reads or writes, here or there, sees the end at once.

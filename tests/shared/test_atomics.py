@@ -1,15 +1,10 @@
 """Atomic operations lose nothing between processes, and keep the order they promise."""
 
 import multiprocessing
-import os
-import subprocess
-import sys
-import textwrap
 import time
 
 import numpy as np
 import pytest
-from places import ROOT
 from shared_rows import POLL_SECONDS
 
 from replay_tutorial.buffers.jit import Integers, kernel
@@ -24,7 +19,7 @@ from replay_tutorial.shared.atomics import (
 )
 from replay_tutorial.shared.memory import SharedArrays
 
-PROCESSES, TURNS, ROUNDS = 4, 100_000, 5_000
+PROCESSES, TURNS, ROUNDS = 4, 100_000, 500_000
 ADDED, SWAPPED, MAX, READY, FLAG, PAYLOAD = 0, 8, 16, 24, 32, 40  # each on a cache line of its own
 
 every_start_method = pytest.mark.parametrize(
@@ -46,30 +41,6 @@ def take_turns(words: Integers, process: int, turns: int) -> int:
             if compare_and_swap(words, SWAPPED, seen, seen + 1):
                 break
     return went_back
-
-
-@kernel
-def send(words: Integers, rounds: int) -> None:
-    """Send numbers: a plain payload, then the flag that says so. Waits until each is fetched."""
-    for number in range(1, rounds + 1):
-        for word in range(8):
-            words[PAYLOAD + word] = number
-        store_release(words, FLAG, number)
-        while load_acquire(words, FLAG) == number:
-            pass
-
-
-@kernel
-def receive(words: Integers, rounds: int) -> int:
-    """Fetch the numbers; return how many words were not what the flag promised."""
-    wrong = 0
-    for number in range(1, rounds + 1):
-        while load_acquire(words, FLAG) != number:
-            pass
-        for word in range(8):
-            wrong += words[PAYLOAD + word] != number
-        store_release(words, FLAG, -number)
-    return wrong
 
 
 @kernel
@@ -112,14 +83,10 @@ def work(arrays, job, number, together, answers):
         time.sleep(0.001)
     if job == "count":
         answers.put(take_turns(words, number, TURNS))
-    elif job == "send":
-        send(words, ROUNDS)
-    elif job == "receive":
-        answers.put(receive(words, ROUNDS))
     elif job == "overwrite":
-        overwrite(words, ROUNDS * 100)
+        overwrite(words, ROUNDS)
     else:
-        answers.put(watch(words, ROUNDS * 100, np.empty(8, np.int64)))
+        answers.put(watch(words, ROUNDS, np.empty(8, np.int64)))
 
 
 def answers_of(start_method, jobs, count):
@@ -153,12 +120,6 @@ def test_no_count_is_lost_between_processes(start_method):
 
 
 @every_start_method
-def test_who_sees_the_flag_sees_the_payload(start_method):
-    told, _ = answers_of(start_method, ["send", "receive"], 1)
-    assert told == [0]
-
-
-@every_start_method
 def test_a_copy_between_two_equal_looks_is_whole(start_method):
     told, _ = answers_of(start_method, ["overwrite", "watch"], 1)
     assert told == [0]
@@ -180,42 +141,3 @@ def test_each_operation_answers_what_was_there_before():
     words = np.array([0, 5, -4, 0, 0, 0])
     assert try_each(words) == (5, -4, -3, 2, 11)
     assert words.tolist() == [0, -2, -3, 2**62, 11, 0]
-
-
-PROGRAM = textwrap.dedent(
-    """
-    import sys
-
-    import numba.core.event
-    import numpy as np
-
-    compiled = numba.core.event.RecordingListener()
-    numba.core.event.register("numba:compile", compiled)
-
-    from replay_tutorial.shared.protocol import raise_max, reserve, swap
-
-    counters = np.zeros(3, np.int64)
-    assert reserve(counters, 0, 5) == 0 and counters[0] == 5
-    assert swap(counters, 1, 0, 4) and not swap(counters, 1, 0, 5)
-    raise_max(counters, 9.0)
-    assert counters.tolist() == [np.float64(9.0).view(np.int64), 4, 0]
-    print(len(compiled.buffer), "compiled")
-    """
-)
-
-
-def test_kernels_with_atomics_are_loaded_from_the_disk(tmp_path):
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    told = [
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=POLL_SECONDS,
-        ).stdout
-        for _ in range(2)
-    ]
-    assert not told[0].startswith("0 ")
-    assert told[1] == "0 compiled\n"

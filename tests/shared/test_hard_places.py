@@ -16,7 +16,6 @@ from replay_tutorial import (
     NStep,
     PrioritizedReplayBuffer,
     ReplayBuffer,
-    SamplesPerInsert,
 )
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.shared import processes, registry
@@ -138,17 +137,13 @@ def frozen(array):
     return array
 
 
-@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, MPPrioritizedReplayBuffer])
-def test_read_only_arrays_are_taken_everywhere(kind):
-    buffer = kind(8, FIELDS)
-    buffer.add(
-        obs=frozen(np.zeros((4, 2), np.float32)), rew=frozen(np.zeros(4)), priorities=frozen(np.ones(4))
-    )
-    buffer.update_priorities(frozen(np.arange(4)), frozen(np.full(4, 2.0)))
-    assert buffer.get_max_priority() == 2.0
-
-
-def test_read_only_arrays_are_taken_by_windows_mailbox_and_frames():
+def test_read_only_arrays_are_taken_everywhere():
+    row = {"obs": frozen(np.zeros((4, 2), np.float32)), "rew": frozen(np.zeros(4))}
+    for kind in (PrioritizedReplayBuffer, MPPrioritizedReplayBuffer):
+        buffer = kind(8, FIELDS)
+        buffer.add(**row, priorities=frozen(np.ones(4)))
+        buffer.update_priorities(frozen(np.arange(4)), frozen(np.full(4, 2.0)))
+        assert buffer.get_max_priority() == 2.0
     step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "terminated": {"shape": (), "dtype": bool}}
     window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
     values = {name: frozen(np.zeros(3)) for name in step}
@@ -159,9 +154,6 @@ def test_read_only_arrays_are_taken_by_windows_mailbox_and_frames():
         images = kind(8, {"obs": {"shape": (6, 6), "dtype": np.uint8}}, next_of="obs")
         images.add(obs=frozen(np.zeros((6, 6), np.uint8)), next_obs=frozen(np.ones((6, 6), np.uint8)))
         assert images.sample(1)["next_obs"].sum() == 36
-
-
-def test_read_only_arrays_are_taken_by_the_sum_tree():
     tree = SumTree(4)
     tree.set(frozen(np.arange(4)), frozen(np.array([1.0, 0.0, 3.0, 4.0])))
     assert tree.find(frozen(np.array([0.5, 1.0, 7.5])))[0].tolist() == [0, 2, 3]
@@ -185,22 +177,6 @@ def test_annealed_beta_may_end_beside_one_by_rounding(kind):
             buffer.sample(4, beta=value)
 
 
-def test_numbers_that_count_no_rows_are_refused_by_the_limiter():
-    limiter = SamplesPerInsert(4.0, min_size=1, error_buffer=100.0)
-    for count in (limiter.inserted, limiter.sampled):
-        with pytest.raises(ValueError, match="at least 0, not -5"):
-            count(-5)
-        with pytest.raises(TypeError):
-            count(1.5)
-        count(0)
-    assert (limiter.inserts, limiter.samples) == (0, 0)
-
-
-def test_what_is_no_vector_is_refused_by_the_mailbox():
-    with pytest.raises(TypeError, match="takes an array of float32, not a list"):
-        Mailbox(3).publish([1, 2, 3])
-
-
 def test_state_that_is_none_is_refused_by_the_windows():
     step = {"obs": {}, "rew": {"shape": ()}, "next_obs": {}, "done": {}}
     window = NStep(step, {"size": 2, "rew": "rew", "next": "next_obs"})
@@ -216,13 +192,9 @@ def test_name_given_twice_is_refused(kind):
         kind(8, images, next_of=["obs", "obs"])
     with pytest.raises(ValueError, match="the next one of another"):
         kind(8, images, next_of=["obs", "next_obs"])
+    assert not kind(8, images, Nstep=False).is_Nstep()
     with pytest.raises(ValueError, match="named once only"):
         ReplayBuffer(8, FIELDS, Nstep={"size": 2, "rew": ["rew", "rew"]})
-
-
-@pytest.mark.parametrize("kind", [ReplayBuffer, MPReplayBuffer])
-def test_nstep_false_is_none(kind):
-    assert not kind(8, FIELDS, Nstep=False).is_Nstep()
 
 
 @pytest.mark.parametrize(

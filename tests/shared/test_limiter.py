@@ -46,15 +46,6 @@ def test_both_sides_are_stopped_where_reverbs_limiter_stops_them():
     assert sample_while_allowed(limiter) == 8
 
 
-def test_nothing_is_sampled_below_the_minimum_size():
-    limiter = SamplesPerInsert(1.0, min_size=5, error_buffer=100.0)
-    for _ in range(4):
-        limiter.inserted(1)
-        assert not may_sample(limiter)
-    limiter.inserted(1)
-    assert may_sample(limiter)
-
-
 def test_inserts_up_to_the_minimum_size_are_always_allowed():
     limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=16.0)
     assert may_insert(limiter, 100), "though 100 at once would be too many later"
@@ -84,21 +75,6 @@ def test_error_stays_in_the_band_and_somebody_may_always_go_on(ratio, buffer, in
     assert samples / inserts == pytest.approx(ratio, rel=0.2)
 
 
-@pytest.mark.parametrize("inserters", [1, 2, 8])
-def test_several_that_look_at_once_pass_the_band_by_a_share_each(inserters):
-    limiter = SamplesPerInsert(4.0, min_size=1, error_buffer=100.0)
-    limiter.inserted(1 + 20)  # the last moment at which five rows pass
-    for _ in range(inserters):
-        assert limiter.await_can_insert(5, timeout=0.0)
-    for _ in range(inserters):
-        limiter.inserted(5)
-    assert limiter.error == 100.0 + (inserters - 1) * 5 * 4.0
-    limiter.sampled(int(limiter.error) - 80)
-    assert limiter.await_can_insert(5, timeout=0.0)
-    limiter.inserted(1)
-    assert not limiter.await_can_insert(5, timeout=0.0)
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -118,22 +94,22 @@ def test_settings_that_would_stop_both_sides_are_refused(arguments, named):
         SamplesPerInsert(*arguments)
 
 
-@pytest.mark.parametrize("count", [0, -1, 5])
-def test_counts_that_the_band_cannot_take_at_once_are_refused(count):
+def test_counts_that_are_none_or_too_large_for_the_band_are_refused():
     limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
     limiter.inserted(10)
-    with pytest.raises(ValueError, match=str(count)):
-        limiter.await_can_insert(count, timeout=0)
-    with pytest.raises(ValueError, match=str(count)):
-        limiter.await_can_sample(count, timeout=0)
-
-
-@pytest.mark.parametrize("count", [float("nan"), 1.5, 2.0, "2"])
-def test_count_that_is_no_integer_is_refused(count):
-    limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
+    for wait in (limiter.await_can_insert, limiter.await_can_sample):
+        for count in (0, -1, 5):
+            with pytest.raises(ValueError, match=str(count)):
+                wait(count, timeout=0)
     for call in (limiter.await_can_insert, limiter.await_can_sample, limiter.inserted, limiter.sampled):
-        with pytest.raises(TypeError, match="integer"):
-            call(count)
+        for count in (float("nan"), 2.0, "2"):
+            with pytest.raises(TypeError, match="integer"):
+                call(count)
+    for call in (limiter.inserted, limiter.sampled):
+        with pytest.raises(ValueError, match="at least 0, not -5"):
+            call(-5)
+        call(0)
+    assert (limiter.inserts, limiter.samples) == (10, 0)
 
 
 @pytest.mark.parametrize("side", ["insert", "sample"])
@@ -153,8 +129,10 @@ def test_band_of_many_inserters_is_as_wide_as_documented():
     assert all(limiter.await_can_insert(32, timeout=0.0) for _ in range(16))
     for _ in range(16):
         limiter.inserted(32)
-    assert limiter.error <= 500.0 + 15 * 32 * 15.0
+    assert 500.0 + 14 * 32 * 15.0 < limiter.error <= 500.0 + 15 * 32 * 15.0
     assert not limiter.await_can_insert(1, timeout=0.0)
+    limiter.sampled(int(limiter.error) - 485)
+    assert limiter.await_can_insert(1, timeout=0.0)
     assert "(k - 1) · n · samples_per_insert" in (SamplesPerInsert.__init__.__doc__ or "")
 
 
@@ -184,9 +162,8 @@ def count_up(limiter, count, together):
         limiter.sampled(2)
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_no_count_is_lost_between_processes(start_method):
-    context = multiprocessing.get_context(start_method)
+def test_no_count_is_lost_between_processes():
+    context = multiprocessing.get_context(START_METHODS[0])
     limiter = SamplesPerInsert(1.0, min_size=1, error_buffer=1.0)
     together = context.Barrier(3)
     arguments = (limiter, 10_000, together)
@@ -206,9 +183,8 @@ def insert_many(limiter, count):
         limiter.inserted(1)
 
 
-@pytest.mark.parametrize("start_method", START_METHODS)
-def test_inserter_and_sampler_in_two_processes_wait_for_each_other(start_method):
-    context = multiprocessing.get_context(start_method)
+def test_inserter_and_sampler_in_two_processes_wait_for_each_other():
+    context = multiprocessing.get_context("spawn")
     limiter = SamplesPerInsert(2.0, min_size=10, error_buffer=4.0)
     inserter = context.Process(target=insert_many, args=(limiter, 200), daemon=True)
     inserter.start()

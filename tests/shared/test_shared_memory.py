@@ -60,20 +60,6 @@ def test_arrays_are_zero_apart_and_shaped_as_asked():
     assert all(start % CACHE_LINE == 0 for start in starts)
 
 
-def set_and_tell(arrays, answers):
-    arrays["numbers"][3] = 7
-    answers.put(arrays["numbers"].tolist())
-
-
-@every_start_method
-def test_both_sides_see_what_the_other_wrote(start_method):
-    context = multiprocessing.get_context(start_method)
-    arrays = SharedArrays({"numbers": ((5,), np.dtype(np.int64))})
-    arrays["numbers"][1] = 5
-    assert in_child(context, set_and_tell, arrays) == [0, 5, 0, 7, 0]
-    assert arrays["numbers"].tolist() == [0, 5, 0, 7, 0]
-
-
 def shared_memory_in_use():
     """The buffers' memory that this process has mapped or open (Linux)."""
     maps = re.findall(r"memfd:replay_tutorial\S*", Path("/proc/self/maps").read_text())
@@ -84,12 +70,11 @@ def shared_memory_in_use():
 @linux_only
 @pytest.mark.parametrize("ending", ["close", "forget"])
 @every_start_method
-@every_buffer
-def test_memory_is_given_back_by_closing_or_forgetting_the_buffer(buffer_class, start_method, ending):
+def test_memory_is_given_back_by_closing_or_forgetting_the_buffer(start_method, ending):
     context = multiprocessing.get_context(start_method)
     gc.collect()
     before = len(shared_memory_in_use())
-    buffer = buffer_class(1000, row_fields(), ctx=context)
+    buffer = MPPrioritizedReplayBuffer(1000, row_fields(), ctx=context)
     in_child(context, add_rows, buffer, 1, 0, 5)
     batch = buffer.sample(4)
     assert len(shared_memory_in_use()) > before
@@ -128,10 +113,9 @@ def add_and_close(buffer, answers):
 
 
 @every_start_method
-@every_buffer
-def test_closing_in_a_child_leaves_the_parents_buffer_as_it_is(buffer_class, start_method):
+def test_closing_in_a_child_leaves_the_parents_buffer_as_it_is(start_method):
     context = multiprocessing.get_context(start_method)
-    with buffer_class(8, row_fields(), ctx=context) as buffer:
+    with MPPrioritizedReplayBuffer(8, row_fields(), ctx=context) as buffer:
         assert in_child(context, add_and_close, buffer) == "closed"
         assert_whole(buffer.sample(4))
         assert buffer.add(**rows_of(1, 3, 1)) == 3

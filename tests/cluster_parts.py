@@ -11,6 +11,8 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.cluster.chunk import ChunkFormat
 from replay_tutorial.cluster.gateway import Gateway, Report
 
+NODE = {"num_cpus": 2, "object_store_memory": 100 << 20}  # of the Ray that the tests start
+
 
 def processes_named(name, orphans=False):
     """Of this test's own Ray, and on request those without one any more: others may run on this machine."""

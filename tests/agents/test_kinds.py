@@ -48,17 +48,3 @@ def test_environment_is_trained_on_from_the_first_step_to_the_result(environment
     assert len(result.evaluation.returns) == 3
     endless = environment in ("Pendulum-v1", "small_environments:Levers-v0")
     assert result.evaluation.cut == (3 if endless else 0)
-
-
-@pytest.mark.parametrize("environment", ["Pendulum-v1", "small_environments:ColourPictures-v0"])
-def test_serial_run_repeats_itself_bit_for_bit(environment, tmp_path):
-    config = replace(preset(environment), runs=tmp_path, **SMALL)
-    first, second = train(config), train(config)
-    assert first.folder != second.folder
-    np.testing.assert_array_equal(first.evaluation.returns, second.evaluation.returns)
-    progress = [(run.folder / "progress.csv").read_text().splitlines() for run in (first, second)]
-    losses = [
-        [line.split(",")[progress[0][0].split(",").index("td_loss")] for line in run] for run in progress
-    ]
-    assert losses[0] == losses[1]
-    assert len(losses[0]) > 3

@@ -341,40 +341,6 @@ def test_call_that_hangs_does_not_keep_from_asking_the_next_gateway(monkeypatch)
     assert network.calls[-1].gateway == 1
 
 
-def test_answer_of_an_earlier_gateway_does_not_vouch_for_the_next_one(monkeypatch):
-    def fate(number, gateway):
-        if gateway == 1:
-            return NEVER, NEVER, False, 0.0, None
-        return 0.001, [0.001, 0.2, 3.0][number], False, 0.0, "call" if number == 1 else None
-
-    _, link = begin(monkeypatch, fate, 2)
-    assert link.has_room(WAIT)
-    link.send(chunk_of(0))  # lost
-    link.send(chunk_of(1))  # answered, after it is known that the first was lost
-    assert not link.has_room(5.0)
-    assert link.taken.keys() == {1}
-    assert not link.answers
-
-
-def test_late_reply_does_not_bring_older_news(monkeypatch):
-    def fate(number, gateway):
-        return 0.001, [0.001, 6.0, 2.0, 0.001][min(number, 3)], False, 0.0, None
-
-    network, link = begin(monkeypatch, fate)
-    until(network, lambda: link.has_room(WAIT))
-    network.pass_time(2.0)
-    link.send(chunk_of(0))  # answered after 6 s
-    network.pass_time(1.5)
-    link.send(chunk_of(1))  # answered before
-    seen = []
-    while len(link.taken) < 2:
-        link.has_room(WAIT)
-        network.pass_time(0.5)
-        seen.append((link.updates, link.newest and link.newest.version))
-    assert seen == sorted(seen)
-    assert network.processed == [0, 1]
-
-
 @pytest.mark.parametrize("back", [0.001, NEVER])
 def test_waiting_does_not_keep_the_processor_busy(monkeypatch, back):
     """Whatever is waited for: room, an answer that never comes, or the next gateway's first one."""

@@ -110,12 +110,6 @@ def test_rows_that_were_packed_are_unpacked(kind, environments):
 
 
 @each_kind
-def test_one_row_is_a_chunk(kind):
-    rows, priorities = played(SPACES[kind])
-    assert_round_trip(SPACES[kind], {name: values[:1] for name, values in rows.items()}, priorities[:1])
-
-
-@each_kind
 def test_read_only_and_scattered_rows_are_packed(kind):
     rows, priorities = played(SPACES[kind])
     rows = {name: values[::2] for name, values in rows.items()}
@@ -152,19 +146,6 @@ def test_every_bit_of_a_number_arrives(kind, bits, count):
         flat[:] = np.resize(np.frombuffer(bits, np.uint8), flat.shape)  # NaNs of all kinds, too
     unpacked, _ = format_of(SPACES[kind]).unpack(format_of(SPACES[kind]).pack(rows, priorities[:count]))
     assert all(unpacked[name].tobytes() == values.tobytes() for name, values in rows.items())
-
-
-@pytest.mark.parametrize("kind", IMAGES)
-def test_frames_that_are_all_equal_travel_once(kind):
-    rows, priorities = played(SPACES[kind], contents=1)
-    assert len(assert_round_trip(SPACES[kind], rows, priorities).frames) == 1
-
-
-@pytest.mark.parametrize("side", [1, 2, 3, 7])
-def test_images_of_a_few_bytes_are_unpacked(side):
-    """`train` refuses them, because its network does; a chunk need not know."""
-    spaces = Spaces(images(4, side, side), Discrete(2), stacked=True)
-    assert_round_trip(spaces, *played(spaces, contents=3, steps=30))
 
 
 def test_rows_of_atari_take_a_seventh_of_what_their_stacks_would():
@@ -224,12 +205,3 @@ def test_frames_of_another_size_are_refused():
     for frames in wrong_frames(chunk):
         with pytest.raises(ValueError, match=r"frames of .* is uint8\(1440,\): both ends need"):
             format_of(SPACES["stack"]).unpack(Chunk(chunk.records, frames))
-
-
-def test_unpacked_rows_outlive_their_chunk():
-    """Observations are put together anew: nothing in the replay points into Ray's memory."""
-    chunk = packed()
-    unpacked, _ = format_of(SPACES["stack"]).unpack(chunk)
-    expected = unpacked["obs"].copy()
-    chunk.frames[:] = 0
-    np.testing.assert_array_equal(unpacked["obs"], expected)

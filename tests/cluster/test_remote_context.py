@@ -45,17 +45,6 @@ def at_once(gateway):
     return send
 
 
-def read_only(chunk):
-    """What Ray makes of arrays on their way."""
-    for array in chunk or ():
-        array.flags.writeable = False
-    return chunk
-
-
-def in_thread(gateway, pool):
-    return lambda chunk, *rest: pool.submit(gateway.send, read_only(chunk), *rest)
-
-
 class Remote:
     """A remote actor's context over a gateway on a shared context."""
 
@@ -130,23 +119,6 @@ def test_remote_actors_rows_are_those_of_a_local_one(environment):
     assert_same_rows(context, other)
 
 
-def test_rows_that_travel_through_threads_are_those_of_a_local_actor():
-    context, other = (made_context(PICTURES, **(SMALL | {"send_interval": 4})) for _ in range(2))
-    for each in (context, other):
-        each.parameters.publish(parameters_of(context, 0), 0)
-    with ThreadPoolExecutor(1) as pool:
-        remote = Remote(context, lambda gateway: in_thread(gateway, pool))
-        actor, local = actor_of(remote.context), actor_of(other)
-        while not actor.pull_parameters():
-            pass
-        wait_for_parameters(local)
-        for _ in range(3):
-            actor.play_and_send()
-            local.play_and_send()
-        assert remote.link.has_room(5.0)
-    assert_same_rows(context, other)
-
-
 def test_newer_parameters_change_the_rows_of_both_in_the_same_way():
     context, other = (open_context(**SMALL) for _ in range(2))
     remote = Remote(context)
@@ -176,19 +148,6 @@ def test_age_of_the_parameters_is_that_of_the_last_reply():
     context.pace.count_updates(42)
     look(remote.link)
     assert actor.play().parameters_age == 17
-
-
-def test_parameters_may_be_written_to_though_what_was_fetched_may_not():
-    context = open_context(**SMALL)
-    remote = Remote(context)
-    context.parameters.publish(parameters_of(context, 0), 25)
-    look(remote.link)
-    published = remote.context.parameters.pull()
-    assert published.parameters.flags.writeable
-    assert published.parameters.dtype == np.float32
-    np.testing.assert_array_equal(published.parameters, parameters_of(context, 0))
-    assert (published.version, published.update) == (1, 25)
-    assert remote.context.parameters.pull(1) is None
 
 
 def test_parameters_that_are_gone_leave_the_old_ones_until_the_next_reply():

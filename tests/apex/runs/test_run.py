@@ -33,26 +33,37 @@ from replay_tutorial.apex.runs.signals import signals_deferred, stop_requests
 from replay_tutorial.local import supervisor
 
 SHORT = {
-    "total_steps": 4_000,
+    "total_steps": 3_000,
     "hidden_sizes": (32,),
     "evaluation_interval": 50,
+    "evaluation_episodes": 5,
     "record_interval": 20,
-    "confirmation_episodes": 10,
-    "final_episodes": 20,
+    "confirmation_episodes": 5,
+    "final_episodes": 10,
     "progress": False,
 }
 POLL_SECONDS = 180  # seconds that anything may take on a busy machine
+posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
 
 
-def short(environment, tmp_path, **changes):
+def short(tmp_path, environment="CartPole-v1", **changes):
     return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
 
 
-def test_short_run_leaves_its_files_and_no_process(tmp_path):
-    result = train(short("CartPole-v1", tmp_path))
+def records(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_short_run_leaves_its_files_and_no_process_and_keeps_the_ratio(tmp_path):
+    config = short(tmp_path, samples_per_insert=3.0, slack=200, replay_start=500)
+    result = train(config)
     assert multiprocessing.active_children() == []
     assert result.end == "budget spent"
-    assert 4_000 <= result.steps < 5_000  # the end is noticed after a few sends
+    assert 3_000 <= result.steps < 4_000  # the end is noticed after a few sends
+    owed = (result.steps - config.replay_start) * 3.0 - result.updates * config.batch_size
+    # The band's half width, and two sends that pass the limiter at the same time.
+    assert abs(owed) <= 200 * 3.0 + config.batch_size + 2 * 60 * 3.0
     assert {path.name for path in result.folder.iterdir() if "tfevents" not in path.name} == {
         "checkpoints",
         "config.json",
@@ -63,10 +74,9 @@ def test_short_run_leaves_its_files_and_no_process(tmp_path):
         "progress.csv",
         "run.lock",
     }
-    assert list(result.folder.glob("events.out.tfevents.*"))
     assert (result.folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((result.folder / "evaluation.json").read_text())["mean"] == result.evaluation.mean
-    assert len(result.evaluation.returns) == 20
+    assert len(result.evaluation.returns) == 10
 
     rows = records(result.folder / "progress.csv")
     updates = [int(row["update"]) for row in rows]
@@ -83,36 +93,9 @@ def test_short_run_leaves_its_files_and_no_process(tmp_path):
     assert all(later - earlier >= 50 for earlier, later in pairwise(evaluated[:-1]))
     assert evaluated[-1] > result.updates - 25 - 1  # what had been published last
 
-    accumulator = EventAccumulator(str(result.folder))
-    accumulator.Reload()
-    points = set(accumulator.Tags()["scalars"])
+    points = set(EventAccumulator(str(result.folder)).Reload().Tags()["scalars"])
     assert {"charts/episodic_return", "charts/episodic_length", "charts/SPS"} <= points
     assert {"losses/td_loss", "losses/q_values", "evaluation/mean_return", "charts/restarts"} <= points
-
-
-def records(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_samples_per_insert_are_kept(tmp_path):
-    config = short("CartPole-v1", tmp_path, samples_per_insert=2.0, slack=200, replay_start=500)
-    result = train(config)
-    owed = (result.steps - config.replay_start) * 2.0 - result.updates * config.batch_size
-    # The band's half width, and two sends that pass the limiter at the same time.
-    assert abs(owed) <= 200 * 2.0 + config.batch_size + 2 * 60 * 2.0
-
-
-def test_solved_run_stops_early(tmp_path):
-    config = short("CartPole-v1", tmp_path, solved_at=1.0, total_steps=10**9)
-    result = train(config)
-    assert result.end == "solved"
-    assert result.policy_step <= result.steps < 100_000
-    with pytest.raises(NothingToDo, match="is solved"):
-        resume(result.folder, progress=False)
-
-
-posix_only = pytest.mark.skipif(os.name != "posix", reason="sessions and signals of POSIX")
 
 
 @pytest.fixture
@@ -137,19 +120,25 @@ def kill(monkeypatch):
 
 
 @posix_only
-def test_killed_actor_is_replaced_and_the_run_goes_on(tmp_path, kill):
+def test_killed_actor_is_replaced_and_a_run_that_is_solved_stops_early(tmp_path, kill):
     kill("actor 0", messages.Progress)
-    result = train(short("CartPole-v1", tmp_path, actors=1))
-    assert result.end == "budget spent"
+    endless = {"total_steps": 10**9, "solved_at": 1.0, "evaluation_interval": 150}
+    result = train(short(tmp_path, actors=1, **endless))
+    assert multiprocessing.active_children() == []
+    assert result.end == "solved"
+    assert result.policy_step <= result.steps < 100_000
     restarts = [float(row["restarts"]) for row in records(result.folder / "progress.csv")]
     assert sorted(set(restarts)) == [0, 1]
-    assert multiprocessing.active_children() == []
+    with pytest.raises(NothingToDo, match="is solved"):
+        resume(result.folder, progress=False)
 
 
 @posix_only
-def test_killed_learner_ends_the_run_which_is_resumed_from_its_checkpoint(tmp_path, kill, monkeypatch):
+def test_killed_learner_ends_the_run_which_is_resumed_until_the_learner_refuses_its_rows(
+    tmp_path, kill, monkeypatch
+):
     kill("learner", messages.Saved)
-    config = short("CartPole-v1", tmp_path, actors=1, checkpoint_seconds=0.5, total_steps=10**9)
+    config = short(tmp_path, actors=1, checkpoint_seconds=0.5, total_steps=10**9)
     with pytest.raises(ProcessDied, match=r"learner was killed by SIGKILL(?s:.*)resume") as error:
         train(replace(config, solved_at=1e9))
     assert multiprocessing.active_children() == []
@@ -161,7 +150,7 @@ def test_killed_learner_ends_the_run_which_is_resumed_from_its_checkpoint(tmp_pa
     budget = checkpoint.step + 3_000
     result = resume(folder, budget, progress=False)
     assert result.folder == folder
-    assert (result.end, len(result.evaluation.returns)) == ("budget spent", 20)
+    assert (result.end, len(result.evaluation.returns)) == ("budget spent", 10)
     assert budget <= result.steps < budget + 1_000
     # What was learned since is learned again: the limiter's and the learner's counters go on from the
     # checkpoint.
@@ -173,77 +162,36 @@ def test_killed_learner_ends_the_run_which_is_resumed_from_its_checkpoint(tmp_pa
     assert newest_checkpoint(folder).update == result.updates
     assert json.loads((folder / "config.json").read_text())["resumed"][0]["step"] == checkpoint.step
 
-
-def test_run_is_resumed_without_the_rows_of_its_replay(tmp_path):
-    # Rows of old and rows of new steps must not be mixed up: 1,000 new ones are 4,000 samples, far outside of
-    # the band.
-    config = short("CartPole-v1", tmp_path, actors=1, checkpoint_replay=False)
-    first = train(config)
-    checkpoint = newest_checkpoint(first.folder)
-    assert not checkpoint.has_replay
-    assert not (checkpoint.path / "replay.npz").exists()
-    result = resume(first.folder, total_steps=8_000, progress=False)
-    assert result.end == "budget spent"
-    owed = (result.steps - first.steps - 1_000) * 4.0 - (result.updates - first.updates) * config.batch_size
-    assert abs(owed) <= 2 * (500 * 4.0 + config.batch_size)
-    newer = [row for row in records(result.folder / "progress.csv") if int(row["update"]) > checkpoint.update]
-    assert 0 < max(float(row["row_age_p90"]) for row in newer) <= result.steps - first.steps
+    (_, before), (_, newest) = whole_checkpoints(folder)
+    spoil_state(newest)
+    with pytest.raises(ProcessDied) as died:
+        resume(folder, total_steps=10**6, progress=False)
+    advice = rf"To resume from {before.name}, rename that folder to {newest.name}.unusable; keep it.*"
+    refused = rf"learner failed: {re.escape(str(newest))} can't be used: .*{advice}"
+    assert re.fullmatch(refused, str(died.value)), "one line"
+    newest.rename(newest.with_name(f"{newest.name}.unusable"))
+    assert newest_checkpoint(folder).path == before
 
 
-def test_damaged_rows_give_way_before_a_process_starts_and_what_the_learner_refuses_is_one_line(
-    tmp_path, capsys
-):
-    run = train(short("CartPole-v1", tmp_path, actors=1, checkpoint_seconds=0.05)).folder
-    older, newer = (path for _, path in whole_checkpoints(run))
-    raw = bytearray((newer / "replay.npz").read_bytes())
-    raw[len(raw) // 2] ^= 1
-    (newer / "replay.npz").write_bytes(raw)
-    capsys.readouterr()
-    resume(run, total_steps=6_000, progress=False)
-    told = capsys.readouterr().out
-    assert f"{newer} can't be read: replay.npz has changed since it was written" in told
-    assert f"going on from {older}\n" in told
-
-    newest = newest_checkpoint(run).path
-    with zipfile.ZipFile(newest / "replay.npz") as file:
+def spoil_state(checkpoint):
+    """Change what only the replay itself reads, checksums and all."""
+    rows, manifest = checkpoint / "replay.npz", checkpoint / "manifest.json"
+    with zipfile.ZipFile(rows) as file:
         parts = {name: file.read(name) for name in file.namelist()}
-    with zipfile.ZipFile(newest / "replay.npz", "w") as file:
+    with zipfile.ZipFile(rows, "w") as file:
         for name, part in parts.items():
             file.writestr(name, b"{}" if name == "state.json" else part)
-    manifest = json.loads((newest / "manifest.json").read_text())
-    manifest["replay.npz"] = checksum_of(newest / "replay.npz")
-    (newest / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ProcessDied) as died:
-        resume(run, total_steps=10**6, progress=False)
-    before = whole_checkpoints(run)[-2][1]
-    advice = rf"To resume from {before.name}, rename that folder to {newest.name}.unusable; keep it.*"
-    assert re.fullmatch(
-        rf"learner failed: {re.escape(str(newest))} can't be used: .*{advice}", str(died.value)
-    )
-    newest.rename(newest.with_name(f"{newest.name}.unusable"))
-    capsys.readouterr()
-    resume(run, total_steps=7_000, progress=False)
-    assert f"going on from {before}\n" in capsys.readouterr().out
-    assert len(list(newest.with_name(f"{newest.name}.unusable").iterdir())) > 3, "it is kept"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {rows.name: checksum_of(rows)}))
 
 
 @posix_only
 def test_killed_evaluator_ends_the_run_but_the_learner_leaves_a_checkpoint(tmp_path, kill):
     kill("evaluator", messages.EvaluationReport)
     with pytest.raises(ProcessDied, match=r"evaluator was killed by SIGKILL(?s:.*)resume"):
-        train(short("CartPole-v1", tmp_path, actors=1, total_steps=10**9))
+        train(short(tmp_path, actors=1, total_steps=10**9))
     assert multiprocessing.active_children() == []
     (folder,) = tmp_path.iterdir()
     assert newest_checkpoint(folder).update >= 50
-
-
-@posix_only
-def test_actor_that_is_killed_too_often_in_a_row_ends_the_run_with_the_signal(tmp_path, monkeypatch):
-    monkeypatch.setattr(lives, "FIRST_PAUSE_SECONDS", 0.01)
-    config = short("small_environments:Dying-v0", tmp_path, actors=1, restart_limit=2)
-    with pytest.raises(ProcessDied, match=r"actor 0 was killed by SIGKILL .*, 2 times in a row"):
-        train(config)
-    assert multiprocessing.active_children() == []
 
 
 class Program:
@@ -252,8 +200,9 @@ class Program:
     def __init__(self, tmp_path, environment, *flags):
         paths = [str(ROOT / "tests"), str(ROOT)]
         command = [sys.executable, "-m", "replay_tutorial", "train", environment, "--runs", str(tmp_path)]
+        self.folder = tmp_path
         self.process = subprocess.Popen(
-            [*command, "--no-progress", *flags],
+            [*command, "--no-progress", "--solved-at", "1000", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -270,15 +219,15 @@ class Program:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
 
-    def wait_for_updates(self, tmp_path):
-        """Wait until the actors have played and the learner has learned."""
+    def wait_for(self, pattern):
+        """Wait until the run has left a file that is not empty of records."""
         deadline = time.monotonic() + POLL_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            curves = list(tmp_path.glob("*/progress.csv"))
-            if curves and len(curves[0].read_text().splitlines()) > 1:
-                return
+            found = list(self.folder.glob(f"*/{pattern}"))
+            if found and (found[0].suffix != ".csv" or len(found[0].read_text().splitlines()) > 1):
+                return found[0]
             time.sleep(0.05)
-        pytest.fail("no update was made")
+        pytest.fail(f"no {pattern}")
 
     def roles(self):
         """The processes of the roles; only Linux shows them: a server in between has started them."""
@@ -313,14 +262,13 @@ def test_failing_actor_gives_a_nonzero_exit_status_and_its_traceback(tmp_path):
 
 
 @posix_only
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path, name):
-    with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
-        program.wait_for_updates(tmp_path)
-        os.killpg(program.process.pid, getattr(signal, name))
+def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path):
+    """SIGTERM here, and Ctrl-C where the commands of the README are tested."""
+    with Program(tmp_path, "CartPole-v1", "--actors", "1") as program:
+        program.wait_for("progress.csv")
+        os.killpg(program.process.pid, signal.SIGTERM)
         output, errors = program.process.communicate(timeout=POLL_SECONDS)
-        assert program.process.returncode == 130
-        assert errors == ""
+        assert (program.process.returncode, errors) == (130, "")
         assert "ending, with a checkpoint; press Ctrl-C again to stop at once" in output
         assert "interrupted after" in output
         assert list(tmp_path.glob("*/learning_curve.png"))
@@ -332,8 +280,8 @@ def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path, name):
 
 @posix_only
 def test_second_signal_ends_the_run_at_once(tmp_path):
-    with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
-        program.wait_for_updates(tmp_path)
+    with Program(tmp_path, "CartPole-v1", "--actors", "1") as program:
+        program.wait_for("progress.csv")
         for role in program.roles():
             os.kill(role, signal.SIGSTOP)  # it can't end, and so neither can the run, but at once
         os.kill(program.process.pid, signal.SIGINT)
@@ -350,53 +298,15 @@ def test_second_signal_ends_the_run_at_once(tmp_path):
 
 
 @posix_only
-def test_killed_parent_takes_its_actors_along(tmp_path):
-    with Program(tmp_path, "CartPole-v1", "--solved-at", "1000") as program:
-        program.wait_for_updates(tmp_path)
-        program.process.kill()
-        program.process.wait(POLL_SECONDS)
-        assert program.is_gone()
-
-
-@posix_only
-def test_running_run_is_not_resumed_until_it_is_killed(tmp_path):
-    flags = ("--actors", "0", "--hidden-sizes", "16", "--checkpoint-steps", "500", "--solved-at", "1000")
-    with Program(tmp_path, "CartPole-v1", *flags, "--final-episodes", "2") as program:
-        deadline = time.monotonic() + POLL_SECONDS
-        while not whole_checkpoints(next(tmp_path.iterdir(), tmp_path)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        (folder,) = tmp_path.iterdir()
+def test_running_run_is_not_resumed_and_a_killed_parent_takes_its_actors_along(tmp_path):
+    with Program(tmp_path, "CartPole-v1", "--actors", "1", "--checkpoint-seconds", "1") as program:
+        folder = program.wait_for("checkpoints/0*").parents[1]
         with pytest.raises(RunInUse, match="another process"):
             resume(folder, progress=False)
         assert program.process.poll() is None
         program.process.kill()
         program.process.wait(POLL_SECONDS)
-        step = newest_checkpoint(folder).step
-        result = resume(folder, step + 100, progress=False)
-        assert result.end == "budget spent"
-        assert step + 100 <= result.steps < step + 200
-
-
-@posix_only
-def test_unknown_environment_is_refused_before_anything_is_made(tmp_path):
-    with Program(tmp_path, "NoSuchThing-v0") as program:
-        _, errors = program.process.communicate(timeout=POLL_SECONDS)
-        assert program.process.returncode == 1
-        assert "NoSuchThing" in errors
-        assert "Traceback" not in errors
-        assert list(tmp_path.iterdir()) == []
-
-
-@posix_only
-def test_ignored_hangup_stays_ignored():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
-    try:
-        with stop_requests() as request:
-            signal.raise_signal(signal.SIGHUP)
-            assert not request.received
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+        assert program.is_gone()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals of Linux")
@@ -419,6 +329,18 @@ def test_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path):
     (folder,) = tmp_path.iterdir()
     assert newest_checkpoint(folder).update > 0
     assert (folder / "learning_curve.png").exists()
+
+
+@posix_only
+def test_ignored_hangup_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        with stop_requests() as request:
+            signal.raise_signal(signal.SIGHUP)
+            assert not request.received
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_first_signal_is_a_request_and_the_second_an_exception():

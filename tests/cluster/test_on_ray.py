@@ -1,0 +1,269 @@
+"""What needs a real Ray, of three nodes on this machine: runs in which nodes die, and `cluster check`."""
+
+import csv
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from cluster_parts import NODE, processes_named
+
+pytest.importorskip("ray", reason="needs the extra `cluster`")
+import ray
+
+from replay_tutorial import __version__
+from replay_tutorial.__main__ import main
+from replay_tutorial.apex.config import preset
+from replay_tutorial.apex.runs.engine import ProcessDied
+from replay_tutorial.apex.runs.run import resume, train
+from replay_tutorial.cluster import placement, workers
+from replay_tutorial.cluster.check import faults_of, look_at_hosts, warnings_of
+from replay_tutorial.cluster.connection import ClusterUnavailable, connect
+from replay_tutorial.cluster.engine import ClusterEngine
+from replay_tutorial.cluster.options import ClusterOptions, saved_options
+
+SHORT = {
+    "total_steps": 3_000,
+    "hidden_sizes": (32,),
+    "evaluation_interval": 50,
+    "evaluation_episodes": 5,
+    "record_interval": 20,
+    "confirmation_episodes": 5,
+    "final_episodes": 10,
+    "progress": False,
+}
+CPUS = 4  # of all nodes
+POLL_SECONDS = 240  # that anything may take on a busy machine
+
+
+@pytest.fixture
+def engine(nodes):
+    return ClusterEngine(ClusterOptions(nodes.address))
+
+
+def short(tmp_path, environment="CartPole-v1", **changes):
+    return replace(preset(environment), runs=tmp_path, **(SHORT | changes))
+
+
+def records(folder, name="progress.csv"):
+    with (folder / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(engine, tmp_path):
+    result = train(short(tmp_path), engine)
+    assert multiprocessing.active_children() == []
+    assert result.end == "budget spent"
+    assert 3_000 <= result.steps < 4_000
+    assert len(result.evaluation.returns) == 10
+    rows = records(result.folder)
+    assert [int(row["update"]) for row in rows] == list(range(20, result.updates + 1, 20))
+    assert {row["hosts"] for row in rows} <= {"", "3"}
+    assert rows[-1]["actors"] in ("1", "2")  # it may be over before the second has begun
+    assert {row["rows_lost"] for row in rows} <= {"", "0"}
+    assert all(0 <= float(row["parameters_age"] or 0) < 1_000 for row in rows)
+    told = json.loads((result.folder / "cluster.json").read_text())
+    assert sorted(host["cpus"] for host in told["hosts"]) == [0, 2, 2]
+
+    assert saved_options(result.folder) == engine.options
+    at_home = resume(result.folder, 4_000, progress=False)
+    assert at_home.updates > result.updates
+    assert saved_options(result.folder) is None
+    again = resume(result.folder, 5_000, progress=False, engine=engine)
+    assert 5_000 <= again.steps < 6_000
+    assert again.updates > at_home.updates
+
+
+def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_path):
+    """And ends with a policy that has learned; what dies is replaced."""
+    seen, deaths = [], []
+
+    def let_die():
+        wait_for(lambda: list(tmp_path.glob("*/progress.csv")) and len(records(run_in(tmp_path))) > 5)
+        os.kill(min(processes_named("ray::play")), signal.SIGKILL)
+        deaths.append("actor")
+        wait_for(lambda: records(run_in(tmp_path))[-1]["restarts"] == "1")
+        os.kill(min(processes_named("ray::RemoteGateway")), signal.SIGKILL)
+        deaths.append("gateway")
+        updates = int(records(run_in(tmp_path))[-1]["update"])
+        wait_for(lambda: int(records(run_in(tmp_path))[-1]["update"]) > updates + 200)
+        nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
+        deaths.append("node")
+
+    def wait_for(condition):
+        deadline = time.monotonic() + POLL_SECONDS
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        seen.append(condition())
+
+    killer = threading.Thread(target=let_die)
+    killer.start()
+    # The first look comes after all these deaths.
+    changes = {"total_steps": 400_000, "hidden_sizes": (128, 128), "evaluation_interval": 2_500}
+    config = short(tmp_path, solved_at=150.0, confirmation_episodes=50, **changes)
+    result = train(config, engine)
+    killer.join()
+    nodes.add_node(**NODE)
+    assert deaths == ["actor", "gateway", "node"]
+    assert all(seen)
+    assert result.end == "solved"
+    assert result.evaluation.mean > 100
+    ratio = result.updates * config.batch_size / (result.steps - config.replay_start)
+    assert ratio == pytest.approx(config.samples_per_insert, rel=0.1)
+    for name in ("ray::play", "ray::RemoteGateway"):
+        assert processes_named(name, orphans=True) == set()
+
+
+def run_in(folder):
+    return next(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        (None, r"(?s)actor \d failed:.*small_environments.py.*the pole is broken"),
+        (("digest_of_sources", lambda: "others"), "has another version of replay_tutorial than the"),
+        (("HEAD_SECONDS", 0.0), "the head of the cluster has not answered"),
+        (("RemoteGateway.pack", lambda _: b"nothing of ours"), r"(?s)a gateway failed:.*incorrect header"),
+    ],
+    ids=["error of an environment", "other sources", "silent head", "gateway that cannot start"],
+)
+def test_fault_ends_the_run_with_the_reason(engine, tmp_path, monkeypatch, patch, reason):
+    if patch is not None:
+        monkeypatch.setattr(f"{workers.__name__}.{patch[0]}", patch[1])
+    with pytest.raises(ProcessDied, match=reason):
+        train(short(tmp_path, "small_environments:Crashing-v0", actors=1), engine)
+
+
+def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(placement, "ROOM_SECONDS", 0.0)
+    with pytest.raises(ClusterUnavailable, match=r"no place for 1 of 5 actors: an actor needs 1 CPU and 415"):
+        train(short(tmp_path, actors=5), engine)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def joined(nodes):
+    connect(nodes.address, 0)
+    yield
+    ray.shutdown()
+
+
+def test_actors_need_free_places_and_a_cluster_that_can_grow_is_asked_for_them(nodes, joined, monkeypatch):
+    from ray.util import placement_group_table
+
+    def free_resources():
+        seen.append([(wish["state"], *wish["bundles"].values()) for wish in placement_group_table().values()])
+        return ray.available_resources()
+
+    seen, options, known = [], ClusterOptions(nodes.address), placement_group_table()
+    placement.await_room(CPUS, options)
+    assert {wish["state"] for name, wish in placement_group_table().items() if name not in known} == {
+        "REMOVED"
+    }
+    sleep = ray.remote(num_cpus=2)(lambda: time.sleep(1_000)).remote()
+    deadline = time.monotonic() + POLL_SECONDS
+    while ray.available_resources().get("CPU", 0) != 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    placement.await_room(2, options)
+    monkeypatch.setattr(placement, "ROOM_SECONDS", 1.0)
+    monkeypatch.setattr(placement, "free_resources", free_resources)
+    with pytest.raises(ClusterUnavailable, match=r"no place for 1 of 3 actors: .* 2 CPUs and"):
+        placement.await_room(3, options)
+    needs = {"CPU": 1.0, "memory": float(placement.ACTOR_MEMORY)}
+    assert [wish for wish in seen[-1] if wish[0] == "PENDING"] == [("PENDING", *3 * [needs])]
+    assert "PENDING" not in [wish["state"] for wish in placement_group_table().values()]
+    ray.cancel(sleep, force=True)
+
+
+def test_every_host_says_what_it_is_and_what_would_be_wrong_with_it(joined):
+    hosts, whole = look_at_hosts(), ClusterOptions("auto")
+    half = replace(whole, cpus_per_actor=0.5)
+    assert ray.available_resources()["CPU"] == CPUS, "the probes have left every CPU"
+    assert [host.fault for host in hosts] == ["", "", ""]
+    assert [host.here for host in hosts].index(True) == 0
+    assert (sum(host.head for host in hosts), sum(host.cpus for host in hosts)) == (1, CPUS)
+    for host in hosts:
+        assert (host.installed["ray"], host.installed["replay_tutorial"]) == (ray.__version__, __version__)
+        assert 0 < host.latency < 10
+        assert host.rate > 1e5
+        assert host.environment["RAY_AUTH_MODE"] == "token"
+
+    for options, actors in ((whole, CPUS), (half, 2 * CPUS)):
+        assert faults_of(hosts, actors, CPUS, options) == []
+        for asked, free in ((actors + 1, CPUS), (actors, CPUS - 1)):
+            [fault] = faults_of(hosts, asked, free, options)
+            assert f"{asked} actors need {options.cpus_per_actor:g} CPU" in fault
+            assert f"{free} CPUs are free" in fault
+    small = [host._replace(memory=414 * 2**20) for host in hosts]
+    [fault] = faults_of(small, 1, CPUS, whole)
+    assert "memory are for 0" in fault
+    other = hosts[1]._replace(name="old", installed=hosts[1].installed | {"sources": "0123456789ab"})
+    [fault] = faults_of([hosts[0], other], 0, 0, whole)
+    assert fault.startswith("old has sources 0123456789ab.")
+    dead = hosts[1]._replace(installed={}, environment={}, fault="No module named 'replay_tutorial'")
+    first, second = faults_of([dead], CPUS, CPUS, whole)
+    assert "No module named 'replay_tutorial'" in first
+    assert "memory are for 0" in second
+
+    assert warnings_of(hosts) == []
+    [warning] = warnings_of([host._replace(environment={}) for host in hosts])
+    assert "RAY_AUTH_MODE=token" in warning
+
+
+def test_the_command_says_yes_and_no(nodes, capsys):
+    more = [str(CPUS + 1), "--cpus-per-actor"]
+    for arguments, status, answer in (
+        ([str(CPUS)], 0, f"this will hold {CPUS} actors: yes"),
+        ([*more, "1"], 1, f"this will hold {CPUS + 1} actors: no"),
+        ([*more, "0.5"], 0, f"this will hold {CPUS + 1} actors: yes"),
+    ):
+        assert main(["cluster", "check", nodes.address, "--actors", *arguments]) == status
+        assert capsys.readouterr().out.splitlines()[-1] == answer
+    main(["cluster", "check", nodes.address])
+    assert "health checks: a lost host is noticed after" in capsys.readouterr().out
+
+
+CHECK = "import os, sys; {}; from replay_tutorial.__main__ import main; sys.exit(main(sys.argv[1:]))"
+FORGET = "del os.environ['RAY_AUTH_TOKEN_PATH']"
+REFUSED = {  # what a client does first → the reason, perhaps on several lines
+    FORGET: (
+        r"can't be used: RAY_AUTH_MODE is token, and this host has no token\. Copy ~/\.ray/auth_token "
+        r"from the cluster's head\. If that has none either, run `ray get-auth-.*"
+    ),
+    f"{FORGET}, os.environ['RAY_AUTH_MODE']": (
+        "can't be used: what listens there is no Ray that works, or it asks for a token, and this host.*"
+    ),
+    "open(os.environ['HOME'] + '/other', 'w').write('fedcba98' * 8); "
+    "os.environ['RAY_AUTH_TOKEN_PATH'] = os.environ['HOME'] + '/other'": (
+        "what listens there is no Ray that works, or its token is not the one of this host.* Copy ~/.*head.*"
+    ),
+    "import ray; ray.__version__ = '2.59.0'": (
+        r".*its versions are others than here[\s\S]*Ray: 2\.60\.0[\s\S]*Ray: 2\.59\.0[\s\S]*"
+    ),
+}
+
+
+def test_clients_without_the_token_or_with_another_ray_are_refused(nodes, tmp_path):
+    impatient = {"RAY_NUM_REDIS_GET_RETRIES": "2", "HOME": str(tmp_path)}  # Ray tries for 20 seconds
+    clients = [
+        subprocess.Popen(
+            [sys.executable, "-c", CHECK.format(begin), "cluster", "check", nodes.address],
+            env=os.environ | impatient,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for begin in REFUSED
+    ]
+    for client, reason in zip(clients, REFUSED.values(), strict=True):
+        _, said = client.communicate(timeout=300)
+        assert client.returncode == 2
+        assert re.fullmatch(rf"cluster check: the cluster at .*{reason}\n", said), said
+        assert "Traceback" not in said

@@ -172,7 +172,7 @@ def check_directory(container: zipfile.ZipFile) -> None:
 
 def stored_size(info: zipfile.ZipInfo) -> int:
     """Return how many bytes a member has; refuse one that unpacks to more than lies in the file."""
-    if info.compress_type != zipfile.ZIP_STORED:
+    if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
         raise Damaged(f"{info.filename} is compressed, as `save` never does it")
     return info.file_size
 

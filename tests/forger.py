@@ -10,6 +10,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +22,11 @@ LIES: list[Any] = [
     *(-1, 0, 1, 2, 1000, 2**31, 2**51, 2**52, 2**63, 10**30),
     *(1.5, float("nan"), float("inf"), True, None, "3", [], [1], {}, {"a": 1}, [[]]),
 ]
-HEADERS = [
-    b"",
-    b"{",
-    b"(" * 5000,
-    b"[" * 200 + b"]" * 200,
-    b"-" * 3000 + b"1",
-    b"9**9**9",
-    b"'abc",
-    b"\tx\n  y\n z",
-    b"\xff\xfe\x00",
-    b"{'descr': '<f8', 'fortran_order': False}",
-    b"{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
-    b"{'descr': [('a', '<f8')], 'fortran_order': False, 'shape': (3,)}",
-    b"{'descr': 3, 'fortran_order': False, 'shape': (3,)}",
-]
+HEADERS = [b"", b"{", b"(" * 5000, b"9**9**9", b"\xff\xfe\x00", b"{'descr': '<f8', 'fortran_order': False}"]
 NUMBERS = {
     "<f8": [float("nan"), float("inf"), -float("inf"), -1.0, -0.5, -0.0, 0.0, 5e-324, 1e200, 1.7e308],
     "<i8": [-(2**63), -2, -1, 0, 1, 5, 1000, 2**40, 2**62, 2**63 - 1],
+    "<i4": [-(2**31), -1, 0, 1, 1000, 2**31 - 1],
     "|u1": [0, 1, 255],
 }
 
@@ -103,14 +91,8 @@ def lying_members(members: Members) -> Iterator[tuple[str, Members]]:
         for other in members:
             if other != name:
                 yield f"{other} in the place of {name}", members | {name: members[other]}
-        for part in (
-            b"",
-            content[:1],
-            content[: len(content) // 2],
-            content[:-1],
-            content + b"\0",
-            content * 2,
-        ):
+        half = content[: len(content) // 2]
+        for part in (b"", content[:1], half, content[:-1], content + b"\0", content * 2):
             yield f"{name} of {len(part)} bytes", members | {name: part}
     for extra in ("more.npy", "../outside.npy", "/etc/nothing", "rows.npy/rows.npy", "é" * 100):
         yield f"{extra} more", members | {extra: b"more"}
@@ -133,19 +115,16 @@ def lying_headers(members: Members) -> Iterator[tuple[str, Members]]:
         text, elements = array_of(content)
         header = eval(text)
         shape = header["shape"]
-        shapes = [(), (-1,), (10**12,), (10**30,), (*shape, 1), shape[1:], (shape[0] + 1, *shape[1:])]
-        shapes += [(-shape[0], *shape[1:]), (0, *shape[1:]), (1.0,), ("3",), ((3,),), list(shape), None, 3]
-        changes = [{"shape": lie} for lie in shapes] + [{"fortran_order": lie} for lie in (True, None, 1)]
-        changes += [{"descr": lie} for lie in ("|O", ">f8", "|V1000000000", "<U7", "", "x", None, [], "<f4")]
-        changes += [{"more": 1}, {3: 4}]
+        shapes = [(), (-1,), (10**12,), (*shape, 1), shape[1:], (shape[0] + 1, *shape[1:]), ("3",), None]
+        changes = [{"shape": lie} for lie in shapes] + [{"fortran_order": True}, {"more": 1}, {3: 4}]
+        changes += [{"descr": lie} for lie in ("|O", ">f8", "|V1000000000", [])]
         for change in changes:
             lie = repr(header | change).encode()
             yield f"{name} with {change}", members | {name: with_header(lie, elements)}
         for lie in HEADERS:
             yield f"{name} headed {lie[:30]!r}", members | {name: with_header(lie, elements)}
-        for version in (1, 3, 9):
-            yield f"{name} version {version}", members | {name: with_header(text, elements, version)}
-        for length in (0, 1, 2**16, 2**32 - 1):
+        yield f"{name} version 3", members | {name: with_header(text, elements, 3)}
+        for length in (0, 2**16, 2**32 - 1):
             yield f"{name} length {length}", members | {name: content[:8] + struct.pack("<I", length) + text}
 
 
@@ -155,7 +134,7 @@ def lying_numbers(members: Members) -> Iterator[tuple[str, Members]]:
             continue
         text, elements = array_of(content)
         array: Any = np.frombuffer(elements, eval(text)["descr"])
-        if not len(array):
+        if not len(array) or array.dtype.kind not in "iufV":
             continue
         if name in ("rows.npy", "waiting.npy"):  # records: every word may be a frame's number
             array = (
@@ -163,7 +142,7 @@ def lying_numbers(members: Members) -> Iterator[tuple[str, Members]]:
             )
         for lie in NUMBERS.get(array.dtype.str, [0, 2**62, 2**64 - 1]):
             for place in sorted(
-                {0, len(array) // 2, len(array) - 1, *range(0, len(array), 1 + len(array) // 8)}
+                {len(array) // 2, len(array) - 1, *range(0, len(array), 1 + len(array) // 8)}
             ):
                 changed = array.copy()
                 changed[place] = lie
@@ -183,42 +162,33 @@ def lying_directories(members: Members) -> Iterator[tuple[str, bytes]]:
     while plain[place : place + 4] == b"PK\x01\x02":
         entries.append(place)
         place += 46 + sum(struct.unpack("<HHH", plain[place + 28 : place + 34]))
-    fields: dict[str, tuple[int, str, list[Any]]] = {
-        "flags": (8, "<H", [1, 8, 32, 64, 0x800, 0x2000, 0xFFFF]),
-        "method": (10, "<H", [1, 8, 12, 14, 93, 99, 0xFFFF]),
-        "crc": (16, "<I", [0, 1]),
-        "compressed size": (20, "<I", [0, 1, 10_000, 2**31, 2**32 - 1]),
-        "size": (24, "<I", [0, 1, 10_000, 2**31, 2**32 - 1]),
-        "name's length": (28, "<H", [0, 1, 60, 0xFFFF]),
-        "extra's length": (30, "<H", [1, 4, 0xFFFF]),
-        "comment's length": (32, "<H", [1, 0xFFFF]),
-        "disk": (34, "<H", [1, 0xFFFF]),
-        "offset": (42, "<I", [0, 1, 100, 2**31, 2**32 - 1]),
-    }
-    for start in entries:
-        for name, (offset, form, lies) in fields.items():
-            for lie in lies:
+    lies = {"<H": [0, 1, 8, 12, 93, 0x800, 0x7FFF, 0xFFFF], "<I": [0, 1, 10_000, 2**31, 2**32 - 1]}
+    # flags, method, checksum, two sizes, lengths of name, extra field and comment, disk, offset
+    entry = dict(zip((8, 10, 16, 20, 24, 28, 30, 32, 34, 42), "HHIIIHHHHI", strict=True))
+    end = dict(zip((4, 8, 10, 12, 16, 20), "HHHIIH", strict=True))
+    for start, fields in [*((start, entry) for start in entries), (plain.rindex(b"PK\x05\x06"), end)]:
+        for offset, letter in fields.items():
+            for lie in lies[f"<{letter}"]:
                 changed = bytearray(plain)
-                struct.pack_into(form, changed, start + offset, lie)
-                yield f"directory at {start}: {name} {lie}", bytes(changed)
-    end = plain.rindex(b"PK\x05\x06")
-    for offset, form in ((4, "<H"), (8, "<H"), (10, "<H"), (12, "<I"), (16, "<I"), (20, "<H")):
-        for lie in (0, 1, 5, 0x7FFF, 0xFFFF, *((2**31, 2**32 - 1) if form == "<I" else ())):
-            changed = bytearray(plain)
-            struct.pack_into(form, changed, end + offset, lie)
-            yield f"directory's end at {offset}: {lie}", bytes(changed)
+                struct.pack_into(f"<{letter}", changed, start + offset, lie)
+                yield f"directory at {start}: byte {offset} is {lie}", bytes(changed)
 
 
 def trial(
-    whole: Path, fresh: Callable[[], Any], seen: Callable[[Any], Any], use: Callable[[Any], None]
+    whole: Path,
+    fresh: Callable[[], Any],
+    seen: Callable[[Any], Any],
+    use: Callable[[Any], None],
+    step: int = 1,
 ) -> int:
-    """Load every forgery: each is refused and changes nothing, or makes a buffer that works.
+    """Load every forgery, or one of `step`: it is refused and changes nothing, or makes a buffer that works.
 
     Args:
         whole: A file that `save` wrote.
         fresh: Makes a buffer to load into.
         seen: Returns all that there is to a buffer, to compare.
         use: Works with a buffer that was loaded, and raises if anything is amiss.
+        step: How many forgeries there are for each that is loaded.
 
     Returns:
         How many were refused.
@@ -226,7 +196,7 @@ def trial(
     path = whole.with_name("forged")
     target = fresh()
     before, refused = seen(target), 0
-    for label, content in forgeries(whole):
+    for label, content in islice(forgeries(whole), 0, None, step):
         print(label)  # the last one printed is the one that got through
         path.write_bytes(content)
         try:

@@ -70,10 +70,11 @@ def points(grid: Grid, lineup: Lineup, rounds: int, slot_seconds: float) -> Iter
             yield Point(grid.capacity, panel, count, row.microseconds, row.ratios)
 
 
-def names_at(measured: Sequence[Point], panel: str) -> list[str]:
-    """Return the peers of a panel, ours first and the ceiling last."""
-    names = dict.fromkeys(name for point in measured if point.panel == panel for name in point.microseconds)
-    return sorted(names, key=lambda name: (name == CEILING, name != OURS))
+def of_panel(measured: Sequence[Point], panel: str) -> tuple[list[Point], list[str]]:
+    """Return the points of a panel, and its peers, ours first and the ceiling last."""
+    here = [point for point in measured if point.panel == panel]
+    names = dict.fromkeys(name for point in here for name in point.microseconds)
+    return here, sorted(names, key=lambda name: (name == CEILING, name != OURS))
 
 
 def label_of(name: str, panel: str) -> str:
@@ -85,11 +86,10 @@ def tables_of(measured: Sequence[Point]) -> str:
     """Return one table for each panel: medians in microseconds, in bold where a peer was faster than ours."""
     parts: list[str] = []
     for panel in PANELS:
-        names = names_at(measured, panel)
+        here, names = of_panel(measured, panel)
         rows = [
             [f"{point.rows:,}", *(cell(point, name) for name in names), f"{point.ratios[CEILING].median:.0%}"]
-            for point in measured
-            if point.panel == panel
+            for point in here
         ]
         labels = [label_of(name, panel) for name in names]
         lines = table(["rows", *labels, "of the ceiling"], rows, words=0)
@@ -166,9 +166,10 @@ def draw_panel(axes: Any, measured: Sequence[Point], panel: str) -> None:
     """Draw a line for each library, between its quartiles, with its name at the end in its colour."""
     axes.set(xscale="log", yscale="log", xlabel="rows in one call", ylabel="µs per call")
     ends: dict[str, float] = {}
-    for name in names_at(measured, panel):
-        here = [point for point in measured if point.panel == panel and name in point.microseconds]
-        rows, spreads = [point.rows for point in here], [point.microseconds[name] for point in here]
+    here, names = of_panel(measured, panel)
+    for name in names:
+        rows = [point.rows for point in here if name in point.microseconds]
+        spreads = [point.microseconds[name] for point in here if name in point.microseconds]
         style, width = "--" if name == CEILING else "-", 2.2 if name == OURS else 1.3
         medians, colour = [spread.median for spread in spreads], COLOURS[name]
         axes.plot(rows, medians, style, color=colour, linewidth=width, marker="o", markersize=2.5)

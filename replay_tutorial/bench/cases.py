@@ -74,9 +74,6 @@ def in_turn(*works: Workload | None) -> Workload | None:
     return call_each if len(known) == len(works) else None
 
 
-# ------------------------------------------------------------------------------------------------ rows
-
-
 def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None) -> Prepare:
     """Return what makes an `add` of one random row (`count` None), or of a batch."""
     rows = random_rows(np.random.default_rng(2), count)
@@ -90,23 +87,23 @@ def sampling(kind: Kind, size: int) -> Prepare:
     return on_rows(kind, lambda buffer: buffer.sampling(size))
 
 
-def each_field_copied(prepare: Prepare) -> Prepare:
-    """Let ours copy each field to an array of its own, as other libraries' samples have them."""
+def each_field_contiguous(prepare: Prepare, names: Sequence[str]) -> Prepare:
+    """Let these peers copy each field to an array of its own, as the samples of the others have them."""
 
-    def copied(side: Side) -> Workload | None:
+    def contiguous(side: Side) -> Workload | None:
         sample: Any = prepare(side)
-        if side.name != OURS:
+        if side.name not in names:
             return sample
         return lambda: {name: np.ascontiguousarray(field) for name, field in sample().items()}
 
-    return copied
+    return contiguous
 
 
 def rows(capacity: int) -> list[Case]:
     """Return add, sample and update of rows."""
     uniform, prioritized = Kind(capacity), Kind(capacity, prioritized=True)
     cases = [Case(f"sample {size}, uniform", sampling(uniform, size)) for size in BATCH_SIZES]
-    copied = each_field_copied(sampling(uniform, LEARNER_BATCH))
+    copied = each_field_contiguous(sampling(uniform, LEARNER_BATCH), [OURS])
     cases.append(Case(f"sample {LEARNER_BATCH}, uniform, each field copied", copied))
     for size in BATCH_SIZES:
         pair = on_rows(prioritized, lambda buffer, size=size: buffer.updating(size))
@@ -126,15 +123,10 @@ def rows(capacity: int) -> list[Case]:
     return cases
 
 
-# ---------------------------------------------------------------------------------------------- inputs
-
-SIZES = {"obs": 15, "act": 3, "rew": 1, "next_obs": 15, "done": 1}
-
-
 def values_of(count: int | None, dtype: type) -> dict[str, Any]:
     """Draw one transition (`count` None), or a batch whose numbers have the shape (n,)."""
     rng, batch = np.random.default_rng(0), () if count is None else (count,)
-    shapes = {name: batch if size == 1 and count else (*batch, size) for name, size in SIZES.items()}
+    shapes = {name: batch if size == 1 and count else (*batch, size) for name, size in FIELDS.items()}
     return {name: rng.random(shape).astype(dtype) for name, shape in shapes.items()}
 
 
@@ -162,10 +154,9 @@ def adding_input(
             {name: each(value, lambda part, n=n: part[:n]) for name, value in batch.items()} for n in counts
         ]
         buffer = side.full(example, kind, batches)
-        if (
-            buffer is None
-            and (buffer := side.full(example, replace(kind, prioritized=False), batches)) is None
-        ):
+        if buffer is None:
+            buffer = side.full(example, replace(kind, prioritized=False), batches)
+        if buffer is None:
             return None
         return in_turn(*(buffer.extending(values) if many else buffer.adding(values) for values in steps))
 
@@ -192,8 +183,6 @@ def inputs(capacity: int) -> list[Case]:
     return cases
 
 
-# -------------------------------------------------------------------------------------------- pictures
-
 CHANNEL_FIRST, CHANNEL_LAST = (4, 84, 84), (84, 84, 4)
 Pictures = npt.NDArray[np.uint8]
 
@@ -207,11 +196,8 @@ def stacks(shape: tuple[int, ...], count: int) -> Pictures:
 
 def steps_of(seen: npt.NDArray[Any], first: int, count: int) -> dict[str, Any]:
     """Return a batch of transitions that follow each other, or one if `count` is 1."""
-    zeros, obs, after = (
-        np.zeros(count, np.float32),
-        seen[first : first + count],
-        seen[first + 1 : first + 1 + count],
-    )
+    zeros, obs = np.zeros(count, np.float32), seen[first : first + count]
+    after = seen[first + 1 : first + 1 + count]
     batch = {"obs": obs, "act": zeros.astype(np.int64), "rew": zeros, "next_obs": after, "done": zeros}
     return batch if count > 1 else {name: column[0] for name, column in batch.items()}
 
@@ -274,26 +260,11 @@ def pictures(capacity: int) -> list[Case]:
         cases.append(Case(f"{name}, add 1", adding_pictures(kind, shape)))
         samples = {size: sampling_pictures(kind, shape, size) for size in (32, 512)}
         cases += [Case(f"{name}, sample {size}", sample) for size, sample in samples.items()]
-        contiguous = every_field_contiguous(samples[32])
+        contiguous = each_field_contiguous(samples[32], [OURS, "cpprb"])
         cases.append(Case(f"{name}, sample 32, each field contiguous", contiguous))
         into = sampling_pictures(kind, shape, 512, threads=1)
         cases.append(Case(f"{name}, sample 512, out=", into))
     return cases
-
-
-def every_field_contiguous(prepare: Prepare) -> Prepare:
-    """Let ours and cpprb return contiguous fields, as the learning libraries do anyway."""
-
-    def contiguous(side: Side) -> Workload | None:
-        sample: Any = prepare(side)
-        if side.name not in (OURS, "cpprb"):
-            return sample
-        return lambda: {name: np.ascontiguousarray(field) for name, field in sample().items()}
-
-    return contiguous
-
-
-# --------------------------------------------------------------------------------------------- kernels
 
 
 def bare_kernels(capacity: int) -> Mapping[str, Workload]:
@@ -310,10 +281,8 @@ def bare_kernels(capacity: int) -> Mapping[str, Workload]:
     count = max(1, 2 * capacity // LEARNER_BATCH)
     drawn = itertools.cycle(list(rng.integers(0, capacity, (count, LEARNER_BATCH))))
     stratified = (np.arange(LEARNER_BATCH) + rng.random((count, LEARNER_BATCH))) / LEARNER_BATCH
-    queries, updates = (
-        itertools.cycle(list(stratified)),
-        itertools.cycle([masses(LEARNER_BATCH) for _ in range(256)]),
-    )
+    queries = itertools.cycle(list(stratified))
+    updates = itertools.cycle([masses(LEARNER_BATCH) for _ in range(256)])
 
     def take(slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         copies = np.empty((LEARNER_BATCH, stored.shape[1]), np.uint8)
@@ -335,18 +304,13 @@ def bare_kernels(capacity: int) -> Mapping[str, Workload]:
 
 def kernels(capacity: int) -> list[Case]:
     """Return our calls; the ceiling is the kernels they are made of, without draws, checks and weights."""
-    bare = bare_kernels(capacity)
-    sample = sampling(Kind(capacity), LEARNER_BATCH)
+    uniform = sampling(Kind(capacity), LEARNER_BATCH)
     pair = on_rows(Kind(capacity, prioritized=True), lambda buffer: buffer.updating(LEARNER_BATCH))
-    names = {
-        "take_rows": (f"sample {LEARNER_BATCH}, uniform", sample),
-        "find_leaves, take_rows": (f"sample {LEARNER_BATCH} + update, prioritized", pair),
-        "find_leaves, take_rows, set_leaves": (f"sample {LEARNER_BATCH} + update, prioritized", pair),
-    }
 
-    def case(kernel: str, operation: str, call: Prepare) -> Case:
-        return Case(
-            f"{operation} / {kernel}", lambda side: bare[kernel] if side.name == CEILING else call(side)
-        )
+    def case(kernels: str, bare: Workload) -> Case:
+        operation, call = ("sample 512, uniform", uniform)
+        if kernels != "take_rows":
+            operation, call = ("sample 512 + update, prioritized", pair)
+        return Case(f"{operation} / {kernels}", lambda side: bare if side.name == CEILING else call(side))
 
-    return [case(kernel, *called) for kernel, called in names.items()]
+    return [case(kernels, bare) for kernels, bare in bare_kernels(capacity).items()]

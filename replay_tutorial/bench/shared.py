@@ -55,10 +55,11 @@ class Row:
     row_ratios: dict[str, Spread | None]
     hung: dict[str, int]  # rounds
 
-    def __str__(self) -> str:
-        """Return one line, for those who wait."""
-        steps = ", ".join(f"{name} {spread_text(spread) or '-'}" for name, spread in self.steps.items())
-        return f"{self.explorers} explorers: {steps} steps/s"
+    def cells(self, name: str) -> list[str]:
+        """Return a route's line of the table."""
+        measured = (self.steps, self.rows, self.step_ratios, self.row_ratios)
+        texts = ["" if name not in each else spread_text(each[name]) or "-" for each in measured]
+        return [f"{self.explorers}", name, *texts, f"{self.hung[name]}"]
 
 
 def lead_group() -> None:
@@ -227,7 +228,7 @@ def main(argv: Sequence[str]) -> int:
     rows: list[Row] = []
     for row in run(chosen, arguments.capacity, arguments.rounds, arguments.seconds, arguments.rate):
         rows.append(row)
-        print(row, flush=True)
+        print("\n".join(" · ".join(row.cells(name)) for name in row.hung), flush=True)
     costs = add_costs(arguments.capacity)
     provenance = Provenance.of("shared", argv, [name for name in chosen if name == "cpprb"])
     body, about = {"rows": rows, "add": costs}, how_measured(arguments)
@@ -238,15 +239,9 @@ def main(argv: Sequence[str]) -> int:
 
 def lines_of(rows: Sequence[Row], costs: Mapping[str, Spread]) -> list[str]:
     """Return the table, and the costs of `add` below it."""
-
-    def cells(row: Row, name: str) -> list[str]:
-        measured = (row.steps, row.rows, row.step_ratios, row.row_ratios)
-        texts = ["" if name not in each else spread_text(each[name]) or "-" for each in measured]
-        return [f"{row.explorers}", name, *texts, f"{row.hung[name]}"]
-
     ratios = ("our steps / theirs", "our rows / theirs")
     heads = ["explorers", "rows come by", "steps/s", "rows/s", *ratios, "rounds that hung"]
-    lines = table(heads, [cells(row, name) for row in rows for name in row.hung], words=2)
+    lines = table(heads, [row.cells(name) for row in rows for name in row.hung], words=2)
     figures = "; ".join(f"{name} {spread_text(spread)}" for name, spread in costs.items())
     return [*lines, "", f"One writer's `add` of {CHUNK} rows, alone, in µs, and its ratios: {figures}."]
 

@@ -9,10 +9,9 @@ Left out: what only one of them has.
 
 import argparse
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -117,13 +116,6 @@ def side(name: str, kind: str, *, serve: str = "", address: str = "") -> HelperP
     return HelperProcess(name, start, reverb=name == REVERB)
 
 
-@contextmanager
-def sides(names: Sequence[str], kind: str, *, serve: str = "") -> Generator[list[HelperProcess]]:
-    """Start a process of each name; end them afterwards."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(closing(side(name, kind, serve=serve))) for name in names]
-
-
 def table_rows(kind: str, both: Sequence[HelperProcess], rounds: int) -> list[Row]:
     """Measure a table of this kind, full, on each side in turns, and what an item takes there."""
     rows: list[Row] = []
@@ -142,15 +134,14 @@ def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
     """Count the items of processes that call one server at once, the sides in turns."""
     rows: list[Row] = []
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory()))
-        servers = stack.enter_context(sides(names, "uniform", serve=str(folder / "socket")))
-        clients = {
-            each.name: [
-                stack.enter_context(closing(side(each.name, "uniform", address=each.made["address"])))
-                for _ in range(PROCESSES)
+        socket = f"{stack.enter_context(TemporaryDirectory())}/socket"
+        clients: dict[str, list[HelperProcess]] = {}
+        for name in names:
+            server = stack.enter_context(closing(side(name, "uniform", serve=socket)))
+            address = server.made["address"]
+            clients[name] = [
+                stack.enter_context(closing(side(name, "uniform", address=address))) for _ in range(PROCESSES)
             ]
-            for each in servers
-        }
         for operation, do, size in (("write", "write", 1), ("sample 32", "sample", 32)):
             rates = {name: np.empty(slots) for name in clients}
             for slot in range(slots):
@@ -240,7 +231,8 @@ def main(argv: Sequence[str]) -> int:
     limited: list[Limited] = []
     provenance = Provenance.of("tables", argv)
     for kind in OPERATIONS:
-        with sides(names, kind) as both:
+        with ExitStack() as stack:
+            both = [stack.enter_context(closing(side(name, kind))) for name in names]
             rows += table_rows(kind, both, arguments.rounds)
             if kind == "uniform":
                 limited = limited_by(both, arguments.slots, arguments.seconds)

@@ -5,8 +5,6 @@ nobody beside it. Then the processes of a real run work side by side, evaluator 
 once with the limiter wide open, so that each side goes as fast as the cores let it, and once with the
 preset's ratio, where the slower side sets the pace. All of these take turns, round by round, and a share is
 taken inside its round.
-
-Left out: GPUs beside the actors of other machines.
 """
 
 import math
@@ -168,25 +166,23 @@ def measure(configs: dict[str, Config], rounds: int, warm_up: float, seconds: fl
 def body_of(configs: dict[str, Config], rounds: Sequence[Round]) -> dict[str, Any]:
     """Return the record, except its provenance."""
     config = configs["the preset's ratio"]
-
-    def spread(figures: Sequence[float]) -> Spread:
-        return Spread.of(np.array(figures))
-
+    raw = np.array([each.raw_steps for each in rounds])
+    solo = np.array([each.solo_updates for each in rounds])
     runs: dict[str, dict[str, Spread]] = {}
     for name in rounds[0].runs:
-        pairs = [(each, *each.runs[name]) for each in rounds]
+        steps, updates = np.array([each.runs[name] for each in rounds]).T
         runs[name] = {
-            "steps": spread([steps for _, steps, _ in pairs]),
-            "share_of_raw_steps": spread([steps / each.raw_steps for each, steps, _ in pairs]),
-            "updates": spread([updates for _, _, updates in pairs]),
-            "share_of_solo_updates": spread([updates / each.solo_updates for each, _, updates in pairs]),
-            "samples_per_insert": spread([u * config.batch_size / max(s, 1e-9) for _, s, u in pairs]),
+            "steps": Spread.of(steps),
+            "share_of_raw_steps": Spread.of(steps / raw),
+            "updates": Spread.of(updates),
+            "share_of_solo_updates": Spread.of(updates / solo),
+            "samples_per_insert": Spread.of(updates * config.batch_size / np.maximum(steps, 1e-9)),
         }
     return {
         "environment": config.environment,
         "actors": {name: each.actors for name, each in configs.items()},
-        "raw_steps": spread([each.raw_steps for each in rounds]),
-        "solo_updates": spread([each.solo_updates for each in rounds]),
+        "raw_steps": Spread.of(raw),
+        "solo_updates": Spread.of(solo),
         "runs": runs,
     }
 

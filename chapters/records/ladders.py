@@ -19,7 +19,7 @@ from replay_tutorial.measuring.markdown import figure, put_table, table
 from replay_tutorial.measuring.output import add_count, new_file, page, write_record
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.teaching.ladder import PACKAGE, Ladder
-from replay_tutorial.teaching.ladder_shared import SECONDS, SharedLadder, shared_ladder
+from replay_tutorial.teaching.ladder_shared import SECONDS, shared_ladder
 from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
 from replay_tutorial.teaching.ladder_uniform import uniform_ladder
 
@@ -47,7 +47,7 @@ def short_table(ladder: Ladder) -> list[str]:
     return table(["rung", "what it fixes", "draw 512, µs", "of the ceiling"], rows, words=2)
 
 
-def parts_of(uniform: Ladder, tree: Ladder, shared: SharedLadder, rounds: int, races: int) -> list[Part]:
+def parts_of(uniform: Ladder, tree: Ladder, shared: Ladder, rounds: int, races: int) -> list[Part]:
     """Return all tables."""
     of_rounds = f"Medians of {rounds} interleaved rounds"
     of_rows = f"{of_rounds}, quartiles in brackets; buffers of 100,000 rows, full. {MEDIANS}"
@@ -64,7 +64,7 @@ def parts_of(uniform: Ladder, tree: Ladder, shared: SharedLadder, rounds: int, r
     ]
 
 
-def record_of(ladder: Ladder | SharedLadder) -> dict[str, Any]:
+def record_of(ladder: Ladder) -> dict[str, Any]:
     """Return what the record holds of a ladder."""
     rungs = [
         {
@@ -75,9 +75,11 @@ def record_of(ladder: Ladder | SharedLadder) -> dict[str, Any]:
         }
         for rung in ladder.rungs
     ]
-    if isinstance(ladder, Ladder):
-        return {"rungs": rungs, "microseconds": ladder.microseconds, "ceiling": ladder.ceiling}
-    return {"rungs": rungs, "rows and batches in a second": ladder.spreads, "ceiling": ladder.ceiling}
+    if ladder.unit == "µs":
+        return {"rungs": rungs, "microseconds": ladder.figures, "ceiling": ladder.ceiling}
+    figures = {name: list(spreads.values()) for name, spreads in ladder.figures.items()}
+    ceiling = list(ladder.ceiling.values())
+    return {"rungs": rungs, "rows and batches in a second": figures, "ceiling": ceiling}
 
 
 def put(parts: Sequence[Part], provenance: Provenance, pages: Sequence[Path]) -> bool:

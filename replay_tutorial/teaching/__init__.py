@@ -25,7 +25,7 @@ HOME = {
     "fairness": "chi_square",
     "kill_a_writer": "killed_writer",
     "learn_value": "one_value",
-    "microseconds": "stopwatch",
+    "microseconds": "ladder",
     "race": "ladder_shared",
     "shared_ladder": "ladder_shared",
     "show": "source",

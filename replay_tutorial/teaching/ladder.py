@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from replay_tutorial.measuring.markdown import figure, spread_text, table
-from replay_tutorial.measuring.timing import Spread, Workload, measure
+from replay_tutorial.measuring.timing import Spread, Workload, calls_that_fill, measure, seconds_for
 
 ROUNDS = 15
+SLOTS, SLOT_SECONDS = 5, 0.01
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -48,14 +49,6 @@ class Rung(NamedTuple):
         return [name, self.fixes, str(self.lines)]
 
 
-HEADS = ["rung", "what it fixes", "lines"]
-
-
-def cell_of(spread: Spread, source: str) -> str:
-    """Write a median, and on a page of the site its quartiles."""
-    return spread_text(spread) if source else figure(spread.median)
-
-
 def share_text(share: float) -> str:
     """Write a share of the ceiling.
 
@@ -72,24 +65,25 @@ class Ladder:
     """A measured ladder, which a notebook shows as a table.
 
     Attributes:
-        microseconds: Rung's name → operation → µs per call, with its spread.
-        ceiling: Operation → µs of the barest call; empty if there is none.
+        figures: Rung's name → operation → its figure, with its spread.
+        ceiling: Operation → the figure of the barest call; empty if there is none.
+        unit: Of the figures: "µs", of which a better rung needs fewer, or "in a second".
     """
 
-    def __init__(self, rungs: Sequence[Rung], times: Mapping[tuple[str, str], Spread]) -> None:
-        """Take the rungs, and (name, operation) → µs; the ceiling has the name ""."""
-        self.rungs, self.operations = rungs, list(dict.fromkeys(operation for _, operation in times))
-        self.ceiling = {operation: spread for (name, operation), spread in times.items() if not name}
-        self.microseconds = {
-            rung.kind.__name__: {
-                operation: times[rung.kind.__name__, operation] for operation in self.operations
-            }
-            for rung in rungs
-        }
+    def __init__(
+        self, rungs: Sequence[Rung], figures: Mapping[tuple[str, str], Spread], unit: str = "µs"
+    ) -> None:
+        """Take the rungs, and (name, operation) → figure; the ceiling has the name ""."""
+        self.rungs, self.unit = rungs, unit
+        self.ceiling = {operation: spread for (name, operation), spread in figures.items() if not name}
+        self.figures: dict[str, dict[str, Spread]] = {rung.kind.__name__: {} for rung in rungs}
+        for (name, operation), spread in figures.items():
+            if name:
+                self.figures[name][operation] = spread
 
     def medians(self, operation: str) -> dict[str, float]:
-        """Return the median µs of an operation: rung's name → µs."""
-        return {name: spreads[operation].median for name, spreads in self.microseconds.items()}
+        """Return the median figures of an operation: rung's name → figure."""
+        return {name: spreads[operation].median for name, spreads in self.figures.items()}
 
     def __repr__(self) -> str:
         return self._repr_markdown_()
@@ -98,10 +92,9 @@ class Ladder:
         return "\n".join(self.table())
 
     def share(self, rung: Rung, operation: str) -> str:
-        """Return the ceiling's median over the rung's, as a table has it."""
-        return share_text(
-            self.ceiling[operation].median / self.microseconds[rung.kind.__name__][operation].median
-        )
+        """Return how much of the ceiling a rung reaches, as a table has it."""
+        own, top = self.figures[rung.kind.__name__][operation].median, self.ceiling[operation].median
+        return share_text(top / own if self.unit == "µs" else own / top)
 
     def table(self, source: str = "") -> list[str]:
         """Return the lines of the table.
@@ -110,21 +103,23 @@ class Ladder:
             source: From a page of the site to its pages of source; the rungs are then linked, and the
                 quartiles stand behind the medians.
         """
-        names = [*HEADS]
-        for operation in self.operations:
-            names += [f"{operation}, µs", *(["of the ceiling"] if self.ceiling else [])]
+
+        def cell(spread: Spread) -> str:
+            return spread_text(spread) if source else figure(spread.median)
+
+        comma = "," if self.unit == "µs" else ""
+        heads = ["rung", "what it fixes", "lines"]
+        for operation in next(iter(self.figures.values())):
+            heads += [f"{operation}{comma} {self.unit}", *(["of the ceiling"] if self.ceiling else [])]
         rows: list[list[str]] = []
         for rung in self.rungs:
             rows.append(rung.cells(source))
-            for operation, spread in self.microseconds[rung.kind.__name__].items():
-                rows[-1] += [
-                    cell_of(spread, source),
-                    *([self.share(rung, operation)] if self.ceiling else []),
-                ]
+            for operation, spread in self.figures[rung.kind.__name__].items():
+                rows[-1] += [cell(spread), *([self.share(rung, operation)] if self.ceiling else [])]
         if self.ceiling:
-            bare = [cell for spread in self.ceiling.values() for cell in (cell_of(spread, source), "")]
+            bare = [text for spread in self.ceiling.values() for text in (cell(spread), "")]
             rows.append(["*ceiling*", "", "", *bare])
-        return table(names, rows, words=2)
+        return table(heads, rows, words=2)
 
 
 def measure_ladder(
@@ -148,3 +143,13 @@ def measure_ladder(
     keys = {f"{name}: {operation}": (name, operation) for name, operation in workloads}
     seconds = measure({text: workloads[key] for text, key in keys.items()}, rounds=rounds)
     return Ladder(rungs, {key: Spread.of(seconds[text] * 1e6) for text, key in keys.items()})
+
+
+def microseconds(call: Workload) -> float:
+    """Return the microseconds of one call, made as often as it fits into five slots of 10 ms.
+
+    It is the shortest of the slots: what is longer was somebody else's work. Two things are compared in
+    turns, as a ladder is, and not by this.
+    """
+    calls = calls_that_fill(call, SLOT_SECONDS)
+    return min(seconds_for(call, calls) for _ in range(SLOTS)) / calls * 1e6

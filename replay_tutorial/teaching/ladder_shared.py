@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from replay_tutorial.buffers import ReplayBuffer
-from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.shared import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
-from replay_tutorial.teaching.ladder import HEADS, Rung, cell_of, share_text
-from replay_tutorial.teaching.stopwatch import microseconds
+from replay_tutorial.teaching.ladder import Ladder, Rung, microseconds
 from replay_tutorial.teaching.writers import START_SECONDS, add_and_count, spawn
 
 RUNGS = (
@@ -34,6 +32,7 @@ RUNGS = (
 )
 CAPACITY, CHUNK, BATCH = 10_000, 100, 64
 SECONDS = 1.0
+ADDED, DRAWN = "rows added", "batches drawn"
 FIELDS: dict[str, Any] = {
     name: {"shape": shape, "dtype": np.float64}
     for name, shape in {"obs": (4,), "act": (1,), "rew": (1,), "next_obs": (4,), "done": (1,)}.items()
@@ -93,57 +92,24 @@ def ceiling() -> Race:
     return Race(CHUNK / add * 1e6, 1e6 / microseconds(lambda: buffer.sample(BATCH)))
 
 
-class SharedLadder:
-    """A measured ladder, which a notebook shows as a table.
-
-    Attributes:
-        races: Rung's name → what it got done, the median of its races.
-        spreads: Rung's name → the same with its quartiles: rows added, batches drawn.
-        ceiling: The same of a buffer that nobody shares.
-    """
-
-    def __init__(
-        self, rungs: Sequence[Rung], races: Mapping[str, Sequence[Race]], ceiling: Sequence[Race]
-    ) -> None:
-        """Take what was measured: the races of each rung."""
-        self.rungs, self.ceiling = rungs, spreads_of(ceiling)
-        self.spreads = {name: spreads_of(those) for name, those in races.items()}
-        self.races = {
-            name: Race(*(spread.median for spread in spreads)) for name, spreads in self.spreads.items()
-        }
-
-    def __repr__(self) -> str:
-        return self._repr_markdown_()
-
-    def _repr_markdown_(self) -> str:
-        return "\n".join(self.table())
-
-    def table(self, source: str = "") -> list[str]:
-        """Return the lines of the table, as the other ladders do."""
-        names = [*HEADS]
-        for head in ("rows added in a second", "batches drawn in a second"):
-            names += [head, "of the ceiling"]
-        rows: list[list[str]] = []
-        for rung in self.rungs:
-            rows.append(rung.cells(source))
-            for spread, top in zip(self.spreads[rung.kind.__name__], self.ceiling, strict=True):
-                rows[-1] += [cell_of(spread, source), share_text(spread.median / top.median)]
-        bare = [cell for spread in self.ceiling for cell in (cell_of(spread, source), "")]
-        rows.append(["*ceiling*", "", "", *bare])
-        return table(names, rows, words=2)
+def ladder_of(races: Mapping[str, Sequence[Race]]) -> Ladder:
+    """Return the table of what was measured: the races of each rung by its name, and of the ceiling by ""."""
+    return Ladder(
+        RUNGS,
+        {
+            (name, done): Spread.of(np.array(figures))
+            for name, those in races.items()
+            for done, figures in zip((ADDED, DRAWN), zip(*those, strict=True), strict=True)
+        },
+        "in a second",
+    )
 
 
-def spreads_of(races: Sequence[Race]) -> list[Spread]:
-    """Return the spread of the rows added, and that of the batches drawn."""
-    return [Spread.of(np.array(figures)) for figures in zip(*races, strict=True)]
-
-
-def shared_ladder(writers: int = 2, rounds: int = 1) -> SharedLadder:
+def shared_ladder(writers: int = 2, rounds: int = 1) -> Ladder:
     """Measure all rungs, one after the other, and that so many times."""
-    races: dict[str, list[Race]] = {rung.kind.__name__: [] for rung in RUNGS}
-    alone: list[Race] = []
+    races: dict[str, list[Race]] = {"": [], **{rung.kind.__name__: [] for rung in RUNGS}}
     for _ in range(rounds):
-        alone.append(ceiling())
+        races[""].append(ceiling())
         for rung in RUNGS:
             races[rung.kind.__name__].append(race(rung.kind, writers))
-    return SharedLadder(RUNGS, races, alone)
+    return ladder_of(races)

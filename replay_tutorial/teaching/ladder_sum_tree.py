@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from replay_tutorial.buffers.sum_tree import SumTree
-from replay_tutorial.measuring.timing import FloatArray, Spread, Workload, measure, seconds_for
+from replay_tutorial.measuring.timing import FloatArray, RemoteWorkload, Workload, measure, seconds_for
 from replay_tutorial.steps.prioritized import (
     CompiledSumTree,
     CumulativeSum,
@@ -93,17 +93,16 @@ def slow_ladder(capacity: int = 100_000, batch: int = 32) -> Ladder:
 def sum_tree_ladder(capacity: int = 2**20, batch: int = 512, rounds: int = ROUNDS) -> Ladder:
     """Measure all rungs; of the linear scan one query, times `batch`."""
     find, put = f"find {batch}", f"set {batch}"
+
+    def workloads_of(kind: Any) -> Mapping[str, Workload]:
+        tree = filled_masses(kind, capacity)
+        one = find_random(tree, 1)
+        scan = RemoteWorkload(lambda calls: batch * seconds_for(one, calls))
+        finds = scan if kind is LinearScan else find_random(tree, batch)
+        return {find: finds, put: set_random(tree, capacity, batch)}
+
     read, write = bare_calls(capacity, batch)
-    workloads: dict[tuple[str, str], Workload] = {("", find): read, ("", put): write}
-    for rung in RUNGS:
-        tree = filled_masses(rung.kind, capacity)
-        queries = 1 if rung.kind is LinearScan else batch
-        workloads[rung.kind.__name__, find] = find_random(tree, queries)
-        workloads[rung.kind.__name__, put] = set_random(tree, capacity, batch)
-    keys = {f"{name}: {operation}": (name, operation) for name, operation in workloads}
-    seconds = measure({text: workloads[key] for text, key in keys.items()}, rounds=rounds)
-    seconds[f"{LinearScan.__name__}: {find}"] *= batch
-    return Ladder(RUNGS, {key: Spread.of(seconds[text] * 1e6) for text, key in keys.items()})
+    return measure_ladder(RUNGS, workloads_of, {find: read, put: write}, rounds)
 
 
 def nanoseconds_per_read(length: int, passes: int = 3) -> tuple[float, float]:

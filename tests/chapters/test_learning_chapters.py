@@ -9,11 +9,10 @@ import why_replay
 from gymnasium.utils.env_checker import check_env
 
 from replay_tutorial.steps.learning.q_learning_with_replay import FIELDS
-from replay_tutorial.teaching.corridor import Corridor
+from replay_tutorial.teaching.environments import Corridor
 from replay_tutorial.teaching.exercises import NotYet
 from replay_tutorial.teaching.exercises_training import PATIENTS, SmallReplay, check_state
-from replay_tutorial.teaching.forgetting import learn_a_sine
-from replay_tutorial.teaching.order_of_data import correlation, play_at_random
+from replay_tutorial.teaching.order_of_data import correlation, learn_a_sine, play_at_random
 
 
 def test_a_curve_is_the_mean_of_the_episodes_that_ended_there() -> None:
@@ -54,7 +53,7 @@ def test_no_transition_of_the_random_player_leads_into_another_episode() -> None
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_corridor_is_an_environment_as_gymnasium_wants_it() -> None:
     check_env(Corridor())
-    env = gymnasium.make("replay_tutorial.teaching.corridor:Corridor-v0")
+    env = gymnasium.make("replay_tutorial.teaching.environments:Corridor-v0")
     env.reset()
     ends = [env.step(np.int64(1))[2] for _ in range(5)]
     assert ends == [False, False, False, False, True]

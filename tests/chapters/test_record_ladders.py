@@ -11,7 +11,7 @@ from replay_tutorial.bench.report import table_of
 
 from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.teaching.ladder import Ladder
-from replay_tutorial.teaching.ladder_shared import RUNGS, Race, SharedLadder
+from replay_tutorial.teaching.ladder_shared import RUNGS, Race, ladder_of
 from replay_tutorial.teaching.ladder_sum_tree import RUNGS as TREES
 from replay_tutorial.teaching.ladder_sum_tree import sum_tree_ladder
 from replay_tutorial.teaching.ladder_uniform import uniform_ladder
@@ -74,7 +74,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     races = {
         rung.kind.__name__: [Race(10.0 + place, 1.0), Race(20.0, 3.0)] for place, rung in enumerate(RUNGS)
     }
-    shared = SharedLadder(RUNGS, races, [Race(100.0, 8.0)])
+    shared = ladder_of({"": [Race(100.0, 8.0)], **races})
     spread = Spread(1.0, 2.0, 3.0)
     kinds = ["", *(rung.kind.__name__ for rung in TREES)]
     tree = Ladder(TREES, {(kind, call): spread for kind in kinds for call in ("find 512", "set 512")})
@@ -118,5 +118,5 @@ def test_a_table_without_a_place_is_told(
 def test_all_trees_and_their_ceiling_are_measured() -> None:
     ladder = sum_tree_ladder(1_000, 32, rounds=1)
     assert list(ladder.ceiling) == ["find 32", "set 32"]
-    assert list(ladder.microseconds) == [rung.kind.__name__ for rung in TREES]
-    assert all(spread.median > 0 for spreads in ladder.microseconds.values() for spread in spreads.values())
+    assert list(ladder.figures) == [rung.kind.__name__ for rung in TREES]
+    assert all(spread.median > 0 for spreads in ladder.figures.values() for spread in spreads.values())

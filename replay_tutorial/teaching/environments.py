@@ -1,19 +1,44 @@
-"""An environment that counts: its observations say which episode and which step they belong to.
+"""Environments of one's own, with what gymnasium asks for and no more: one to be solved, one that counts.
 
-Nothing happens in it, so that whatever comes out of a buffer can be traced back to where it came from. It
-never terminates; whoever wants episodes wraps it in gymnasium's `TimeLimit`.
+A run names the first `replay_tutorial.teaching.environments:Corridor-v0`: whoever makes it imports this
+module first, also in another process. In the second nothing happens, so that whatever comes out of a buffer
+can be traced back to its episode and step.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
+from numpy.typing import NDArray
+
+
+class Corridor(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """A corridor of eleven places: begin in the middle, and find the exit at the right end."""
+
+    observation_space: ClassVar[Any] = gymnasium.spaces.Box(-5.0, 5.0, (1,), np.float32)
+    action_space: ClassVar[Any] = gymnasium.spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Begin an episode in the middle."""
+        super().reset(seed=seed)
+        self.place = np.zeros(1, np.float32)
+        return self.place, {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Go one place to the right (1) or to the left (0); each step costs 1."""
+        self.place = np.clip(self.place + (1 if action == 1 else -1), -5, 5).astype(np.float32)
+        return self.place, -1.0, bool(self.place[0] == 5), False, {}
+
+
+gymnasium.register("Corridor-v0", f"{__name__}:Corridor", max_episode_steps=50)
 
 
 class Counting(gymnasium.Env[Any, int]):
-    """Observations [episode, step], a reward of 1 for each step, and no end."""
+    """Observations [episode, step], a reward of 1 for each step, and no end: wrap it in `TimeLimit`."""
 
     observation_space = gymnasium.spaces.Box(0, np.inf, (2,), np.float32)
     action_space: Any = gymnasium.spaces.Discrete(2)

@@ -201,25 +201,6 @@ def test_frames_that_items_share_are_stored_once() -> None:
     assert server._cells.free_count(0) == 30
 
 
-def test_a_newcomer_may_be_the_one_that_is_evicted() -> None:
-    """Reverb's own walk: remover MinHeap, three places, priorities 5, 1, 3, 0.5, 4."""
-    client = client_of(table(remover=MinHeap(), max_size=3))
-    for priority in (5.0, 1.0, 3.0, 0.5, 4.0):
-        client.insert(STEP, {"t": priority})
-    assert sorted(client.items("t").info.priorities.tolist()) == [3.0, 4.0, 5.0]
-    assert client.info()["t"][2:5] == (5, 0, 2)
-
-
-def test_a_queue_gives_each_item_once_and_says_how_many_there_were() -> None:
-    client = client_of(Table.queue("q", 3), Table.stack("s", 3))
-    for reward in range(3):
-        client.insert({"rew": reward}, {"q": None, "s": None})
-    queue, stack = client.sample("q", 3), client.sample("s", 9, partial=True)
-    assert queue.data["rew"].tolist() == [0, 1, 2] and stack.data["rew"].tolist() == [2, 1, 0]
-    assert queue.info.table_size.tolist() == [3, 2, 1] and queue.info.times_sampled.tolist() == [1, 1, 1]
-    assert client.info()["q"].size == 0 and client.server._cells.free_count(1) == 50
-
-
 def test_no_priority_stands_for_the_highest_seen() -> None:
     client = client_of(table(remover=MaxHeap()))
     first = client.insert(STEP, {"t": None})["t"]
@@ -232,26 +213,6 @@ def test_no_priority_stands_for_the_highest_seen() -> None:
     client.insert(STEP, {"t": -2.0})
     client.insert(STEP, {"t": None})
     assert client.items("t").info.priorities.tolist() == [-2.0, -2.0]
-
-
-def test_a_batch_goes_in_with_one_message() -> None:
-    client = client_of(table(), table("u"))
-    keys = client.insert_batch({"rew": [0.0, 1.0, 2.0]}, {"t": [1.0, 2.0, 3.0], "u": None})
-    assert {name: len(some) for name, some in keys.items()} == {"t": 3, "u": 3}
-    assert client.items("t").data["rew"].tolist() == [0.0, 1.0, 2.0]
-    assert client.items("t").info.priorities.tolist() == [1.0, 2.0, 3.0]
-
-
-def test_a_key_is_never_used_again() -> None:
-    client, keys = client_of(table(max_size=2)), []
-    for i in range(40):
-        keys.append(client.insert(STEP, {"t": 1.0})["t"])
-        if i % 7 == 0:
-            client.mutate_priorities("t", deletes=keys[-1:])
-        if i == 20:
-            client.reset("t")
-    assert len(set(keys)) == 40
-    assert client.mutate_priorities("t", dict.fromkeys(keys, 9.0)) == 38
 
 
 def test_weights_are_those_of_the_prioritized_buffer() -> None:

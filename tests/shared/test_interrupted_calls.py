@@ -1,7 +1,6 @@
 """An interrupted call has either happened or not, and no lock stays held: at every line, and at every check.
 
-The objects and their calls are in `interrupts`. `tests/stress/interrupt_storm.py` leaves out no point, and
-sends real signals, too.
+The objects and their calls are in `interrupts`. `tests/stress/test_interrupt_storm.py` sends real signals.
 """
 
 import gc

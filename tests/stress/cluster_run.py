@@ -69,14 +69,7 @@ class ClusterRun:
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until something holds, as long as the run lives; return whether it holds."""
-        held: list[bool] = []
-
-        def is_over() -> bool:
-            held.append(condition())
-            return held[-1] or self.process.poll() is not None
-
-        wait_until(is_over, seconds)
-        return held[-1]
+        return wait_until(lambda: condition() or self.process.poll() is not None, seconds) and condition()
 
     def records(self) -> list[dict[str, str]]:
         """Return the records that are whole."""

@@ -13,7 +13,6 @@ import multiprocessing.connection
 import os
 import random
 import signal
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,13 +71,6 @@ class Outcome:
     error: str = ""
 
     @property
-    def speed_ratio(self) -> float | None:
-        """Speed after the storm over speed before: medians; None if there is no after."""
-        if not self.speed_before or not self.speed_after:
-            return None
-        return statistics.median(self.speed_after) / statistics.median(self.speed_before)
-
-    @property
     def end(self) -> str:
         """How the storm ended."""
         return "hung" if self.hung else self.error or "whole"
@@ -108,7 +100,6 @@ class Storm:
     """One buffer, its writers, and the sampler that is this process."""
 
     def __init__(self, buffer: Any, rows: CheckedRows, outcome: Outcome, seed: int) -> None:
-        """Begin with a buffer that has rows, and without writers."""
         self.buffer, self.rows, self.outcome = buffer, rows, outcome
         self.rng = random.Random(seed)
         self.context = multiprocessing.get_context("fork")
@@ -227,18 +218,9 @@ def run_storm(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, reports
 def survive(
     make: MakeBuffer, capacity: int, row_bytes: int, kills: int, *, patience: float, seed: int
 ) -> Outcome:
-    """Run a storm to its end, or until it has not reported for too long.
+    """Run a storm to its end, or until it has not reported for `patience` seconds: then the buffer hangs.
 
-    Args:
-        make: Makes the buffer, from its capacity and its fields.
-        capacity: Rows in it.
-        row_bytes: The length of a row.
-        kills: Writers to kill.
-        patience: Seconds without a report after which the buffer is said to hang.
-        seed: Of the storm's random moments.
-
-    Returns:
-        What happened; of a storm that hung, until its last report.
+    Returns what happened; of a storm that hung, until its last report.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -247,21 +229,14 @@ def survive(
     process.start()
     # or the pipe's end would never be seen
     theirs.close()
-    outcome = last_report(ours, outcome, patience)
-    end_group(process)
-    return outcome
-
-
-def last_report(ours: multiprocessing.connection.Connection, outcome: Outcome, patience: float) -> Outcome:
-    """Wait for the last outcome, or for too long without one."""
     finished = False
-    while not finished:
-        try:
+    try:
+        while not finished:
             if not ours.poll(patience):
                 outcome.hung = True
                 break
             outcome, finished = ours.recv()
-        except EOFError:
-            outcome.error = "the sampler's process ended without a report"
-            break
+    except EOFError:
+        outcome.error = "the sampler's process ended without a report"
+    end_group(process)
     return outcome

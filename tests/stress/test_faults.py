@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from faults import FAULTS, Plan, lines_of, main, plans
-from trial import Outcome, Trial, is_pythons_own
+from faults import main
+from trial import Trial, is_pythons_own
 from victim import Victim
 
 import replay_tutorial
@@ -77,34 +77,6 @@ def test_traceback_at_ctrl_c_is_wrong_as_soon_as_python_has_found_the_program(tm
             trial.outcome.before_program = False
             trial._check_end(victim)
             assert len(trial.outcome.wrong) == wrong
-
-
-def test_wrong_outcomes_are_counted():
-    outcomes = [Outcome("actor", 1.0, wrong=["a", "b"]), Outcome("actor", 1.0, saved_step=5, resumed_step=6)]
-    assert "| actor | 2 | 0 | 1 | 1 | 0.0 | 1 |" in lines_of(outcomes)
-
-
-def test_faults_come_in_turns_and_as_often_as_was_asked():
-    chosen = plans({"ctrl-c": 3, "parent": 1, "child": 2}, seed=4)
-    assert [plan.fault for plan in chosen] == ["ctrl-c", "parent", "child", "ctrl-c", "child", "ctrl-c"]
-    assert [plan.number for plan in chosen] == [0, 0, 0, 1, 1, 2]
-
-
-def test_moments_lie_before_and_behind_the_first_updates_and_a_fifth_are_very_early_or_late():
-    waits = [Plan(fault, number, 0).wait(ready=10.0) for fault in FAULTS for number in range(400)]
-    assert waits == [Plan(fault, number, 0).wait(ready=10.0) for fault in FAULTS for number in range(400)]
-    late, early = sum(wait >= 60.0 for wait in waits), sum(wait < 2.0 for wait in waits)
-    # 2,000 draws: five standard deviations
-    assert 133 <= late <= 267
-    assert 230 <= early <= 410  # 0.1 + 0.8 × 2 / 20 of them
-    assert all(wait < 20.0 or 60.0 <= wait < 65.0 for wait in waits)
-
-
-def test_number_of_times_that_is_none_is_refused(capsys):
-    for text in ("ctrl-c=0", "ctrl-c=x", "no-such-fault"):
-        with pytest.raises(SystemExit):
-            main(["--faults", text])
-        assert text in capsys.readouterr().err
 
 
 def test_files_that_a_dead_run_left_are_named(tmp_path):

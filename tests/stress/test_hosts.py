@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hosts import Holder, Hosts, hold, why_not
+from victim import wait_until
+
+from replay_tutorial.shared.processes import birth
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
 
@@ -43,22 +45,6 @@ def reaches(hosts: Hosts, host: int, other: int) -> bool:
     return hosts.run(host, connect, stderr=subprocess.DEVNULL).wait() == 0
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + 180
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def is_alive(process: int) -> bool:
-    """Whether a process is there, and no zombie."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """No interface ever in the machine's own network, and in the end no folder and no process."""
@@ -82,7 +68,7 @@ def test_hosts_see_one_another_until_a_cable_is_cut() -> None:
         assert reaches(hosts, 1, 1), "the host itself is well"
         assert reaches(hosts, 0, 2)
         hosts.heal(1)
-        wait_until(lambda: reaches(hosts, 0, 1))
+        assert wait_until(lambda: reaches(hosts, 0, 1), 180)
 
 
 def test_two_harnesses_have_the_same_addresses_and_never_meet() -> None:
@@ -99,7 +85,7 @@ def test_a_killed_host_has_no_process_left_and_can_be_used_again() -> None:
         bystander = hosts.run(0, python("import time; time.sleep(1000)"))
         (daemon,) = hosts.processes(1)
         assert hosts.kill(1) == [daemon]
-        assert not is_alive(daemon)
+        assert birth(daemon) is None
         assert hosts.processes(1) == []
         assert bystander.poll() is None
         listen(hosts, 1)
@@ -112,7 +98,7 @@ def test_a_process_is_killed_by_its_name_alone() -> None:
         learner, actor = (
             hosts.run(0, python("import time; time.sleep(1000)", name)) for name in ("learner", "actor")
         )
-        wait_until(lambda: bool(hosts.processes(0, "actor") and hosts.processes(0, "learner")))
+        assert wait_until(lambda: bool(hosts.processes(0, "actor") and hosts.processes(0, "learner")), 180)
         assert hosts.kill(0, "actor") == [actor.pid]
         assert actor.wait() == -signal.SIGKILL
         assert learner.poll() is None
@@ -130,7 +116,7 @@ def test_nothing_is_left_of_hosts_that_end_with_an_error() -> None:
         folder = hosts.folder(1)
         (folder / "log").write_text("something")
         raise Broken
-    assert not is_alive(daemon)
+    assert birth(daemon) is None
     assert not folder.exists()
     with pytest.raises(RuntimeError, match="Use them inside"):
         hosts.cut(0)
@@ -161,9 +147,9 @@ with Hosts(2) as hosts:
 """
     with subprocess.Popen([sys.executable, "-c", harness], stdout=subprocess.PIPE, text=True) as process:
         daemon, folder = process.stdout.readline().split()
-        assert is_alive(int(daemon))
+        assert birth(int(daemon)) is not None
         process.kill()
-    wait_until(lambda: not is_alive(int(daemon)) and not Path(folder).exists())
+    assert wait_until(lambda: birth(int(daemon)) is None and not Path(folder).exists(), 180)
 
 
 def test_a_holder_never_clears_the_namespace_of_its_harness() -> None:

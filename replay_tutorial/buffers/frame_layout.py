@@ -3,7 +3,7 @@
 An observation is a stack of frames along one axis, or is one frame itself. This module takes observations
 apart and puts them together again; it also adds the next observation to the fields.
 
-Left out: where frames are kept (`frames`, and `shared.frame_ring` for many processes).
+Left out: where frames are kept (`frames`, and `shared.shared_frames` for many processes).
 """
 
 import math

@@ -23,7 +23,7 @@ from replay_tutorial.buffers.priorities import Prioritization
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
 from replay_tutorial.shared.sampler import FIRST_PRIORITIES, PrioritizedSampler, SamplerLease, priority_specs
-from replay_tutorial.shared.shared_frames import SharedFrames, specs_of_frames
+from replay_tutorial.shared.shared_frames import SharedFrames, frame_specs
 from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
 
 
@@ -53,7 +53,7 @@ def make_block(description: dict[str, Any], path: str | PathLike[str] | None) ->
     capacity = description["size"]
     specs: Specs = {**WRITER_SPECS, **ring_specs(capacity, with_numbers(fields, layouts).dtype)}
     if layouts:
-        specs = {**specs, **specs_of_frames(layouts, capacity, description["frames_per_transition"])}
+        specs = {**specs, **frame_specs(layouts, capacity, description["frames_per_transition"])}
     if "alpha" in description:
         specs = {**specs, **priority_specs(capacity)}
     return SharedArrays(specs, description, path, FIRST_PRIORITIES if "alpha" in description else {})

@@ -27,11 +27,10 @@ from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
-from replay_tutorial.shared.frame_ring import number_in_ring, read_frames
 from replay_tutorial.shared.handle import Handle, describe, make_block
 from replay_tutorial.shared.limiter import wait_until
 from replay_tutorial.shared.protocol import append_rows, look, read_slots, reserve, swap
-from replay_tutorial.shared.shared_frames import unmoved_if_refused
+from replay_tutorial.shared.shared_frames import number_in_ring, read_frames, unmoved_if_refused
 from replay_tutorial.shared.shared_ring import Statistics
 
 

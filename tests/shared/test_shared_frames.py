@@ -16,8 +16,8 @@ from histories import Stream
 from shared_rows import POLL_SECONDS, every_buffer, running
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, ReplayBuffer
-from replay_tutorial.shared.frame_ring import ROOM
 from replay_tutorial.shared.protocol import held_stamp, index_of, is_held
+from replay_tutorial.shared.shared_frames import ROOM
 
 impatience = shared_rows.impatience
 

@@ -29,7 +29,7 @@ from replay_tutorial.buffers.frame_search import hash_of, same_bytes
 from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
-from replay_tutorial.shared import frame_ring, protocol, registry, sampler, shared_ring
+from replay_tutorial.shared import protocol, registry, sampler, shared_frames, shared_ring
 from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, index_of, is_held
 from replay_tutorial.shared.shared_frames import SharedFrames
 
@@ -87,7 +87,7 @@ class Killer:
         """Replace the compiled kernels of this process by their sources, with these operations in them."""
         count, swap, raise_max = protocol.reserve, protocol.swap, protocol.raise_max
         number_rows = SharedFrames.number
-        number_in_ring = frame_ring.number_in_ring.py_func
+        number_in_ring = shared_frames.number_in_ring.py_func
 
         def fetch_add(words: Any, place: int, value: int) -> int:
             before = count(words, place, value)
@@ -152,9 +152,9 @@ class Killer:
         vars(protocol)["write_rows"] = shared_ring.write_rows = protocol.write_rows.py_func
         shared_ring.append_rows = protocol.append_rows.py_func
         shared_ring.reserve, registry.swap = fetch_add, swap_owner
-        frame_ring.fetch_add, frame_ring.load_acquire = fetch_add, load_acquire
-        frame_ring.number_in_ring, frame_ring.write_rows = number_frames, protocol.write_rows
-        frame_ring.fence_acquire = lambda: None
+        shared_frames.fetch_add, shared_frames.load_acquire = fetch_add, load_acquire
+        shared_frames.number_in_ring, shared_frames.write_rows = number_frames, protocol.write_rows
+        shared_frames.fence_acquire = lambda: None
         SharedFrames.number = number
         sampler.update_rows = sampler.update_rows.py_func
         vars(sampler).update(
@@ -309,7 +309,7 @@ def kill_at(buffer_class: type[Any], step: str, kills: int, seed: int) -> Outcom
     rng = np.random.default_rng((seed, CLASSES.index(buffer_class), STEPS.index(step)))
     outcome = Outcome(buffer_class.__name__, step)
     while outcome.kills < kills:
-        with patch.multiple(frame_ring, SPARE=4, ROOM=8):  # small rings of frames: they are lapped often
+        with patch.multiple(shared_frames, SPARE=4, ROOM=8):  # small rings of frames: they are lapped often
             storm = StepStorm(buffer_class, step, rng)
         for _ in range(min(KILLS_PER_BUFFER, kills - outcome.kills)):
             try:

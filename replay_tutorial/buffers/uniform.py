@@ -15,7 +15,7 @@ import copy
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +24,12 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.base import BaseBuffer, OfCpprb, check_keywords
 from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, names_of
 from replay_tutorial.buffers.frame_layout import with_next
+from replay_tutorial.buffers.frames import FrameStore
 from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step_windows import Windows
 from replay_tutorial.buffers.ring import Assignment, Ring
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
-
-if TYPE_CHECKING:
-    from replay_tutorial.buffers.frames import FrameStore
 
 
 class ReplayBuffer(BaseBuffer):
@@ -50,7 +48,7 @@ class ReplayBuffer(BaseBuffer):
         ((32, 4), (32,), 10)
     """
 
-    _frames: "FrameStore | None" = None
+    _frames: FrameStore | None = None
     _window: Windows | None = None
     _beside: EnvDict = MappingProxyType({})  # waits in the window beside a step, and is no part of its row
 
@@ -97,9 +95,6 @@ class ReplayBuffer(BaseBuffer):
         if check_finite:
             stored = self._fields = FiniteFields(stored.env_dict)
         if next_of or stack_compress:
-            # Imported only here: compiling its kernels takes seconds that most programs need not wait.
-            from replay_tutorial.buffers.frames import FrameStore
-
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
         if Nstep is not None and Nstep is not False:  # programs for cpprb say either

@@ -39,7 +39,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
         lambda: stop.received,
     )
     if checkpoint is not None and checkpoint.serial is not None:
-        actor.restore(actor_state(checkpoint.serial))
+        actor.restore(actor_state(checkpoint.serial, actor.windows.state()[0].dtype))
         recorder.restore(checkpoint.serial["recorder"])
         torch.set_rng_state(checkpoint.random)  # last: building the roles has drawn from it
 
@@ -96,7 +96,7 @@ def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict
     arrays = {"observations": state.pop("observations")}
     for name in ("actions", "windows"):
         parts = enumerate(state.pop(name))
-        arrays |= {f"{name}_{number}": without_gaps(part) for number, part in parts}
+        arrays |= {f"{name}_{number}": packed(part) for number, part in parts}
     return {
         "actor": state,
         "evaluated_update": evaluator.evaluated_update,
@@ -105,19 +105,16 @@ def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict
     }
 
 
-def without_gaps(array: NDArray[Any]) -> NDArray[Any]:
-    """Copy an array with zeros between the fields of its records, so that equal ones have equal bytes."""
-    if array.dtype.names is None:
-        return array
-    copy = np.zeros(array.shape, array.dtype)  # zeros_like would leave the gaps as they are
-    for name in array.dtype.names:
-        copy[name] = array[name]
-    return copy
+def packed(array: NDArray[Any]) -> NDArray[Any]:
+    """Copy records field beside field: equal ones have equal bytes, and .npy takes no other order of them."""
+    names = array.dtype.names
+    return array if names is None else array.astype([(name, array.dtype[name]) for name in names])
 
 
-def actor_state(serial: dict[str, Any]) -> dict[str, Any]:
-    """Return the actor's part of `serial_state`."""
+def actor_state(serial: dict[str, Any], steps: np.dtype[Any]) -> dict[str, Any]:
+    """Return the actor's part of `serial_state`; `steps` is the dtype of the steps that wait."""
     arrays, state = serial["arrays"], serial["actor"]
     count = range(len(state["seeds"]))
-    parts = {name: [arrays[f"{name}_{number}"] for number in count] for name in ("actions", "windows")}
-    return {**state, **parts, "observations": arrays["observations"]}
+    actions = [arrays[f"actions_{number}"] for number in count]
+    windows = [arrays[f"windows_{number}"].astype(steps) for number in count]
+    return {**state, "actions": actions, "windows": windows, "observations": arrays["observations"]}

@@ -56,15 +56,8 @@ DAMAGE = (
 def save(
     path: str | PathLike[str], layout: Mapping[str, Any], counters: Mapping[str, Any], arrays: Arrays
 ) -> None:
-    """Write a file, and put it in its place when it is complete.
-
-    Args:
-        path: Where it belongs.
-        layout: What a buffer must agree with to load it; JSON.
-        counters: Numbers and states; JSON.
-        arrays: The arrays, in pieces, by name.
-    """
-    place = Path(path)
+    """Write a file, and put it in its place when it is complete; `layout` and `counters` are JSON."""
+    place = checked_path(path)
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1
     )
@@ -160,26 +153,15 @@ def stored_size(info: zipfile.ZipInfo) -> int:
 
 @contextmanager
 def reading(path: str | PathLike[str], layout: Mapping[str, Any]) -> Generator[tuple[dict[str, Any], Reader]]:
-    """Open a file for reading.
-
-    Args:
-        path: The file.
-        layout: The layout of the buffer that loads it.
-
-    Yields:
-        The counters, and a reader of the arrays.
-
-    Raises:
-        OSError: If it can't be opened.
-        ValueError: If it is no such file, is damaged, or has another layout or version.
-    """
+    """Open a file that a buffer of this layout wrote; yield its counters, and a reader of the arrays."""
+    path = checked_path(path)
     try:
-        mode = os.stat(path).st_mode
+        mode = path.stat().st_mode
     except FileNotFoundError:
         text = "There is no such file to load; `save` writes one"
-        raise FileNotFoundError(errno.ENOENT, text, os.fspath(path)) from None
+        raise FileNotFoundError(errno.ENOENT, text, str(path)) from None
     if not stat.S_ISREG(mode):  # a pipe would be waited for
-        raise OSError(errno.EINVAL, "This is no regular file", os.fspath(path))
+        raise OSError(errno.EINVAL, "This is no regular file", str(path))
     with open(path, "rb") as file:  # a file that can't be opened is not a damaged one
         try:
             with zipfile.ZipFile(file) as container:
@@ -191,6 +173,14 @@ def reading(path: str | PathLike[str], layout: Mapping[str, Any]) -> Generator[t
             raise ValueError(
                 f"{path} is damaged, or not a file that `save` wrote: {error}. Load another one."
             ) from error
+
+
+def checked_path(path: str | PathLike[str]) -> Path:
+    """Return a path; refuse a number, which the system would take for an open file."""
+    try:
+        return Path(path)
+    except TypeError:
+        raise TypeError(f"A file is named by a string or a path, not by {path!r:.60}.") from None
 
 
 def counters_of(state: Any, path: object, layout: Mapping[str, Any]) -> dict[str, Any]:

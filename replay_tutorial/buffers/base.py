@@ -21,12 +21,7 @@ class OfCpprb(TypedDict, total=False):
 
 
 def check_keywords(kind: str, keywords: Mapping[str, Any]) -> None:
-    """Pass over the keywords of cpprb, and refuse all others.
-
-    Raises:
-        TypeError: If there is an unknown one.
-        ValueError: If rows are to lie in cpprb's files.
-    """
+    """Pass over the keywords of cpprb, and refuse all others."""
     if unknown := keywords.keys() - OfCpprb.__optional_keys__:
         wrong = min(unknown)
         hint = ""

@@ -52,11 +52,7 @@ def all_finite(values: Float32s) -> bool:
 
 
 def check_finite(name: str, value: Any) -> None:
-    """Refuse NaN and infinity, in one number or an array of floats or complex numbers.
-
-    Raises:
-        ValueError: If there is one. The error names the field.
-    """
+    """Refuse NaN and infinity, in one number or an array of floats or complex numbers."""
     if isinstance(value, float | int) and math.isfinite(value):
         return
     array = np.asarray(value)
@@ -64,16 +60,13 @@ def check_finite(name: str, value: Any) -> None:
         return
     finite = np.isfinite(array)
     if not finite.all():
-        raise ValueError(f"{name!r} holds {array[~finite].flat[0]}, which check_finite=True refuses.")
+        wrong = array[~finite].flat[0]
+        part = wrong.imag if np.isfinite(wrong.real) else wrong.real
+        raise ValueError(f"{name!r} holds {part}, which check_finite=True refuses.")
 
 
 def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return a field's values as an array of its dtype: the same array if it has it.
-
-    Raises:
-        TypeError: If they are no numbers.
-        ValueError: If the dtype can't hold one of them. The error names the field.
-    """
+    """Return a field's values as an array of its dtype: the same array if it has it."""
     given = array.dtype
     if given == dtype:
         return array  # of an array that was pickled, the dtype is equal and not the same

@@ -56,12 +56,7 @@ class Field(NamedTuple):
         return self.dtype.itemsize * math.prod(self.shape)
 
     def to_array(self, value: Any) -> npt.NDArray[Any]:
-        """Convert one value, or a batch of them along axis 0, to an array of shape (n, *shape).
-
-        Raises:
-            TypeError: If it is not numeric.
-            ValueError: If its shape is wrong or the dtype can't hold it.
-        """
+        """Convert one value, or a batch of them along axis 0, to an array of shape (n, *shape)."""
         array = self.plain_array(value)
         if array.dtype != self.dtype:
             array = cast(self.name, array, self.dtype)
@@ -118,12 +113,7 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
 
 
 def names_of(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Read one name, several different ones, or none.
-
-    Raises:
-        TypeError: If a name is not a string.
-        ValueError: If one is given twice.
-    """
+    """Read one name, several different ones, or none."""
     one = isinstance(names, str) or not isinstance(names, Iterable)
     read: tuple[Any, ...] = () if names is None else (names,) if one else tuple(names)
     for name in read:
@@ -154,10 +144,6 @@ class Fields:
         Args:
             env_dict: For each field a dict with `shape` (an int or a tuple; 1 if left out) and `dtype`.
             default_dtype: The dtype of fields that name none.
-
-        Raises:
-            TypeError: If it is not a dict of dicts.
-            ValueError: If it is empty or describes something that can't be stored.
         """
         if not isinstance(env_dict, Mapping):
             raise TypeError(
@@ -198,11 +184,6 @@ class Fields:
         Returns:
             The number n of transitions, and for each field what can be assigned to n rows of its column:
             shape (n, *shape), or one value if n is 1. They may be the caller's own arrays: copy them.
-
-        Raises:
-            KeyError: If a field is missing or unknown.
-            TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a value does not fit.
         """
         columns: list[Any] = []
         try:

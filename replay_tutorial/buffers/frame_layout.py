@@ -157,13 +157,7 @@ class FrameLayout:
         return observations
 
     def take(self, log: Bytes, numbers: Integers, observations: npt.NDArray[Any]) -> None:
-        """Put together the observations that consist of the frames `numbers`, int64[n, stack], of a log.
-
-        Args:
-            log: Frames.
-            numbers: Which.
-            observations: An array of shape (n, *shape), C-contiguous, to write them into.
-        """
+        """Put together observations, (n, *shape) and contiguous, of the frames `numbers`, int64[n, stack]."""
         count = len(numbers)
         flat = observations.reshape(count, math.prod(self.field.shape)).view(np.uint8)
         if self._before == 1:
@@ -183,11 +177,7 @@ class FrameLayout:
 def frame_layouts(
     fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress
 ) -> list[FrameLayout]:
-    """Describe every observation that is to be kept as frames.
-
-    Raises:
-        ValueError: If a field named does not exist.
-    """
+    """Describe every observation that is to be kept as frames."""
     axes = stack_axes(fields, stack_compress)
     layouts: list[FrameLayout] = []
     for name in dict.fromkeys((*next_of, *axes)):
@@ -207,11 +197,7 @@ def with_numbers(fields: Fields, layouts: Sequence[FrameLayout]) -> Fields:
 
 
 def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
-    """Add the field `next_…` of every observation in `next_of`.
-
-    Raises:
-        ValueError: If there is no such observation, or its next one is described in another way.
-    """
+    """Add the field `next_…` of every observation in `next_of`."""
     env_dict = fields.env_dict
     for name in next_of:
         if name.removeprefix("next_") in set(next_of) - {name}:

@@ -28,7 +28,7 @@ from replay_tutorial.buffers.frame_search import empty_memory, number_in_log, re
 from replay_tutorial.buffers.gather import Out, in_threads, new_arrays
 from replay_tutorial.buffers.jit import Bytes, Integers
 
-RowsKept = Callable[[], Iterable[Rows]]
+RowsKept = Callable[[], Iterable[Rows]]  # copies the rows that are kept, as stored, the oldest first
 
 # A frame is looked for among so many of the newest, fewer in a small buffer: what is found keeps all since.
 # The fewest are a frame a step of 64 environments for twelve steps.
@@ -63,15 +63,7 @@ class FrameLog:
         return self.memory.nbytes
 
     def number(self, observations: Sequence[npt.NDArray[Any]], kept: RowsKept) -> Integers:
-        """Number the frames of a few rows, in order.
-
-        Args:
-            observations: The observations of each field, arrays of shape (n, *shape).
-            kept: Copies the rows that are kept, as stored, the oldest first.
-
-        Returns:
-            int64[n, frames per row].
-        """
+        """Number the frames of each field's observations, (n, *shape), in order: int64[n, frames per row]."""
         stacks = [self.layout.split(each) for each in observations]
         ids, done = np.empty((len(stacks[0]), self.layout.frames_per_row), np.int64), 0
         while (done := number_in_log(self._plain(), stacks[0], stacks[-1], done, ids)) < ids.size:
@@ -157,27 +149,14 @@ class FrameStore:
     def __init__(
         self, fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress, capacity: int
     ) -> None:
-        """Prepare a log for every observation named.
-
-        Raises:
-            ValueError: If a field named does not exist.
-        """
+        """Prepare a log for every observation named."""
         layouts = frame_layouts(fields, next_of, stack_compress)
         self.logs: list[FrameLog] = [FrameLog(layout, capacity) for layout in layouts]
         self.fields = with_numbers(fields, layouts)
         self.compressed = {name for layout in layouts for name in layout.names}
 
     def number(self, count: int, columns: Sequence[Any], kept: RowsKept) -> list[Any]:
-        """Store the frames of a few rows.
-
-        Args:
-            count: How many rows.
-            columns: For each field what is assigned to it: shape (count, …), or one value if count is 1.
-            kept: Copies the rows that are kept, as stored, the oldest first.
-
-        Returns:
-            The columns with numbers in the place of observations.
-        """
+        """Store the frames of `count` rows; return the columns with numbers in the place of observations."""
         numbered = dict(zip(self.fields.fields, columns, strict=True))
         for log in self.logs:
             ids = log.number(log.layout.observations(count, numbered), kept)

@@ -50,17 +50,7 @@ class Gather:
         )
 
     def take(self, rows: Bytes, slots: Integers, out: Out, threads: int = 1) -> Batch:
-        """Copy the rows in slots.
-
-        Args:
-            rows: A ring's rows.
-            slots: int64[n].
-            out: Arrays to copy fields into; see `check_out`.
-            threads: How many copy, each some of the rows.
-
-        Returns:
-            For each field an array of shape (n, *shape).
-        """
+        """Copy the rows in slots, int64[n]: each field to a new array, (n, *shape), or to that in `out`."""
         count = len(slots)
         small = np.empty((count, self._small.itemsize), np.uint8)
         records = small.view(self._small).reshape(-1)
@@ -127,19 +117,7 @@ def in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
 
 
 def check_out(out: Out, batch_size: int, expected: Mapping[str, Kind]) -> Out:
-    """Check the arrays that a caller wants a sample in.
-
-    Args:
-        out: Arrays by field.
-        batch_size: Rows of the sample.
-        expected: What the sample has, by name.
-
-    Raises:
-        KeyError: If the sample has no such field.
-        TypeError: If it is no dict, or a value no array.
-        ValueError: If an array has another shape or dtype, is not C-contiguous, can't be written to, or is
-            shared by two of them.
-    """
+    """Refuse arrays for a sample that are not of its fields, shapes and dtypes, or can't be written to."""
     if not isinstance(out, Mapping):
         raise TypeError(f"out must be a dict of arrays by field's name, not {out!r:.60}.")
     for name, array in out.items():

@@ -48,12 +48,7 @@ class NStepSettings(NamedTuple):
 
 
 def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
-    """Check `Nstep` against the fields.
-
-    Raises:
-        TypeError: If it is not a dict, or its size not an integer.
-        ValueError: If a value is out of range, or names a field that is missing or unfit.
-    """
+    """Check `Nstep` against the fields."""
     if not isinstance(settings, Mapping):
         raise TypeError(
             f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.'

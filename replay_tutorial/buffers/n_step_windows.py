@@ -117,11 +117,7 @@ class Windows:
         return steps[slots].view(self.steps.dtype).reshape(-1)
 
     def put_back(self, rows: Rows, environment: int = 0) -> None:
-        """Let `rows` wait in new windows.
-
-        Raises:
-            ValueError: If they are more than can wait.
-        """
+        """Let `rows` wait in new windows."""
         if len(rows) >= self.settings.size:
             raise ValueError(f"At most {self.settings.size - 1} steps can wait, not {len(rows)}.")
         if len(rows) * self.environments > len(self._now[0][0]):
@@ -145,9 +141,6 @@ class Windows:
             columns: The values of each field, as `Fields.to_columns` returns them.
             environment: Whose they are.
             restore: Restores what the fields of the steps that wait stand for; None if they are the values.
-
-        Raises:
-            ValueError: If a step leads elsewhere.
         """
         for there, here, place in self._links:
             if count > 1:
@@ -171,11 +164,7 @@ class Windows:
                     raise self._refusal(there, here, environment)
 
     def refuse_mixed_step(self, rows: Rows, environments: Integers) -> None:
-        """Refuse steps, no two of one environment, if one of them can't be the next of its environment.
-
-        Raises:
-            ValueError: If the step before it led elsewhere.
-        """
+        """Refuse steps, no two of one environment, if one of them can't be the next of its environment."""
         steps = as_bytes(rows)
         if find_jump(self._now[0], environments, steps, self._link_starts, self._link_spans) < 0:
             return

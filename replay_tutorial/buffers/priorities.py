@@ -143,11 +143,7 @@ class Prioritization:
     """
 
     def __init__(self, capacity: int, max_given: Floats, alpha: float, eps: float) -> None:
-        """Begin with the array given, which may lie in shared memory.
-
-        Raises:
-            ValueError: If alpha or eps is out of range.
-        """
+        """Begin with the array given, which may lie in shared memory."""
         if not 0.0 <= alpha <= 1.0:
             raise ValueError(f"alpha must lie in [0, 1], not {alpha}.")
         self.priority_limit = sys.float_info.max / (8 * capacity)
@@ -175,10 +171,6 @@ class Prioritization:
 
         Returns:
             float64[count], or one mass if the count is 1 or `priorities` None; and a priority.
-
-        Raises:
-            TypeError: If they are not real numbers.
-            ValueError: If there are more or fewer, or one is negative, NaN, or above `priority_limit`.
         """
         if priorities is not None:
             given = self.as_floats(priorities, count)
@@ -195,12 +187,7 @@ class Prioritization:
         return mass, max_priority
 
     def as_floats(self, priorities: Any, count: int) -> Floats:
-        """Convert priorities to float64[count]; a single one is repeated. Ranges are not checked.
-
-        Raises:
-            TypeError: If they are not real numbers.
-            ValueError: If there are more or fewer.
-        """
+        """Convert priorities to float64[count]; a single one is repeated. Ranges are not checked."""
         array = np.asarray(priorities)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
@@ -213,12 +200,7 @@ class Prioritization:
         return writable(np.ascontiguousarray(array, np.float64).reshape(count))
 
     def as_update(self, indexes: Any, priorities: Any) -> tuple[Integers, Floats]:
-        """Convert the arguments of `update_priorities` to int64[n] and float64[n]; ranges are not looked at.
-
-        Raises:
-            TypeError: If they are not integers and real numbers.
-            ValueError: If there are more of the one than of the other.
-        """
+        """Convert the arguments of `update_priorities` to int64[n] and float64[n], of any range."""
         array = np.asarray(indexes)
         if array.dtype.kind not in "iu" and array.size:
             raise TypeError(f"Indexes are integers, as `sample` gave them, not {array.dtype}.")

@@ -72,37 +72,25 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
 
 
 def check_batch_size(batch_size: int, threads: int = 1) -> None:
-    """Refuse a batch size below 1 or above any memory, and fewer than 1 thread to copy the batch.
-
-    Raises:
-        TypeError: If one of them is not an integer.
-        ValueError: If it is out of range.
-    """
-    if not 1 <= checked_integer("batch_size", batch_size) < 1 << 48:  # bytes that a process can address
-        raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition, fewer than 2**48.")
+    """Refuse a batch size below 1, and fewer than 1 thread to copy the batch."""
+    if checked_integer("batch_size", batch_size) < 1:
+        raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
     if threads != 1 and checked_integer("threads", threads) < 1:
         raise ValueError(f"threads must be at least 1, not {threads}.")
 
 
 def checked_integer(name: str, value: Any) -> int:
-    """Return an argument that is an integer, of Python or of NumPy.
-
-    Raises:
-        TypeError: If it is not.
-    """
+    """Return an argument that is an integer, of Python or of NumPy; a bool is none."""
     try:
-        return operator.index(value)
+        if type(value) is not bool:
+            return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, not {value!r:.60}.") from None
+        pass
+    raise TypeError(f"{name} must be an integer, not {value!r:.60}.")
 
 
 def checked_size(size: float) -> int:
-    """Read the number of transitions that a buffer keeps.
-
-    Raises:
-        TypeError: If it is not a number.
-        ValueError: If it is below 1 or not whole.
-    """
+    """Read the number of transitions that a buffer keeps."""
     if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
         raise TypeError(f"size must be an integer, not {size!r}.")
     if not (size >= 1 and float(size).is_integer()):

@@ -114,7 +114,8 @@ class ReplayBuffer(BaseBuffer):
             "fields": {f.name: [list(f.shape), f.dtype.str] for f in self._fields.fields.values()},
             "frames": self._frames.layout if self._frames else [],
             "Nstep": list(self._window.settings) if self._window else None,
-        } | ({"check_finite": True} if check_finite else {})
+            "check_finite": bool(check_finite),
+        }
 
     def add(self, /, **fields: Any) -> int | None:
         """Add one transition, or a batch of consecutive ones along axis 0.

@@ -22,11 +22,7 @@ if sys.platform != "win32":
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then move it there; if it raises, the old file stays.
-
-    Raises:
-        OSError: If it can't be written; names the file, which the system doesn't if the disk is full.
-    """
+    """Let `write` fill a file beside `path`, then move it there; if it raises, the old file stays."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "It is a folder; name a file", str(path))
     unfinished = path.with_name(f".{path.name}.unfinished")

@@ -142,7 +142,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape, a length, a value or a priority does not fit. Nothing has changed then.
+            ValueError: If a shape, a length or a priority does not fit, or a value is lost in the field's
+                dtype or refused by `check_finite`. Nothing has changed then.
         """
         mapped = self._mapped
         count, columns = mapped.fields.to_columns(fields)

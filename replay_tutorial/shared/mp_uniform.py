@@ -111,8 +111,7 @@ class MPReplayBuffer(Handle):
             raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
         layouts = frame_layouts(fields, names_of(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
-        if check_finite:
-            description["check_finite"] = True
+        description["check_finite"] = bool(check_finite)
         generator = np.random.default_rng(seed)  # before anything is made: it may refuse the seed
         # Before there are other processes, each of which would compile them as well.
         compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
@@ -130,7 +129,8 @@ class MPReplayBuffer(Handle):
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a value does not fit. Nothing has changed then.
+            ValueError: If a shape or a length does not fit, or a value is lost in the field's dtype or
+                refused by `check_finite`. Nothing has changed then.
         """
         count, columns = self._mapped.fields.to_columns(fields)
         return self._append(count, columns, None)

@@ -269,6 +269,9 @@ def test_arguments_of_a_wrong_type_are_named_by_the_error(kind, tmp_path):
     buffer.add(obs=0)
     refused: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (lambda: buffer.sample(3.0), TypeError, r"batch_size must be an integer, not 3\.0"),
+        (lambda: buffer.sample(True), TypeError, "batch_size must be an integer, not True"),
+        (lambda: buffer.load(5), TypeError, "by a string or a path, not by 5"),
+        (lambda: buffer.save(5), TypeError, "by a string or a path, not by 5"),
         (lambda: buffer.sample(3, out=5), TypeError, "out must be a dict of arrays.* not 5"),
         (lambda: buffer.sample(3, out=[5]), TypeError, "out must be a dict of arrays"),
         (lambda: kind(8, {"obs": {}}, next_of=[5]), TypeError, "named by a string, not by 5"),

@@ -345,15 +345,12 @@ def test_solved_run_goes_on_only_with_a_higher_target(tmp_path):
     assert RunFolder.open(run.folder).config().solved_at == float("inf")
 
 
-@pytest.mark.parametrize("budget", [299, 300, 303])
-def test_run_that_would_end_before_its_first_update_is_refused(tmp_path, budget):
-    with pytest.raises(NothingToDo, match=r"first update comes after 304.*--total-steps.*--replay-start"):
-        train(short(tmp_path, total_steps=budget))
+def test_run_that_would_end_before_its_first_update_is_refused(tmp_path):
+    for budget in (299, 303):
+        with pytest.raises(NothingToDo, match=r"first update comes after 304.*--total-steps.*--replay-start"):
+            train(short(tmp_path, total_steps=budget))
     assert not list(tmp_path.iterdir())
-
-
-def test_shortest_run_that_is_not_refused_learns(tmp_path):
-    assert train(short(tmp_path, total_steps=304)).updates > 0
+    assert train(short(tmp_path, total_steps=304)).updates > 0, "the shortest run that is not refused"
 
 
 def test_resumed_run_that_would_end_before_its_first_new_row_is_sampled_is_refused(tmp_path):

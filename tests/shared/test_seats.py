@@ -30,9 +30,8 @@ def owners_of(ring):
     return int(np.count_nonzero(ring.writers._table[NOBODY + 1 :]))
 
 
-@every_buffer
-def test_handles_that_are_dropped_or_kept_use_up_one_number_of_a_process(buffer_class):
-    buffer = buffer_class(8, row_fields())
+def test_handles_that_are_dropped_or_kept_use_up_one_number_of_a_process():
+    buffer = MPReplayBuffer(8, row_fields())
     kept = []
     for i in range(OWNER_COUNT + 5):
         handle = copy.copy(buffer)

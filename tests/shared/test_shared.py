@@ -14,14 +14,13 @@ from shared_rows import (
     answer,
     assert_whole,
     every_buffer,
-    every_start_method,
     in_child,
     row_fields,
     rows_of,
     running,
 )
 
-from replay_tutorial import MPReplayBuffer, ReplayBuffer
+from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, ReplayBuffer
 
 impatience = shared_rows.impatience
 
@@ -37,8 +36,10 @@ def add_in_pieces(buffer, writer, answers):
     answers.put((writer, places))
 
 
-@every_start_method
-@every_buffer
+@pytest.mark.parametrize(
+    ("buffer_class", "start_method"),
+    [(MPReplayBuffer, START_METHODS[0]), *((MPPrioritizedReplayBuffer, method) for method in START_METHODS)],
+)
 def test_rows_of_several_writers_arrive_whole_and_once(buffer_class, start_method):
     context = multiprocessing.get_context(start_method)
     buffer = buffer_class(2000, row_fields(), ctx=context)

@@ -68,30 +68,13 @@ class StableBaselines3(Buffer):
         infos: list[dict[str, Any]] = [{} for _ in range(count)]
         return lambda: buffer.add(obs, following, act, rew, done, infos)
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        if isinstance(values["obs"], dict):
+            return None
         obs, following, act = (values[name][:, np.newaxis] for name in ("obs", "next_obs", "act"))
         rew, done, extend = np.ravel(values["rew"]), ends_of(values, count_of(values)), self.buffer.extend
         infos = [[{}]] * len(rew)
         return lambda: extend(obs, following, act, rew, done, infos)
-
-    def fill(self, values: Values) -> None:
-        """Set whole columns, which are public: a million calls of `add` would take minutes."""
-        buffer, count, together = self.buffer, count_of(values), self.kind.environments
-        rows = slice(buffer.pos, buffer.pos + count // together)
-        columns = {"observations": "obs", "actions": "act", "rewards": "rew"}
-        if not self.kind.once:
-            columns["next_observations"] = "next_obs"
-        for column, name in columns.items():
-            kept, given = getattr(buffer, column), values[name]
-            pairs = (
-                [(kept[part], given[part]) for part in kept] if isinstance(kept, dict) else [(kept, given)]
-            )
-            for target, source in pairs:
-                target[rows] = np.reshape(source, (-1, *target.shape[1:]))
-        # Zeros are written, too: pages that nobody wrote to are one and the same page, always in the cache.
-        buffer.dones[rows] = ends_of(values, count).reshape(-1, together)
-        buffer.timeouts[rows] = 0.0
-        buffer.pos, buffer.full = rows.stop % buffer.buffer_size, rows.stop >= buffer.buffer_size
 
 
 class Tianshou(Buffer):
@@ -145,21 +128,6 @@ class Tianshou(Buffer):
             buffer.update_weight(indexes, next(priorities))
 
         return sample_and_update if self.kind.prioritized else None
-
-    def fill(self, values: Values) -> None:
-        """Add step by step where `update` can't: it takes rows as they are stored, of one environment."""
-        together = self.kind.environments
-        if not self.kind.once and together == 1:
-            super().fill(values)
-        else:
-            for start in range(0, count_of(values), together):
-                rows = slice(start, start + together) if together > 1 else start
-                step = {
-                    name: each(value, lambda part, rows=rows: part[rows]) for name, value in values.items()
-                }
-                work = self.adding(step)
-                assert work is not None
-                work()
 
 
 class TorchRL(Buffer):

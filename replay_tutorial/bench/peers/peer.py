@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,6 +45,7 @@ class Buffer(Protocol):
     """A buffer and its users' calls as workloads; None is a call that the library doesn't have."""
 
     buffer: Any
+    kind: Kind
 
     def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
         """Return an `add` of one transition, or of one of each environment."""
@@ -62,10 +64,18 @@ class Buffer(Protocol):
         return None
 
     def fill(self, values: Values) -> None:
-        """Add a batch, as fast as possible: nobody times this."""
-        work = self.extending(values)
-        assert work is not None
-        work()
+        """Add rows: at once, or step by step where a library can't or would store more of a batch."""
+        count, together = len(values["rew"]), self.kind.environments
+        whole = None if self.kind.once or together > 1 else self.extending(values)
+        if whole is not None:
+            whole()
+            return
+        for start in range(0, count, together):
+            rows = slice(start, start + together) if together > 1 else start
+            step = {name: each(value, itemgetter(rows)) for name, value in values.items()}
+            work = self.adding(step)
+            assert work is not None
+            work()
 
     def close(self) -> None:
         """End its processes, if it has any."""
@@ -125,6 +135,7 @@ class CpprbLike(Buffer):
                 return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done)
             return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done, priorities=priorities)
         given = flat(values) if self.flatten else dict(values)
+        given |= {} if priorities is None else {"priorities": priorities}
         return lambda: add(**given)
 
     def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
@@ -146,15 +157,12 @@ class CpprbLike(Buffer):
         return sample_and_update
 
     def fill(self, values: Values) -> None:
-        """Add a batch; one by one where frames are stored once, because cpprb stores more of a batch."""
-        count = len(values["rew"])
+        """Add a batch with random priorities; step by step only where cpprb would store more of a batch."""
         if self.kind.once:
-            for i in range(count):
-                self.adding({name: value[i] for name, value in values.items()})()
+            super().fill(values)
         else:
-            masses = np.random.default_rng(0).exponential(size=count) if self.kind.prioritized else None
-            given = flat(values) if self.flatten else values
-            self.buffer.add(**given, **({} if masses is None else {"priorities": masses}))
+            masses = np.random.default_rng(0).exponential(size=len(values["rew"])).astype(np.float32)
+            self.extending(values, masses if self.kind.prioritized else None)()
 
 
 class Ceiling(Buffer):
@@ -165,7 +173,7 @@ class Ceiling(Buffer):
         columns = {name: np.asarray(value) for name, value in flat(example).items()}
         row_type = np.dtype([(name, column.dtype, column.shape) for name, column in columns.items()])
         self.buffer: npt.NDArray[np.void] = np.zeros(kind.capacity, row_type)
-        self.kind = kind
+        self.kind, self.filled = kind, 0
         self.written = [name for name in columns if name != "next_obs" or "next_of" not in kind.once]
 
     def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
@@ -208,3 +216,10 @@ class Ceiling(Buffer):
 
     def updating(self, batch_size: int) -> Workload:
         return self.sampling(batch_size)
+
+    def fill(self, values: Values) -> None:
+        """Write each record: pages that nobody wrote to are one and the same page, always in the cache."""
+        rows = self.buffer[self.filled : self.filled + len(values["rew"])]
+        for name, part in flat(values).items():
+            rows[name] = np.reshape(part, rows[name].shape)
+        self.filled += len(rows)

@@ -82,6 +82,19 @@ def test_sampler_whose_handle_is_dropped_makes_room_for_another_process(buffer_c
     assert keeper._ring.counters[SAMPLER_PROCESS] == 0
 
 
+def test_closing_a_handle_leaves_the_lease_to_one_that_has_sampled_since():
+    first = MPReplayBuffer(8, row_fields())
+    first.add(**rows_of(1, 0, 8))
+    second = copy.copy(first)
+    for handle in (first, second):
+        handle.sample(2)
+    first.close()
+    assert second._ring.counters[SAMPLER_PROCESS] != 0
+    counters = second._ring.counters
+    second.close()
+    assert counters[SAMPLER_PROCESS] == 0
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_child_that_drops_its_parents_handles_takes_nothing_from_the_parent():
     buffer = MPPrioritizedReplayBuffer(8, row_fields())

@@ -132,6 +132,17 @@ def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there
     assert set(buffer.sample(400)["indexes"].tolist()) == set(range(12))
 
 
+def test_row_that_was_reserved_at_a_draw_over_one_without_mass_is_drawn_when_it_is_there():
+    buffer = MPPrioritizedReplayBuffer(4, row_fields(), eps=0.0, seed=0)
+    buffer.add(**rows_of(1, 0, 4), priorities=[0, 1, 1, 1])
+    ring = buffer._ring
+    reserved = reserve(ring.counters, NEXT_INDEX, 1)  # a writer that is held up here
+    assert set(buffer.sample(50)["indexes"].tolist()) == {1, 2, 3}
+    late, owner = ring.rows[:1].copy(), ring.writers.mine()
+    assert write_rows(ring.stamps, ring.rows, ring.masses, late, np.ones(1), reserved, 0, owner) == 1
+    assert set(buffer.sample(50)["indexes"].tolist()) == {1, 2, 3, 4}
+
+
 def test_no_weight_is_above_1_though_the_least_mass_rose_after_the_draw():
     min_in_buffer = 0.5  # when the last of several draws is done
     masses = np.array([0.1, 0.5, 1.0])  # of the rows that were drawn

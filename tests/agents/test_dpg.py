@@ -131,44 +131,6 @@ def ones(size):
     return np.ones(size, np.float32)
 
 
-def test_actors_first_priorities_are_the_learners_for_the_same_parameters():
-    rows = random_rows(32, np.random.default_rng(0))
-    agent, policy = agent_of(networks_of(0)), DPGPolicy(networks_of(1))
-    assert not np.allclose(
-        policy.priorities(rows), agent_of(networks_of(0)).update(rows, ones(32)).priorities
-    )
-    policy.set_parameters(agent.parameters())
-    by_actor = policy.priorities(rows)
-    np.testing.assert_allclose(by_actor, agent.update(rows, ones(32)).priorities, rtol=1e-5)
-    assert by_actor.std() > 0.1  # of random rows: no constant in disguise
-
-
-def test_both_targets_are_copied_every_target_interval_updates_and_stay_otherwise():
-    agent = agent_of(networks_of(0), target_interval=2)
-    rows = random_rows(8, np.random.default_rng(1))
-
-    def distances():
-        return [
-            np.abs(
-                get_parameters(getattr(agent.online, part)) - get_parameters(getattr(agent.target, part))
-            ).max()
-            for part in ("policy", "critic")
-        ]
-
-    assert distances() == [0.0, 0.0]
-    agent.update(rows, ones(8))
-    assert min(distances()) > 0.0
-    agent.update(rows, ones(8))
-    assert distances() == [0.0, 0.0]
-
-
-def test_rows_of_weight_zero_teach_the_critic_nothing():
-    agent = agent_of(networks_of(0))
-    before = get_parameters(agent.online.critic)
-    agent.update(random_rows(8, np.random.default_rng(1)), 0 * ones(8))
-    np.testing.assert_array_equal(get_parameters(agent.online.critic), before)
-
-
 def test_policy_does_not_move_the_critic():
     first, second = agent_of(networks_of(0)), agent_of(networks_of(0), policy_learning_rate=0.1)
     for seed in range(3):
@@ -205,18 +167,3 @@ def test_noise_has_the_spread_asked_for_and_stays_within_bounds():
     assert actions[:, 1].std() == pytest.approx(0.1, rel=0.08)
     assert abs(actions[:, 1].mean()) < 0.012
     assert np.abs(actions).max() == 1.0
-
-
-def test_state_that_is_loaded_goes_on_like_the_one_that_was_saved():
-    agent, other = agent_of(networks_of(0), target_interval=3), agent_of(networks_of(1), target_interval=3)
-    generator = np.random.default_rng(3)
-    first, second = random_rows(8, generator), random_rows(8, generator)
-    for _ in range(4):
-        agent.update(first, ones(8))
-    other.load_state_dict(agent.state_dict())
-    for _ in range(4):  # on the same way even across the next copy into the target networks
-        one, two = agent.update(second, ones(8)), other.update(second, ones(8))
-        np.testing.assert_array_equal(one.priorities, two.priorities)
-        assert one.metrics == two.metrics
-    np.testing.assert_array_equal(agent.parameters(), other.parameters())
-    assert agent.updates == other.updates == 8

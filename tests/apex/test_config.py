@@ -101,30 +101,12 @@ def test_every_setting_is_a_flag_with_a_sentence(capsys):
         assert after.strip().startswith('"""'), f"{field.name} has no sentence"
 
 
-def test_settings_come_back_from_the_folder(tmp_path):
-    config = replace(
-        preset("Acrobot-v1"), agent="dqn", hidden_sizes=(7, 9), solved_at=-90.0, runs=tmp_path, seed=3
-    )
-    folder = RunFolder.create(config)
-    assert folder.path.parent == tmp_path
-    assert folder.path.name.startswith("Acrobot-v1__apex_dqn__3__")
-    assert RunFolder.open(folder.path).config() == config
-    versions = json.loads((folder.path / "config.json").read_text())["versions"]
-    assert {"python", "numpy", "torch", "gymnasium", "replay_tutorial"} <= versions.keys()
-
-
 def test_new_policy_has_no_evaluation_of_the_policy_before(tmp_path):
     folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
     folder.save_policy(Candidate(np.zeros(3, np.float32), 1, Evaluation(np.zeros(0))))
     proof = folder.save_evaluation(Evaluation(np.ones(2)), step=1, seconds=1.0)
     folder.save_policy(Candidate(np.ones(3, np.float32), 2, Evaluation(np.zeros(0))))
     assert not proof.exists()
-
-
-def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path):
-    config = replace(preset("CartPole-v1"), runs=tmp_path)
-    paths = {RunFolder.create(config).path for _ in range(5)}
-    assert len(paths) == 5
 
 
 def test_run_that_another_process_makes_in_the_same_moment_gets_another_folder(tmp_path, monkeypatch):
@@ -134,9 +116,13 @@ def test_run_that_another_process_makes_in_the_same_moment_gets_another_folder(t
     assert len({RunFolder.create(config).path for _ in range(3)}) == 3
 
 
-def test_name_of_a_module_makes_no_folders_of_its_own(tmp_path):
-    config = replace(Config(environment="some.module:Space/Name-v0"), runs=tmp_path)
-    assert RunFolder.create(config).path.parent == tmp_path
+def test_folder_says_environment_agent_and_seed_and_a_name_of_a_module_makes_no_others(tmp_path):
+    config = Config(environment="some.module:Space/Name-v0", agent="dqn", seed=3, runs=tmp_path)
+    path = RunFolder.create(config).path
+    assert path.parent == tmp_path
+    assert path.name.startswith("some.module-Space-Name-v0__apex_dqn__3__")
+    versions = json.loads((path / "config.json").read_text())["versions"]
+    assert {"python", "numpy", "torch", "gymnasium", "replay_tutorial"} <= versions.keys()
 
 
 def policy_of(config, seed):
@@ -177,22 +163,6 @@ def test_missing_policy_and_foreign_folder_are_told(tmp_path):
         folder.load_policy()
 
 
-class Trap:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (Path.touch, (self.path,))
-
-
-def test_strangers_policy_cannot_run_code(tmp_path):
-    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
-    torch.save({"weights": Trap(tmp_path / "sprung"), "step": 1}, folder.path / "policy.pt")
-    with pytest.raises(Exception, match="weights_only"):
-        folder.load_policy()
-    assert not (tmp_path / "sprung").exists()
-
-
 def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
     config = replace(preset("CartPole-v1"), runs=tmp_path, hidden_sizes=(8,))
     folder = RunFolder.create(config)
@@ -209,12 +179,3 @@ def test_crash_while_saving_leaves_the_old_policy(tmp_path, monkeypatch):
     loaded, step = folder.load_policy()
     assert step == 1
     np.testing.assert_array_equal(values_of(loaded), values_of(policy))
-
-
-def test_final_evaluation_is_written(tmp_path):
-    folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
-    path = folder.save_evaluation(Evaluation(np.array([400.0, 500.0])), step=7, seconds=1.5)
-    written = json.loads(path.read_text())
-    assert written["mean"] == 450.0
-    assert written["returns"] == [400.0, 500.0]
-    assert written["policy_step"] == 7

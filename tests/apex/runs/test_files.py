@@ -20,7 +20,7 @@ from replay_tutorial.apex.runs.checkpoint import (
     save_checkpoint,
 )
 from replay_tutorial.apex.runs.files import DamagedFile, read_columns, read_json
-from replay_tutorial.apex.runs.run_folder import RunFolder
+from replay_tutorial.apex.runs.run_folder import RunFolder, RunInUse, lock_run
 from replay_tutorial.buffers.whole_file import replace_file
 
 
@@ -44,11 +44,13 @@ def test_no_flipped_bit_of_a_checkpoint_goes_unnoticed(tmp_path, name):
         context.replay.limiter.inserted(10)
     path = tmp_path / "checkpoints" / "0002_step_60"
     whole, generator = (path / name).read_bytes(), np.random.default_rng(0)
-    for _ in range(150):
+    for _ in range(50):
         (path / name).write_bytes(flipped(whole, generator))
         with pytest.raises(DamagedCheckpoint, match="0002_step_60"):
             load_checkpoint(path)
-    assert newest_checkpoint(tmp_path).step == 50
+    checkpoint = newest_checkpoint(tmp_path)
+    assert checkpoint.step == 50
+    assert name in checkpoint.damaged[0]
     (path / name).write_bytes(whole)
     assert newest_checkpoint(tmp_path).step == 60
 
@@ -184,3 +186,12 @@ def test_file_that_could_not_be_written_leaves_the_old_one_and_nothing_else(tmp_
         replace_file(path, fail)
     assert read_json(path) == {"n": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_lock_ends_with_its_context(tmp_path):
+    with lock_run(tmp_path), pytest.raises(RunInUse), lock_run(tmp_path):
+        pass
+    with pytest.raises(ArithmeticError), lock_run(tmp_path):
+        raise ArithmeticError
+    with lock_run(tmp_path):
+        pass

@@ -27,7 +27,7 @@ from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpo
 from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.files import checksum_of
 from replay_tutorial.apex.runs.run import resume, train
-from replay_tutorial.apex.runs.run_folder import RunInUse
+from replay_tutorial.apex.runs.run_folder import RunInUse, lock_run
 from replay_tutorial.apex.runs.setup import NothingToDo
 from replay_tutorial.apex.runs.signals import signals_deferred, stop_requests
 from replay_tutorial.local import supervisor
@@ -306,6 +306,8 @@ def test_running_run_is_not_resumed_and_a_killed_parent_takes_its_actors_along(t
         assert program.process.poll() is None
         program.process.kill()
         program.process.wait(POLL_SECONDS)
+        with lock_run(folder):  # at once, though the processes that it has started live on for a while
+            pass
         assert program.is_gone()
 
 

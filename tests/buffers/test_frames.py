@@ -5,8 +5,6 @@ frames that look alike; two environments whose steps interleave; observations th
 announced; batches longer than the buffer; copies, and files.
 """
 
-import timeit
-
 import numpy as np
 import pytest
 from histories import EXAMPLE_ENV_DICT, History, atari_like, configured, example_transitions, repeatable
@@ -35,21 +33,6 @@ def test_compressed_buffer_equals_a_plain_list_in_any_history(modes, n, seed, op
 
 
 @pytest.mark.parametrize("n", [None, 3])
-@repeatable(50)
-@given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 40))
-def test_compressed_prioritized_buffer_equals_a_plain_list_in_any_history(n, seed, operations):
-    History(seed, "next_of+stack_compress", n, prioritized=True).run(operations)
-
-
-@pytest.mark.parametrize("n", [None, 3])
-@pytest.mark.parametrize("modes", MODES)
-def test_long_histories_equal_a_plain_list_too(modes, n):
-    """So long that the frames go round their memory many times, and it has to grow."""
-    for size in (1, 2, 3, 7, 8):
-        History(size, modes, n, size=size).run(300, compare_every=10)
-
-
-@pytest.mark.parametrize("n", [None, 3])
 @pytest.mark.parametrize("modes", MODES)
 @repeatable(20)
 @given(seed=st.integers(0, 2**32 - 1), size=st.integers(40, 120), disobedience=st.sampled_from([0.3, 1.0]))
@@ -68,21 +51,6 @@ def test_frames_memory_grows_without_losing_a_frame(modes, n, seed, size, disobe
 def test_buffers_of_a_thousand_equal_a_plain_list(modes, n):
     for seed in range(2):
         History(seed, modes, n, size=1000).run(350, compare_every=50)
-
-
-@pytest.mark.parametrize("modes", MODES)
-def test_histories_go_through_files_unharmed(modes, tmp_path):
-    for seed in range(10):
-        History(seed, modes, seed % 3 + 1).run(60, folder=tmp_path)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 1000])
-def test_batch_much_longer_than_the_buffer_leaves_the_last_rows(size):
-    for n in (None, 3):
-        history = History(size, "next_of+stack_compress", n, size=size, shape=(2, 3))
-        history.add(5, single=False)
-        history.add(3 * size + 50, single=False)
-        history.compare_rows()
 
 
 @pytest.mark.parametrize("stack_compress", ["obs", ["obs"], {"obs": 0}, {"obs": -3}])
@@ -165,24 +133,6 @@ def test_frames_are_compared_by_their_bits(dtype):
     assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
 
 
-def test_ten_episodes_of_31_steps_never_mix():
-    buffer = ReplayBuffer(
-        400, {**ATARI, "obs": {"shape": (4, 6, 6), "dtype": np.uint8}}, next_of="obs", stack_compress="obs"
-    )
-    for episode in range(10):
-        for step in range(31):
-            stack = np.full((4, 6, 6), 20 * episode, np.uint8)
-            stack[:, 0, 0] = np.arange(step, step + 4)
-            following = np.full((4, 6, 6), 20 * episode, np.uint8)
-            following[:, 0, 0] = np.arange(step + 1, step + 5)
-            buffer.add(obs=stack, act=episode, rew=0, next_obs=following, terminated=step == 30)
-        buffer.on_episode_end()
-    rows = buffer.sample(1000)
-    np.testing.assert_array_equal(rows["obs"][:, :, 1:, 1:], rows["next_obs"][:, :, 1:, 1:])
-    np.testing.assert_array_equal(rows["obs"][:, :, 1, 1], np.repeat(20 * rows["act"][:, None], 4, axis=1))
-    np.testing.assert_array_equal(rows["obs"][:, :, 0, 0] + 1, rows["next_obs"][:, :, 0, 0])
-
-
 @pytest.mark.parametrize("env_dict", [ATARI, PLAIN_ATARI])
 def test_env_dict_may_list_the_next_observation_or_leave_it_out(env_dict):
     buffer = ReplayBuffer(3, env_dict, next_of="obs")
@@ -213,13 +163,6 @@ def test_next_observation_that_differs_from_the_observation_is_refused():
         ReplayBuffer(3, {**ATARI, "next_obs": {"shape": (4, 84, 84), "dtype": np.int16}}, next_of="obs")
     with pytest.raises(ValueError, match="next_obs"):
         ReplayBuffer(3, {**ATARI, "next_obs": {"shape": (4, 84, 83), "dtype": np.uint8}}, next_of="obs")
-
-
-def test_next_observation_must_be_given():
-    buffer = ReplayBuffer(3, ATARI, next_of="obs")
-    with pytest.raises(KeyError, match="next_obs"):
-        buffer.add(obs=np.zeros((4, 84, 84)), act=0, rew=0, terminated=False)
-    assert len(buffer) == 0
 
 
 def test_a_million_atari_transitions_fit_in_7_3_gigabytes_where_the_plain_layout_takes_56_5():
@@ -271,28 +214,3 @@ def test_memory_stays_bounded_when_no_frame_is_ever_met_again(name):
     plain = ReplayBuffer(100, EXAMPLE_ENV_DICT)
     numbers = 4 * 8 * 100  # four frame numbers per row
     assert sizes[-1] <= 5 * plain.nbytes + numbers
-
-
-def test_clear_and_a_new_life_show_only_new_frames():
-    for name in ("next_of", "stack_compress", "both", "n-step, both"):
-        buffer = configured(name, size=5, rows=13)
-        buffer.clear()
-        assert buffer.get_stored_size() == 0
-        assert all(len(column) == 0 for column in buffer.get_all_transitions().values())
-        batch = example_transitions(np.random.default_rng(9), 4)
-        batch["terminated"][:] = True
-        buffer.add(**batch)
-        np.testing.assert_array_equal(buffer.get_all_transitions()["obs"], batch["obs"])
-        np.testing.assert_array_equal(buffer.get_all_transitions()["next_obs"], batch["next_obs"])
-
-
-def test_add_takes_no_longer_when_many_rows_are_stored():
-    """Looking for the oldest row once listed the slots of all of them: 5 ms an add at 1,000,000 rows."""
-
-    def least_seconds(size):
-        buffer = ReplayBuffer(size, {"obs": {"shape": 2}}, next_of="obs")
-        rows = np.random.default_rng(0).random((size + 1, 2), dtype=np.float32)
-        buffer.add(obs=rows[:-1], next_obs=rows[1:])
-        return min(timeit.repeat(lambda: buffer.add(obs=rows[0], next_obs=rows[1]), number=20, repeat=50))
-
-    assert least_seconds(1_000_000) < 5 * least_seconds(1000)

@@ -150,64 +150,6 @@ def test_weights_are_the_papers_formula(alpha, beta):
     assert sample["weights"].max() <= 1.0
 
 
-def test_largest_weight_is_the_buffers_or_the_batchs():
-    buffer = buffer_of([1e-9, 1.0, 1.0, 4.0])
-    sample = buffer.sample(3, beta=1.0)
-    assert 0 not in sample["indexes"]
-    np.testing.assert_allclose(
-        sample["weights"], 1e-9 / np.where(sample["indexes"] == 3, 4.0, 1.0), rtol=1e-6
-    )
-    sample = buffer.sample(3, beta=1.0, normalize="batch")
-    assert 0 not in sample["indexes"]
-    smallest = 4.0 if (sample["indexes"] == 3).all() else 1.0
-    np.testing.assert_allclose(
-        sample["weights"], smallest / np.where(sample["indexes"] == 3, 4.0, 1.0), rtol=1e-6
-    )
-
-
-def test_least_mass_is_of_the_stored_rows_with_mass():
-    buffer = buffer_of([0.0, 0.001, 2.0])
-    assert set(buffer.sample(10_000, beta=1.0)["indexes"].tolist()) == {1, 2}
-    buffer.update_priorities([1], [1.0])
-    sample = buffer.sample(10, beta=1.0)
-    assert set(zip(sample["indexes"].tolist(), sample["weights"].tolist(), strict=True)) == {
-        (1, 1.0),
-        (2, 0.5),
-    }
-    buffer.add(act=3, priorities=4.0)  # replaces index 0, which has no mass
-    buffer.add(act=4, priorities=4.0)  # replaces index 1, the smallest
-    assert set(buffer.sample(10, beta=1.0)["weights"].tolist()) == {0.5, 1.0}
-
-
-def test_weights_undo_the_bias_when_beta_is_one():
-    """Σ_i P(i) w_i f(i) is the plain mean of f, up to the one constant that normalises the weights."""
-    priorities = np.array([0.5, 1.0, 2.0, 4.0])
-    buffer = buffer_of(priorities)
-    f = np.array([10.0, -1.0, 3.0, 8.0])
-    weight = np.array([buffer_weight(buffer, index) for index in range(4)])
-    assert (priorities / priorities.sum() * weight * f).sum() == pytest.approx(
-        f.mean() * 4 * 0.5 / priorities.sum()
-    )
-
-
-def buffer_weight(buffer: PrioritizedReplayBuffer, index: int) -> float:
-    sample = buffer.sample(100, beta=1.0)
-    return float(sample["weights"][sample["indexes"] == index][0])
-
-
-def test_first_rows_without_priority_get_one():
-    buffer = PrioritizedReplayBuffer(8, ENV_DICT, alpha=1.0, eps=0.0)
-    assert buffer.get_max_priority() == 1.0
-    buffer.add(act=0)
-    buffer.add(act=1, priorities=0.5)
-    assert buffer.get_max_priority() == 1.0
-    weights = buffer.sample(100, beta=1.0)
-    assert set(zip(weights["indexes"].tolist(), weights["weights"].tolist(), strict=True)) == {
-        (0, 0.5),
-        (1, 1.0),
-    }
-
-
 def test_max_priority_is_the_largest_that_any_row_was_given():
     buffer = PrioritizedReplayBuffer(3, ENV_DICT, alpha=1.0, eps=0.0)
     buffer.add(act=0, priorities=0.25)
@@ -223,97 +165,6 @@ def test_max_priority_is_the_largest_that_any_row_was_given():
     buffer.clear()
     assert buffer.get_max_priority() == 1.0
     assert type(buffer.get_max_priority()) is float
-
-
-def test_priority_of_a_stale_update_does_not_count_as_the_maximum():
-    buffer = buffer_of([1.0, 1.0], size=2)
-    buffer.add(act=2)
-    buffer.update_priorities([0], [99.0])
-    assert buffer.get_max_priority() == 1.0
-    assert buffer.stale_updates == 1
-
-
-@pytest.mark.parametrize("capacity", CAPACITIES)
-def test_stale_updates_are_dropped_and_counted(capacity):
-    buffer = PrioritizedReplayBuffer(capacity, ENV_DICT, alpha=1.0, eps=0.0)
-    buffer.add(act=np.arange(capacity), priorities=np.ones(capacity))
-    drawn = buffer.sample(20)["indexes"]
-    buffer.add(act=np.arange(capacity), priorities=np.ones(capacity))
-    buffer.update_priorities(drawn, np.full(20, 50.0))
-    assert buffer.stale_updates == 20
-    assert (buffer.sample(50, beta=1.0)["weights"] == 1).all()
-    buffer.update_priorities([capacity - 1, capacity], [50.0, 2.0])
-    assert buffer.stale_updates == 21
-    assert buffer.get_max_priority() == 2.0
-    buffer.clear()
-    buffer.update_priorities([2 * capacity - 1], [3.0])
-    assert buffer.stale_updates == 22
-    assert buffer.get_max_priority() == 1.0
-
-
-def test_update_before_the_first_sample_and_between_adds_counts():
-    buffer = PrioritizedReplayBuffer(4, ENV_DICT, alpha=1.0, eps=0.0)
-    for act in range(4):
-        buffer.add(act=act, priorities=1.0)
-        buffer.update_priorities([act], [2.0**act])
-    sample = buffer.sample(150, beta=1.0)
-    assert set(zip(sample["indexes"].tolist(), sample["weights"].tolist(), strict=True)) == {
-        (i, 1 / 2**i) for i in range(4)
-    }
-
-
-def test_repeated_index_keeps_the_last_priority():
-    buffer = buffer_of([1.0, 1.0, 1.0])
-    buffer.update_priorities([1, 1, 2, 1], [8.0, 16.0, 2.0, 4.0])
-    sample = buffer.sample(70, beta=1.0)
-    assert set(zip(sample["indexes"].tolist(), sample["weights"].tolist(), strict=True)) == {
-        (0, 1.0),
-        (1, 0.25),
-        (2, 0.5),
-    }
-
-
-def test_alpha_zero_is_uniform_and_weights_are_one():
-    buffer = buffer_of([0.0, 1.0, 1000.0, 1e-9], alpha=0.0)
-    sample = buffer.sample(4, beta=1.0)
-    assert sample["indexes"].tolist() == [0, 1, 2, 3]
-    assert (sample["weights"] == 1).all()
-
-
-def test_eps_lets_rows_without_error_be_drawn():
-    assert set(buffer_of([0.0, 0.0, 0.0], eps=1e-4).sample(3)["indexes"].tolist()) == {0, 1, 2}
-
-
-def test_one_hot_priority_is_drawn_nearly_always():
-    priorities = np.full(1000, 1e-8)
-    priorities[777] = 1e8
-    counts = np.bincount(buffer_of(priorities).sample(1000)["indexes"], minlength=1000)
-    assert counts[777] >= 999
-
-
-def test_row_of_a_wrapped_ring_is_found_under_its_own_index():
-    buffer = PrioritizedReplayBuffer(7, ENV_DICT, alpha=1.0, eps=0.0)
-    buffer.add(act=np.arange(100))
-    buffer.update_priorities(np.arange(93, 100), [0, 0, 0, 5.0, 0, 0, 0])
-    sample = buffer.sample(10)
-    assert set(sample["indexes"].tolist()) == set(sample["act"].tolist()) == {96}
-
-
-@pytest.mark.parametrize("n", [2, 3])
-def test_n_step_row_has_the_priority_of_its_first_step(n):
-    env_dict = {**ENV_DICT, "rew": {"shape": ()}, "next_act": {"shape": ()}, "done": {"shape": ()}}
-    buffer = PrioritizedReplayBuffer(
-        20, env_dict, alpha=1.0, eps=0.0, Nstep={"size": n, "rew": "rew", "gamma": 1.0, "next": "next_act"}
-    )
-    for act in range(5):
-        buffer.add(act=act, rew=1, next_act=0, done=0, priorities=act + 1.0)
-    buffer.add(
-        act=[5, 6, 7], rew=np.ones(3), next_act=np.zeros(3), done=[0, 1, 0], priorities=[6.0, 7.0, 8.0]
-    )
-    buffer.on_episode_end()
-    sample = buffer.sample(500, beta=1.0)
-    assert set(sample["act"].tolist()) == set(range(8))
-    np.testing.assert_allclose(sample["weights"], 1 / (sample["act"] + 1.0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("n", [None, 1, 3])
@@ -339,27 +190,6 @@ def test_masses_stay_with_their_rows_in_any_history(modes, n, seed):
             oracle.give(index, updated.get(index, float(row["priority"])))
         if oracle.total() > 0:
             check_sample(history.buffer, oracle, history.rng, exact_act=False)
-
-
-def test_n_step_flush_before_the_first_sample_and_twice():
-    env_dict = {**ENV_DICT, "rew": {"shape": ()}, "next_act": {"shape": ()}, "done": {}}
-    buffer = PrioritizedReplayBuffer(8, env_dict, Nstep={"size": 4, "rew": "rew", "next": "next_act"})
-    buffer.on_episode_end()
-    buffer.add(act=1, rew=1, next_act=2, done=0)
-    buffer.on_episode_end()
-    buffer.on_episode_end()
-    assert buffer.sample(3)["act"].tolist() == [1, 1, 1]
-    assert (buffer.sample(3)["weights"] == 1).all()
-    assert buffer.is_Nstep()
-
-
-@pytest.mark.parametrize(
-    "priorities", [3, 3.5, np.float32(3), np.array(3.0), [3], [[3.0]], np.array([[3]]), True]
-)
-def test_priority_of_one_transition_may_be_any_number(priorities):
-    buffer = PrioritizedReplayBuffer(8, ENV_DICT)
-    buffer.add(act=0, priorities=priorities)
-    assert buffer.get_max_priority() == float(np.squeeze(priorities))
 
 
 @pytest.mark.parametrize("one", [3, 3.5, np.float32(3), np.array(3.0), [3], np.ones((1, 1)), 0])

@@ -41,88 +41,10 @@ def test_buffer_equals_a_plain_list_in_any_history(seed, operations):
     History(seed, "plain").run(operations)
 
 
-@repeatable(150)
-@given(seed=st.integers(0, 2**32 - 1), operations=st.integers(1, 40))
-def test_prioritized_buffer_equals_a_plain_list_in_any_history(seed, operations):
-    History(seed, "plain", prioritized=True).run(operations)
-
-
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_buffers_of_a_thousand_equal_a_plain_list(prioritized):
     for seed in range(3):
         History(seed, "plain", size=1000, prioritized=prioritized).run(300, compare_every=50)
-
-
-def test_histories_go_through_files_unharmed(tmp_path):
-    for seed in range(20):
-        History(seed, "plain", prioritized=seed % 2 == 1).run(60, folder=tmp_path)
-
-
-@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
-@pytest.mark.parametrize("size", CAPACITIES)
-def test_new_buffer_is_empty(size, kind):
-    buffer = kind(size, ENV_DICT)
-    assert buffer.get_stored_size() == len(buffer) == buffer.get_next_index() == 0
-    assert buffer.get_current_episode_len() == 0
-    assert buffer.get_buffer_size() == size
-    assert not buffer.is_Nstep()
-    rows = buffer.get_all_transitions()
-    assert set(rows) == set(ENV_DICT)
-    assert rows["obs"].shape == (0, 3, 4)
-    assert rows["act"].shape == (0,)
-    assert rows["rew"].shape == rows["done"].shape == (0, 1)
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 8, 9, 100])
-@pytest.mark.parametrize("size", CAPACITIES)
-def test_batches_of_any_length_leave_the_last_rows(size, batch_size):
-    buffer, oracle = both(size)
-    for first in range(0, 5 * batch_size, batch_size):
-        batch = transitions(first, batch_size)
-        assert buffer.add(**batch) == oracle.add(batch, batch_size) == first
-        assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
-    assert buffer.get_next_index() == 5 * batch_size
-    assert buffer.get_stored_size() == min(size, 5 * batch_size)
-
-
-@pytest.mark.parametrize("size", CAPACITIES)
-def test_batch_that_ends_exactly_at_the_wrap_around_and_the_next_row(size):
-    buffer, oracle = both(size)
-    for first, count in ((0, size), (size, 1), (size + 1, size), (2 * size + 1, 2 * size), (4 * size + 1, 1)):
-        batch = transitions(first, count)
-        buffer.add(**batch)
-        oracle.add(batch, count)
-        assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
-
-
-@pytest.mark.parametrize("size", CAPACITIES)
-def test_one_transition_and_a_batch_of_one_are_the_same(size):
-    one, batch_of_one = ReplayBuffer(size, ENV_DICT), ReplayBuffer(size, ENV_DICT)
-    for serial in range(2 * size + 1):
-        batch = transitions(serial, 1)
-        assert one.add(**{name: column[0] for name, column in batch.items()}) == serial
-        assert batch_of_one.add(**batch) == serial
-    assert_same_columns(one.get_all_transitions(), batch_of_one.get_all_transitions())
-
-
-def test_indexes_go_on_counting_after_clear():
-    buffer = ReplayBuffer(5, ENV_DICT)
-    buffer.add(**transitions(0, 13))
-    buffer.clear()
-    assert (buffer.get_stored_size(), len(buffer), buffer.get_next_index()) == (0, 0, 13)
-    assert buffer.add(**transitions(50, 2)) == 13
-    assert buffer.get_all_transitions()["act"].tolist() == [50, 51]
-    assert buffer.get_next_index() == 15
-
-
-def test_row_after_clear_is_the_only_one_that_is_ever_drawn():
-    for size in CAPACITIES:
-        buffer = ReplayBuffer(size, ENV_DICT)
-        for serial in range(5):
-            buffer.add(**transitions(serial, size // 2 + 1))
-            buffer.clear()
-            buffer.add(**transitions(1000 + serial, 1))
-            assert set(buffer.sample(50)["act"].tolist()) == {1000 + serial}
 
 
 def test_current_episode_length_is_reset_by_on_episode_end_and_clear_only():
@@ -140,14 +62,6 @@ def test_current_episode_length_is_reset_by_on_episode_end_and_clear_only():
     assert buffer.get_current_episode_len() == 0
 
 
-def test_on_episode_end_stores_and_forgets_nothing_without_n_step():
-    buffer = ReplayBuffer(4, ENV_DICT)
-    buffer.add(**transitions(0, 3))
-    before = buffer.get_all_transitions()
-    buffer.on_episode_end()
-    assert_same_columns(buffer.get_all_transitions(), before)
-
-
 @pytest.mark.parametrize("size", CAPACITIES)
 def test_shuffle_shows_the_same_rows_in_another_order(size):
     buffer, oracle = both(size)
@@ -161,16 +75,6 @@ def test_shuffle_shows_the_same_rows_in_another_order(size):
         assert shuffled["act"].tolist() != sorted(shuffled["act"].tolist())
         assert shuffled["act"].tolist() != buffer.get_all_transitions(shuffle=True)["act"].tolist()
     assert_same_columns(buffer.get_all_transitions(), oracle.all_transitions())
-
-
-@pytest.mark.parametrize("size", CAPACITIES)
-def test_sampled_rows_are_stored_rows_whole(size):
-    buffer, oracle = both(size)
-    for first in range(0, 3 * size, max(1, size // 3)):
-        count = max(1, size // 3)
-        buffer.add(**transitions(first, count))
-        oracle.add(transitions(first, count), count)
-        assert_rows_among(buffer.sample(20), oracle.all_transitions())
 
 
 def test_size_may_be_a_whole_float():

@@ -69,15 +69,6 @@ def test_spaces_become_fields_whose_floats_have_the_dtype_asked_for(name, float_
 
 
 @pytest.mark.parametrize("name", SPACES)
-def test_action_spaces_become_fields_too(name):
-    space, leaves = SPACES[name]
-    fields = fields_from_spaces(spaces.Box(-1, 1, (2,)), space, float_dtype=None)
-    for leaf, (shape, dtype) in leaves.items():
-        assert fields[f"act{leaf}"]["shape"] == shape
-        assert np.dtype(fields[f"act{leaf}"]["dtype"]) == dtype
-
-
-@pytest.mark.parametrize("name", SPACES)
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_values_of_a_space_go_in_as_they_are_and_come_out_flat(name, kind):
     space, leaves = SPACES[name]

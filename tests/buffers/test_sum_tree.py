@@ -7,7 +7,7 @@ import pytest
 from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import CAPACITIES, chi_square_p_value, find_by_running_sum, total_by_halves
+from oracles import CAPACITIES, find_by_running_sum, total_by_halves
 
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, find_leaves, find_stratified, recompute_above
 
@@ -57,13 +57,6 @@ def test_eight_siblings_share_a_cache_line(capacity):
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
-def test_new_tree_has_no_mass_and_no_minimum(capacity):
-    tree = SumTree(capacity)
-    assert tree.total == 0.0
-    assert tree.minima[ROOT] == 0.0
-
-
-@pytest.mark.parametrize("capacity", CAPACITIES)
 def test_slots_are_found_as_by_a_running_sum(capacity):
     rng = np.random.default_rng(capacity)
     for _ in range(20):
@@ -75,15 +68,6 @@ def test_slots_are_found_as_by_a_running_sum(capacity):
         found = find(tree, queries)
         assert found.dtype == np.int64
         assert found.tolist() == [find_by_running_sum(masses.tolist(), query) for query in queries.tolist()]
-
-
-@pytest.mark.parametrize("capacity", CAPACITIES)
-def test_find_leaves_the_queries_as_they_are(capacity):
-    tree = tree_of(np.ones(capacity))
-    queries = np.linspace(0, capacity, 7, endpoint=False)
-    before = queries.copy()
-    find(tree, queries)
-    np.testing.assert_array_equal(queries, before)
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
@@ -161,54 +145,6 @@ def test_parents_are_exactly_their_childrens_sum_after_every_set(capacity, seed)
         assert tree.total == total_by_halves(expected.tolist())
 
 
-def test_repeated_slot_keeps_its_last_mass():
-    tree = SumTree(8)
-    tree.set(np.array([3, 5, 3, 3]), np.array([100.0, 2.0, 50.0, 0.25]))
-    assert tree.leaves.tolist() == [0, 0, 0, 0.25, 0, 2, 0, 0]
-    assert tree.total == 2.25
-    assert tree.minima[ROOT] == 0.25
-    assert_parents_are_their_childrens(tree)
-
-
-def test_set_of_nothing_changes_nothing():
-    for capacity in CAPACITIES:
-        tree = tree_of(np.arange(1.0, capacity + 1))
-        before = tree.sums.tobytes(), tree.minima.tobytes()
-        tree.set(np.empty(0, np.int64), np.empty(0))
-        assert (tree.sums.tobytes(), tree.minima.tobytes()) == before
-
-
-def test_minimum_forgets_a_mass_that_was_replaced():
-    tree = tree_of([5.0, 1e-9, 3.0])
-    tree.set(np.array([1]), np.array([4.0]))
-    assert tree.minima[ROOT] == 3.0
-    tree.set(np.array([2]), np.array([0.0]))
-    assert tree.minima[ROOT] == 4.0
-    tree.set(np.array([0, 1]), np.array([0.0, 0.0]))
-    assert tree.minima[ROOT] == 0.0
-    assert tree.total == 0.0
-
-
-def test_total_has_not_drifted_after_a_hundred_thousand_updates():
-    rng = np.random.default_rng(0)
-    tree = SumTree(1000)
-    for _ in range(200):
-        tree.set(rng.integers(0, 1000, 500), 10.0 ** rng.uniform(-6, 6, 500))
-    assert_parents_are_their_childrens(tree)
-    tree.set(np.arange(1000), np.zeros(1000))
-    assert tree.total == 0.0, "rounding errors piled up in the root"
-    tree.set(np.array([999]), np.array([1e-6]))
-    assert tree.total == 1e-6
-
-
-@pytest.mark.parametrize("capacity", CAPACITIES)
-def test_batch_of_as_many_draws_as_equal_masses_takes_each_slot_once(capacity):
-    tree = tree_of(np.ones(capacity))
-    for seed in range(20):
-        drawn, _ = draw(tree, capacity, np.random.default_rng(seed))
-        assert drawn.tolist() == list(range(capacity))
-
-
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_every_part_of_the_range_gives_one_draw(capacity):
     """Of the batch's equal parts, those wholly inside a slot's mass draw it, those that touch it may."""
@@ -228,27 +164,6 @@ def test_every_part_of_the_range_gives_one_draw(capacity):
         counts = np.bincount(drawn, minlength=capacity)
         assert (counts >= inside - 1e-9).all()
         assert (counts <= touching).all()
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 50])
-def test_draws_are_distributed_as_the_masses(batch_size):
-    """Pearson's χ² at significance 1e-6; stratification only makes counts more even than chance."""
-    masses = np.array([1.0, 0.0, 2.0, 7.0, 0.5, 0.0, 4.5])
-    tree = tree_of(masses)
-    rng = np.random.default_rng(0)
-    batches = 21_000 // batch_size
-    counts = sum(np.bincount(draw(tree, batch_size, rng)[0], minlength=7) for _ in range(batches))
-    massive = masses > 0
-    assert counts[~massive].sum() == 0
-    expected = batches * batch_size * masses / masses.sum()
-    assert chi_square_p_value(counts[massive], expected[massive]) > 1e-6
-
-
-def test_same_generator_draws_the_same_slots():
-    tree = tree_of(np.arange(1.0, 101.0))
-    first, second = (draw(tree, 32, np.random.default_rng(5))[0] for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert draw(tree, 32, np.random.default_rng(6))[0].tolist() != first.tolist()
 
 
 @pytest.mark.parametrize("capacity", [0, -1])

@@ -20,11 +20,9 @@ from histories import (
     as_bytes,
     behaviour,
     configured,
-    example_transitions,
     random_operation,
     snapshot,
 )
-from oracles import assert_same_columns
 
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
 
@@ -57,15 +55,6 @@ def test_sample_shares_no_memory_with_the_buffer(name):
 
 
 @EVERY
-def test_fields_of_a_sample_share_no_bytes_with_each_other(name):
-    sample = configured(name, rows=30).sample(20)
-    for field, column in sample.items():
-        before = {other: sample[other].tobytes() for other in sample if other != field}
-        column[...] = 1 if column.dtype == bool else 99
-        assert {other: sample[other].tobytes() for other in before} == before
-
-
-@EVERY
 def test_writing_to_a_sample_changes_neither_buffer_nor_later_samples(name):
     buffer, untouched = configured(name, rows=30), configured(name, rows=30)
     for read in (lambda b: b.sample(20), lambda b: b.get_all_transitions(), lambda b: b.sample(7)):
@@ -74,30 +63,6 @@ def test_writing_to_a_sample_changes_neither_buffer_nor_later_samples(name):
         for column in batch.values():
             column[...] = 0
     assert behaviour(buffer) == behaviour(untouched)
-
-
-@EVERY
-def test_later_calls_never_change_an_earlier_sample(name):
-    buffer = configured(name, rows=30)
-    samples = [buffer.sample(9), buffer.get_all_transitions()]
-    kept = [as_bytes(sample) for sample in samples]
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        random_operation(buffer, rng)
-    buffer.add(**example_transitions(rng, 100, buffer))
-    buffer.sample(1000)
-    buffer.clear()
-    assert [as_bytes(sample) for sample in samples] == kept
-
-
-@EVERY
-def test_torch_takes_samples_without_a_copy(name):
-    torch = pytest.importorskip("torch")
-    for column in configured(name, rows=30).sample(4).values():
-        tensor = torch.from_numpy(column)
-        assert tensor.data_ptr() == column.ctypes.data
-        column[...] = 1
-        assert (tensor == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -224,17 +189,6 @@ def test_sample_of_an_empty_buffer_is_refused(name):
         buffer.sample(1)
 
 
-@EVERY
-def test_window_that_is_filling_is_no_row_to_draw(name):
-    if "n-step" in name:
-        buffer = configured(name)
-        batch = example_transitions(np.random.default_rng(0), 2)
-        batch["terminated"][:] = False
-        buffer.add(**batch)
-        with pytest.raises(ValueError, match="empty"):
-            buffer.sample(1)
-
-
 @pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
 def test_unknown_keyword_of_the_constructor_is_refused(kind):
     for arguments in ({"nstep": {}}, {"compress": "obs"}, {"default_type": np.float64}):
@@ -285,15 +239,6 @@ def test_arguments_of_a_wrong_type_are_named_by_the_error(kind, tmp_path):
             call()
 
 
-@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
-def test_missing_env_dict_is_refused(kind):
-    for bad in (None, [], "obs", 4):
-        with pytest.raises(TypeError):
-            kind(8, bad)
-    with pytest.raises(ValueError, match="empty"):
-        kind(8, {})
-
-
 def test_calls_have_the_names_and_defaults_of_the_articles():
     sample = inspect.signature(PrioritizedReplayBuffer.sample).parameters
     assert list(sample)[1:3] == ["batch_size", "beta"]
@@ -337,23 +282,6 @@ def test_other_keywords_are_refused_with_the_remedy(kind, tmp_path):
     with pytest.raises(TypeError, match=rf"{kind.__name__}.*'Nsteps'.*help\({kind.__name__}\)"):
         kind(2, {"obs": {}}, Nsteps={"size": 3})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_explorer_skeleton_moves_its_rows_to_another_buffer():
-    """The local buffer of an Ape-X explorer: fill it, take all, clear, hand on, with priorities."""
-    local = ReplayBuffer(50, EXAMPLE_ENV_DICT)
-    whole = PrioritizedReplayBuffer(200, EXAMPLE_ENV_DICT)
-    given = ReplayBuffer(200, EXAMPLE_ENV_DICT)
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        for _ in range(50):
-            batch = example_transitions(rng, 1)
-            local.add(**{field: column[0] for field, column in batch.items()})
-            given.add(**batch)
-        local_sample = local.get_all_transitions()
-        local.clear()
-        whole.add(**local_sample, priorities=rng.random((50, 1)))
-    assert_same_columns(whole.get_all_transitions(), given.get_all_transitions())
 
 
 # In a process of its own: memory that has been used before may be resident already.

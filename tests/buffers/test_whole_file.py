@@ -10,14 +10,6 @@ import pytest
 from replay_tutorial.buffers.whole_file import own_file, replace_file
 
 
-def test_file_is_replaced_and_nothing_unfinished_stays(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    replace_file(path, lambda unfinished: unfinished.write_text("new"))
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_old_file_stays_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")

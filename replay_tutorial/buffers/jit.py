@@ -11,6 +11,7 @@ Left out: parallel loops (`prange`). Most kernels wait for memory, and Ape-X use
 # (Numba and llvmlite have no annotations: nobody but this file sees them)
 
 import logging
+import math
 import os
 import time
 import warnings
@@ -24,7 +25,6 @@ import numpy.typing as npt
 from llvmlite import ir as llvm
 from numba import extending
 from numba.core import cgutils as code_generation
-from numba.core import event
 from numba.core import types as numba_types
 from numba.core.compiler_lock import global_compiler_lock
 
@@ -74,33 +74,7 @@ def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if array.flags.writeable else array.copy()
 
 
-class SlowCompilation(event.Listener):
-    """Logs a warning, once, when compiling has taken longer than `PATIENCE`: the user sees nothing else."""
-
-    logged = False
-    seconds = 0.0  # that the compilations which have ended took
-    starts: tuple[float, ...] = ()  # of the running compilations: a kernel compiles the functions it calls
-
-    def on_start(self, event: Any) -> None:
-        """Note the time; Numba does not call this for a kernel that is in the cache."""
-        self.starts += (time.perf_counter(),)
-        self.log_if_slow()
-
-    def on_end(self, event: Any) -> None:
-        """Add the time if no compilation is running any more."""
-        self.log_if_slow()
-        start, self.starts = self.starts[-1], self.starts[:-1]
-        if not self.starts:
-            self.seconds += time.perf_counter() - start
-
-    def log_if_slow(self) -> None:
-        """Log the warning when it is due."""
-        if not self.logged and self.seconds + time.perf_counter() - self.starts[0] > PATIENCE:
-            self.logged = True
-            logging.getLogger("replay_tutorial").warning(COMPILING)
-
-
-slow_compilation = SlowCompilation()
+compiling = {"seconds": 0.0}  # that compilations took in this process; none is counted after the warning
 kernels: list[Any] = []  # of all modules that have been imported
 
 
@@ -113,9 +87,12 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
 
     def compile_declared(*_: Any) -> Any:
-        with Undisturbed(), global_compiler_lock, event.install_listener("numba:compile", slow_compilation):
+        with Undisturbed(), global_compiler_lock:
             if not dispatcher.signatures:
+                start = time.perf_counter()
                 compile_signature(dispatcher)
+                if not dispatcher.stats.cache_hits:
+                    count_compilation(time.perf_counter() - start)
         return dispatcher
 
     # Numba calls the one at the first call from Python, and then what it returns, and the other at the
@@ -123,6 +100,14 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     dispatcher._compile_for_args = dispatcher.compile = compile_declared
     kernels.append(dispatcher)
     return dispatcher
+
+
+def count_compilation(seconds: float) -> None:
+    """Log a warning, once, when compiling has taken longer than `PATIENCE`: the user sees nothing else."""
+    compiling["seconds"] += seconds
+    if compiling["seconds"] > PATIENCE:
+        compiling["seconds"] = -math.inf
+        logging.getLogger("replay_tutorial").warning(COMPILING)
 
 
 def compile_signature(dispatcher: Any) -> None:
@@ -155,7 +140,7 @@ def compile_now(*wanted: Callable[..., Any]) -> None:
 
 def compile_all() -> list[str]:
     """Compile the kernels of all modules imported so far; return the folders that keep them."""
-    slow_compilation.logged = True  # this is what the warning recommends
+    compiling["seconds"] = -math.inf  # this is what the warning recommends
     compile_now(*kernels)
     return sorted({each.stats.cache_path for each in kernels} - {None})
 

@@ -29,11 +29,10 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(unfinished)
         os.replace(unfinished, path)
-    except OSError as error:
+    except BaseException as error:
         unfinished.unlink(missing_ok=True)
-        raise named(error, path) from error
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise named(error, path) from error
         raise
 
 

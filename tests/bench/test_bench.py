@@ -1,7 +1,6 @@
 """The benchmark measures in turns, compares inside a round, and writes down what a reader needs."""
 
 import ast
-import dataclasses
 import gc
 import itertools
 import json
@@ -96,17 +95,16 @@ def test_table_is_empty_where_a_library_cannot_and_bold_where_ours_is_slower():
     ]
 
 
-def run_small(*arguments):
-    return command.main(["buffers", "--capacity", "600", "--rounds", "2", *arguments])
-
-
 def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(cases, "BATCH_SIZES", (4, 512))
-    record = tmp_path / "bench.json"
-    assert run_small("--json", str(record)) == 0
-    read = json.loads(record.read_text())
-    printed = capsys.readouterr().out
-    assert read["command"].endswith(f"bench buffers --capacity 600 --rounds 2 --json {record}")
+    record, page = tmp_path / "bench.json", tmp_path / "README.md"
+    page.write_text(f"# Title\n\n{BEGIN}\nold figures\n{END}\n\nThe end.\n")
+    given = ["--capacity", "600", "--rounds", "2", "--json", str(record), "--markdown", str(page)]
+    assert command.main(["buffers", *given]) == 0
+    read, printed, text = json.loads(record.read_text()), capsys.readouterr().out, page.read_text()
+    assert text.startswith(f"# Title\n\n{BEGIN}\n| operation | ours, µs |") and "old figures" not in text
+    assert text.endswith(f"{END}\n\nThe end.\n") and "capacity 600" in text.lower()
+    assert read["command"].endswith(f"bench buffers {' '.join(given)}")
     assert read["machine"]["cores"] >= 1 and read["machine"]["processor"]
     assert {"python", "numpy", "numba", "replay_tutorial"} <= set(read["versions"])
     assert [row["operation"] for row in read["rows"]] == [case.operation for case in cases.rows(600)]
@@ -118,21 +116,6 @@ def test_command_prints_and_records_every_operation(tmp_path, capsys, monkeypatc
     if find_spec("cpprb") is not None:  # it has no wheels for Python 3.13 and newer
         assert "cpprb" in read["versions"]
         assert all(row["ratios"]["cpprb"]["median"] > 0 for row in read["rows"])
-
-
-def test_table_goes_between_the_marks_and_nowhere_else(tmp_path, monkeypatch):
-    small = dataclasses.replace(buffers.SETS["rows"], cases=lambda capacity: cases.rows(capacity)[9:10])
-    monkeypatch.setitem(buffers.SETS, "rows", small)
-    page = tmp_path / "README.md"
-    page.write_text(f"# Title\n\n{BEGIN}\nold figures\n{END}\n\nThe end.\n")
-    assert run_small("--markdown", str(page)) == 0
-    text = page.read_text()
-    assert text.startswith(f"# Title\n\n{BEGIN}\n| operation | ours, µs |")
-    assert text.endswith(f"{END}\n\nThe end.\n")
-    assert "old figures" not in text
-    assert "capacity 600" in text.lower()
-    assert run_small("--markdown", str(page)) == 0
-    assert page.read_text().count("| add 1, uniform | ") == 1, "writing twice replaces, it does not repeat"
 
 
 @pytest.mark.parametrize(
@@ -152,17 +135,6 @@ def test_wrong_arguments_are_refused_by_name(arguments, capsys):
         command.main(arguments)
     assert stopped.value.code == 2
     assert arguments[-1] in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        *[(0.0, "0.0000"), (0.00123, "0.0012"), (0.0623, "0.0623"), (0.2104, "0.210"), (1.0, "1.00")],
-        *[(8.414, "8.41"), (27.04, "27.0"), (613.2, "613"), (12345.6, "12,346"), (-0.5, "-0.500")],
-    ],
-)
-def test_figures_have_three_digits(value, text):
-    assert markdown.figure(value) == text
 
 
 def test_no_record_may_hold_nan_which_is_no_json():

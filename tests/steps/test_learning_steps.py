@@ -55,17 +55,6 @@ def test_rows_are_what_their_definition_gives(n: int, count: int, seed: int) -> 
     np.testing.assert_allclose([row[1::2] for row in rows], [row[1::2] for row in wanted], rtol=1e-12)
 
 
-def test_a_window_that_just_fits_into_the_list_is_whole() -> None:
-    steps = [Step(0, 0, 1.0, 1), Step(1, 0, 1.0, 2)]
-    assert [row.obs for row in n_step(steps, 2, GAMMA)] == [0]
-
-
-def test_a_truncated_episode_keeps_its_future_and_a_terminated_one_has_none() -> None:
-    for ended, discount in (("terminated", 0.0), ("truncated", GAMMA)):
-        (row,) = n_step([Step(0, 0, 1.0, 1, **{ended: True})], 3, GAMMA)
-        assert row.discount == discount
-
-
 def parameters(network: torch.nn.Module) -> torch.Tensor:
     return torch.nn.utils.parameters_to_vector(network.parameters()).detach()
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from oracles import CAPACITIES, find_by_running_sum
+from oracles import CAPACITIES
 
 from replay_tutorial.buffers.sum_tree import SumTree
 from replay_tutorial.steps.prioritized import (
@@ -24,23 +24,6 @@ def test_a_rung_passes_the_check_and_says_what_was_checked(kind, capsys):
     line = capsys.readouterr().out
     assert line.startswith("right: capacities 1, 2, 3, 7, 8, 1000; no drift")
     assert line.count("\n") == 1
-
-
-@each_rung
-@pytest.mark.parametrize("capacity", CAPACITIES)
-def test_a_rung_finds_what_a_running_sum_finds(kind, capacity):
-    rng = np.random.default_rng(capacity)
-    tree = kind(capacity)
-    for _ in range(5):
-        masses = rng.integers(0, 5, capacity).astype(np.float64)
-        masses[rng.integers(capacity)] += 1
-        tree.set(np.arange(capacity), masses)
-        queries = np.concatenate([rng.integers(0, 2 * tree.total + 1, 40) / 2, rng.random(40) * tree.total])
-        slots, found = tree.find(queries)
-        assert slots.tolist() == [find_by_running_sum(masses.tolist(), query) for query in queries.tolist()]
-        assert slots.dtype == np.int64
-        assert found.dtype == np.float64
-        assert found.tolist() == masses[slots].tolist()
 
 
 @pytest.mark.parametrize("kind", [PlainSumTree, CompiledSumTree, LevelByLevel])

@@ -3,8 +3,7 @@
 Left out: trajectories that grow step by step. For those it makes writers.
 """
 
-import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,6 @@ from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.patterns import Pattern
 from replay_tutorial.tables.writing.structured_writer import StructuredWriter
-from replay_tutorial.tables.writing.vanished import close_vanished
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 
@@ -52,10 +50,16 @@ class Client(ExplainsNames):
         unpack_as_table_signature="sample.data has each part by its name.",
     )
     def sample(
-        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+        self,
+        table: str,
+        batch_size: int,
+        timeout: float | None = None,
+        partial: bool = False,
+        *,
+        should_cancel: Callable[[], bool] | None = None,
     ) -> Sample:
         """Draw items; see `Server.sample`."""
-        return self.server.sample(table, batch_size, timeout, partial)
+        return self.server.sample(table, batch_size, timeout, partial, should_cancel=should_cancel)
 
     def insert(
         self, data: Mapping[str, Any], priorities: Mapping[str, float | None], timeout: float | None = None
@@ -103,10 +107,9 @@ class Client(ExplainsNames):
         ]
         if not items:
             raise ValueError("priorities names no table; name one, such as {'replay': 1.0}.")
-        close_vanished(self.server)
-        writer = secrets.randbits(63)
+        writer: Any = self.server.open_writer()
         try:
-            keys = self.server.insert(Message(writer, 0, runs, items, count), timeout)
+            keys = self.server.insert(writer, Message(runs, items, count), timeout)
         finally:
             self.server.close_writer(writer)
         return {new.table: keys[i * count : (i + 1) * count] for i, new in enumerate(items)}

@@ -1,23 +1,26 @@
 """The server: named tables over one store of cells; who waits for whom.
 
-One lock is held by whoever looks at, or changes, anything. So a step of one call never meets half a step of
-another, and a file holds one moment of all tables. A call that the limiter of its table stops stands in that
-table's line, without the lock, until another call has changed the counts:
+Every call holds one lock while it reads or changes anything. So a step of one call never meets half a step of
+another, and a file holds one moment of all tables. A call that its table's limiter stops waits in a queue of
+that table, without the lock, until another call has changed the counts:
 
-    insert  ─▶ line of inserts  ─▶ in    more may be sampled now
-    sample  ─▶ line of samples  ─▶ out   more may be inserted now
+    insert  ─▶ queue of inserts  ─▶ in    more may be sampled now
+    sample  ─▶ queue of samples  ─▶ out   more may be inserted now
 
-Whatever changes something wakes the first of each line that may go now. Who waits in vain, as the server or
-the writer was closed, hears of it at once. Left out: what one table does by itself (`table_state`).
+All changes go through one critical section, `_change`: Ctrl-C waits until it ends, and its end wakes the
+first call of each queue that may go now. Closing the server or a writer wakes all calls that wait in vain.
+
+Left out: what one table does by itself (`table_state`).
 """
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from threading import RLock
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -26,17 +29,18 @@ from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.interrupts import Undisturbed
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer
 from replay_tutorial.tables.core import server_file
-from replay_tutorial.tables.core.cells import MOST_CELLS, Cells
-from replay_tutorial.tables.core.intake import Intake, as_keys, as_updates, table_of
-from replay_tutorial.tables.core.message import Message
+from replay_tutorial.tables.core.cells import MOST_CELLS, Cells, release
+from replay_tutorial.tables.core.message import Message, as_keys, as_updates
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.reverb_names import ExplainsNames, explains
 from replay_tutorial.tables.core.sampled import Sample, TableInfo, join
 from replay_tutorial.tables.core.table import Table, check_reachable
 from replay_tutorial.tables.core.table_state import TableState
-from replay_tutorial.tables.core.waiting import Closed, Line, deadline_of
+from replay_tutorial.tables.core.waiting import Closed, WaitQueue, deadline_of
+from replay_tutorial.tables.core.writer_state import CellOf, WriterState, table_of
 
 log = logging.getLogger("replay_tutorial")
+T = TypeVar("T")
 
 
 class Server(ExplainsNames):
@@ -103,12 +107,13 @@ class Server(ExplainsNames):
         if not names or len(set(names)) < len(names):
             raise ValueError(f"A server has at least one table, and each name once, not {names}.")
         self._tables = {table.name: TableState(table, self._cells, self._rng) for table in tables}
-        self._intake = Intake(self._cells, self._tables)
+        self._writers = WeakSet[WriterState]()
+        self._dropped = deque[CellOf]()  # what writers held that were dropped without `close`
         for table in tables:
             for hook in table.hooks:
                 hook.check(table.name, self._tables)
-        self._lines = {
-            (side, name): Line(self._lock, partial(self._may, side, name), patience)
+        self._queues = {
+            (side, name): WaitQueue(self._lock, partial(self._may, side, name), patience)
             for name in names
             for side in ("insert", "sample")
         }
@@ -117,59 +122,100 @@ class Server(ExplainsNames):
         contents = self._tables[table]
         return contents.may_insert() if side == "insert" else contents.may_sample()
 
-    def insert(self, message: Message, timeout: float | None = None) -> list[int]:
+    def open_writer(self) -> WriterState:
+        """Begin a writer, which counts its steps from 0. One that nobody holds any more is closed."""
+        with self._lock:
+            writer = WriterState(self._cells, self._dropped)
+            self._writers.add(writer)
+            return writer
+
+    def insert(
+        self,
+        writer: WriterState,
+        message: Message,
+        timeout: float | None = None,
+        *,
+        check: Callable[[Message, WriterState, Cells], Message] | None = None,
+        should_cancel: Callable[[], bool] | None = None,
+    ) -> list[int]:
         """Store the values of a message, then insert its items, each when its table lets it in.
 
-        After a TimeoutError the items that are in stay in; the same message, sent again, goes on where it
-        stopped. A message that is finished is answered as before.
+        After a TimeoutError or Ctrl-C the items that are in stay in; the same message, passed again, goes on
+        where it stopped, and if it is finished is answered as before.
 
         Args:
-            message: The writer's next message, or its last one again.
+            writer: The writer, from `open_writer`.
+            message: Its next message, or its last one again.
             timeout: Seconds to wait at most, for all items together; None waits, 0 looks once.
+            check: Called before the message is accepted; raises an error if something in it is wrong, and
+                returns it, or the writer's last message that it repeats.
+            should_cancel: Asked while it waits whether to give up.
 
         Returns:
             The keys of all its items, in their order.
 
         Raises:
+            CallerGone: If `should_cancel` says so.
             CapacityError: If there are no free cells for its values.
             TimeoutError: If not all items are in when the time is up.
-            UnknownWriter: If the server knows no earlier message of the writer, or forgets it meanwhile.
-            ValueError: If anything in it does not fit, or the writer's last message is not finished.
+            UnknownWriter: If the writer is closed, or the server loaded, before or meanwhile.
+            ValueError: If anything in it does not fit.
         """
         deadline = deadline_of(timeout)
-        with self._lock:
+
+        def accept() -> int:
+            nonlocal message
             self._check_open()
-            window = self._intake.accept(message)
-            items, keys = window.items, window.keys
-            lines = [self._lines["insert", item[0]] for item in items]
+            writer.check_open()
+            while self._dropped:
+                cells = [cell for cell_of in self._dropped.popleft() for cell in cell_of.values()]
+                release(np.array(cells, np.int32), self._cells.plain)
+            if check is not None:
+                message = check(message, writer, self._cells)
+            if message.keys is None:
+                writer.accept(message, self._tables)
+            return self._insert_items(writer, message)
 
-            def check() -> None:
-                self._check_open()
-                self._intake.check_known(message.writer, window)
+        place = self._change(accept)
+        while place < len(message.accepted):
+            name = message.accepted[place][0].description.name
+            wait = partial(self._wait, "insert", name, deadline, writer, should_cancel)
+            place = self._change(partial(self._insert_items, writer, message, place), wait)
+        return list(message.keys or ())
 
-            while (place := len(keys)) < len(items):
-                try:
-                    self._wait("insert", items[place][0], deadline, check, message.writer)
-                    with Undisturbed():
-                        goes_on = place == len(keys)  # or it was sent twice, and the other call was faster
-                        while goes_on:
-                            name, cells, lengths, priority = items[len(keys)]
-                            keys.append(self._tables[name].insert(cells, lengths, priority, self._tables))
-                            goes_on = len(keys) < len(items) and lines[len(keys)].is_free
-                finally:
-                    self._wake()  # also if nothing has changed: the next one in line waits for its turn
-            with Undisturbed():
-                window.forget(message.keep_from)
-            return list(keys)
+    def _insert_items(self, writer: WriterState, message: Message, turn: int = -1) -> int:
+        """Insert the items of a message that may go in now; return how many are in.
 
-    def close_writer(self, writer: int) -> None:
-        """Forget a writer, if it is known, and its steps; items stay, but those that wait don't get in."""
-        with self._lock, Undisturbed():
-            self._intake.close(writer)
-            self._look_up(writer)
+        The one at the place `turn` has waited; if it is in already, the message was passed to two calls.
+        """
+        keys = message.keys
+        assert keys is not None
+        while (place := len(keys)) < len(message.accepted):
+            table, cells, lengths, priority = message.accepted[place]
+            if place != turn and not self._queues["insert", table.description.name].is_free:
+                return place
+            keys.append(table.insert(cells, lengths, priority, self._tables))
+        writer.forget(message.keep_from)
+        return len(keys)
+
+    def close_writer(self, writer: WriterState) -> None:
+        """Forget a writer and its steps; items stay, but those that wait are not inserted."""
+
+        def close() -> None:
+            writer.close()
+            self._wake_all(writer)
+
+        self._change(close)
 
     def sample(
-        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+        self,
+        table: str,
+        batch_size: int,
+        timeout: float | None = None,
+        partial: bool = False,
+        *,
+        should_cancel: Callable[[], bool] | None = None,
+        most_bytes: int | None = None,
     ) -> Sample:
         """Draw items with replacement, each as if it were alone, as soon as the limiter allows them.
 
@@ -178,32 +224,40 @@ class Server(ExplainsNames):
             batch_size: How many items; at least 1.
             timeout: Seconds to wait at most; None waits, 0 looks once.
             partial: Whether to return as soon as one or more items may be drawn, with those.
+            should_cancel: Asked while it waits whether to give up.
+            most_bytes: Refuse a batch that may take more.
 
         Returns:
             `batch_size` items. Fewer if `partial` is set, or if the time is up when only some could be
             drawn: the table has counted these. The arrays are the caller's own.
 
         Raises:
+            CallerGone: If `should_cancel` says so.
             TimeoutError: If none may be drawn when the time is up.
-            ValueError: If batch_size or timeout is out of range.
+            ValueError: If batch_size or timeout is out of range, or the batch may take too many bytes.
         """
         check_batch_size(batch_size)
         batch_size = int(batch_size)  # an integer of NumPy would turn the counts into such
         deadline = deadline_of(timeout)
         pieces: list[Sample] = []
         missing = batch_size
+
+        def draw() -> Sample:
+            drawn_from = self._table(table)
+            if most_bytes is not None and not pieces:
+                drawn_from.check_size(batch_size, most_bytes)
+            return drawn_from.sample(missing, self._tables)
+
+        def wait() -> None:
+            self._wait("sample", table, deadline, None, should_cancel)
+
         while missing and not (pieces and partial):
-            with self._changing(table):
-                try:
-                    self._wait("sample", table, deadline, self._check_open)
-                except TimeoutError:
-                    if not pieces:
-                        raise
-                    break
+            try:
+                pieces.append(self._change(draw, wait))
+            except TimeoutError:
                 if not pieces:
-                    self._tables[table].check_size(batch_size)
-                with Undisturbed():  # the table is looked up again: perhaps another one was loaded
-                    pieces.append(self._tables[table].sample(missing, self._tables))
+                    raise
+                break
             missing -= len(pieces[-1])
         return pieces[0] if len(pieces) == 1 else join(pieces)
 
@@ -224,17 +278,26 @@ class Server(ExplainsNames):
             ValueError: If a priority is out of range; a TypeError if it is no number, or a key no integer.
         """
         (keys, priorities), deleted = as_updates(updates), as_keys(deletes)
-        with self._changing(table) as contents, Undisturbed():
-            contents.check_priorities(priorities)
-            return contents.mutate(keys, priorities, deleted, self._tables)
+
+        def mutate() -> int:
+            changed = self._table(table)
+            changed.check_priorities(priorities)
+            return changed.mutate(keys, priorities, deleted, self._tables)
+
+        return self._change(mutate)
 
     def reset(self, table: str) -> None:
         """Delete all items of a table, and count from 0; keys are not used again.
 
         Parts that were inferred from the first item are forgotten, unless items wait that have them.
         """
-        with self._changing(table) as contents, Undisturbed():
-            contents.reset(self._tables, keep_parts=self._intake.has_items_for(table))
+
+        def reset() -> None:
+            changed = self._table(table)
+            waiting = any(writer.has_items_for(changed) for writer in self._writers)
+            changed.reset(self._tables, keep_parts=waiting)
+
+        self._change(reset)
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
         """Let another limiter decide from now on, also over those who wait; the counts go on.
@@ -242,19 +305,30 @@ class Server(ExplainsNames):
         Raises:
             ValueError: If the limiter waits for more items than the table can hold.
         """
-        with self._changing(table) as contents:
-            check_reachable(limiter, contents.description.max_size)
-            contents.limiter = limiter
 
-    def items(self, table: str) -> Sample:
-        """Copy all items of a table, each with the probability that it would be drawn with next."""
+        def replace() -> None:
+            changed = self._table(table)
+            check_reachable(limiter, changed.description.max_size)
+            changed.limiter = limiter
+
+        self._change(replace)
+
+    def items(self, table: str, *, most_bytes: int | None = None) -> Sample:
+        """Copy all items of a table, each with the probability that it would be drawn with next.
+
+        Raises:
+            ValueError: If they may take more than `most_bytes`.
+        """
         with self._lock:
-            return table_of(self._tables, table).look()
+            copied = table_of(self._tables, table)
+            if most_bytes is not None:
+                copied.check_size(copied.items.size, most_bytes)
+            return copied.look()
 
     def info(self) -> dict[str, TableInfo]:
         """Describe all tables at one moment."""
         with self._lock:
-            waits = {place: len(line) for place, line in self._lines.items()}
+            waits = {place: len(queue) for place, queue in self._queues.items()}
             every = self._tables.items()
             return {name: t.info(waits["insert", name], waits["sample", name]) for name, t in every}
 
@@ -280,16 +354,21 @@ class Server(ExplainsNames):
         with self._lock:
             self._check_open()
             loaded = server_file.load(path, self.fields, self._cells.capacity, self._tables)
-            with Undisturbed():
+
+            def replace() -> None:
+                for writer in self._writers:
+                    writer.is_open = False
                 self._cells, self._rng, self._tables = loaded
-                self._intake = Intake(self._cells, self._tables, self._intake.writers)
-                self._look_up()
+                self._dropped = deque[CellOf]()
+                self._wake_all()
+
+            self._change(replace)
 
     def close(self) -> None:
-        """End: whoever waits, or calls later, gets the error `Closed`; what waited has not happened."""
+        """End: calls that wait, or come later, raise `Closed`; what waited has not happened."""
         with self._lock:
             self._closed = True
-            self._look_up()
+            self._wake_all()
 
     def __enter__(self) -> Self:
         return self
@@ -301,32 +380,48 @@ class Server(ExplainsNames):
         if self._closed:
             raise Closed("The server was closed. Build another one.")
 
-    @contextmanager
-    def _changing(self, table: str) -> Generator[TableState]:
-        """Hold the lock while a table is changed, and wake who may go then."""
+    def _table(self, name: str) -> TableState:
+        self._check_open()
+        return table_of(self._tables, name)
+
+    def _change(self, work: Callable[[], T], wait: Callable[[], None] | None = None) -> T:
+        """Carry out a change while nothing else changes, whole even if Ctrl-C comes; return its result.
+
+        `wait` is called before; it releases the lock while it waits, and Ctrl-C ends it.
+        """
         with self._lock:
-            contents = table_of(self._tables, table)
-            self._check_open()
             try:
-                yield contents
-            finally:
-                self._wake()
+                if wait is not None:
+                    wait()
+                with Undisturbed():
+                    return work()
+            finally:  # also if nothing has changed: a call whose turn came leaves it to the next one
+                for queue in self._queues.values():
+                    queue.wake()
 
     def _wait(
-        self, side: str, table: str, deadline: float, check: Callable[[], None], writer: int = 0
+        self,
+        side: str,
+        table: str,
+        deadline: float,
+        writer: WriterState | None,
+        should_cancel: Callable[[], bool] | None,
     ) -> None:
-        """Wait for one's turn in a line; the lock is let go meanwhile."""
+        """Wait for one's turn in a queue; the lock is released meanwhile."""
+
+        def check() -> None:
+            self._table(table)
+            if writer is not None:
+                writer.check_open()
 
         def story() -> str:
             return f"{side}({table!r}) waits for {self._tables[table].info().missing(side)}"
 
-        if not self._lines[side, table].wait(deadline, lambda: log.warning("%s", story()), check, writer):
+        check()
+        queue = self._queues[side, table]
+        if not queue.wait(deadline, lambda: log.warning("%s", story()), check, writer, should_cancel):
             raise TimeoutError(f"The time is up: {story()}")
 
-    def _wake(self) -> None:
-        for line in self._lines.values():
-            line.wake()
-
-    def _look_up(self, writer: int | None = None) -> None:
-        for line in self._lines.values():
-            line.look_up(writer)
+    def _wake_all(self, writer: WriterState | None = None) -> None:
+        for queue in self._queues.values():
+            queue.wake_all(writer)

@@ -13,21 +13,22 @@ class RecordingServer:
         self.fields = Fields(env_dict)
         self.items = []  # (table, priority, {part: values})
         self.messages = []
-        self.writers = {}
+        self.writers = []
         self.room = None  # items that may still come in; None: any number
 
-    def insert(self, message, timeout=None):
+    def open_writer(self):
+        self.writers.append(SimpleNamespace(message=None, values={}, keep_from=0))
+        return self.writers[-1]
+
+    def insert(self, writer, message, timeout=None):
         """Take in a message as `Server.insert` does; items beyond `room` time out."""
         self.messages.append(message)
         if any(new.priorities is not None and not (new.priorities >= 0).all() for new in message.items):
             raise ValueError("a priority that no table takes")
-        if message.sequence and message.writer not in self.writers:
+        if writer not in self.writers:
             raise UnknownWriter
-        writer = self.writers.setdefault(message.writer, SimpleNamespace(sequence=-1, values={}, keep_from=0))
-        if message.sequence == writer.sequence + 1:
+        if message is not writer.message:
             self.begin(writer, message)
-        assert message.sequence == writer.sequence, "neither the next message nor the last one"
-        assert same(message, writer.message), "another message with the same number"
         items = [(new, i) for new in message.items for i in range(len(new.steps))]
         while len(writer.keys) < len(items):
             if self.room == 0:
@@ -51,7 +52,7 @@ class RecordingServer:
                 assert (column, first_step + i) not in writer.values, "a value that was sent before"
                 assert first_step + i >= writer.keep_from, "a step that was to be named no more"
                 writer.values[column, first_step + i] = value.copy()
-        writer.sequence, writer.message, writer.keys = message.sequence, message, []
+        writer.message, writer.keys = message, []
 
     def item(self, writer, new, number):
         assert new.steps.dtype == np.int64
@@ -65,8 +66,5 @@ class RecordingServer:
         return new.table, None if new.priorities is None else new.priorities[number].item(), parts
 
     def close_writer(self, writer):
-        self.writers.pop(writer, None)
-
-
-def same(one, other):
-    return one.keep_from == other.keep_from and str(one) == str(other)
+        if writer in self.writers:
+            self.writers.remove(writer)

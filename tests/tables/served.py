@@ -5,17 +5,19 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
 
-from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, Sample, Server, Table
-from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, RemoteServer, Sample, Server, Table
+from replay_tutorial.tables.core.message import NewItems, Part, Run
 from replay_tutorial.tables.remote.local_socket import Wire, listen, place_of
+from replay_tutorial.tables.remote.session import Session
 
 KEY = "a key for the tests, of some length"
 COLUMNS = {"obs": {"shape": 3}, "act": {"shape": (), "dtype": "int64"}}
@@ -30,13 +32,46 @@ def small_server(capacity: int = 200) -> Server:
 PAIR = (Part("pair", "obs", 2), Part("act", "act", 1, True))
 
 
-def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -> Message:
+class Sent(NamedTuple):
+    """A message as it is sent: equal ones may come again, and one that was refused has never been."""
+
+    writer: int
+    sequence: int  # from 0
+    runs: Sequence[Run]
+    items: Sequence[NewItems]
+    keep_from: int
+
+
+SESSIONS: WeakKeyDictionary[Server, Session] = WeakKeyDictionary()
+
+
+def send(server: Server | RemoteServer, sent: Sent, timeout: float | None = None) -> list[int]:
+    """Insert as a client in another process does, through a socket or without one."""
+    if isinstance(server, RemoteServer):
+        return server._call("insert", *words_of(sent, timeout))
+    return SESSIONS.setdefault(server, Session(server)).insert(*words_of(sent, timeout))
+
+
+def words_of(sent: Sent, timeout: float | None = None) -> tuple[Any, ...]:
+    """What a call that inserts a message says."""
+    return sent.writer, sent.sequence + 1, sent.runs, sent.items, sent.keep_from, timeout
+
+
+def forget(server: Server | RemoteServer, writer: int) -> None:
+    """Close the writer of this number."""
+    if isinstance(server, RemoteServer):
+        server._send_close(writer)
+    else:
+        SESSIONS.setdefault(server, Session(server)).close_writer(writer)
+
+
+def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -> Sent:
     """Three steps, and items of two of them; step 3 · sequence - 1 is kept for the next message."""
     first = 3 * sequence
     values = np.arange(first, first + 3)
     runs = [Run("obs", first, np.repeat(values[:, None], 3, 1).astype(np.float32)), Run("act", first, values)]
     steps = np.tile([[max(first - 1, 0), first + 1, first]], (items, 1))
-    return Message(writer, sequence, runs, [NewItems(table, np.full(items, 2.0), PAIR, steps)], first + 2)
+    return Sent(writer, sequence, runs, [NewItems(table, np.full(items, 2.0), PAIR, steps)], first + 2)
 
 
 def plain(value: Any) -> Any:

@@ -17,10 +17,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import KEY, free_address, key, message, plain, serving, small_server, stranger_at, until
+from served import (
+    KEY,
+    Sent,
+    free_address,
+    key,
+    message,
+    plain,
+    send,
+    serving,
+    small_server,
+    stranger_at,
+    until,
+    words_of,
+)
 
 from replay_tutorial.tables import Client, Endpoint, RemoteServer, Server
-from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import NewItems, Part, Run
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.remote import local_socket
@@ -50,7 +63,7 @@ def framed(words: Any, body: bytes = b"") -> bytes:
 
 RUN = ["obs", 0, 0]
 ITEM = ["replay", 0, [["obs", "obs", 1, True]], 0]
-MESSAGE = ["insert", [[8, 0, [RUN], [ITEM], 1], 0.0], [["f", [1, 3]], ["d", [1]], ["q", [1, 1]]]]
+MESSAGE = ["insert", [8, 1, [RUN], [ITEM], 1, 0.0], [["f", [1, 3]], ["d", [1]], ["q", [1, 1]]]]
 ARRAYS = bytes(16) + np.array([1.0]).tobytes() + bytes(8)  # values, priorities, steps
 
 
@@ -69,13 +82,13 @@ BAD = {
     "no UTF-8": framed(b"\xff\xfe\xfd      "),
     "nested without end": framed(b"[" * 50_000),
     "an argument that is nested deeply": framed(b'["reset",' + b"[" * 800 + b"]" * 800 + b",[]]"),
-    "no number": altered([1, 0, 0], float("nan")),
-    "a number of more than 64 bits": altered([1, 0, 0], 1 << 63),
-    "a number of thousands of digits": altered([1, 0, 0], 10**4000),
-    "a number with a fraction": altered([1, 0, 1], 0.0),
-    "truth for a number": altered([1, 0, 1], False),
-    "a number for a truth": altered([1, 0, 3, 0, 2, 0, 3], 1),
-    "a number that is a word": altered([1, 0, 0], "8"),
+    "no number": altered([1, 0], float("nan")),
+    "a number of more than 64 bits": altered([1, 0], 1 << 63),
+    "a number of thousands of digits": altered([1, 0], 10**4000),
+    "a number with a fraction": altered([1, 1], 0.0),
+    "truth for a number": altered([1, 1], False),
+    "a number for a truth": altered([1, 3, 0, 2, 0, 3], 1),
+    "a number that is a word": altered([1, 0], "8"),
     "a wait of a word": framed(["sample", ["replay", 1, "0", False], []]),
     "an object": framed({"insert": 1, "reset": 2, "save": 3}),
     "a number as a frame": framed(7),
@@ -105,11 +118,11 @@ BAD = {
     "a text that is too long": framed(b" " * (1 << 20) + b'["info", [], []]'),
     "a frame of exabytes": HEAD.pack(8, 1 << 60),
     "too many arguments": framed(["info", [1], []]),
-    "too few fields": framed(["insert", [MESSAGE[1][0][1:], None], MESSAGE[2]], ARRAYS),
-    "a message that names its fields": framed(["insert", [{"writer": 8}, None], []]),
-    "columns that are no list": altered([1, 0, 2], "obs"),
-    "a table that is no word": altered([1, 0, 3, 0, 0], ["replay"]),
-    "no message": framed(["insert", [None, None], []]),
+    "too few fields": framed(["insert", MESSAGE[1][1:], MESSAGE[2]], ARRAYS),
+    "a message that names its fields": framed(["insert", {"writer": 8}, []]),
+    "columns that are no list": altered([1, 2], "obs"),
+    "a table that is no word": altered([1, 3, 0, 0], ["replay"]),
+    "no message": framed(["insert", [None] * 6, []]),
     "an unknown limiter": framed(["replace_limiter", ["replay", ["object", 1, 1, 1, 1]], []]),
     "a limiter of huge numbers": framed(
         ["replace_limiter", ["replay", ["RateLimiter", 10**400, 1, 1, 1]], []]
@@ -156,7 +169,7 @@ def test_a_connection_begins_with_a_greeting_of_this_version(key: bytes, tmp_pat
 
 def test_a_frame_with_flipped_bytes_leaves_the_server_alive(key: bytes, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    good = np.frombuffer(pack("insert", [message(5, 0), 0.0]), np.uint8)
+    good = np.frombuffer(pack("insert", words_of(message(5, 0), 0.0)), np.uint8)
     with serving(small_server(2000), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         for _ in range(150):
             wire, bad = connected(endpoint.address), good.copy()
@@ -303,7 +316,7 @@ def test_a_small_frame_that_expands_is_refused_at_once(key: bytes, tmp_path: Pat
             items = [NewItems("replay", None, tuple(parts), np.zeros(shape, np.int64))]
             begin = time.process_time()
             with pytest.raises(ValueError, match=r"has not 1 cells|of at least 1 item"):
-                server.insert(Message(1, 0, [Run("obs", 0, np.zeros((1, 3), np.float32))], items, 0))
+                send(server, Sent(1, 0, [Run("obs", 0, np.zeros((1, 3), np.float32))], items, 0))
             assert time.process_time() - begin < 1.0
         assert server.info()["replay"].inserts == 0
 
@@ -355,7 +368,7 @@ RUNS = [
 ]
 SAID = [
     (GREETING, HELLO, ("", "a")),
-    (TAKES, "insert", (Message(3, 4, RUNS, [NewItems("é", None, (), np.zeros((1, 0), np.int64))], -5), 1.5)),
+    (TAKES, "insert", (3, 4, RUNS, [NewItems("é", None, (), np.zeros((1, 0), np.int64))], -5, 1.5)),
     (TAKES, "sample", ("\ud800 \n", -(1 << 63), float("inf"), True)),
     (TAKES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),
     *[(TAKES, "replace_limiter", ("a", limiter)) for limiter in LIMITERS],
@@ -378,7 +391,7 @@ def test_what_is_said_is_heard(known: Any, name: str, values: tuple[Any, ...]) -
     said = pack(name, values)
     heard = unpack(HEAD.unpack(said[: HEAD.size])[0], memoryview(bytearray(said[HEAD.size :])), known)
     assert (heard[0], plain(heard[1])) == (name, plain(values))
-    for run in heard[1][0].runs if name == "insert" else ():
+    for run in heard[1][2] if name == "insert" else ():
         assert run.values.ctypes.data % 8 == 0 and run.values.flags.writeable
 
 
@@ -396,7 +409,7 @@ def test_what_the_other_side_could_not_know_is_not_sent(value: Any) -> None:
 
 def test_a_text_that_is_too_long_is_not_sent() -> None:
     with pytest.raises(ValueError, match="fewer kinds of items"):
-        pack("insert", [Message(1, 0, [], [NewItems("replay", None, (), np.zeros((1, 1)))] * 50_000, 0)])
+        pack("insert", [1, 1, [], [NewItems("replay", None, (), np.zeros((1, 1)))] * 50_000, 0, None])
 
 
 def test_every_call_is_a_method_of_both_ends() -> None:

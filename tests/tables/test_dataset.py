@@ -13,7 +13,7 @@ from served import KEY, serving, until
 
 from replay_tutorial.tables import Client, Closed, Fifo, MinSize, RemoteServer, Server, Table, Uniform
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo
-from replay_tutorial.tables.core.waiting import Forsaken, caller_is_there
+from replay_tutorial.tables.core.waiting import CallerGone
 from replay_tutorial.tables.reading.dataset import TrajectoryDataset, as_torch, join
 from replay_tutorial.tables.reading.timesteps import TimestepDataset
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
@@ -189,7 +189,7 @@ class Script:
         write(server, [1])
         self.item = server.sample("queue", 1)
 
-    def sample(self, table, batch_size, timeout=None, partial=False):
+    def sample(self, table, batch_size, timeout=None, partial=False, should_cancel=None):
         seconds = self.answers.pop(0) if self.answers else None
         if seconds is None:
             raise TimeoutError
@@ -211,14 +211,14 @@ class Slow:
     """A source whose caller in the line has not yet noticed, when its time is up, that its turn has come."""
 
     def __init__(self):
-        self.looks, self.is_there = Script(None, 0.0, None, 0.0), caller_is_there
+        self.looks = Script(None, 0.0, None, 0.0)
 
-    def sample(self, table, batch_size, timeout=None, partial=False):
+    def sample(self, table, batch_size, timeout=None, partial=False, should_cancel=None):
         if timeout == 0.0:
             return self.looks.sample(table, batch_size)
-        while self.is_there.get()():
+        while not should_cancel():
             time.sleep(0.001)
-        raise Forsaken
+        raise CallerGone
 
 
 def test_what_is_there_when_the_time_is_up_is_drawn_and_the_clock_begins_anew():

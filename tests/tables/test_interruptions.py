@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,7 @@ from replay_tutorial.tables import (
     Hook,
     InsertOnSample,
     MinSize,
+    Prioritized,
     RemoteServer,
     Sample,
     Server,
@@ -32,8 +34,6 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.cells import Cells
-from replay_tutorial.tables.core.window import Window
 
 COLUMNS = {"obs": {"shape": (), "dtype": np.int64}}
 KEY = "a key that both sides know"
@@ -95,41 +95,113 @@ def test_ctrl_c_leaves_whole_tables(tmp_path: Path) -> None:
     server.load(tmp_path / "tables.npz")
 
 
-def press_ctrl_c(*_: Any) -> None:
-    signal.raise_signal(signal.SIGINT)
+def lines_of(call: Callable[[], object], stop_at: int = -1) -> int:
+    """Make a call, and count the lines of the tables that it runs; press Ctrl-C before the line `stop_at`."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if not frame.f_globals["__name__"].startswith("replay_tutorial.tables"):
+            return None
+        if frame.f_code.co_name == "__del__":  # Python prints what it raises, and goes on
+            return None
+        if event == "line":
+            lines += 1
+            if lines == stop_at:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return lines
 
 
-@pytest.mark.parametrize("moment", ["before it is undone", "while it is undone"])
-@pytest.mark.parametrize("messages", [0, 1])
-def test_a_second_ctrl_c_harms_no_message_that_a_first_one_stopped(
-    moment: str, messages: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = Server([Table.queue("q", 5)], COLUMNS, capacity=9)
-    writer, release = TrajectoryWriter(server, 3), Cells.release
+class Life:
+    """A server whose table is full of items that may be sampled twice, and a writer that goes on."""
 
-    def take_nothing_back(window: Window) -> None:
-        if len(window._new_cells):
-            press_ctrl_c()
+    def __init__(self, folder: Path) -> None:
+        options: dict[str, Any] = {"sampler": Prioritized(0.5), "rate_limiter": MinSize(1)}
+        self.table = Table("t", remover=Fifo(), max_size=3, max_times_sampled=2, **options)
+        self.server = Server([self.table], COLUMNS, capacity=12, seed=0)
+        self.folder = folder
+        self.writer = TrajectoryWriter(self.server, 2, max_in_flight_items=2)
+        self.writer.append({"obs": -1})
+        for obs in range(6):
+            self.create_item(obs)
+        self.create_item(6, send=False)
 
-    def release_late(cells: Cells, which: Any) -> None:
-        press_ctrl_c()
-        release(cells, which)
+    def create_item(self, obs: int, send: bool = True) -> None:
+        self.writer.append({"obs": obs})
+        self.writer.create_item("t", 1.0 + obs, {"obs": self.writer.history["obs"][-2:]})
+        if send:
+            self.writer.flush()
 
-    for obs in range(messages + 1):
-        writer.append({"obs": obs})
-        with monkeypatch.context() as patched:
-            if obs == messages:
-                patched.setattr(Window, "begin", press_ctrl_c)  # all is stored
-                if moment == "before it is undone":
-                    patched.setattr(Window, "take_back", take_nothing_back)
-                else:
-                    patched.setattr(Cells, "release", release_late)
-            with pytest.raises(KeyboardInterrupt) if obs == messages else contextlib.nullcontext():
-                writer.create_item("q", 1.0, {"obs": writer.history["obs"][-1]})
-    assert len(writer.flush()) == 1
-    writer.close()
-    assert server.items("q").data["obs"].tolist() == list(range(messages + 1))
-    assert server._cells.free_count(0) == 9 - (messages + 1)
+    def press(self, does: str) -> Callable[[], object]:
+        """Something to do, whose last step is a call that may be interrupted."""
+        if does == "create_item":
+            if self.writer.episode_steps == 8:
+                self.writer.append({"obs": 7})
+            parts = {"obs": self.writer.history["obs"][-2:]}
+            return lambda: self.writer.create_item("t", 8.0, parts)
+        if does == "load":
+            self.server.save(self.folder / "file")
+            return lambda: self.server.load(self.folder / "file")
+        keys = self.server.items("t").info.keys
+        return {
+            "end_episode": self.writer.end_episode,
+            "sample": lambda: self.server.sample("t", 4),
+            "mutate": lambda: self.server.mutate_priorities("t", {keys[0]: 2.0}, keys[1:]),
+            "reset": lambda: self.server.reset("t"),
+            "close": self.writer.close,
+        }[does]
+
+    def check(self, does: str) -> None:
+        """Everything goes on: no item is lost or twice there, and in the end every cell is free."""
+        if does == "create_item":
+            was_made = len(self.writer._in_flight) != 1  # the item before it was in flight
+            self.writer.flush()
+            if not was_made:
+                self.press(does)()
+                self.writer.flush()
+            assert sorted(self.server.items("t").data["obs"][:, 1].tolist()) == [5, 6, 7]
+            assert self.server.info()["t"].inserts == 8
+        info = self.server.info()["t"]
+        assert info.size == info.inserts - info.deletes == len(self.server.items("t").info.keys)
+        if does == "close":  # perhaps only half; then nobody holds it now
+            self.writer = TrajectoryWriter(self.server, 2)
+        with contextlib.suppress(UnknownWriter):  # the server was loaded
+            self.writer.end_episode()
+        self.writer.append({"obs": 9})
+        self.writer.create_item("t", 1.0, {"obs": self.writer.history["obs"][-1:]})
+        self.writer.flush()
+        assert 9 in self.server.items("t").data["obs"]
+        self.server.reset("t")
+        self.writer.close()
+        assert self.server._cells.free_count(0) == 12
+        assert not self.server._cells.store.references.any()
+
+
+@pytest.mark.parametrize("does", ["create_item", "end_episode", "sample", "mutate", "reset", "close", "load"])
+def test_ctrl_c_at_any_line_loses_nothing(does: str, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        Life(tmp_path).press(does)()  # compiles
+        life = Life(tmp_path)
+        count = lines_of(life.press(does))
+        life.check(does)
+        assert count > 5
+        for line in range(1, count + 1, count // 200 + 1):
+            life = Life(tmp_path)
+            with pytest.raises(KeyboardInterrupt):
+                lines_of(life.press(does), stop_at=line)
+            life.check(does)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class Collects(Hook):
@@ -168,7 +240,7 @@ class DrawsAndCollects:
         self.is_gone, self.collected = threading.Event(), threading.Event()
 
     def sample(
-        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False, **_: Any
     ) -> Sample:
         self.calls += 1
         if self.calls == 2:

@@ -12,6 +12,7 @@ from histories import repeatable
 from hypothesis import given
 from hypothesis import strategies as st
 from naive_tables import NaiveTable
+from served import SESSIONS, Sent, forget, send
 
 from replay_tutorial.tables import (
     CapacityError,
@@ -28,7 +29,7 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import NewItems, Part, Run
 
 COLUMNS = {"a": {"shape": 2}, "b": {"shape": (), "dtype": np.int64}, "c": {"dtype": np.uint8}}
 DTYPES = {"a": np.float32, "b": np.int64, "c": np.uint8}
@@ -83,7 +84,7 @@ class Program:
         self.next_step = [0, 0]
         self.keep_from = [0, 0]
         self.held: list[dict[tuple[str, int], np.ndarray]] = [{}, {}]  # by column and step
-        self.last: list[tuple[Message, list[Any], list[int]] | None] = [None, None]
+        self.last: list[tuple[Sent, list[Any], list[int]] | None] = [None, None]
         self.lives = [0, 0]
         self.values_made = 0
 
@@ -117,7 +118,7 @@ class Program:
         message, values, plans = self.compose(rng, w)
         new = {name for name in COLUMNS if self.used(name) + len(values.get(name, ())) > CAPACITY}
         try:
-            keys = self.server.insert(message, timeout=0)
+            keys = send(self.server, message, timeout=0)
         except CapacityError:
             assert new, "there was room"
             self.close_writer(w)  # it may have let go of some steps
@@ -131,7 +132,7 @@ class Program:
         self.last[w] = (message, plans, [])
         self.follow(w, keys)
 
-    def compose(self, rng: np.random.Generator, w: int) -> tuple[Message, dict[str, Any], list[Any]]:
+    def compose(self, rng: np.random.Generator, w: int) -> tuple[Sent, dict[str, Any], list[Any]]:
         first, runs = self.next_step[w], []
         values: dict[str, dict[int, np.ndarray]] = {}
         for column in COLUMNS:
@@ -164,7 +165,7 @@ class Program:
                 items.append(item[0])
                 plans += [(name, *plan) for plan in item[1]]
         keep_from = int(rng.integers(max(0, first - 4), first + 4))
-        return Message(self.writer(w), self.sequence[w], runs, items, keep_from), values, plans
+        return Sent(self.writer(w), self.sequence[w], runs, items, keep_from), values, plans
 
     def choose(self, rng: np.random.Generator, name: str, known: dict[Any, Any]) -> Any:
         """Items of random steps: not neighbours, not in order, some twice."""
@@ -192,7 +193,7 @@ class Program:
         if self.last[w] is None:
             return
         try:
-            keys = self.server.insert(self.last[w][0], timeout=0)
+            keys = send(self.server, self.last[w][0], timeout=0)
         except TimeoutError:
             keys = None
         self.follow(w, keys)
@@ -201,7 +202,7 @@ class Program:
         """Do in the model what the server did with a writer's last message."""
         message, plans, done = self.last[w]
         # a call that has timed out has not answered, but remembers what it would have
-        given = self.server._intake._windows[self.writer(w)].keys if keys is None else keys
+        given = SESSIONS[self.server]._writers[self.writer(w)].message.keys if keys is None else keys
         while plans and self.tables[plans[0][0]].may_insert():
             name, priority, layout, cells, values = plans.pop(0)
             table, there = self.tables[name], self.server.items(name).info.keys.tolist()
@@ -230,7 +231,7 @@ class Program:
         return {key for key, p in table.distribution(table.remover).items() if p == 0.0}
 
     def close_writer(self, w: int) -> None:
-        self.server.close_writer(self.writer(w))
+        forget(self.server, self.writer(w))
         self.lives[w] += 1
         self.sequence[w] = self.next_step[w] = self.keep_from[w] = 0
         self.held[w], self.last[w] = {}, None
@@ -272,9 +273,9 @@ class Program:
         message, _, _ = self.compose(rng, w)
         items = [*message.items, NewItems(name, np.array([np.nan]), (Part("a", "a", 1),), np.array([[0]]))]
         steps = np.array([[9999]])
-        bad: list[Message] = [
+        bad: list[Sent] = [
             message._replace(items=items),
-            message._replace(sequence=message.sequence + 1),
+            message._replace(sequence=message.sequence - 2),  # a later one has come
             message._replace(runs=[*message.runs, Run("x", 0, np.zeros(1))]),
             message._replace(runs=[*message.runs, Run("b", self.next_step[w], np.zeros(1, np.int32))]),
             message._replace(
@@ -286,7 +287,7 @@ class Program:
             message._replace(keep_from=-1),
         ]
         with pytest.raises((ValueError, KeyError, UnknownWriter, CapacityError)):
-            self.server.insert(bad[rng.integers(len(bad))], timeout=0)
+            send(self.server, bad[rng.integers(len(bad))], timeout=0)
         with pytest.raises((ValueError, TypeError)):
             keys = list(self.tables[name].keys_given)[:1] or [0]
             self.server.mutate_priorities(name, {key: float("nan") for key in keys}, keys)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Relay, key, message, plain, serving, small_server, until
+from served import Relay, Sent, forget, key, message, plain, send, serving, small_server, until, words_of
 
 from replay_tutorial.tables import (
     CapacityError,
@@ -32,7 +32,7 @@ from replay_tutorial.tables import (
     TrajectoryDataset,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import NewItems, Part, Run
 from replay_tutorial.tables.remote import handle
 from replay_tutorial.tables.remote.codec import HELLO, pack
 from replay_tutorial.tables.remote.local_socket import Wire, dial
@@ -88,10 +88,10 @@ def inserted(server: Server, table: str = "queue") -> bool:
     return True
 
 
-def filling(steps: int) -> Message:
+def filling(steps: int) -> Sent:
     """A message that holds so many cells of the column obs."""
     items = [NewItems("replay", None, (Part("obs", "obs", 1),), np.zeros((1, 1), np.int64))]
-    return Message(99, 0, [Run("obs", 0, np.zeros((steps, 3), np.float32))], items, 0)
+    return Sent(99, 0, [Run("obs", 0, np.zeros((steps, 3), np.float32))], items, 0)
 
 
 def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
@@ -109,10 +109,10 @@ def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
         elif kind <= 3:
             writer = int(rng.integers(2))
             sent = message(writer, sequences[writer], table, int(rng.integers(1, 3)))
-            answer = outcome(server.insert, sent, 0)
+            answer = outcome(send, server, sent, 0)
             sequences[writer] += answer[0] == "list" and rng.random() < 0.9
             if answer[0] == "UnknownWriter" or rng.random() < 0.1:
-                server.close_writer(writer)
+                forget(server, writer)
                 sequences[writer] = 0
         elif kind <= 5:
             size = [0, 1, 2, 3, 4, 10**30, 1.5][rng.choice(7, p=[0.1, *[0.2] * 4, 0.05, 0.05])]
@@ -170,13 +170,13 @@ def test_a_message_whose_connection_was_cut_anywhere_goes_in_once_when_it_is_sen
             with RemoteServer(relay.address) as server:
                 relay.passed, relay.cut_at = 0, cut_at
                 try:
-                    assert server.insert(sent) == [0, 1]
+                    assert send(server, sent) == [0, 1]
                     assert cut_at is None or cut_at >= whole, "it was cut, and the call went on"
                 except ServerLost:
-                    assert server.insert(sent) == [0, 1], f"cut after {cut_at} bytes"
+                    assert send(server, sent) == [0, 1], f"cut after {cut_at} bytes"
                 whole = relay.passed if cut_at is None else whole
                 relay.cut_at = None
-                assert server.insert(message(7, 1, "queue")) == [2]
+                assert send(server, message(7, 1, "queue")) == [2]
             relay.close()
         assert served.info()["queue"].inserts == 3
         if cut_at is not None and cut_at > whole:
@@ -225,15 +225,15 @@ def test_a_handle_whose_connections_were_all_cut_is_told(key: bytes, tmp_path: P
     with serving(served, tmp_path) as endpoint:
         relay = Relay(endpoint.address, tmp_path)
         with RemoteServer(relay.address) as server:
-            server.insert(message(3, 0))
+            send(server, message(3, 0))
             relay.cut_all()
             with pytest.raises(ServerLost, match="has ended"):
-                server.insert(message(3, 0))
+                send(server, message(3, 0))
             until(lambda: not endpoint._threads)  # each closes its writers before it ends
             with pytest.raises(ServerLost, match="its writers were closed"):
-                server.insert(message(3, 0))
+                send(server, message(3, 0))
             with RemoteServer(relay.address) as other, pytest.raises(UnknownWriter):
-                other.insert(message(3, 1))
+                send(other, message(3, 1))
         relay.close()
     assert served.info()["replay"].inserts == 1
 
@@ -258,7 +258,7 @@ def interrupted(holds: Callable[[], bool]) -> Iterator[None]:
 @needs_signals
 def test_an_item_whose_call_was_interrupted_goes_in_once_with_flush(there: SimpleNamespace) -> None:
     served, server = there.served, there.server
-    server.insert(message(1, 0, "queue", 4))
+    send(server, message(1, 0, "queue", 4))
     writer = Client(server).writer(num_keep_alive_refs=2)
     for step in (4, 5):
         writer.append({"obs": np.full(3, step), "act": step})
@@ -289,31 +289,31 @@ def test_the_end_of_a_connection_is_seen_although_a_child_holds_it(there: Simple
 def test_a_writer_is_closed_although_its_only_call_was_interrupted(key: bytes, tmp_path: Path) -> None:
     served = small_server(capacity=6)
     with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        served.insert(message(1, 0, "queue", 4))
+        send(served, message(1, 0, "queue", 4))
         with interrupted(lambda: served.info()["queue"].waiting_inserts == 1):
-            server.insert(message(2, 0, "queue"))
+            send(server, message(2, 0, "queue"))
         assert not inserted(served, "replay")
-        server.close_writer(2)
+        forget(server, 2)
         until(lambda: inserted(served, "replay"), 1.0)
 
 
 def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(there: SimpleNamespace) -> None:
     """As `flush` does after an interrupted call, while there is room for the items again."""
     served, server = there.served, there.server
-    server.insert(message(1, 0, "queue", 4))
+    send(server, message(1, 0, "queue", 4))
     for round_ in range(30):
         sent, before = message(10 + round_, 0, "queue", 2), served.info()["queue"].inserts
         wire = server._connect(held(server)[1])[0]
-        wire.send(pack("insert", [sent, None]))
+        wire.send(pack("insert", words_of(sent)))
         if round_ % 2:
             until(lambda: served.info()["queue"].waiting_inserts == 1)
         with calling(lambda: [server.sample("queue", 1) for _ in range(2)]):
             time.sleep(0.0002 * (round_ % 7))
             wire.cut()
-            keys = server.insert(sent, timeout=300)
+            keys = send(server, sent, timeout=300)
         assert served.info()["queue"].inserts == before + 2
         assert set(keys) <= set(served.items("queue").info.keys.tolist())
-        assert server.insert(sent, timeout=0) == keys
+        assert send(server, sent, timeout=0) == keys
 
 
 def test_a_message_whose_sender_has_gone_is_not_begun(there: SimpleNamespace) -> None:
@@ -322,7 +322,7 @@ def test_a_message_whose_sender_has_gone_is_not_begun(there: SimpleNamespace) ->
     with there.served._lock:  # the server hears, and can't go on
         wire = held(there.server)[2][0]
         wire.send(pack("close_writer", [1]))
-        wire.send(pack("insert", [message(2, 0), None]))
+        wire.send(pack("insert", words_of(message(2, 0))))
         wire.cut()
     until(lambda: len(there.endpoint._threads) == 1)
     assert there.served.info()["replay"].inserts == 0
@@ -427,7 +427,7 @@ def test_a_connection_for_which_there_is_no_thread_is_refused_and_the_next_one_s
 
 
 def test_a_sample_that_fits_into_no_answer_is_refused_before_it_is_drawn(there: SimpleNamespace) -> None:
-    there.server.insert(message(1, 0))
+    send(there.server, message(1, 0))
     with pytest.raises(ValueError, match=r"may take .* bytes; .* at most 3,\d{3},\d{3} items at once"):
         there.server.sample("replay", 10**9)
     assert there.server.info()["replay"].samples == 0
@@ -447,7 +447,7 @@ def test_what_is_no_file_is_not_loaded(there: SimpleNamespace, tmp_path: Path) -
 def hold_and_wait(address: str) -> None:
     """Hold all cells but one as a writer, and wait for an item that never comes."""
     server = RemoteServer(address)
-    server.insert(filling(49))
+    send(server, filling(49))
     server.sample("queue", 1)
 
 
@@ -491,13 +491,13 @@ def test_a_killed_server_is_reported_within_a_second(key: bytes, tmp_path: Path)
 def test_another_server_at_the_same_address_is_not_taken_for_the_old_one(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         server = RemoteServer(endpoint.address)
-        server.insert(message(3, 0))
+        send(server, message(3, 0))
         place = endpoint.address
     with serving(small_server(), tmp_path) as endpoint:
         if endpoint.address == place:
             for fault in ("has ended", "started again"):
                 with pytest.raises(ServerLost, match=fault):
-                    server.insert(message(3, 0))
+                    send(server, message(3, 0))
             assert endpoint._server.info()["replay"].inserts == 0
 
 
@@ -506,7 +506,7 @@ def test_a_call_that_waits_holds_nobody_else_up(there: SimpleNamespace) -> None:
     with calling(lambda: answers.append(server.sample("queue", 2, partial=True))):
         until(lambda: server.info()["queue"].waiting_samples == 1)
         for sequence in range(5):
-            server.insert(message(1, sequence))
+            send(server, message(1, sequence))
         assert not answers
         Client(server).insert({"obs": np.ones(3)}, {"queue": 1.0})
     assert answers[0].info.keys.tolist() == [0]
@@ -524,12 +524,12 @@ def test_a_timeout_is_over_when_it_is_in_this_process(there: SimpleNamespace) ->
         assert timeout <= min(seconds) < timeout + 0.5
     with pytest.raises(ValueError, match="at least 0"):
         server.sample("queue", 1, timeout=-1)
-    server.insert(message(1, 0, "queue", 4))
+    send(server, message(1, 0, "queue", 4))
     late = message(2, 0, "queue", 2)
     with pytest.raises(TimeoutError, match="waits for more samples"):
-        server.insert(late, timeout=0.1)
+        send(server, late, timeout=0.1)
     server.sample("queue", 2)
-    assert len(server.insert(late, timeout=0.1)) == 2
+    assert len(send(server, late, timeout=0.1)) == 2
     assert server.info()["queue"].inserts == 6
 
 
@@ -544,12 +544,12 @@ def test_a_closed_handle_gives_back_what_its_writers_held(key: bytes, tmp_path: 
     served = small_server(capacity=50)
     with serving(served, tmp_path) as endpoint:
         with RemoteServer(endpoint.address) as server:
-            server.insert(filling(50))
+            send(server, filling(50))
             assert not inserted(served)
         until(lambda: inserted(served), 2.0)
         with pytest.raises(Closed, match="handle was closed"):
             server.info()
-        server.close_writer(99)  # is no error
+        forget(server, 99)  # is no error
 
 
 def test_what_a_call_brings_after_the_end_of_its_session_goes_with_its_connection(
@@ -560,7 +560,7 @@ def test_what_a_call_brings_after_the_end_of_its_session_goes_with_its_connectio
         server.info()  # over another connection than the first, which is cut
         held(server)[0].cut()
         until(lambda: not endpoint._sessions)
-        server.insert(filling(50))
+        send(server, filling(50))
         assert not inserted(served)
         server.close()
         until(lambda: inserted(served), 1.0)
@@ -568,8 +568,8 @@ def test_what_a_call_brings_after_the_end_of_its_session_goes_with_its_connectio
 
 def insert_some(server: RemoteServer, writer: int) -> None:
     for sequence in range(20):
-        server.insert(message(writer, sequence))
-    server.close_writer(writer)
+        send(server, message(writer, sequence))
+    forget(server, writer)
 
 
 def test_a_handle_may_be_handed_to_other_processes(there: SimpleNamespace) -> None:
@@ -611,7 +611,7 @@ def test_threads_of_a_forked_child_begin_one_session(there: SimpleNamespace) -> 
 
 
 def test_the_arrays_of_a_sample_are_the_callers_own(there: SimpleNamespace) -> None:
-    there.server.insert(message(1, 0))
+    send(there.server, message(1, 0))
     sample = there.server.sample("replay", 3)
     for array in [*sample.info, *sample.data.values()]:
         array += 1
@@ -625,5 +625,5 @@ def test_more_than_a_call_may_hold_is_refused_before_it_is_sent(
 ) -> None:
     monkeypatch.setattr(handle, "MOST_BYTES", 500)
     with pytest.raises(ValueError, match="too long"):
-        there.server.insert(filling(50))
+        send(there.server, filling(50))
     assert there.server.info()["replay"].size == 0

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from served import Sent, forget, send
 
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.tables import (
@@ -24,7 +25,7 @@ from replay_tutorial.tables import (
     Uniform,
     importance_weights,
 )
-from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import NewItems, Part, Run
 
 COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}}
 STEP = {"obs": [1.0, 2.0], "rew": 0.5}
@@ -177,7 +178,7 @@ def test_steps_that_are_not_neighbours_come_back_as_they_were_named() -> None:
             NewItems("t", None, (Part("x", "x", len(steps)),), np.array([steps]) + 1) for steps in chosen
         ]
         run = Run("x", step, np.array([10 * step]))
-        keys = server.insert(Message(1, step, [run], items, step - 6 if step > 6 else 0))
+        keys = send(server, Sent(1, step, [run], items, step - 6 if step > 6 else 0))
         expected |= {key: [10 * (i + 1) for i in steps] for key, steps in zip(keys, chosen, strict=True)}
     everything = server.items("t")
     for i, key in enumerate(everything.info.keys.tolist()):
@@ -192,8 +193,8 @@ def test_frames_that_items_share_are_stored_once() -> None:
         run = Run("obs", step, np.full((1, 2), step, np.float32))
         steps = np.array([[*range(step - 4, step), *range(step - 3, step + 1)]])
         items = [NewItems(name, None, layout, steps) for name in "tu"] if step >= 4 else []
-        server.insert(Message(1, step, [run], items, max(0, step - 4)))
-    server.close_writer(1)
+        send(server, Sent(1, step, [run], items, max(0, step - 4)))
+    forget(server, 1)
     assert server._cells.free_count(0) == 30 - 25
     server.reset("t")
     assert server._cells.free_count(0) == 30 - 25, "the other table still names them"
@@ -370,7 +371,7 @@ def test_an_item_takes_at_most_100_bytes_beside_its_steps(sampler: Any) -> None:
     layout = (Part("obs", "obs", 2), Part("rew", "rew", 2))
     runs = [Run("obs", 0, np.zeros((2, 2), np.float32)), Run("rew", 0, np.zeros(2, np.float32))]
     steps = np.array([[0, 1, 0, 1]] * count)
-    server.insert(Message(1, 0, runs, [NewItems("t", None, layout, steps)], 2))
+    send(server, Sent(1, 0, runs, [NewItems("t", None, layout, steps)], 2))
     contents = server._tables["t"]
     assert nbytes([contents.items, contents.sampler, contents.remover]) / count <= 100
 
@@ -450,8 +451,8 @@ class TestSignatures:
         client = client_of(table())
         none = NewItems("t", None, (Part("x", "obs", 1),), np.zeros((0, 1), np.int64))
         with pytest.raises(ValueError, match="at least 1 item"):
-            client.server.insert(Message(1, 0, [], [none], 0))
-        client.server.insert(Message(1, 0, [], [], 0))
+            send(client.server, Sent(1, 0, [], [none], 0))
+        send(client.server, Sent(1, 0, [], [], 0))
         client.insert(STEP, {"t": 1.0})
 
     def test_items_that_wait_keep_the_parts_settled_over_a_reset(self) -> None:

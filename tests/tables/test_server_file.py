@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forger import trial
+from served import Sent, send
 from test_random_programs import COLUMNS, Program
 
 from replay_tutorial.tables import (
@@ -23,7 +24,7 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
+from replay_tutorial.tables.core.message import NewItems, Part, Run
 
 
 def tables() -> list[Table]:
@@ -110,7 +111,7 @@ def test_any_program_goes_on_after_loading(seed: int, tmp_path: Path) -> None:
             life.server.load(tmp_path / "file")
             for w in (0, 1):
                 with pytest.raises(UnknownWriter):
-                    life.server.insert(Message(life.writer(w), 1, [], [], 0))
+                    send(life.server, Sent(life.writer(w), max(1, life.sequence[w]), [], [], 0))
                 life.close_writer(w)
             life.compare()
         life.finish()
@@ -145,13 +146,13 @@ def test_keys_stay_valid_and_waiting_writers_are_told(tmp_path: Path) -> None:
     key = client.insert({"b": 1}, {"p": 1.0})["p"]
     run = Run("b", 0, np.array([2]))
     items = [NewItems("p", None, (Part("b", "b", 1, True),), np.array([[0]]))]
-    client.server.insert(Message(5, 0, [run], items, 0))
+    send(client.server, Sent(5, 0, [run], items, 0))
     client.save(tmp_path / "file")
     client.insert({"b": 3}, {"p": 1.0})
     client.load(tmp_path / "file")
     assert client.mutate_priorities("p", {key: 4.0}) == 0
     with pytest.raises(UnknownWriter):
-        client.server.insert(Message(5, 1, [], [], 0))
+        send(client.server, Sent(5, 1, [], [], 0))
     assert client.server._cells.free_count(1) == 598, "what only the writer named is free"
 
 

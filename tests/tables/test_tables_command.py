@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 import pytest
-from served import COLUMNS, free_address, key, message, serving, until
+from served import COLUMNS, free_address, key, message, send, serving, until
 
 from replay_tutorial.__main__ import main
 from replay_tutorial.tables import Client, RemoteServer, Server, Table
@@ -256,8 +256,8 @@ def test_info_prints_a_line_for_each_table_and_who_waits(
 ) -> None:
     server = Server([Table.queue("rollouts", 4)], COLUMNS, 100)
     with serving(server, tmp_path) as endpoint, RemoteServer(endpoint.address) as handle:
-        handle.insert(message(1, 0, "rollouts", 4))
-        late = Thread(target=handle.insert, args=(message(2, 0, "rollouts", 1),))
+        send(handle, message(1, 0, "rollouts", 4))
+        late = Thread(target=send, args=(handle, message(2, 0, "rollouts", 1)))
         late.start()
         until(lambda: server.info()["rollouts"].waiting_inserts == 1)
         assert main(["tables", "info", endpoint.address]) == 0

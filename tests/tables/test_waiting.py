@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import KEY, serving
+from served import KEY, Sent, forget, send, serving
 
 from replay_tutorial.tables import (
     Client,
@@ -25,8 +25,8 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
-from replay_tutorial.tables.core.waiting import Line
+from replay_tutorial.tables.core.message import NewItems, Part, Run
+from replay_tutorial.tables.core.waiting import WaitQueue
 
 PATIENCE = 300.0  # seconds until a test gives up on a thread
 
@@ -40,13 +40,13 @@ def server_of(*tables: Table, patience: float = 60.0) -> Server:
     return SERVERS[-1]
 
 
-def message(writer: int, sequence: int, table: str, values: list[int]) -> Message:
+def message(writer: int, sequence: int, table: str, values: list[int]) -> Sent:
     """Each value as an item."""
     first = 100 * sequence
     run = Run("x", first, np.array(values))
     steps = np.arange(first, first + len(values))[:, None]
     items = [NewItems(table, None, (Part("x", "x", 1, True),), steps)]
-    return Message(writer, sequence, [run], items, first + len(values))
+    return Sent(writer, sequence, [run], items, first + len(values))
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -103,7 +103,7 @@ def test_a_timeout_that_is_none_is_refused(timeout: float) -> None:
     with pytest.raises(ValueError, match="timeout"):
         server.sample("q", 1, timeout)
     with pytest.raises(ValueError, match="timeout"):
-        server.insert(message(1, 0, "q", [1]), timeout)
+        send(server, message(1, 0, "q", [1]), timeout)
 
 
 @pytest.mark.parametrize("never", [float("inf"), 1e11])
@@ -112,7 +112,7 @@ def test_infinity_is_never_and_a_count_of_numpys_is_a_count(never: float, start:
     server = server_of(Table.queue("q", 9), patience=never)
     sampled = start(server.sample, "q", np.int64(2), never, True)
     until(lambda: waiting(server, "q") == (0, 1))
-    server.insert(message(1, 0, "q", [1]))
+    send(server, message(1, 0, "q", [1]))
     assert sampled.result(PATIENCE).data["x"].tolist() == [1]
     assert type(server.info()["q"].samples) is int
     server.save(tmp_path / "tables.npz")
@@ -122,7 +122,7 @@ def test_a_sample_waits_for_an_insert(start: Any) -> None:
     server = server_of(Table.queue("q", 1))
     sample = start(server.sample, "q", 1)
     until(lambda: waiting(server, "q") == (0, 1))
-    server.insert(message(1, 0, "q", [7]))
+    send(server, message(1, 0, "q", [7]))
     assert sample.result(PATIENCE).data["x"].tolist() == [7]
     assert waiting(server, "q") == (0, 0)
 
@@ -149,10 +149,10 @@ def test_a_sample_waits_for_all_its_items(start: Any, far: bool, tmp_path: Any, 
 
 def test_inserts_wait_in_line_for_samples(start: Any) -> None:
     server = server_of(Table.queue("q", 1))
-    server.insert(message(9, 0, "q", [0]))
+    send(server, message(9, 0, "q", [0]))
     inserts = []
     for writer in range(5):
-        inserts.append(start(server.insert, message(writer, 0, "q", [writer + 1])))
+        inserts.append(start(send, server, message(writer, 0, "q", [writer + 1])))
         until(lambda: waiting(server, "q")[0] == len(inserts))
     drawn = [server.sample("q", 1).data["x"].item() for _ in range(6)]
     assert drawn == [0, 1, 2, 3, 4, 5], "first come, first served"
@@ -161,7 +161,7 @@ def test_inserts_wait_in_line_for_samples(start: Any) -> None:
 
 def test_one_message_may_wait_many_times(start: Any) -> None:
     server = server_of(Table.queue("q", 2))
-    insert = start(server.insert, message(1, 0, "q", list(range(20))))
+    insert = start(send, server, message(1, 0, "q", list(range(20))))
     drawn: list[int] = []
     while len(drawn) < 20:
         drawn += server.sample("q", 3, PATIENCE, partial=True).data["x"].tolist()
@@ -172,21 +172,21 @@ def test_after_a_timeout_the_message_goes_on_where_it_stopped() -> None:
     server = server_of(Table.queue("q", 2))
     sent = message(1, 0, "q", [1, 2, 3])
     with pytest.raises(TimeoutError):
-        server.insert(sent, timeout=0)
+        send(server, sent, timeout=0)
     with pytest.raises(ValueError, match="not in yet"):
-        server.insert(message(1, 1, "q", [4]), timeout=0)
+        send(server, message(1, 1, "q", [4]), timeout=0)
     assert server.sample("q", 9, partial=True).data["x"].tolist() == [1, 2]
-    keys = server.insert(sent, timeout=0)
-    assert len(keys) == 3 and server.insert(sent, timeout=0) == keys, "answered as before"
+    keys = send(server, sent, timeout=0)
+    assert len(keys) == 3 and send(server, sent, timeout=0) == keys, "answered as before"
     assert server.sample("q", 9, partial=True).data["x"].tolist() == [3]
-    assert server.insert(sent, timeout=0) == keys
+    assert send(server, sent, timeout=0) == keys
     assert server.info()["q"].inserts == 3
 
 
 def test_a_message_sent_by_two_calls_at_once_goes_in_once(start: Any) -> None:
     server = server_of(Table.queue("q", 1))
     sent = message(1, 0, "q", list(range(10)))
-    calls = [start(server.insert, sent) for _ in range(4)]
+    calls = [start(send, server, sent) for _ in range(4)]
     drawn = [server.sample("q", 1, PATIENCE).data["x"].item() for _ in range(10)]
     answers = [call.result(PATIENCE) for call in calls]
     assert drawn == list(range(10)) and all(answer == answers[0] for answer in answers)
@@ -195,8 +195,8 @@ def test_a_message_sent_by_two_calls_at_once_goes_in_once(start: Any) -> None:
 
 def test_close_wakes_everybody_and_acknowledges_nothing(start: Any) -> None:
     server = server_of(Table.queue("q", 1), Table.queue("r", 1))
-    server.insert(message(9, 0, "q", [0]))
-    calls = [start(server.insert, message(writer, 0, "q", [1])) for writer in range(3)]
+    send(server, message(9, 0, "q", [0]))
+    calls = [start(send, server, message(writer, 0, "q", [1])) for writer in range(3)]
     calls += [start(server.sample, "r", 1) for _ in range(3)]
     until(lambda: waiting(server, "q")[0] == 3 and waiting(server, "r")[1] == 3)
     server.close()
@@ -205,7 +205,7 @@ def test_close_wakes_everybody_and_acknowledges_nothing(start: Any) -> None:
             call.result(PATIENCE)
     assert server.info()["q"].inserts == 1 and server.items("q").data["x"].tolist() == [0]
     for refused in (
-        lambda: server.insert(message(9, 1, "q", [1])),
+        lambda: send(server, message(9, 1, "q", [1])),
         lambda: server.sample("q", 1),
         lambda: server.mutate_priorities("q", {0: 1.0}),
         lambda: server.reset("q"),
@@ -217,8 +217,8 @@ def test_close_wakes_everybody_and_acknowledges_nothing(start: Any) -> None:
 
 def test_reset_lets_waiting_inserts_in(start: Any) -> None:
     server = server_of(Table.queue("q", 1))
-    server.insert(message(9, 0, "q", [0]))
-    insert = start(server.insert, message(1, 0, "q", [1]))
+    send(server, message(9, 0, "q", [0]))
+    insert = start(send, server, message(1, 0, "q", [1]))
     until(lambda: waiting(server, "q") == (1, 0))
     server.reset("q")
     insert.result(PATIENCE)
@@ -230,8 +230,8 @@ def test_a_deletion_lets_a_waiting_insert_in(start: Any) -> None:
     server = server_of(
         Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=SampleToInsertRatio(1, 2, 1))
     )
-    keys = server.insert(message(9, 0, "t", [0, 1, 2]))
-    insert = start(server.insert, message(1, 0, "t", [3]))
+    keys = send(server, message(9, 0, "t", [0, 1, 2]))
+    insert = start(send, server, message(1, 0, "t", [3]))
     until(lambda: waiting(server, "t") == (1, 0))
     server.mutate_priorities("t", deletes=keys[:2])  # below min_size, inserts are free
     insert.result(PATIENCE)
@@ -242,9 +242,9 @@ def test_another_limiter_wakes_both_sides(start: Any) -> None:
         Table("t", sampler=Uniform(), remover=Fifo(), max_size=9, rate_limiter=MinSize(5)),
         Table.queue("q", 1),
     )
-    server.insert(message(8, 0, "t", [0]))
-    server.insert(message(9, 0, "q", [0]))
-    sample, insert = start(server.sample, "t", 1), start(server.insert, message(1, 0, "q", [1]))
+    send(server, message(8, 0, "t", [0]))
+    send(server, message(9, 0, "q", [0]))
+    sample, insert = start(server.sample, "t", 1), start(send, server, message(1, 0, "q", [1]))
     until(lambda: waiting(server, "t") == (0, 1) and waiting(server, "q") == (1, 0))
     server.replace_limiter("t", MinSize(1))
     server.replace_limiter("q", Queue(2))
@@ -256,10 +256,10 @@ def test_another_limiter_wakes_both_sides(start: Any) -> None:
 
 def test_closing_a_writer_ends_its_call(start: Any) -> None:
     server = server_of(Table.queue("q", 1))
-    insert = start(server.insert, message(1, 0, "q", [0, 1]))
-    other = start(server.insert, message(2, 0, "q", [5]))
+    insert = start(send, server, message(1, 0, "q", [0, 1]))
+    other = start(send, server, message(2, 0, "q", [5]))
     until(lambda: waiting(server, "q") == (2, 0))
-    server.close_writer(1)
+    forget(server, 1)
     assert server.sample("q", 1).data["x"].tolist() == [0]
     with pytest.raises(UnknownWriter):
         insert.result(PATIENCE)
@@ -271,7 +271,7 @@ def test_who_loses_patience_says_which_side_waits(start: Any, caplog: pytest.Log
     with caplog.at_level("WARNING", "replay_tutorial"):
         sample = start(server.sample, "q", 1)
         until(lambda: bool(caplog.records))
-        server.insert(message(1, 0, "q", [1]))
+        send(server, message(1, 0, "q", [1]))
         sample.result(PATIENCE)
         time.sleep(0.05)
     assert len(caplog.records) == 1
@@ -290,7 +290,7 @@ def test_whoever_gives_up_does_not_stop_the_line(start: Any) -> None:
         with pytest.raises(TimeoutError):
             impatient.result(PATIENCE)
     for value in range(5):
-        server.insert(message(value, 0, "q", [value]), PATIENCE)
+        send(server, message(value, 0, "q", [value]), PATIENCE)
     drawn = [call.result(PATIENCE).data["x"].item() for call in calls[::2]]
     assert sorted(drawn) == list(range(5))
 
@@ -307,7 +307,7 @@ def test_with_any_number_of_writers_the_ratio_is_kept(writers: int, start: Any) 
         all_begin.wait(PATIENCE)
         while not stop.is_set():
             try:
-                server.insert(message(writer, sequence, "t", [writer]), timeout=0.2)
+                send(server, message(writer, sequence, "t", [writer]), timeout=0.2)
             except TimeoutError:
                 continue
             sequence += 1
@@ -367,12 +367,12 @@ def test_many_threads_do_all_things_at_once(start: Any) -> None:
 def test_closing_a_writer_ends_its_call_at_once_wherever_it_stands(start: Any) -> None:
     """Nobody may go, and the one that is closed is not the first."""
     server = server_of(Table.queue("q", 1))
-    server.insert(message(9, 0, "q", [0]))
-    first = start(server.insert, message(1, 0, "q", [1]))
+    send(server, message(9, 0, "q", [0]))
+    first = start(send, server, message(1, 0, "q", [1]))
     until(lambda: waiting(server, "q") == (1, 0))
-    second = start(server.insert, message(2, 0, "q", [2]))
+    second = start(send, server, message(2, 0, "q", [2]))
     until(lambda: waiting(server, "q") == (2, 0))
-    server.close_writer(2)
+    forget(server, 2)
     with pytest.raises(UnknownWriter):
         second.result(PATIENCE)
     assert waiting(server, "q") == (1, 0) and not first.done()
@@ -382,9 +382,9 @@ def test_closing_a_writer_ends_its_call_at_once_wherever_it_stands(start: Any) -
 
 def test_loading_ends_the_calls_of_writers_that_wait(start: Any, tmp_path: Path) -> None:
     server = server_of(Table.queue("q", 1))
-    server.insert(message(9, 0, "q", [0]))
+    send(server, message(9, 0, "q", [0]))
     server.save(tmp_path / "file")
-    calls = [start(server.insert, message(writer, 0, "q", [1])) for writer in (1, 2)]
+    calls = [start(send, server, message(writer, 0, "q", [1])) for writer in (1, 2)]
     until(lambda: waiting(server, "q") == (2, 0))
     server.load(tmp_path / "file")
     for call in calls:
@@ -398,14 +398,14 @@ def test_a_ctrl_c_when_the_turn_has_come_leaves_it_to_the_next_one(start: Any, s
     server = server_of(Table.queue("q", 1))
     is_insert = side == "insert"
     if is_insert:
-        server.insert(message(9, 0, "q", [0]))
+        send(server, message(9, 0, "q", [0]))
 
     def go(writer: int) -> object:
-        return server.insert(message(writer, 0, "q", [writer])) if is_insert else server.sample("q", 1)
+        return send(server, message(writer, 0, "q", [writer])) if is_insert else server.sample("q", 1)
 
     def interrupted() -> None:
         def trace(frame: Any, event: str, argument: Any) -> Any:
-            if frame.f_code is Line.wait.__code__ and event == "return" and argument is True:
+            if frame.f_code is WaitQueue.wait.__code__ and event == "return" and argument is True:
                 sys.settrace(None)
                 raise KeyboardInterrupt
             return trace
@@ -421,6 +421,6 @@ def test_a_ctrl_c_when_the_turn_has_come_leaves_it_to_the_next_one(start: Any, s
     if is_insert:
         server.sample("q", 1)
     else:
-        server.insert(message(8, 0, "q", [0]))
+        send(server, message(8, 0, "q", [0]))
     first.result(PATIENCE)
     second.result(PATIENCE)

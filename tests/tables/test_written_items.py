@@ -1,7 +1,6 @@
 """Writers on a real server: what is sampled is what was named, and cells nobody names are free again."""
 
 import gc
-import signal
 import threading
 
 import numpy as np
@@ -26,9 +25,6 @@ from replay_tutorial.tables import (
     UnknownWriter,
     reference,
 )
-from replay_tutorial.tables.core.cells import Cells
-from replay_tutorial.tables.core.intake import Intake
-from replay_tutorial.tables.core.window import Window
 
 COLUMNS = {
     "obs": {"shape": (2,), "dtype": np.float32},
@@ -251,12 +247,12 @@ def test_a_writer_that_was_closed_elsewhere_begins_anew():
     writer = TrajectoryWriter(server, 2)
     writer.append({"act": 1})
     writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    server.close_writer(writer._number)
+    server.close_writer(writer._writer)
     with pytest.raises(UnknownWriter):
         writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
     writer.append({"act": 2})
     writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    server.close_writer(writer._number)
+    server.close_writer(writer._writer)
     writer.append({"act": 3})
     writer.end_episode()  # nothing is lost by it: there was nothing to send
     writer.append({"act": 4})
@@ -398,73 +394,6 @@ def test_a_refused_message_of_several_items_changes_nothing_and_stops_nobody(wro
     assert server.items("t").data["act"].tolist() == [writer.history["act"][-1].numpy()] * 3
 
 
-@pytest.mark.parametrize("name", ["store", "look_up", "begin"])
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_message_that_was_interrupted_while_it_was_taken_in_has_changed_nothing(
-    monkeypatch, name, is_first
-):
-    """The error comes when the work of a part is done, as Ctrl-C may."""
-    server = Server([table()], COLUMNS, capacity=9)
-    writer = TrajectoryWriter(server, 9)
-    for act in range(1 if is_first else 2):
-        if act:
-            writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-        writer.append({"act": act})
-    done = getattr(Window, name)
-
-    def interrupted(*arguments):
-        done(*arguments)
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    before = server._cells.store.references.sum()
-    monkeypatch.setattr(Window, name, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    assert server.info()["t"].inserts == (not is_first)
-    if name != "begin":
-        assert server._cells.store.references.sum() == before
-        assert len(server._intake._windows) == (not is_first)
-    writer.flush()
-    writer.append({"act": 9})
-    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    assert server.items("t").data["act"].tolist() == ([0, 9] if is_first else [0, 1, 9])
-    server.reset("t")
-    writer.close()
-    assert not server._cells.store.references.any()
-
-
-def test_an_item_is_inserted_once_when_the_call_is_interrupted_before_or_after_it(monkeypatch):
-    server = Server([table()], COLUMNS, capacity=9)
-    writer = TrajectoryWriter(server, 9, max_in_flight_items=3)
-    for act in range(3):
-        writer.append({"act": act})
-    contents, calls = server._tables["t"], []
-    insert, wake = contents.insert, server._wake
-
-    def insert_the_second_time(*item):
-        calls.append("insert")
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return insert(*item)
-
-    def wake_and_be_interrupted():
-        wake()
-        if calls.count("insert") >= 3 and "wake" not in calls:
-            calls.append("wake")
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(contents, "insert", insert_the_second_time)
-    monkeypatch.setattr(server, "_wake", wake_and_be_interrupted)
-    writer.create_item("t", 1.0, {"act": writer.history["act"][0]})
-    writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
-    for call in (lambda: writer.create_item("t", 1.0, {"act": writer.history["act"][2]}), writer.flush):
-        with pytest.raises(KeyboardInterrupt):
-            call()
-    writer.flush()
-    assert server.items("t").data["act"].tolist() == [0, 1, 2]
-
-
 def test_an_item_that_was_accepted_is_not_lost_for_want_of_memory(monkeypatch):
     server = Server([table()], COLUMNS, capacity=9)
     writer = TrajectoryWriter(server, 9)
@@ -483,46 +412,6 @@ def test_an_item_that_was_accepted_is_not_lost_for_want_of_memory(monkeypatch):
     writer.flush()
     writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
     assert server.items("t").data["act"].tolist() == [0, 1]
-
-
-@pytest.mark.parametrize("does", ["create_item", "close"])
-def test_ctrl_c_while_cells_are_given_back_loses_none(monkeypatch, does):
-    server = Server([table()], COLUMNS, capacity=9)
-    writer = TrajectoryWriter(server, num_keep_alive_refs=1)
-    writer.append({"act": 0})
-    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    writer.append({"act": 1})
-    named, release = writer.history["act"][-1], Cells.release
-
-    def release_after_ctrl_c(cells, given_back):
-        signal.raise_signal(signal.SIGINT)
-        release(cells, given_back)
-
-    monkeypatch.setattr(Cells, "release", release_after_ctrl_c)
-    with pytest.raises(KeyboardInterrupt):
-        writer.close() if does == "close" else writer.create_item("t", 1.0, {"act": named})
-    monkeypatch.undo()
-    if does == "create_item":
-        writer.flush()
-        writer.close()
-    server.reset("t")
-    assert not server._cells.store.references.any()
-
-
-def test_ctrl_c_while_a_file_is_loaded_leaves_one_server(monkeypatch, tmp_path):
-    server = Server([table()], COLUMNS, capacity=9)
-    Client(server).insert({"act": 1}, {"t": 1.0})
-    server.save(tmp_path / "server.zip")
-
-    def intake_after_ctrl_c(*arguments):
-        signal.raise_signal(signal.SIGINT)
-        return Intake(*arguments)
-
-    monkeypatch.setattr("replay_tutorial.tables.server.Intake", intake_after_ctrl_c)
-    with pytest.raises(KeyboardInterrupt):
-        server.load(tmp_path / "server.zip")
-    Client(server).insert({"act": 2}, {"t": 1.0})
-    assert server.items("t").data["act"].tolist() == [1, 2]
 
 
 def test_a_writer_that_vanishes_while_the_lock_is_held_stops_nobody():

@@ -8,7 +8,7 @@ Whoever names a cell is counted: an item for each time that it does, and the wri
 The moment nobody does, the cell is free, and its slot goes on the column's stack of free ones. There is no
 other way for a cell to become free, and none to be written while it is named.
 
-Left out: who names them (`window` for writers, `items` for items).
+Left out: who names them (`writer_state` for writers, `items` for items).
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -162,14 +162,6 @@ class Cells:
                 f"{self.free_count(full)} of them free. Build the server with a higher capacity, or tables "
                 "with a lower max_size."
             )
-
-    def retain(self, cells: CellList) -> None:
-        """Count one more that names these cells."""
-        retain(cells, self.store.references)
-
-    def release(self, cells: CellList) -> None:
-        """Count one less that names these cells; those that nobody names any more become free."""
-        release(cells, self.plain)
 
     def recount(self, named: CellList, touched: Integers) -> None:
         """Begin again: `named` lists all names, of the `touched` first slots of each column."""

@@ -1,25 +1,25 @@
-"""Messages: what a writer hands to the server, here or far away.
+"""Messages: what a writer passes to the server.
 
-A writer counts its steps from 0 and never gives a number twice, over all of its episodes. A message brings
-values of some steps, and items that name steps by these numbers, of this message or of an earlier one:
+A writer counts its steps from 0 and never gives a number twice. A message brings values of some steps, and
+items that name steps by these numbers, of this message or of an earlier one:
 
     values      obs   3 4 5      an item   obs     4 5      3 cells,
                 act   3 4                  action  4        steps [4, 5, 4]
 
-The server keeps what a writer has sent until `keep_from` says that it will not be named again. Messages of a
-writer are numbered as well, so that one whose answer was lost can be sent again: what has been done is not
-done twice.
+The server keeps what a writer has sent until `keep_from` says that it will not be named again. A message
+knows how far it has come: passed again after a timeout or Ctrl-C, it goes on where it stopped.
 
 Left out: who waits for whom (`server`), and where the values lie (`cells`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats
+from replay_tutorial.buffers.jit import Floats, Integers, writable
 
 Steps = npt.NDArray[np.int64]
 
@@ -74,25 +74,32 @@ class Run(NamedTuple):
     values: npt.NDArray[Any]
 
 
-class Message(NamedTuple):
-    """What one call of `Server.insert` hands over.
+@dataclass(slots=True, eq=False)
+class Message:
+    """What one call of `Server.insert` brings, and how far it has come.
 
     Attributes:
-        writer: A number that no other writer has, such as `secrets.randbits(63)`.
-        sequence: Messages of this writer before this one. The server takes the next one, or the last one
-            again.
-        runs: Values that it has not sent yet. A step may come in parts, column by column, but each of its
-            values once.
-        items: Items, in the order in which they are to be inserted.
+        runs: Values that the writer has not sent yet. A step may come in parts, column by column, but each of
+            its values once. Empty once the server has them.
+        items: Items, in the order in which they are to be inserted. Empty once the server has accepted them.
         keep_from: The writer will not name steps before this one in any later message. They are forgotten
             when the last item of this message has been inserted.
+        number: Of a message from another process, which may come again as an equal object.
+        accepted: Of each item the table, the cells, the lengths of its parts, and the priority.
+        keys: Of the items that have been inserted, the first ones; None until the message is accepted.
     """
 
-    writer: int
-    sequence: int
     runs: Sequence[Run]
     items: Sequence[NewItems]
     keep_from: int
+    number: int = 0
+    accepted: Sequence[Any] = ()
+    keys: list[int] | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all its items have been inserted."""
+        return self.keys is not None and len(self.keys) == len(self.accepted)
 
 
 class UnknownWriter(LookupError):
@@ -100,3 +107,42 @@ class UnknownWriter(LookupError):
 
     The remedy is a new writer, and so a new episode.
     """
+
+
+def as_floats(priorities: Any, count: int) -> Floats:
+    """Convert priorities to float64[count], whether or not each is in range.
+
+    Raises:
+        TypeError: If they are not real numbers.
+        ValueError: If there are more or fewer.
+    """
+    array = np.asarray(priorities)
+    if array.shape == (count,) and array.dtype == np.float64 and array.flags.carray:
+        return array
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
+    if array.shape != (count,):
+        raise ValueError(f"There must be one priority for each of {count} items, not {array.shape}.")
+    return writable(np.ascontiguousarray(array, np.float64))
+
+
+def as_updates(updates: Mapping[int, float] | tuple[Any, Any]) -> tuple[Integers, Floats]:
+    """Convert priorities by key, or keys and priorities, as `as_keys` and `as_floats` do."""
+    pair = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
+    keys = as_keys(pair[0])
+    return keys, as_floats(pair[1], len(keys))
+
+
+def as_keys(keys: Any) -> Integers:
+    """Convert keys to int64[n].
+
+    Raises:
+        TypeError: If they are not integers.
+        ValueError: If they are not in one row.
+    """
+    array: npt.NDArray[Any] = np.asarray(keys if hasattr(keys, "__array__") else list(keys))
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"Keys are integers, as `sample` gave them, not {array.dtype}.")
+    if array.ndim != 1:
+        raise ValueError(f"Keys stand in one row, not in an array of shape {array.shape}.")
+    return writable(np.ascontiguousarray(array, np.int64))

@@ -28,7 +28,6 @@ from replay_tutorial.tables.core.message import Layout, Part
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.core.selection import Slots
 from replay_tutorial.tables.core.table import Parts, Table, fits, inferred_parts
-from replay_tutorial.tables.core.waiting import most_bytes
 
 log = logging.getLogger("replay_tutorial")
 ALIKE: Integers = np.zeros(0, np.int64)
@@ -175,15 +174,12 @@ class TableState(HookedTable):
             "was wrong, call reset; Table(signature=...) declares the parts."
         )
 
-    def check_size(self, count: int) -> None:
-        """Refuse to copy so many items if the caller can't be answered with as many bytes.
+    def check_size(self, count: int, most: int) -> None:
+        """Refuse to copy so many items if they may take more than `most` bytes.
 
         Raises:
             ValueError: If it is so. Shorter items count as much as the longest, since they are padded.
         """
-        most = most_bytes.get()
-        if most is None:
-            return
         item = sum(n * field.nbytes for n, (field, _) in zip(self.items.longest, self._columns, strict=False))
         item += 8 * len(SampleInfo._fields)
         if count * item > most:
@@ -319,7 +315,6 @@ class TableState(HookedTable):
 
     def look(self) -> Sample:
         """Copy all items, in the order of their slots; nothing is counted."""
-        self.check_size(self.items.size)
         slots = self.items.used_slots()
         probabilities = self.sampler.probabilities(slots)
         positive = probabilities[probabilities > 0]

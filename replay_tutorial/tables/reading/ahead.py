@@ -1,9 +1,9 @@
 """Drawing ahead: a thread that has batches ready before they are asked for.
 
-The learner computes while the thread draws. When there is nothing, the thread stands in the table's line, as
-any other caller, and is asked there whether it is still wanted (`caller_is_there`). It is not, if somebody
-has waited for a batch too long, or nobody will any more: then it leaves the line, and looks once more. What
-it has drawn by then is handed over, because the table has counted it.
+The learner computes while the thread draws. When there is nothing, the thread stands in the table's queue, as
+any other caller, and is asked there whether to cancel. It does, if the learner has waited for a batch too
+long, or will not any more: then it leaves the queue, and looks once more. What it has drawn by then is handed
+over, because the table has counted it.
 
 Left out: more than one thread.
 """
@@ -16,9 +16,9 @@ from queue import SimpleQueue
 from threading import Thread, current_thread
 
 from replay_tutorial.tables.core.sampled import Sample
-from replay_tutorial.tables.core.waiting import LOOK, Forsaken, caller_is_there
+from replay_tutorial.tables.core.waiting import LOOK, CallerGone
 
-Draw = Callable[[int, float | None], Sample]  # at most so many items; seconds to wait
+Draw = Callable[..., Sample]  # at most so many items; seconds to wait; should_cancel
 Make = Callable[[Callable[[int], Sample]], Iterator[Sample]]  # batches of what is drawn, until that fails
 
 
@@ -66,7 +66,6 @@ class Ahead:
         return batch
 
     def _run(self) -> None:
-        caller_is_there.set(self._is_wanted)
         try:
             for batch in self._make(self._patient_draw):
                 self._ready.put(batch)
@@ -77,12 +76,12 @@ class Ahead:
 
     def _patient_draw(self, count: int) -> Sample:
         """Draw items as soon as there are some; a TimeoutError when nobody wants them any more."""
-        with suppress(TimeoutError, Forsaken):
+        with suppress(TimeoutError):
             return self._look(count)
         self._empty_since = time.monotonic()
-        with suppress(Forsaken):
-            if self._is_wanted():
-                return self._draw(count, None)
+        with suppress(CallerGone):
+            if not self._should_cancel():
+                return self._draw(count, None, should_cancel=self._should_cancel)
         return self._look(count)  # its turn may have come since, and the thread not have run
 
     def _look(self, count: int) -> Sample:
@@ -91,8 +90,8 @@ class Ahead:
             raise TimeoutError
         return self._draw(count, 0.0)
 
-    def _is_wanted(self) -> bool:
-        """Return whether somebody may still want items; while nobody waits, the time does not count."""
+    def _should_cancel(self) -> bool:
+        """Return whether the learner wants no more items; while it does not wait, the time does not count."""
         nobody_waits = self._wishes.qsize() <= self._most
         ends_at = max(self._asked_at, self._empty_since) + self._timeout
-        return not self._closed and (nobody_waits or time.monotonic() < ends_at)
+        return self._closed or (not nobody_waits and time.monotonic() >= ends_at)

@@ -30,7 +30,13 @@ class Source(Protocol):
     """What a dataset needs of a server, here or far away: see `Server`."""
 
     def sample(
-        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+        self,
+        table: str,
+        batch_size: int,
+        timeout: float | None = None,
+        partial: bool = False,
+        *,
+        should_cancel: Callable[[], bool] | None = None,
     ) -> Sample:
         """Draw `batch_size` items, or if `partial` is set 1 to `batch_size`."""
         ...

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.tables.core.cells import CapacityError
-from replay_tutorial.tables.core.message import Message, UnknownWriter
+from replay_tutorial.tables.core.message import NewItems, Run, UnknownWriter
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.sampled import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import Closed
@@ -43,10 +43,10 @@ MOST_TEXT = 1 << 20  # of these, the text: decoding it takes twenty times its si
 INT64 = range(-(1 << 63), 1 << 63)  # all integers that a text may hold
 DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of bools and numbers
 
-HELLO = "hello 5"  # with the version of the protocol
-CALLS: dict[str, tuple[Any, Any]] = {  # the methods of `Server`: types of the arguments, and of the result
+HELLO = "hello 6"  # with the version of the protocol
+CALLS: dict[str, tuple[Any, Any]] = {  # types of the arguments, and of the result
     HELLO: (tuple[str, str], tuple[str, str, dict[str, Array]]),
-    "insert": (tuple[Message, float | None], list[int]),
+    "insert": (tuple[int, int, Sequence[Run], Sequence[NewItems], int, float | None], list[int]),
     "close_writer": (tuple[int], None),
     "sample": (tuple[str, int, float | None, bool], Sample),
     "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),

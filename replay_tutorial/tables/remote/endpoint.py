@@ -22,9 +22,10 @@ from typing import Self
 
 import numpy as np
 
-from replay_tutorial.tables.core.waiting import Closed, Forsaken, caller_is_there, most_bytes
+from replay_tutorial.tables.core.waiting import CallerGone, Closed
 from replay_tutorial.tables.remote.codec import ERRORS, GREETING, MOST_BYTES, TAKES, BadFrame, pack, unpack
 from replay_tutorial.tables.remote.local_socket import Wire, checked_key, listen, stop_listening
+from replay_tutorial.tables.remote.session import Session
 from replay_tutorial.tables.server import Server
 
 MOST_CONNECTIONS = 1000
@@ -66,7 +67,7 @@ class Endpoint:
         self._server = server
         self._key = checked_key(key, "take a longer one, such as make_key() returns")
         self._instance = secrets.token_hex(8)
-        self._sessions: dict[str, set[int]] = {}  # of each the writers whose messages it has sent
+        self._sessions: dict[str, Session] = {}
         self._threads: dict[Wire, threading.Thread] = {}
         self._closed = False
         self._listening, self.address = listen(address)
@@ -110,58 +111,63 @@ class Endpoint:
         """Carry out all calls of a connection."""
         try:
             wire.prove(self._key, first=True)
-            most_bytes.set(MOST_BYTES)
             _, greeting = unpack(*wire.receive(MOST_BYTES), GREETING)
-            with self._session(wire, *greeting) as writers:
-                caller_is_there.set(wire.is_there)
+            with self._session(wire, *greeting) as calls:
                 while True:
-                    self._carry_out(*wire.receive(MOST_BYTES), writers, wire)
+                    self._carry_out(*wire.receive(MOST_BYTES), calls, wire)
         except (BadFrame, Closed) as error:
             with suppress(OSError):
                 wire.send(error_frame(error))
         except AuthenticationError as error:
             log.warning("Refused a connection that does not know the key: %s", error)
-        except (OSError, EOFError, Forsaken):
+        except (OSError, EOFError, CallerGone):
             pass  # the client has gone
         finally:
             del self._threads[wire]
             wire.close()
 
     @contextmanager
-    def _session(self, wire: Wire, instance: str, session: str) -> Generator[set[int]]:
+    def _session(self, wire: Wire, instance: str, session: str) -> Generator[Session]:
         """Begin a session, if none is named, or belong to one; close its writers when it has ended."""
         if instance not in ("", self._instance):
             raise Closed("The server was started again; what it held is gone.")
         begins = not session
         if begins:
-            self._sessions[session := secrets.token_hex(8)] = set()
-        writers = self._sessions.get(session)
-        if writers is None:
+            self._sessions[session := secrets.token_hex(8)] = Session(self._server)
+        calls = self._sessions.get(session)
+        if calls is None:
             raise Closed("The first connection of this handle has ended, so that its writers were closed.")
         columns = self._server.fields.fields.values()
         empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
         try:
             wire.send(pack("answer", [(self._instance, session, empty)]))
-            yield writers
+            yield calls
         finally:
             if begins:
                 del self._sessions[session]
             if session not in self._sessions:  # a call of another connection may have ended later
-                for writer in list(writers):
-                    self._server.close_writer(writer)
+                calls.close()
 
-    def _carry_out(self, length: int, body: memoryview, writers: set[int], wire: Wire) -> None:
+    def _carry_out(self, length: int, body: memoryview, session: Session, wire: Wire) -> None:
         """Carry out a call, and answer it."""
         try:
             name, values = unpack(length, body, TAKES)
-            if name == "insert":
-                writers.add(values[0].writer)
-                if not wire.is_there():
-                    raise Forsaken  # it may have sent the message again, elsewhere, and be further by now
-            result = getattr(self._server, name)(*values)
             if name == "close_writer":
-                return writers.discard(values[0])  # nobody waits for an answer
-            answer = pack("answer", [np.array(result, np.int64) if name == "insert" else result])
+                return session.close_writer(*values)  # nobody waits for an answer
+            if name == "insert":
+                if not wire.is_there():
+                    raise CallerGone  # it may have sent the message again, elsewhere, and be further by now
+                keys = session.insert(*values, should_cancel=lambda: not wire.is_there())
+                result = np.array(keys, np.int64)
+            elif name == "sample":
+                result = self._server.sample(
+                    *values, should_cancel=lambda: not wire.is_there(), most_bytes=MOST_BYTES
+                )
+            elif name == "items":
+                result = self._server.items(*values, most_bytes=MOST_BYTES)
+            else:
+                result = getattr(self._server, name)(*values)
+            answer = pack("answer", [result])
         except tuple(ERRORS.values()) as error:
             answer = error_frame(error)
         wire.send(answer)

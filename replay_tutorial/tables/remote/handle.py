@@ -10,9 +10,11 @@ No call is made twice. A writer may send its last message again (`flush`): the s
 """
 
 import os
+import secrets
 import time
 import weakref
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from os import PathLike
@@ -20,11 +22,10 @@ from typing import Any, Self
 
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables.core.intake import as_keys, as_updates
-from replay_tutorial.tables.core.message import Message
+from replay_tutorial.tables.core.message import Message, as_keys, as_updates
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.sampled import Sample, TableInfo
-from replay_tutorial.tables.core.waiting import LOOK, Closed, Forsaken, caller_is_there
+from replay_tutorial.tables.core.waiting import LOOK, CallerGone, Closed
 from replay_tutorial.tables.remote.codec import ERRORS, GIVES, HELLO, MOST_BYTES, pack, unpack
 from replay_tutorial.tables.remote.local_socket import Wire, dial, read_key
 
@@ -33,6 +34,27 @@ PAUSE = 0.02  # seconds between two attempts to reach a server that is being sta
 
 class ServerLost(ConnectionError):
     """There is no server, or not the one that was there before. What it held is gone."""
+
+
+class RemoteWriter:
+    """A writer of a handle, and its last message; an equal message that is sent again has the same number.
+
+    Attributes:
+        number: No other writer has it.
+        sequence: The number of its last message; 0 before the first one, and when it is closed.
+        message: Its last message.
+    """
+
+    def __init__(self, dropped: deque[int]) -> None:
+        """Begin; when nobody holds it any more, its number is put into `dropped`."""
+        self.number = secrets.randbits(63)
+        self.sequence = 0
+        self.message: Message | None = None
+        self._dropped = dropped
+
+    def __del__(self) -> None:
+        if self.sequence:
+            self._dropped.append(self.number)
 
 
 class RemoteServer:
@@ -65,6 +87,7 @@ class RemoteServer:
         self._key = read_key()
         self._instance = ""  # the server's name for itself, so that no other one is taken for it
         self._closed = False
+        self._dropped = deque[int]()  # writers that were dropped without `close`
         self._wires = set[weakref.ref[Wire]]()  # weak: what an interrupted call drops is closed
         # of this process, or a forked one: the first connection, the session, and connections nobody uses
         self._held: dict[int, tuple[Wire, str, list[Wire]]] = {}
@@ -128,15 +151,16 @@ class RemoteServer:
 
     def _call(self, name: str, *values: Any) -> Any:
         """Make a call, and return its result."""
-        frame = pack(name, values)
-        if len(frame) > MOST_BYTES:
-            raise ValueError(f"A call of {len(frame):,} bytes is too long; {MOST_BYTES:,} may be. Send less.")
-        (wire, idle), is_wanted = self._take(), caller_is_there.get()
+        return self._exchange(name, frame_of(name, values))
+
+    def _exchange(self, name: str, frame: bytes, should_cancel: Callable[[], bool] | None = None) -> Any:
+        """Send the frame of a call, and return its result."""
+        wire, idle = self._take()
         try:
             wire.send(frame)
-            while is_wanted is not None and not wire.has_word(LOOK):
-                if not is_wanted():
-                    raise Forsaken
+            while should_cancel is not None and not wire.has_word(LOOK):
+                if should_cancel():
+                    raise CallerGone
             outcome, back = unpack(*wire.receive(), GIVES[name])
         except BaseException as error:
             wire.close()  # an answer may still come, for which nobody waits any more
@@ -153,23 +177,46 @@ class RemoteServer:
             raise ERRORS[kind](text)
         return back[0]
 
-    def insert(self, message: Message, timeout: float | None = None) -> list[int]:
-        """Store a message's values, and insert its items."""
-        return self._call("insert", message, timeout)
+    def open_writer(self) -> RemoteWriter:
+        """Begin a writer; the server hears of it with its first message."""
+        return RemoteWriter(self._dropped)
 
-    def close_writer(self, writer: int) -> None:
+    def insert(self, writer: RemoteWriter, message: Message, timeout: float | None = None) -> list[int]:
+        """Store a message's values, and insert its items."""
+        while self._dropped:
+            with suppress(IndexError):  # another thread may have been faster
+                self._send_close(self._dropped.popleft())
+        sequence = writer.sequence + (message is not writer.message)
+        values = (writer.number, sequence, message.runs, message.items, message.keep_from, timeout)
+        frame = frame_of("insert", values)  # one that can't be sent has no number
+        writer.sequence, writer.message = sequence, message
+        return self._exchange("insert", frame)
+
+    def close_writer(self, writer: RemoteWriter) -> None:
         """Forget a writer, soon: this waits for no answer."""
+        if writer.sequence:
+            writer.sequence = 0
+            self._send_close(writer.number)
+
+    def _send_close(self, number: int) -> None:
         with suppress(Closed, OSError):  # then the server has forgotten it, or will
             wire, idle = self._take()
-            wire.send(pack("close_writer", (writer,)))
+            wire.send(pack("close_writer", (number,)))
             idle.append(wire)
 
     def sample(
-        self, table: str, batch_size: int, timeout: float | None = None, partial: bool = False
+        self,
+        table: str,
+        batch_size: int,
+        timeout: float | None = None,
+        partial: bool = False,
+        *,
+        should_cancel: Callable[[], bool] | None = None,
     ) -> Sample:
         """Draw items."""
         check_batch_size(batch_size)
-        return self._call("sample", table, batch_size, timeout, partial)
+        frame = frame_of("sample", (table, batch_size, timeout, partial))
+        return self._exchange("sample", frame, should_cancel)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
@@ -212,3 +259,11 @@ class RemoteServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def frame_of(name: str, values: Iterable[Any]) -> bytes:
+    """Make the frame of a call; refuse one that the server would refuse for its length."""
+    frame = pack(name, values)
+    if len(frame) > MOST_BYTES:
+        raise ValueError(f"A call of {len(frame):,} bytes is too long; {MOST_BYTES:,} may be. Send less.")
+    return frame

@@ -63,8 +63,8 @@ class ColumnHistory:
         name: The column's.
         history: All columns, and which steps they hold.
         values: The values of steps that can be named.
-        unsent: Of these, those that no item has named.
-        in_flight: What items have named that are in flight. It stays, whatever the history forgets.
+        unsent: Of these, those that the server lacks.
+        in_flight: What the next message brings. It stays, whatever the history forgets.
     """
 
     def __init__(self, field: Field, history: "History") -> None:
@@ -99,11 +99,9 @@ class ColumnHistory:
 
     def send(self, steps: Sequence[int]) -> None:
         """Let the next message bring those of these values that the server lacks."""
-        unsent = self.unsent
         for step in steps:
-            if step in unsent:
-                self.in_flight[step] = unsent[step]
-                del unsent[step]
+            if step in self.unsent:
+                self.in_flight[step] = self.unsent[step]
 
     def runs(self) -> list[Run]:
         """Return what is in flight, in as few runs as there are gaps."""
@@ -115,9 +113,10 @@ class ColumnHistory:
         ]
 
     def arrive(self, refused: bool) -> None:
-        """Hear that the server has what was in flight; or that it refused it, so that it is still unsent."""
-        if refused:
-            self.unsent |= {step: value for step, value in self.in_flight.items() if step in self.values}
+        """Note that the server has what was in flight; or that it refused it, so that it is still unsent."""
+        if not refused:
+            for step in self.in_flight:
+                self.unsent.pop(step, None)
         self.in_flight.clear()
 
     def check(self, steps: Sequence[int]) -> None:

@@ -6,9 +6,8 @@ many items name it. The server keeps it as long as an item names it, or the writ
 Some items may be in flight: they wait in the writer, with the values that they name, until there are enough
 for a message. A message of twenty costs hardly more than that of one.
 
-If the time is up before all items of a message are in, or the call is interrupted, nobody can say how much
-has been done. The writer keeps the message until `flush` has sent the same one again with success: what has
-been done is not done twice.
+If the time is up before all items of a message are in, or the call is interrupted, the writer keeps the
+message until `flush` has sent it again with success: what has been done is not done twice.
 
 Left out: messages that are on their way while the writer goes on. One writer is for one environment, and for
 one thread.
@@ -16,7 +15,6 @@ one thread.
 
 import operator
 import os
-import secrets
 from collections.abc import Mapping
 from itertools import groupby
 from types import TracebackType
@@ -31,7 +29,6 @@ from replay_tutorial.tables.core.waiting import deadline_of
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.history import History, NamedCells
-from replay_tutorial.tables.writing.vanished import close_vanished, close_when_vanished
 
 # What the server refuses a message with, before it has changed anything.
 REFUSED = (LookupError, TypeError, ValueError, CapacityError)
@@ -98,11 +95,9 @@ class TrajectoryWriter(ExplainsNames):
         self._begin()
 
     def _begin(self) -> None:
-        """Be a writer of which the server has heard nothing, in a history without a step."""
+        """Begin a new writer session, in a history without a step."""
         self._process = os.getpid()
-        self._number = secrets.randbits(63)  # another one in each episode: so the server forgets the last one
-        self._sequence = 0  # of the next message
-        self._finalizer = close_when_vanished(self, self._server, self._number)
+        self._writer: Any = None  # the server's, once a message is sent; another one in each episode
         self.history.forget_all()
         self.episode_steps, self.step_is_open = 0, False
 
@@ -215,9 +210,8 @@ class TrajectoryWriter(ExplainsNames):
         if not self._closed:
             self._closed, self._unfinished = True, None
             self._in_flight.clear()
-            self._finalizer.detach()
-            if os.getpid() == self._process:  # a forked child has only a copy
-                self._server.close_writer(self._number)
+            if self._writer is not None and os.getpid() == self._process:  # a forked child has only a copy
+                self._server.close_writer(self._writer)
 
     def __enter__(self) -> Self:
         return self
@@ -285,17 +279,18 @@ class TrajectoryWriter(ExplainsNames):
             steps = np.array([item.steps for item in items], np.int64)
             new.append(NewItems(table, priorities, layout, steps))
         runs = [run for column in self.history.values() for run in column.runs()]
-        return Message(self._number, self._sequence, runs, new, self.history.oldest)
+        return Message(runs, new, self.history.oldest)
 
     def _send_if_full(self, timeout: float | None) -> list[int]:
         return self._send(timeout) if len(self._in_flight) >= self._most else []
 
     def _send(self, timeout: float | None) -> list[int]:
-        """Send what is in flight; keep it if nobody can say how much has been done."""
+        """Send what is in flight; keep the message until it is finished or refused."""
         self._unfinished = message = self._unfinished or self._message()
-        close_vanished(self._server)
+        if self._writer is None:
+            self._writer = self._server.open_writer()
         try:
-            keys = self._server.insert(message, timeout)
+            keys = self._server.insert(self._writer, message, timeout)
         except REFUSED as error:
             if len(self._in_flight) > 1 and not isinstance(error, UnknownWriter):
                 error.add_note(f"The message held {len(self._in_flight)} items. None of them was inserted.")
@@ -303,18 +298,18 @@ class TrajectoryWriter(ExplainsNames):
             if isinstance(error, UnknownWriter):
                 self._begin_anew()
             raise
-        self._sequence = message.sequence + 1
         self._finish(refused=False)
         return keys
 
     def _finish(self, refused: bool) -> None:
-        """Be done with what was in flight."""
+        """Be done with what was in flight; Ctrl-C may come between any two lines, but not inside one."""
+        if refused:  # at once, or `flush` might send the message again, and its values later once more
+            self._in_flight, self._unfinished = [], None
         for column in self.history.values():
             column.arrive(refused)
-        self._in_flight, self._unfinished = [], None  # in one line: Ctrl-C can't come in between
+        self._in_flight, self._unfinished = [], None
 
     def _begin_anew(self) -> None:
-        self._finalizer.detach()
-        if self._sequence:
-            self._server.close_writer(self._number)
+        if self._writer is not None:
+            self._server.close_writer(self._writer)
         self._begin()

@@ -1,0 +1,169 @@
+"""What a server knows of one writer: the cells of the steps that the writer may still name.
+
+    obs   {4: 60, 5: 34, 6: 16, 7: 62}      of each column the cell of each step that was sent
+    act   {4: 61, 5: 35, 6: 17}             step 7 is still open
+
+These cells are named as by an item, so they stay until the writer lets go of their step. A message that is
+accepted turns into cells and items; one that is refused changes nothing.
+
+Left out: waiting, and Ctrl-C, which waits while anything here is changed (`server`); and checking what comes
+from another process (`remote.session`).
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from operator import getitem
+
+import numpy as np
+
+from replay_tutorial.tables.core.cells import CellList, CellMatrix, Cells, release
+from replay_tutorial.tables.core.message import Layout, Message, Steps, UnknownWriter, as_floats
+from replay_tutorial.tables.core.table import Parts, inferred_parts
+from replay_tutorial.tables.core.table_state import TableState
+
+MOST_STEPS = 1 << 62  # a step's number is below it
+CellOf = list[dict[int, int]]  # of each column the cells, by step
+
+
+class WriterState:
+    """What one writer has sent and may still name.
+
+    Attributes:
+        is_open: Whether the server still knows it.
+        message: Its last message.
+        first: Steps before this one are forgotten.
+        cell_of: Of each column the cell of each step that it may name.
+    """
+
+    def __init__(self, cells: Cells, dropped: deque[CellOf]) -> None:
+        """Begin with no step; when nobody holds it any more, its cells are put into `dropped`."""
+        self.is_open = True
+        self.message: Message | None = None
+        self.first = 0
+        self.cell_of: CellOf = [{} for _ in cells.fields]
+        self._cells = cells
+        self._dropped = dropped
+
+    def __del__(self) -> None:
+        # The garbage collector may call this in any thread, also in one that holds the server's lock: the
+        # cells are noted, and released by the next call that inserts.
+        if self.is_open:
+            self._dropped.append(self.cell_of)
+
+    def check_open(self) -> None:
+        """Refuse to go on with a writer that the server has forgotten."""
+        if not self.is_open:
+            raise UnknownWriter(
+                "The writer was closed, or the server loaded: it does not know what the writer sent, and "
+                "does not insert items that waited. Begin with a new writer."
+            )
+
+    def accept(self, message: Message, tables: Mapping[str, TableState]) -> None:
+        """Store a message's values in free cells, and find the cells of its items.
+
+        Raises:
+            CapacityError: If there are too few free cells.
+            KeyError: If there is no such table.
+            ValueError: If items don't fit their table, or name a step that is not there.
+        """
+        inferred: dict[str, Parts] = {}
+        checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
+        for name, priorities, layout, steps in message.items:
+            table = table_of(tables, name)
+            parts = table.parts or inferred.setdefault(name, inferred_parts(layout))
+            lengths = table.check_layout(layout, parts)
+            if priorities is None:
+                checked.append((table, lengths, [None] * len(steps)))
+            else:
+                given = as_floats(priorities, len(steps))
+                table.check_priorities(given)
+                checked.append((table, lengths, given.tolist()))
+        new_cells = self._store(message)
+        try:
+            message.accepted = [
+                (table, cells, lengths, priority)
+                for new, (table, lengths, priorities) in zip(message.items, checked, strict=True)
+                for cells, priority in zip(self._look_up(new.layout, new.steps), priorities, strict=True)
+            ]
+        except ValueError:
+            for column, first_step, values in message.runs:
+                for step in range(first_step, first_step + len(values)):
+                    del self.cell_of[self._cells.numbers[column]][step]
+            release(new_cells, self._cells.plain)
+            raise
+        for name, parts in inferred.items():
+            tables[name].settle(parts)
+        message.keys, message.runs, message.items = [], (), ()
+        self.message = message
+
+    def _store(self, message: Message) -> CellList:
+        """Store a message's values; return their cells."""
+        cells, columns = self._cells, len(self.cell_of)
+        runs = [(cells.numbers[column], first_step, values) for column, first_step, values in message.runs]
+        wanted: list[int] = []
+        for column, _, values in runs:
+            wanted += [~column] * len(values)
+        taken = np.array(wanted, np.int32)
+        cells.take(taken)
+        numbers: list[int] = taken.tolist()
+        begin = 0
+        for column, first_step, values in runs:
+            end, cell_of = begin + len(values), self.cell_of[column]
+            if len(values) == 1:  # an index costs a quarter of an array of one
+                cell_of[first_step] = numbers[begin]
+                cells.values[column][numbers[begin] // columns] = values[0]
+            else:
+                cell_of.update(enumerate(numbers[begin:end], first_step))
+                cells.values[column][taken[begin:end] // columns] = values
+            begin = end
+        return taken
+
+    def _look_up(self, layout: Layout, steps: Steps) -> CellMatrix:
+        """Find the cells of steps: int64[items, cells] → int32[items, cells]."""
+        numbers = self._cells.numbers
+        of_place = [self.cell_of[numbers[part.column]] for part in layout for _ in range(part.length)]
+        named: list[list[int]] = steps.tolist()
+        try:
+            return np.array([list(map(getitem, of_place, row)) for row in named], np.int32)
+        except KeyError as error:
+            raise ValueError(
+                f"An item names step {error} in a column of which the server has no value for it: it was not "
+                f"sent, or forgotten by keep_from. Steps from {self.first} on are kept."
+            ) from None
+
+    def forget(self, keep_from: int) -> None:
+        """Let go of the steps before this one."""
+        gone: list[int] = []
+        steps = range(self.first, keep_from)
+        for cell_of in self.cell_of:
+            known = steps if len(steps) <= len(cell_of) else [step for step in cell_of if step < keep_from]
+            gone += [cell_of.pop(step) for step in known if step in cell_of]
+        if gone:
+            release(np.array(gone, np.int32), self._cells.plain)
+        self.first = max(self.first, keep_from)
+
+    def close(self) -> None:
+        """Let go of all steps; items that wait are not inserted."""
+        if self.is_open:
+            self.forget(MOST_STEPS)
+            self.is_open = False
+
+    def has_items_for(self, table: TableState) -> bool:
+        """Return whether items of its last message wait for a table."""
+        message = self.message
+        return (
+            message is not None
+            and message.keys is not None
+            and any(item[0] is table for item in message.accepted[len(message.keys) :])
+        )
+
+
+def table_of(tables: Mapping[str, TableState], name: str) -> TableState:
+    """Find a table.
+
+    Raises:
+        KeyError: If there is none of this name.
+    """
+    if name not in tables:
+        raise KeyError(f"There is no table {name!r}; there are {list(tables)}.")
+    return tables[name]

@@ -72,9 +72,9 @@ def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
 
 
 def check_batch_size(batch_size: int, threads: int = 1) -> None:
-    """Refuse a batch size below 1, and fewer than 1 thread to copy the batch."""
-    if checked_integer("batch_size", batch_size) < 1:
-        raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition.")
+    """Refuse a batch size below 1 or above any memory, and fewer than 1 thread to copy the batch."""
+    if not 1 <= checked_integer("batch_size", batch_size) < 1 << 48:  # bytes that a process can address
+        raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition, fewer than 2**48.")
     if threads != 1 and checked_integer("threads", threads) < 1:
         raise ValueError(f"threads must be at least 1, not {threads}.")
 

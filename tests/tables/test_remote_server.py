@@ -1,6 +1,5 @@
 """A server in another process answers as one in this process does, also if connections are cut."""
 
-import gc
 import math
 import multiprocessing
 import os
@@ -139,23 +138,19 @@ def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_random_program_has_the_same_answers_through_a_socket(
-    seed: int, there: SimpleNamespace, tmp_path: Path
+    seed: int, key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = random_program(small_server(), seed, 250, tmp_path / "saved")
-    theirs = random_program(there.server, seed, 250, tmp_path / "saved")
+    here = random_program(small_server(), seed, 200, tmp_path / "saved")
+    if seed == 2:
+        monkeypatch.setattr("served.free_address", lambda folder: "127.0.0.1:0")
+    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        assert endpoint.address.startswith("127.0.0.1:") or seed < 2
+        theirs = random_program(server, seed, 200, tmp_path / "saved")
     for step, (one, other) in enumerate(zip(here, theirs, strict=True)):
         assert one == other, f"answer {step}"
     kinds = {answer[0] for answer in here if isinstance(answer, tuple)}
     assert {"list", "Sample", "TimeoutError", "KeyError", "ValueError"} <= kinds, "a program that does much"
     assert ("int", "1") in here, "priorities of items that are there, too"
-
-
-def test_an_address_may_be_a_port(key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("served.free_address", lambda folder: "127.0.0.1:0")
-    with serving(small_server(), tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
-        assert endpoint.address.startswith("127.0.0.1:")
-        file = tmp_path / "saved"
-        assert random_program(server, 0, 50, file) == random_program(small_server(), 0, 50, file)
 
 
 def test_a_message_whose_connection_was_cut_anywhere_goes_in_once_when_it_is_sent_again(
@@ -426,14 +421,6 @@ def test_a_connection_for_which_there_is_no_thread_is_refused_and_the_next_one_s
             assert server.info()["queue"].size == 0
 
 
-def test_a_sample_that_fits_into_no_answer_is_refused_before_it_is_drawn(there: SimpleNamespace) -> None:
-    send(there.server, message(1, 0))
-    with pytest.raises(ValueError, match=r"may take .* bytes; .* at most 3,\d{3},\d{3} items at once"):
-        there.server.sample("replay", 10**9)
-    assert there.server.info()["replay"].samples == 0
-    assert len(there.server.sample("replay", 10_000).info.keys) == 10_000
-
-
 @pytest.mark.skipif(os.name != "posix", reason="there are no pipes in the file system")
 def test_what_is_no_file_is_not_loaded(there: SimpleNamespace, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -499,17 +486,6 @@ def test_another_server_at_the_same_address_is_not_taken_for_the_old_one(key: by
                 with pytest.raises(ServerLost, match=fault):
                     send(server, message(3, 0))
             assert endpoint._server.info()["replay"].inserts == 0
-
-
-def test_a_call_that_waits_holds_nobody_else_up(there: SimpleNamespace) -> None:
-    server, answers = there.server, list[Any]()
-    with calling(lambda: answers.append(server.sample("queue", 2, partial=True))):
-        until(lambda: server.info()["queue"].waiting_samples == 1)
-        for sequence in range(5):
-            send(server, message(1, sequence))
-        assert not answers
-        Client(server).insert({"obs": np.ones(3)}, {"queue": 1.0})
-    assert answers[0].info.keys.tolist() == [0]
 
 
 def test_a_timeout_is_over_when_it_is_in_this_process(there: SimpleNamespace) -> None:
@@ -610,20 +586,10 @@ def test_threads_of_a_forked_child_begin_one_session(there: SimpleNamespace) -> 
         assert child.exitcode == 0
 
 
-def test_the_arrays_of_a_sample_are_the_callers_own(there: SimpleNamespace) -> None:
-    send(there.server, message(1, 0))
-    sample = there.server.sample("replay", 3)
-    for array in [*sample.info, *sample.data.values()]:
-        array += 1
-    there.server.sample("replay", 1)
-    gc.collect()
-    assert sample.data["act"].tolist() == [1, 1, 1]
-
-
 def test_more_than_a_call_may_hold_is_refused_before_it_is_sent(
     there: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handle, "MOST_BYTES", 500)
+    monkeypatch.setattr("replay_tutorial.tables.remote.codec.MOST_BYTES", 500)
     with pytest.raises(ValueError, match="too long"):
         send(there.server, filling(50))
     assert there.server.info()["replay"].size == 0

@@ -99,6 +99,8 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
     for array in arrays:
         pieces += [array, bytes(-array.nbytes % 8)]
     size = sum(memoryview(piece).nbytes for piece in pieces)
+    if size > MOST_BYTES and name in CALLS:
+        raise ValueError(f"A call of {size:,} bytes is too long; {MOST_BYTES:,} may be. Send less.")
     return b"".join([HEAD.pack(len(text), size), *pieces])
 
 

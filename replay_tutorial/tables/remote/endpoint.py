@@ -18,7 +18,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -154,20 +154,13 @@ class Endpoint:
             name, values = unpack(length, body, TAKES)
             if name == "close_writer":
                 return session.close_writer(*values)  # nobody waits for an answer
-            if name == "insert":
-                if not wire.is_there():
-                    raise CallerGone  # it may have sent the message again, elsewhere, and be further by now
-                keys = session.insert(*values, should_cancel=lambda: not wire.is_there())
-                result = np.array(keys, np.int64)
-            elif name == "sample":
-                result = self._server.sample(
-                    *values, should_cancel=lambda: not wire.is_there(), most_bytes=MOST_BYTES
-                )
-            elif name == "items":
-                result = self._server.items(*values, most_bytes=MOST_BYTES)
-            else:
-                result = getattr(self._server, name)(*values)
-            answer = pack("answer", [result])
+            if name == "insert" and not wire.is_there():
+                raise CallerGone  # it may have sent the message again, elsewhere, and be further by now
+            options: dict[str, Any] = {"most_bytes": MOST_BYTES} if name in ("sample", "items") else {}
+            if name in ("sample", "insert"):
+                options["should_cancel"] = lambda: not wire.is_there()
+            result = getattr(session if name == "insert" else self._server, name)(*values, **options)
+            answer = pack("answer", [np.array(result, np.int64) if name == "insert" else result])
         except tuple(ERRORS.values()) as error:
             answer = error_frame(error)
         wire.send(answer)

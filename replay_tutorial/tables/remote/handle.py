@@ -14,7 +14,7 @@ import secrets
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from os import PathLike
@@ -26,7 +26,7 @@ from replay_tutorial.tables.core.message import Message, as_keys, as_updates
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.sampled import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import LOOK, CallerGone, Closed
-from replay_tutorial.tables.remote.codec import ERRORS, GIVES, HELLO, MOST_BYTES, pack, unpack
+from replay_tutorial.tables.remote.codec import ERRORS, GIVES, HELLO, pack, unpack
 from replay_tutorial.tables.remote.local_socket import Wire, dial, read_key
 
 PAUSE = 0.02  # seconds between two attempts to reach a server that is being started
@@ -151,7 +151,7 @@ class RemoteServer:
 
     def _call(self, name: str, *values: Any) -> Any:
         """Make a call, and return its result."""
-        return self._exchange(name, frame_of(name, values))
+        return self._exchange(name, pack(name, values))
 
     def _exchange(self, name: str, frame: bytes, should_cancel: Callable[[], bool] | None = None) -> Any:
         """Send the frame of a call, and return its result."""
@@ -188,7 +188,7 @@ class RemoteServer:
                 self._send_close(self._dropped.popleft())
         sequence = writer.sequence + (message is not writer.message)
         values = (writer.number, sequence, message.runs, message.items, message.keep_from, timeout)
-        frame = frame_of("insert", values)  # one that can't be sent has no number
+        frame = pack("insert", values)  # one that can't be sent has no number
         writer.sequence, writer.message = sequence, message
         return self._exchange("insert", frame)
 
@@ -215,7 +215,7 @@ class RemoteServer:
     ) -> Sample:
         """Draw items."""
         check_batch_size(batch_size)
-        frame = frame_of("sample", (table, batch_size, timeout, partial))
+        frame = pack("sample", (table, batch_size, timeout, partial))
         return self._exchange("sample", frame, should_cancel)
 
     def mutate_priorities(
@@ -259,11 +259,3 @@ class RemoteServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def frame_of(name: str, values: Iterable[Any]) -> bytes:
-    """Make the frame of a call; refuse one that the server would refuse for its length."""
-    frame = pack(name, values)
-    if len(frame) > MOST_BYTES:
-        raise ValueError(f"A call of {len(frame):,} bytes is too long; {MOST_BYTES:,} may be. Send less.")
-    return frame

@@ -33,14 +33,6 @@ def test_differences_between_actions_are_those_of_their_advantages():
     torch.testing.assert_close(q_values - q_values[:, :1], advantage - advantage[:, :1])
 
 
-def test_adding_a_constant_to_all_advantages_changes_nothing():
-    network, observations = network_of(0), torch.randn(16, 3)
-    before = network(observations)
-    with torch.no_grad():
-        network.advantage_head[-1].bias += 5.0
-    torch.testing.assert_close(network(observations), before)
-
-
 def test_parameters_go_from_one_network_to_another():
     network, other, observations = network_of(0), network_of(1), torch.randn(16, 3)
     assert not torch.equal(network(observations), other(observations))

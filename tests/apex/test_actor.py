@@ -57,37 +57,25 @@ def played_rows(actor, rounds=5):
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def test_no_reset_observation_is_ever_stored_as_next_obs():
+def test_every_step_is_in_a_row_and_no_reset_observation_and_both_kinds_of_ends_are_told_apart():
     actor, *_ = actor_of()
-    rows = played_rows(actor)
+    rows = played_rows(actor, rounds=5)
+    # 60 steps of each of two environments: 12 episodes of 5, all ended, so that no step waits in a window
+    places, counts = np.unique(rows["obs"], axis=0, return_counts=True)
+    assert (len(places), set(counts.tolist())) == (60, {2})
+
     episodes, steps = rows["obs"].T
     next_episodes, next_steps = rows["next_obs"].T
     np.testing.assert_array_equal(next_episodes, episodes)
     # three steps on, or at the episode's last observation, which is number 5
     np.testing.assert_array_equal(next_steps, np.minimum(steps + 3, 5))
 
-
-def test_returns_and_discounts_at_both_kinds_of_ends():
-    actor, *_ = actor_of()
-    rows = played_rows(actor)
-    episodes, steps = rows["obs"].T
-    rewards_there = np.minimum(3, 5 - steps)
+    rewards_there, at_end = np.minimum(3, 5 - steps), steps + 3 >= 5
     np.testing.assert_allclose(rows["rew"], 2.0 - 0.5 ** (rewards_there - 1))
-    at_end = steps + 3 >= 5
     terminated = at_end & (episodes % 2 == 1)
     np.testing.assert_allclose(rows["discount"], np.where(terminated, 0.0, 0.5**rewards_there))
     np.testing.assert_array_equal(rows["terminated"], terminated)
     np.testing.assert_array_equal(rows["truncated"], at_end & (episodes % 2 == 0))
-
-
-def test_no_step_is_lost_between_two_sends():
-    actor, *_ = actor_of()
-    rows = played_rows(actor, rounds=5)
-    # 60 steps of each of two environments: 12 episodes of 5, all ended, so that no step waits in a window
-    assert len(rows["obs"]) == 2 * 60
-    places, counts = np.unique(rows["obs"], axis=0, return_counts=True)
-    assert len(places) == 60
-    assert set(counts.tolist()) == {2}
 
 
 def test_finished_episodes_are_reported():

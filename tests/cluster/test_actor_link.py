@@ -5,8 +5,7 @@ Time is simulated: the network passes it while the link waits.
 
 import heapq
 import random
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import count
 from types import SimpleNamespace
 
@@ -419,17 +418,3 @@ def test_each_message_is_told_once_and_in_order(monkeypatch):
     settle(network, link)
     told = [message.text for call in network.calls for message in call.report.messages]
     assert told == [str(number) for number in range(20)]
-
-
-def test_answers_of_real_threads_are_awaited():
-    """In real time, for the rest is simulated."""
-    with ThreadPoolExecutor(1) as pool:
-
-        def send(chunk, version, report):
-            return pool.submit(lambda: (time.sleep(0.02), Reply(True, 0.0, False, 7, None))[1])
-
-        link = ActorLink([send], 0, 0, lambda error: False)
-        for number in range(5):
-            assert link.has_room(300.0)
-            link.send(chunk_of(number))
-        assert link.updates == 7

@@ -270,21 +270,22 @@ def sends_of(monkeypatch, most_rows, counts, seconds_between):
     return [chunk.records["rew"].ravel().astype(int).tolist() for chunk in link.chunks]
 
 
-def test_rows_of_a_moment_travel_in_one_chunk(monkeypatch):
-    sent = sends_of(monkeypatch, 100, [3] * 9, SEND_SECONDS / 4)
-    assert sent == [[0, 1, 2], list(range(3, 15)), list(range(15, 27))]
-
-
-def test_rows_that_come_seldom_do_not_wait_for_others(monkeypatch):
-    assert sends_of(monkeypatch, 100, [2] * 3, 2 * SEND_SECONDS) == [[0, 1], [2, 3], [4, 5]]
-
-
-def test_rows_of_a_call_that_is_large_by_itself_are_sent_at_once(monkeypatch):
-    assert [len(rows) for rows in sends_of(monkeypatch, 10, [30, 40], 2 * SEND_SECONDS)] == [30, 40]
-
-
-def test_chunk_is_no_greater_than_the_limiter_lets_in(monkeypatch):
-    counts = [4, 4, 4, 4, 12, 2, 30, 1, 1]
-    sent = sends_of(monkeypatch, 10, counts, 0.0)
-    assert [len(rows) for rows in sent] == [4, 8, 4, 12, 2, 30]  # greater only if one call was
-    assert [row for rows in sent for row in rows] == list(range(60))
+@pytest.mark.parametrize(
+    ("most_rows", "counts", "pauses", "sizes"),
+    [
+        (100, [3] * 9, 0.25, [3, 12, 12]),
+        (100, [2] * 3, 2.0, [2, 2, 2]),
+        (10, [30, 40], 2.0, [30, 40]),
+        (10, [4, 4, 4, 4, 12, 2, 30, 1, 1], 0.0, [4, 8, 4, 12, 2, 30]),  # greater only if one call was
+    ],
+    ids=[
+        "rows of a moment are one chunk",
+        "no row waits for others",
+        "a large call is sent at once",
+        "limit",
+    ],
+)
+def test_chunks_hold_the_rows_of_a_moment(monkeypatch, most_rows, counts, pauses, sizes):
+    sent = sends_of(monkeypatch, most_rows, counts, pauses * SEND_SECONDS)
+    assert [len(rows) for rows in sent] == sizes
+    assert [row for rows in sent for row in rows] == list(range(sum(sizes)))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from replay_tutorial.teaching.writers import START_SECONDS, fields_of, numbers_of, rows_of, spawn
+from replay_tutorial.teaching.writers import START_SECONDS, fields_of, numbers_of, rows_of, running, spawn
 
 CAPACITY = 8
 WIDTH = 1 << 17  # values of a row: a megabyte
@@ -100,9 +100,7 @@ def kill_a_writer(kind: Callable[..., Any], patience: float = PATIENCE) -> After
     (victim_orders, theirs), (orders, of_survivor), (sampled, sample_end) = (spawn.Pipe() for _ in range(3))
     victim = spawn.Process(target=add_for_ever, args=(buffer, theirs), daemon=True)
     survivor = spawn.Process(target=survive, args=(buffer, of_survivor, sample_end), daemon=True)
-    try:
-        survivor.start()
-        victim.start()
+    with contextlib.closing(buffer), running(survivor, victim):
         theirs.close()  # or a victim that dies of an error would be waited for
         answer(victim_orders, START_SECONDS)
         orders.send("stop")
@@ -114,11 +112,6 @@ def kill_a_writer(kind: Callable[..., Any], patience: float = PATIENCE) -> After
         end = time.monotonic() + patience
         added = answer(orders, end - time.monotonic())
         return Aftermath(added, answer(sampled, end - time.monotonic()), patience)
-    finally:
-        for process in (victim, survivor):
-            process.kill()
-            process.join()
-        buffer.close()
 
 
 def answer(pipe: Connection, seconds: float) -> Any:

@@ -19,7 +19,7 @@ from replay_tutorial.measuring.timing import Spread
 from replay_tutorial.shared import MPReplayBuffer
 from replay_tutorial.steps.shared import FineLocks, ManagerReplay, NoLock, OneLock, QueueReplay, StampedRows
 from replay_tutorial.teaching.ladder import Ladder, Rung, microseconds
-from replay_tutorial.teaching.writers import START_SECONDS, add_and_count, spawn
+from replay_tutorial.teaching.writers import START_SECONDS, add_and_count, running, spawn
 
 RUNGS = (
     Rung(QueueReplay, "–"),
@@ -61,18 +61,11 @@ def race(kind: Callable[..., Any], writers: int = 2, seconds: float = SECONDS) -
         spawn.Process(target=add_and_count, args=(buffer, ROWS, added, writer), daemon=True)
         for writer in range(writers)
     ]
-    try:
-        for process in processes:
-            process.start()
+    with contextlib.closing(buffer), running(*processes):
         sample_for(buffer, START_SECONDS, until=lambda: all(added))
         before = sum(added)
         batches, taken = sample_for(buffer, seconds)
         return Race((sum(added) - before) / taken, batches / taken)
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-        buffer.close()
 
 
 def sample_for(buffer: Any, seconds: float, until: Callable[[], bool] = lambda: False) -> tuple[int, float]:

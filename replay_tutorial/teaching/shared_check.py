@@ -9,6 +9,7 @@ Left out: what happens when a writer is killed (`killed_writer`), and speed (`la
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -60,14 +61,11 @@ def check_shared(kind: Callable[..., Any], seconds: float = SECONDS, patience: f
         WrongShared: If rows are lost, or kept too long.
     """
     buffer = kind(CAPACITY, fields_of(WIDTH))
-    try:
-        with Writers(buffer, WRITERS, WIDTH) as writers:
-            check_first(buffer, writers, patience)
-            written, drawn = check_storm(buffer, writers, seconds)
-            check_room(buffer, writers, patience)
-            check_order(buffer, writers, patience)
-    finally:
-        buffer.close()
+    with closing(buffer), Writers(buffer, WRITERS, WIDTH) as writers:
+        check_first(buffer, writers, patience)
+        written, drawn = check_storm(buffer, writers, seconds)
+        check_room(buffer, writers, patience)
+        check_order(buffer, writers, patience)
     print(
         f"right: {written:,} rows added by {WRITERS} writers, {drawn:,} drawn meanwhile: none torn, none lost"
     )

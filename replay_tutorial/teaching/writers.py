@@ -9,8 +9,10 @@ Left out: the buffers that they write to.
 
 import multiprocessing
 import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
-from types import TracebackType
+from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
 import numpy as np
@@ -36,6 +38,20 @@ def rows_of(numbers: npt.NDArray[np.float64], width: int) -> dict[str, npt.NDArr
 def numbers_of(writer: int, first: int, count: int) -> npt.NDArray[np.float64]:
     """Number the rows `first` to `first + count - 1` of a writer; a writer counts from 1."""
     return 10.0 * np.arange(first, first + count, dtype=np.float64) + writer
+
+
+@contextmanager
+def running(*processes: BaseProcess) -> Generator[None]:
+    """Start processes, and end them with the block: kill -9, or TerminateProcess on Windows."""
+    try:
+        for process in processes:
+            process.start()
+        yield
+    finally:
+        for process in processes:
+            if process.pid is not None:
+                process.kill()
+                process.join()
 
 
 def obey(buffer: Any, writer: int, width: int, orders: Connection) -> None:
@@ -73,21 +89,22 @@ class Writers:
     """
 
     def __init__(self, buffer: Any, count: int, width: int) -> None:
-        """Start processes that may add to a buffer with `fields_of(width)`; they are numbered from 0."""
+        """Describe processes that may add to a buffer with `fields_of(width)`; they are numbered from 0."""
         pipes = [spawn.Pipe() for _ in range(count)]
-        self.orders = [mine for mine, _ in pipes]
+        self.orders, self.ends = [mine for mine, _ in pipes], [theirs for _, theirs in pipes]
         self.processes = [
             spawn.Process(target=obey, args=(buffer, writer, width, theirs), daemon=True)
-            for writer, (_, theirs) in enumerate(pipes)
+            for writer, theirs in enumerate(self.ends)
         ]
-        for process, (_, theirs) in zip(self.processes, pipes, strict=True):
-            process.start()
-            theirs.close()  # or the end of the process would not be seen
 
     def __enter__(self) -> Self:
-        """Wait until they are there."""
-        for writer in range(len(self.processes)):
-            self.wait(writer)
+        """Start them, and wait until they are there."""
+        with ExitStack() as stack:
+            stack.enter_context(running(*self.processes))
+            for writer, end in enumerate(self.ends):
+                end.close()  # or the end of the process would not be seen
+                self.wait(writer)
+            self.stack = stack.pop_all()
         return self
 
     def start(self, writer: int, rows: float = np.inf, seconds: float = 600.0) -> None:
@@ -116,15 +133,8 @@ class Writers:
                 f"writer {writer} died with exit code {code}; its error stands above"
             ) from None
 
-    def kill(self, writer: int) -> None:
-        """End one where it is: kill -9, or TerminateProcess on Windows."""
-        self.processes[writer].kill()
-        self.processes[writer].join()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End them all."""
-        for writer, orders in enumerate(self.orders):
-            self.kill(writer)
+        self.stack.close()
+        for orders in self.orders:
             orders.close()

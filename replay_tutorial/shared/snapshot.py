@@ -7,6 +7,7 @@ Left out: the writers' processes; they are others by then.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,8 +79,7 @@ def begin(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
         RuntimeError: If too many processes use them.
         ValueError: If anything has been added to one of them. Nothing has changed then.
     """
-    for ring, _ in rings:
-        ring.writers.mine()
+    rings[0][0].writers.mine()
     used = [ring.next_index for ring, _ in rings if ring.next_index]
     # Whoever adds after that look makes a swap fail.
     if used or not all(swap(ring.counters, NEXT_INDEX, 0, s.counters["next_index"]) for ring, s in rings):
@@ -94,15 +94,11 @@ def write(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) ->
     """
     _, slots, indexes, words = snapshot
     masses = np.zeros(len(slots)) if masses is None else masses[slots]
-    ends = np.append(np.flatnonzero(np.diff(indexes) != 1) + 1, len(indexes))
-    first = 0
-    for end in ends.tolist():
-        run, owner = slice(first, end), ring.writers.mine()
+    owner, gaps = ring.writers.mine(), np.flatnonzero(np.diff(indexes) != 1) + 1
+    for first, end in pairwise([0, *gaps.tolist(), len(indexes)]):
         if first < end:
-            write_rows(
-                ring.stamps, ring.rows, ring.masses, words[run], masses[run], int(indexes[first]), 0, owner
-            )
-        first = end
+            index, some, some_masses = int(indexes[first]), words[first:end], masses[first:end]
+            write_rows(ring.stamps, ring.rows, ring.masses, some, some_masses, index, 0, owner)
     for name, place in SAVED.items():
         if place != NEXT_INDEX:
             ring.count(place, snapshot.counters[name])

@@ -96,6 +96,7 @@ def test_rows_that_find_no_slot_do_not_count_as_inserts():
     ring.stamps[1] = 0
     assert replay.insert({name: rows[name][:1] for name in rows}, np.ones(1, np.float32), 1.0)
     assert limiter.inserts == 1
+    assert buffer.get_current_episode_len() == 2, "however often a row was offered a slot"
 
 
 @every_buffer

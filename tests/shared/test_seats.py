@@ -85,7 +85,9 @@ def test_sampler_whose_handle_is_dropped_makes_room_for_another_process(buffer_c
 def test_closing_a_handle_leaves_the_lease_to_one_that_has_sampled_since():
     first = MPReplayBuffer(8, row_fields())
     first.add(**rows_of(1, 0, 8))
-    second = copy.copy(first)
+    second, third = copy.copy(first), copy.copy(first)
+    assert second.get_current_episode_len() == 8
+    third.add(**rows_of(1, 0, 8))  # so that the process stays registered
     for handle in (first, second):
         handle.sample(2)
     first.close()
@@ -202,5 +204,6 @@ def test_what_a_dead_process_held_is_freed_before_its_number_is_given_out():
     assert buffer._ring.writers.mine() == number == 1
     held = [ring.stamps[0] for ring in (buffer._ring, buffer._mapped.frames.rings[0].ring)]
     assert [owner_of(stamp) for stamp in held] == [NOBODY, NOBODY]
+    assert buffer.statistics()[5:7] == (1, OWNER_COUNT - 1), "the one whose number was given out is lost"
     buffer.add(**rows_of(1, 0, 8), next_obs=np.ones((8, 8)))
     assert len(buffer.get_all_transitions()["obs"]) == 8

@@ -340,6 +340,25 @@ def test_call_that_hangs_does_not_keep_from_asking_the_next_gateway(monkeypatch)
     assert network.calls[-1].gateway == 1
 
 
+def test_late_reply_does_not_bring_older_news(monkeypatch):
+    def fate(number, gateway):
+        return 0.001, [0.001, 6.0, 2.0, 0.001][min(number, 3)], False, 0.0, None
+
+    network, link = begin(monkeypatch, fate)
+    until(network, lambda: link.has_room(WAIT))
+    network.pass_time(2.0)
+    link.send(chunk_of(0))  # answered after 6 s
+    network.pass_time(1.5)
+    link.send(chunk_of(1))  # answered before
+    seen = []
+    while len(link.taken) < 2:
+        link.has_room(WAIT)
+        network.pass_time(0.5)
+        seen.append((link.updates, link.newest and link.newest.version))
+    assert seen == sorted(seen)
+    assert network.processed == [0, 1]
+
+
 @pytest.mark.parametrize("back", [0.001, NEVER])
 def test_waiting_does_not_keep_the_processor_busy(monkeypatch, back):
     """Whatever is waited for: room, an answer that never comes, or the next gateway's first one."""

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
-SETTLE_SECONDS = 2.0  # that other programs of this machine may take to remove their own
+SETTLE_SECONDS = 30.0  # that other programs of this machine may take to remove their own
 
 
 def memory_names() -> set[str]:

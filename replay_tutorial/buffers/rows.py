@@ -7,8 +7,10 @@ Every ring draws and copies so, that of one process (`ring`) and that of many (`
 Left out: rows that are not whole words of eight bytes; `fields` pads them.
 """
 
+import math
 import operator
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
 import numpy as np
 
@@ -87,6 +89,16 @@ def checked_integer(name: str, value: Any) -> int:
     except TypeError:
         pass
     raise TypeError(f"{name} must be an integer, not {value!r:.60}.")
+
+
+def checked_number(name: str, value: Any) -> float:
+    """Return an argument that is a real number; one beyond all floats is infinite."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, not {value!r:.60}.")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if cast(int, value) > 0 else -math.inf
 
 
 def checked_size(size: float) -> int:

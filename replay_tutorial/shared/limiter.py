@@ -20,6 +20,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from replay_tutorial.buffers.rows import checked_number
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.protocol import reserve
 
@@ -28,6 +29,7 @@ INSERTS, SAMPLES = 0, 8
 MOST = 2**62  # rows that a counter counts
 # Seconds between two looks at the counters.
 POLL_SECONDS = 0.001
+MOST_ROWS = 2**53  # integers up to here are floats
 
 
 class SamplesPerInsert:
@@ -56,20 +58,23 @@ class SamplesPerInsert:
                 to (k - 1) · n · samples_per_insert. Insert fewer rows at a time for a narrower band.
 
         Raises:
+            TypeError: If an argument is not a number.
             ValueError: If an argument is out of range; a narrower band could stop both sides forever.
         """
-        if not 0.0 < samples_per_insert < math.inf:
-            raise ValueError(f"samples_per_insert must be finite and above 0, not {samples_per_insert}.")
-        if not (min_size >= 1 and float(min_size).is_integer()):
-            raise ValueError(f"min_size must be a whole number of rows, at least 1, not {min_size}.")
-        if not max(1.0, samples_per_insert) <= error_buffer < math.inf:
+        self.samples_per_insert = checked_number("samples_per_insert", samples_per_insert)
+        if not 0.0 < self.samples_per_insert < math.inf:
+            raise ValueError(f"samples_per_insert must be finite and above 0, not {self.samples_per_insert}.")
+        rows = checked_number("min_size", min_size)
+        if not (1 <= rows <= MOST_ROWS and rows.is_integer()):
+            raise ValueError(f"min_size must be a whole number of rows, 1 to 2 ** 53, not {rows:.10g}.")
+        self.min_size = int(rows)
+        self.error_buffer = checked_number("error_buffer", error_buffer)
+        if not max(1.0, self.samples_per_insert) <= self.error_buffer < math.inf:
             raise ValueError(
                 "error_buffer must be finite and at least max(1, samples_per_insert) = "
-                f"{max(1.0, samples_per_insert)}, not {error_buffer}: in a narrower band both wait forever."
+                f"{max(1.0, self.samples_per_insert)}, not {self.error_buffer}: in a narrower band both wait "
+                "forever."
             )
-        self.samples_per_insert = float(samples_per_insert)
-        self.min_size = int(min_size)
-        self.error_buffer = float(error_buffer)
         self._arrays = SharedArrays({"counters": ((16,), np.dtype(np.int64))})
 
     @property

@@ -171,3 +171,22 @@ def test_the_limiter_between_processes_says_the_same_while_nothing_is_deleted() 
             theirs.sampled(count * allowed)
             samples += count * allowed
     assert inserts > 100 and samples > 300
+
+
+@pytest.mark.parametrize("kind", [SamplesPerInsert, SampleToInsertRatio])
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        (("4", 10, 99.0), TypeError, "samples_per_insert must be a number, not '4'"),
+        ((10**400, 10, 99.0), ValueError, "samples_per_insert must be finite"),
+        ((4.0, "a", 99.0), TypeError, "min_size must be .*, not 'a'"),
+        ((4.0, 10**400, 99.0), ValueError, "min_size must be .* 2 [*][*] 53, not inf"),
+        ((4.0, 1e300, 99.0), (TypeError, ValueError), "min_size must be .*, not 1e[+]300"),
+        ((4.0, 10, "99"), TypeError, "error_buffer must be a number, not '99'"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_by_name(
+    kind: Any, arguments: tuple[Any, ...], error: Any, match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        kind(*arguments)

@@ -15,12 +15,15 @@ Source: Reverb (Cassirer et al. 2021, section 3.4), whose arithmetic this is to 
 """
 
 import math
-import operator
 import sys
 import warnings
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from replay_tutorial.buffers.rows import checked_integer, checked_number
+
+MOST_ITEMS = 2**53  # integers up to here are floats
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,13 @@ class RateLimiter:
     max_diff: float
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.samples_per_insert < math.inf:
-            raise ValueError(f"samples_per_insert must be finite and above 0, not {self.samples_per_insert}.")
-        if operator.index(self.min_size) < 1:
-            raise ValueError(f"min_size must be at least 1, not {self.min_size}.")
-        if not self.min_diff <= self.max_diff:
+        ratio = checked_number("samples_per_insert", self.samples_per_insert)
+        if not 0.0 < ratio < math.inf:
+            raise ValueError(f"samples_per_insert must be finite and above 0, not {ratio}.")
+        if not 1 <= checked_integer("min_size", self.min_size) <= MOST_ITEMS:
+            size = checked_number("min_size", self.min_size)
+            raise ValueError(f"min_size must be at least 1, and at most 2 ** 53, not {size:g}.")
+        if not checked_number("min_diff", self.min_diff) <= checked_number("max_diff", self.max_diff):
             raise ValueError(f"min_diff must be at most max_diff, not {self.min_diff} and {self.max_diff}.")
 
     def may_insert(self, inserts: int, samples: int, deletes: int) -> bool:
@@ -93,14 +98,18 @@ class SampleToInsertRatio(RateLimiter):
                 smallest and largest value.
 
         Raises:
+            TypeError: If an argument is not a number.
             ValueError: If an argument is out of range, or the band is so narrow, or so high, that both sides
                 would wait for good.
         """
-        middle = samples_per_insert * min_size
-        if isinstance(error_buffer, Sequence):
-            min_diff, max_diff = error_buffer
-        else:
-            min_diff, max_diff = middle - error_buffer, middle + error_buffer
+        size = checked_integer("min_size", min_size)
+        middle = checked_number("samples_per_insert", samples_per_insert) * min(size, MOST_ITEMS)
+        match error_buffer:
+            case [min_diff, max_diff]:
+                pass
+            case _:
+                error = checked_number("error_buffer", error_buffer)
+                min_diff, max_diff = middle - error, middle + error
         super().__init__(samples_per_insert, min_size, min_diff, max_diff)
         least = 2 * max(1.0, samples_per_insert)
         if not max_diff - min_diff >= least:
@@ -126,7 +135,7 @@ class Queue(RateLimiter):
 
     def __init__(self, size: int) -> None:
         """Set how many items may wait, at least 1."""
-        if operator.index(size) < 1:
+        if checked_integer("size", size) < 1:
             raise ValueError(f"size must be at least 1, not {size}.")
         super().__init__(1.0, 1, 0.0, float(size))
 

@@ -270,18 +270,13 @@ class TestRefused:
         [
             ([1, 2, math.nan], ValueError),
             ([1, -1e-9, 2], ValueError),
-            ([math.inf, 1, 1], ValueError),
             ([1, 1, -math.inf], ValueError),
-            ([1e308, 1e308, 1e308], ValueError),
             ([1, 2], ValueError),
-            ([1, 2, 3, 4], ValueError),
             ([], ValueError),
             (math.nan, ValueError),
-            ([-1.0], ValueError),
             (np.array(math.inf), ValueError),
             (np.ones((3, 2)), ValueError),
             (["a", "b", "c"], TypeError),
-            ("abc", TypeError),
             ([None, 1, 2], TypeError),
             ([1, 2, 1j], TypeError),
             ([[1], [2, 3], [4]], (ValueError, TypeError)),
@@ -300,14 +295,6 @@ class TestRefused:
             buffer.update_priorities(indexes, priorities)
         assert snapshot(buffer) == before
 
-    @pytest.mark.parametrize("priority", [math.nan, -1, math.inf, -math.inf, "1", 1j, [1, 2], []])
-    def test_priority_of_one_transition_that_is_none(self, priority):
-        buffer = buffer_of([1.0, 2.0])
-        before = snapshot(buffer)
-        with pytest.raises((ValueError, TypeError)):
-            buffer.add(act=5, priorities=priority)
-        assert snapshot(buffer) == before
-
     @pytest.mark.parametrize("name", PRIORITIZED)
     def test_good_priorities_of_bad_rows_and_bad_priorities_of_good_ones(self, name):
         buffer = configured(name, rows=20)
@@ -323,23 +310,18 @@ class TestRefused:
         ("indexes", "priorities", "error"),
         [
             ([0, 5], [1, 1], IndexError),
-            ([0, 100], [1, 1], IndexError),
             ([-1], [1], IndexError),
             ([0, -(2**62)], [1, 1], IndexError),
             (np.array([2**63 + 1], np.uint64), [1], IndexError),
             ([0.0], [1], TypeError),
-            ([1.5], [1], TypeError),
             ([True, False], [1, 1], TypeError),
             (["0"], [1], TypeError),
-            ([None], [1], TypeError),
             (None, [1], TypeError),
             ([0, 1, 2], [1, 1], ValueError),
             ([0], [1, 2], ValueError),
             ([0, 1], -1.0, ValueError),
-            ([0, 1], [math.nan], ValueError),
             ([], [1, 2], ValueError),
             ([3, 4], [1, math.nan], ValueError),
-            ([3, 4], [-1, 1], ValueError),
             ([3, 4], [math.inf, 1], ValueError),
             ([3, 4], None, (TypeError, ValueError)),
             ([0, 1, 99], [7, 7, 7], IndexError),
@@ -353,42 +335,32 @@ class TestRefused:
         assert snapshot(buffer) == before
         assert buffer.stale_updates == 0
 
-    def test_update_of_a_buffer_that_never_had_a_row(self):
-        with pytest.raises(IndexError):
-            PrioritizedReplayBuffer(4, ENV_DICT).update_priorities([0], [1.0])
-
-    @pytest.mark.parametrize("beta", [-0.1, 1.1, math.nan, math.inf])
-    def test_beta_out_of_range(self, beta):
+    @pytest.mark.parametrize(
+        ("argument", "values"),
+        [
+            ("beta", [-0.1, 1.1, math.nan, math.inf, "1", None, 1j, [0.4]]),
+            ("normalize", ["max", "", "Buffer", None, True]),
+        ],
+    )
+    def test_arguments_of_sample_out_of_range(self, argument, values):
         buffer = buffer_of([1.0, 2.0])
         buffer.sample(1)
         before = snapshot(buffer)
-        with pytest.raises(ValueError, match="beta"):
-            buffer.sample(2, beta=beta)
+        for value in values:
+            with pytest.raises((ValueError, TypeError)):
+                buffer.sample(2, **{argument: value})
+        with pytest.raises(ValueError, match=argument):
+            buffer.sample(2, **{argument: values[0]})
         assert snapshot(buffer) == before
 
-    @pytest.mark.parametrize("beta", ["1", None, 1j, [0.4]])
-    def test_beta_that_is_no_number(self, beta):
-        with pytest.raises((TypeError, ValueError)):
-            buffer_of([1.0, 2.0]).sample(2, beta=beta)
-
-    @pytest.mark.parametrize("normalize", ["max", "", "Buffer", None, True])
-    def test_unknown_normalisation(self, normalize):
-        buffer = buffer_of([1.0, 2.0])
-        buffer.sample(1)
-        before = snapshot(buffer)
-        with pytest.raises((ValueError, TypeError), match="normalize"):
-            buffer.sample(2, normalize=normalize)
-        assert snapshot(buffer) == before
-
-    @pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan, math.inf])
-    def test_alpha_out_of_range(self, alpha):
-        with pytest.raises(ValueError, match="alpha"):
-            PrioritizedReplayBuffer(4, ENV_DICT, alpha=alpha)
-
-    @pytest.mark.parametrize("eps", [-1e-9, math.nan, math.inf, -math.inf])
-    def test_eps_out_of_range(self, eps):
-        with pytest.raises(ValueError, match="eps"):
-            PrioritizedReplayBuffer(4, ENV_DICT, eps=eps)
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [("alpha", [-0.1, 1.1, math.nan, math.inf]), ("eps", [-1e-9, math.nan, math.inf, -math.inf])],
+    )
+    def test_alpha_or_eps_out_of_range(self, name, values):
+        for value in values:
+            with pytest.raises(ValueError, match=name):
+                PrioritizedReplayBuffer(4, ENV_DICT, **{name: value})
 
     def test_buffer_in_which_nothing_has_mass(self):
         buffer = buffer_of([0.0, 0.0, 0.0])

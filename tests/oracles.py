@@ -215,35 +215,6 @@ def total_by_halves(masses: Sequence[float]) -> float:
     return total_by_halves(masses[:half]) + total_by_halves(masses[half:])
 
 
-def chi_square_p_value(observed: Sequence[float], expected: Sequence[float]) -> float:
-    """P(a χ² of len(observed) - 1 degrees of freedom is as great as the one observed): Pearson's test."""
-    statistic = sum((o - e) ** 2 / e for o, e in zip(observed, expected, strict=True))
-    return upper_gamma_share((len(observed) - 1) / 2, statistic / 2)
-
-
-def upper_gamma_share(a: float, x: float) -> float:
-    """Γ(a, x) / Γ(a), by the series below a + 1 and by Lentz's continued fraction above it."""
-    if x <= 0:
-        return 1.0
-    scale = math.exp(a * math.log(x) - x - math.lgamma(a))
-    if x < a + 1:
-        term = total = 1 / a
-        for i in range(1, 10_000):
-            term *= x / (a + i)
-            total += term
-        return 1 - scale * total
-    b = x + 1 - a
-    c, d = 1e300, 1 / b
-    fraction = d
-    for i in range(1, 10_000):
-        factor = -i * (i - a)
-        b += 2
-        d = 1 / (factor * d + b)
-        c = b + factor / c
-        fraction *= c * d
-    return scale * fraction
-
-
 def columns(
     rows: Sequence[Row], specs: Mapping[str, tuple[tuple[int, ...], np.dtype]]
 ) -> dict[str, np.ndarray]:

@@ -57,11 +57,6 @@ class FrameLog:
         """Return what kernels take as a `Log`."""
         return self.memory, self._ends, self._young, *self._remembered
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes reserved for frames."""
-        return self.memory.nbytes
-
     def number(self, observations: Sequence[npt.NDArray[Any]], kept: RowsKept) -> Integers:
         """Number the frames of each field's observations, (n, *shape), in order: int64[n, frames per row]."""
         stacks = [self.layout.split(each) for each in observations]
@@ -200,7 +195,7 @@ class FrameStore:
     @property
     def nbytes(self) -> int:
         """Bytes reserved for frames."""
-        return sum(log.nbytes for log in self.logs)
+        return sum(log.memory.nbytes for log in self.logs)
 
     def state(self, kept: RowsKept) -> tuple[list[dict[str, int]], Arrays]:
         """Return counters, as JSON, and arrays."""

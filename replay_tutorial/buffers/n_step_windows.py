@@ -166,7 +166,8 @@ class Windows:
     def refuse_mixed_step(self, rows: Rows, environments: Integers) -> None:
         """Refuse steps, no two of one environment, if one of them can't be the next of its environment."""
         steps = as_bytes(rows)
-        if find_jump(self._now[0], environments, steps, self._link_starts, self._link_spans) < 0:
+        links = self._link_starts, self._link_spans
+        if not self._links or find_jump(self._now[0], environments, steps, *links) < 0:
             return
         waits = self._now[0][3][environments] > 0
         whose = environments[waits]

@@ -294,10 +294,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """The smallest mass above 0 of a row that is stored; 0.0 if there is none."""
         return float(self._whole_tree().minima[ROOT])
 
-    def clear(self) -> None:
-        """Forget every transition and priority. Indexes go on counting."""
-        super().clear()
-
     def _whole_tree(self) -> SumTree:
         """Return the tree, once it is up to date: `add` has written leaves, and nothing above them."""
         tree, ring = self._tree, self._ring

@@ -189,7 +189,7 @@ class ReplayBuffer(BaseBuffer):
         return self._take(self._rng.permutation(slots) if shuffle else slots)
 
     def clear(self) -> None:
-        """Forget every transition, also those in the n-step window. Indexes go on counting."""
+        """Forget every transition and priority, also in the n-step window. Indexes go on counting."""
         self.__dict__.update(self._emptied())  # at once: an interrupt comes before it, or after
 
     def touch_pages(self) -> None:

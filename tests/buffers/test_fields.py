@@ -223,11 +223,6 @@ class TestValues:
         for as_given in (given, np.array(given), np.array(given, np.float32)):
             assert stored(as_given, shape=shape).tolist() == expected
 
-    def test_one_transition_beside_a_batch_of_one_is_a_batch_of_one(self):
-        buffer = ReplayBuffer(4, {"obs": {"shape": 3}, "rew": {"shape": ()}, "act": {}})
-        buffer.add(obs=[1, 2, 3], rew=[4.0], act=[[5]])
-        assert len(buffer) == 1
-
     def test_nested_dicts_and_tuples_feed_fields_named_with_a_slash(self):
         env_dict = {
             "obs/image": {"shape": 2},

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from histories import FLAGS, History, as_bytes, repeatable, snapshot
+from histories import History, as_bytes, repeatable, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import PlainBuffer, assert_same_columns, columns
@@ -81,28 +81,6 @@ def test_gamma_is_0_99_unless_told():
     assert rows["discount"].tolist() == [np.float32(0.99**2)]
 
 
-def test_add_returns_none_until_the_window_is_full():
-    buffer = buffer_of(4)
-    assert [buffer.add(**step(t)) for t in range(6)] == [None, None, None, 0, 1, 2]
-    rows = buffer.get_all_transitions()
-    assert rows["rew"].tolist() == [1.875] * 3
-    assert rows["obs"].tolist() == [0, 1, 2]
-    assert rows["next_obs"].tolist() == [4, 5, 6]
-    assert rows["discount"].tolist() == [0.0625] * 3
-
-
-def test_termination_flushes_the_tail_at_once_and_stops_bootstrapping():
-    buffer = buffer_of(4)
-    assert [buffer.add(**step(t, terminated=t == 2)) for t in range(3)] == [None, None, 0]
-    rows = buffer.get_all_transitions()
-    assert rows["rew"].tolist() == [1.75, 1.5, 1.0]
-    assert rows["next_obs"].tolist() == [3, 3, 3]
-    assert rows["discount"].tolist() == [0, 0, 0]
-    assert rows["terminated"].tolist() == [True, True, True]
-    buffer.on_episode_end()
-    assert len(buffer) == 3, "on_episode_end after a terminated step adds nothing"
-
-
 @pytest.mark.parametrize("by", ["field", "call"])
 def test_truncation_flushes_the_tail_and_bootstraps_from_the_last_observation(by):
     buffer = buffer_of(4)
@@ -116,17 +94,6 @@ def test_truncation_flushes_the_tail_and_bootstraps_from_the_last_observation(by
     assert rows["rew"].tolist() == [1.75, 1.5, 1.0, 1.0]
     assert rows["next_obs"].tolist() == [3, 3, 3, 101]
     assert rows["discount"].tolist() == [0.125, 0.25, 0.5, 0.0]
-
-
-@pytest.mark.parametrize("flags", [name for name in FLAGS if "done" in FLAGS[name]])
-def test_done_ends_the_window_but_stops_bootstrapping_only_where_there_is_no_terminated(flags):
-    env_dict = {name: spec for name, spec in ENV_DICT.items() if name not in ("terminated", "truncated")}
-    buffer = buffer_of(3, {**env_dict, **FLAGS[flags]})
-    transition = {"obs": 0, "act": 0, "rew": 1, "next_obs": 1, **dict.fromkeys(FLAGS[flags], 0)}
-    assert buffer.add(**transition) is None
-    assert buffer.add(**{**transition, "obs": 1, "done": 1}) == 0
-    expected = [0.0, 0.0] if flags == "done" else [0.25, 0.5]
-    assert buffer.get_all_transitions()["discount"].ravel().tolist() == expected
 
 
 @pytest.mark.parametrize("flags", [{}, {"truncated": {}}, {"dones": {}}])

@@ -35,7 +35,6 @@ fill(int(sys.argv[1]), int(sys.argv[2]))
 """
 SIDE, STACK, EPISODE = 84, 4, 1000
 PICTURE = SIDE * SIDE  # bytes
-POOL = 64
 SHOWN = 2 * STACK * PICTURE  # bytes that a transition shows
 ROOM = 0.8  # of the free memory: the rest of the machine needs some
 TIMEOUT = 3600.0  # seconds for one layout
@@ -54,17 +53,19 @@ class Layout:
     prioritized: bool = False
     shared: bool = False
 
-    def make(self, capacity: int) -> Buffer:
-        """Make its buffer."""
-        entry = PEERS[self.library]
+    def make(self, capacity: int, rows: int) -> Buffer:
+        """Make its buffer, and add rows one at a time."""
+        entry, axis = PEERS[self.library], 0 if self.library == "tianshou" else -1
         kind = Kind(capacity, prioritized=self.prioritized, once=self.once, shared=self.shared)
-        stack = next(stacks(make_pool(), 1, self.last_axis))[0]
-        return entry.make(importlib.import_module(entry.package), transition(stack, stack, done=False), kind)
-
-    @property
-    def last_axis(self) -> bool:
-        """Whether pictures are stacked along the last axis, or the first."""
-        return self.library != "tianshou"
+        module = importlib.import_module(entry.package)
+        buffer = entry.make(module, next(transitions(1, axis)), kind)
+        for transition in transitions(rows, axis):
+            add = buffer.adding(transition)
+            assert add is not None
+            add()
+            if transition["done"] and hasattr(buffer.buffer, "on_episode_end"):
+                buffer.buffer.on_episode_end()
+        return buffer
 
 
 NEXT_OF, STACKS, BOTH = ("next_of",), ("stack_compress",), ("next_of", "stack_compress")
@@ -89,64 +90,31 @@ LAYOUTS = (
 )
 
 
-def make_pool() -> Picture:
-    """Make what pictures are made of: uint8[POOL, SIDE, SIDE]."""
-    return np.random.default_rng(0).integers(0, 256, (POOL, SIDE, SIDE), dtype=np.uint8)
+def transitions(rows: int, axis: int) -> Iterator[dict[str, Any]]:
+    """Yield transitions whose stacks slide by one new picture along an axis, in episodes of EPISODE steps."""
+    rng, shown, obs = np.random.default_rng(0), deque[Picture](maxlen=STACK), np.zeros(0, np.uint8)
 
+    def picture() -> Picture:
+        return rng.integers(0, 256, (SIDE, SIDE), dtype=np.uint8)
 
-def picture(pool: Picture, number: int) -> Picture:
-    """Make a picture that was never shown before, or a buffer could find it among those that it has."""
-    new = pool[number % POOL].copy()
-    new.reshape(-1)[:8] = np.array([number]).view(np.uint8)
-    return new
-
-
-def stacks(pool: Picture, rows: int, last_axis: bool) -> Iterator[tuple[Picture, bool]]:
-    """Yield the stack after each of `rows` steps, preceded by that at the beginning of each episode.
-
-    Yields:
-        The stack, and whether an episode begins with it.
-    """
-    axis = -1 if last_axis else 0
-    numbers, shown = itertools.count(), deque[Picture](maxlen=STACK)
     for step in range(rows):
         if step % EPISODE == 0:
-            shown.extend([picture(pool, next(numbers))] * STACK)
-            yield np.stack(shown, axis), True
-        shown.append(picture(pool, next(numbers)))
-        yield np.stack(shown, axis), False
-
-
-def transition(obs: Picture, next_obs: Picture, *, done: bool) -> dict[str, Any]:
-    """Return one transition."""
-    number = np.float32(1.0)
-    return {"obs": obs, "act": np.int64(1), "rew": number, "next_obs": next_obs, "done": number * done}
+            shown.extend([picture()] * STACK)
+            obs = np.stack(shown, axis)
+        shown.append(picture())
+        next_obs, done = np.stack(shown, axis), np.float32((step + 1) % EPISODE == 0)
+        yield {"obs": obs, "act": np.int64(1), "rew": np.float32(1.0), "next_obs": next_obs, "done": done}
+        obs = next_obs
 
 
 def fill(number: int, rows: int) -> None:
     """Make a buffer of `rows` rows, fill it, and print what that took, in bytes, as one line of JSON."""
-    layout, pool = LAYOUTS[number], make_pool()
+    layout = LAYOUTS[number]
     # A small one first, so that what a library sets up once is there before the count begins.
-    add_rows(layout.make(100), pool, 8, layout.last_axis)
+    layout.make(100, 8)
     before = resident_memory()
-    buffer = layout.make(rows)
-    add_rows(buffer, pool, rows, layout.last_axis)
+    _kept = layout.make(rows, rows)
     print(json.dumps({"growth": resident_memory() - before, "peak": peak_memory()}, allow_nan=False))
-
-
-def add_rows(buffer: Buffer, pool: Picture, rows: int, last_axis: bool) -> None:
-    """Add transitions, one at a time."""
-    obs, added = np.zeros(0, np.uint8), 0
-    for stack, begins in stacks(pool, rows, last_axis):
-        if not begins:
-            added += 1
-            done = added % EPISODE == 0
-            add = buffer.adding(transition(obs, stack, done=done))
-            assert add is not None
-            add()
-            if done and hasattr(buffer.buffer, "on_episode_end"):
-                buffer.buffer.on_episode_end()
-        obs = stack
 
 
 @dataclass(frozen=True)

@@ -44,18 +44,19 @@ def test_memory_finds_the_bytes_of_a_transition(tmp_path, monkeypatch):
 def test_every_layout_keeps_the_pictures(layout):
     if find_spec(PEERS[layout.library].package) is None:
         pytest.skip(f"{layout.library} is not installed")
-    memory.add_rows(layout.make(16), memory.make_pool(), 20, layout.last_axis)
+    layout.make(16, 20)
 
 
 def test_stacks_slide_by_one_picture_and_begin_anew_with_an_episode(monkeypatch):
     monkeypatch.setattr(memory, "EPISODE", 3)
-    monkeypatch.setattr(memory, "POOL", 2)
-    pool = memory.make_pool()
-    shown = list(memory.stacks(pool, 5, last_axis=True))
-    assert [begins for _, begins in shown] == [True, False, False, False, True, False, False]
-    for (before, _), (after, begins) in itertools.pairwise(shown):
-        assert begins or np.array_equal(before[..., 1:], after[..., :-1])
-    pictures = {stack[..., i].tobytes() for stack, _ in shown for i in range(memory.STACK)}
+    steps = list(memory.transitions(5, -1))
+    assert [bool(step["done"]) for step in steps] == [False, False, True, False, False]
+    for step in steps:
+        assert np.array_equal(step["obs"][..., 1:], step["next_obs"][..., :-1])
+    for before, after in itertools.pairwise(steps):
+        assert (before["next_obs"] is after["obs"]) != before["done"]
+    stacks = [step[field] for step in steps for field in ("obs", "next_obs")]
+    pictures = {stack[..., i].tobytes() for stack in stacks for i in range(memory.STACK)}
     assert len(pictures) == 7, "no picture is shown a second time, but for the first of an episode"
 
 

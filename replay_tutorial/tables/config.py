@@ -107,8 +107,7 @@ def config(
     with named("default_dtype"):
         dtype = np.dtype(default_dtype)
     with named("columns"):
-        for name, column in columns.items():
-            Fields({name: column}, dtype)
+        Fields(columns, dtype)
     with named("tables"):
         made = [table(name, words) for name, words in tables.items()]
     server = Server(made, columns, default_dtype=dtype, **options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Sent, forget, send
+from served import Sent, send
 
 from replay_tutorial import PrioritizedReplayBuffer
 from replay_tutorial.tables import (
@@ -184,22 +184,6 @@ def test_steps_that_are_not_neighbours_come_back_as_they_were_named() -> None:
     for i, key in enumerate(everything.info.keys.tolist()):
         length = int(everything.lengths["x"][i])
         assert everything.data["x"][i][:length].tolist() == expected[key]
-
-
-def test_frames_that_items_share_are_stored_once() -> None:
-    server = Server([table(max_size=100), table("u", max_size=100)], COLUMNS, 30)
-    layout = (Part("stack", "obs", 4), Part("next", "obs", 4))
-    for step in range(25):
-        run = Run("obs", step, np.full((1, 2), step, np.float32))
-        steps = np.array([[*range(step - 4, step), *range(step - 3, step + 1)]])
-        items = [NewItems(name, None, layout, steps) for name in "tu"] if step >= 4 else []
-        send(server, Sent(1, step, [run], items, max(0, step - 4)))
-    forget(server, 1)
-    assert server._cells.free_count(0) == 30 - 25
-    server.reset("t")
-    assert server._cells.free_count(0) == 30 - 25, "the other table still names them"
-    server.reset("u")
-    assert server._cells.free_count(0) == 30
 
 
 def test_no_priority_stands_for_the_highest_seen() -> None:

@@ -32,8 +32,7 @@ from replay_tutorial.tables.remote.endpoint import Endpoint
 from replay_tutorial.tables.remote.handle import RemoteServer, ServerLost
 from replay_tutorial.tables.remote.local_socket import make_key
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.writing.patterns import Pattern, StepState, reference, td_error
-from replay_tutorial.tables.writing.structured_writer import StructuredWriter
+from replay_tutorial.tables.writing.patterns import Pattern, StepState, StructuredWriter, reference, td_error
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 __all__ = [

@@ -15,8 +15,7 @@ from replay_tutorial.tables.core.reverb_names import ExplainsNames, check_named,
 from replay_tutorial.tables.core.sampled import Sample
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.writing.patterns import Pattern
-from replay_tutorial.tables.writing.structured_writer import StructuredWriter
+from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 

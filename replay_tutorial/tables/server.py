@@ -414,11 +414,14 @@ class Server(ExplainsNames):
             if writer is not None:
                 writer.check_open()
 
+        check()
+        queue = self._queues[side, table]
+        if queue.is_free:  # nearly always
+            return
+
         def story() -> str:
             return f"{side}({table!r}) waits for {self._tables[table].info().missing(side)}"
 
-        check()
-        queue = self._queues[side, table]
         if not queue.wait(deadline, lambda: log.warning("%s", story()), check, writer, should_cancel):
             raise TimeoutError(f"The time is up: {story()}")
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording_server import RecordingServer
 
-from replay_tutorial.tables.writing.patterns import Pattern, reference, td_error
-from replay_tutorial.tables.writing.structured_writer import StructuredWriter
+from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter, reference, td_error
 
 COLUMNS = {"a": {"shape": (), "dtype": np.int64}, "b": {"shape": (), "dtype": np.int64}, "td": {"shape": ()}}
 STEP = reference(COLUMNS)

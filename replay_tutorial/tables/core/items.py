@@ -18,7 +18,7 @@ import numpy as np
 
 from replay_tutorial.buffers.jit import Flags, Floats, Integers
 from replay_tutorial.tables.core.cells import CellList
-from replay_tutorial.tables.core.selection import Slots
+from replay_tutorial.tables.core.selectors import Slots
 
 Lengths = tuple[int, ...]  # of each part of a trajectory the number of its cells
 

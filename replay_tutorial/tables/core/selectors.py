@@ -1,17 +1,94 @@
-"""The six selectors: who is sampled next, and who is evicted next."""
+"""The six selectors: which item is sampled next, and which is evicted next.
 
+A table has two: one that draws, and one that evicts. The table owns the items and their priorities; a
+selector keeps only what it needs to be fast, by slot. Everything has been checked when it is called.
+
+What a user makes, such as `Fifo()`, has no slots: it describes. Each table makes its own from it by `over`.
+"""
+
+import copy
 import math
 import sys
 from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats, Integers, kernel
+from replay_tutorial.buffers.jit import Floats, Integers, kernel, types
 from replay_tutorial.buffers.priorities import power
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, set_leaves
-from replay_tutorial.tables.core.heap import Heap
-from replay_tutorial.tables.core.selection import Selected, Selector, Slots
+
+# Slots as they are kept: half the memory of int64.
+Slots = Annotated[npt.NDArray[np.int32], types.int32[::1]]
+
+
+class Selected(NamedTuple):
+    """Which slots were selected, with what probability.
+
+    Attributes:
+        slots: int64[n].
+        probabilities: float64[n].
+        least_probability: The smallest that any item had which could be selected.
+    """
+
+    slots: Integers
+    probabilities: Floats
+    least_probability: float
+
+
+@dataclass
+class Selector(Protocol):
+    """A way to select slots: in an order, so that one is `first`; or at random.
+
+    One that selects at random has no `first`, and its own `pick`, `select` and `probabilities`. Two selectors
+    of one class are equal, and print alike, if their numbers are.
+    """
+
+    low = -sys.float_info.max  # the smallest priority that it takes
+    high = sys.float_info.max  # the largest
+
+    def over(self, slots: int) -> Self:
+        """Make a selector of this kind, for slots 0 to slots - 1, with none in."""
+        selector = copy.copy(self)
+        selector.begin(slots)
+        return selector
+
+    def begin(self, slots: int) -> None:
+        """Make the arrays for so many slots."""
+        ...
+
+    def insert(self, slot: int, priority: float) -> None:
+        """Take in a slot that is not in yet."""
+        ...
+
+    def update(self, slots: Integers, priorities: Floats) -> None:
+        """Change priorities, one after the other, of slots that are in."""
+
+    def delete(self, slot: int) -> None:
+        """Let go of a slot that is in."""
+        ...
+
+    def first(self) -> int:
+        """Return the slot that is next, where one is for certain."""
+        return int(self.in_order()[0])
+
+    def pick(self, rng: np.random.Generator) -> int:
+        """Select once, and return the slot alone."""
+        return self.first()
+
+    def select(self, count: int, rng: np.random.Generator) -> Selected:
+        """Select `count` times, with replacement; there must be a slot."""
+        return Selected(np.full(count, self.first(), np.int64), np.ones(count), 1.0)
+
+    def probabilities(self, slots: Integers) -> Floats:
+        """Return with what probability each of these would be selected now, float64[n]."""
+        return (slots == self.first()).astype(np.float64)
+
+    def in_order(self) -> Integers:
+        """List the slots, int64[size], so that inserting them in this order leads to the same selector."""
+        ...
 
 
 class Uniform(Selector):
@@ -97,11 +174,122 @@ class Lifo(Fifo):
         return int(self._before[self._end])
 
 
-class MinHeap(Heap):
-    """The item of the least priority; of several the one inserted or updated longest ago."""
+class Nodes(NamedTuple):
+    """A heap's arrays.
+
+    Attributes:
+        heap: int32[slots]; of each node its slot. The first `size` count.
+        places: int32[slots]; of each slot its node.
+        ranks: float64[slots]; of each slot its priority, or its opposite: the least comes first.
+        stamps: int64[slots]; of each slot when it was last inserted or updated.
+    """
+
+    heap: Slots
+    places: Slots
+    ranks: Floats
+    stamps: Integers
 
 
-class MaxHeap(Heap):
+HeapArrays = Annotated[tuple[Any, ...], Nodes]
+
+
+@kernel
+def comes_before(nodes: Nodes, slot: int, other: int) -> bool:
+    """Return whether a slot is selected before another."""
+    if nodes.ranks[slot] != nodes.ranks[other]:
+        return nodes.ranks[slot] < nodes.ranks[other]
+    return nodes.stamps[slot] < nodes.stamps[other]
+
+
+@kernel
+def sift(nodes: Nodes, slot: int, place: int, size: int) -> None:
+    """Put a slot at a place, and move it up or down to where it belongs."""
+    heap, places = nodes.heap, nodes.places
+    while place > 0 and comes_before(nodes, slot, heap[(place - 1) // 2]):
+        heap[place] = heap[(place - 1) // 2]
+        places[heap[place]] = place
+        place = (place - 1) // 2
+    while 2 * place + 1 < size:
+        child = 2 * place + 1
+        if child + 1 < size and comes_before(nodes, heap[child + 1], heap[child]):
+            child += 1
+        if not comes_before(nodes, heap[child], slot):
+            break
+        heap[place] = heap[child]
+        places[heap[place]] = place
+        place = child
+    heap[place] = slot
+    places[slot] = place
+
+
+@kernel
+def insert_node(plain: HeapArrays, slot: int, rank: float, stamp: int, size: int) -> None:
+    """Insert a slot into a heap of `size` slots."""
+    nodes = Nodes(*plain)
+    nodes.ranks[slot] = rank
+    nodes.stamps[slot] = stamp
+    sift(nodes, slot, size, size + 1)
+
+
+@kernel
+def update_nodes(
+    plain: HeapArrays, slots: Integers, priorities: Floats, sign: float, stamp: int, size: int
+) -> None:
+    """Move slots, one after the other, to where their new priorities belong."""
+    nodes = Nodes(*plain)
+    for i in range(len(slots)):
+        nodes.ranks[slots[i]] = sign * priorities[i]
+        nodes.stamps[slots[i]] = stamp + i
+        sift(nodes, slots[i], nodes.places[slots[i]], size)
+
+
+@kernel
+def delete_node(plain: HeapArrays, slot: int, size: int) -> None:
+    """Take a slot out of a heap of `size` slots: the last one takes its place."""
+    nodes = Nodes(*plain)
+    place, last = nodes.places[slot], nodes.heap[size - 1]
+    if last != slot:
+        sift(nodes, last, place, size - 1)
+
+
+class MinHeap(Selector):
+    """The item of the least priority; of several the one inserted or updated longest ago.
+
+    A binary heap: node i has the children 2 i + 1 and 2 i + 2, and comes before both. The order of equal
+    priorities never depends on how the heap was built.
+    """
+
+    sign = 1.0  # of a priority in its rank
+
+    def begin(self, slots: int) -> None:
+        self.size = 0
+        self._next_stamp = 0
+        places = np.zeros(slots, np.int32)
+        self._nodes = Nodes(np.zeros(slots, np.int32), places, np.zeros(slots), np.zeros(slots, np.int64))
+        self._plain = tuple(self._nodes)
+
+    def insert(self, slot: int, priority: float) -> None:
+        insert_node(self._plain, slot, self.sign * priority, self._next_stamp, self.size)
+        self._next_stamp += 1
+        self.size += 1
+
+    def update(self, slots: Integers, priorities: Floats) -> None:
+        update_nodes(self._plain, slots, priorities, self.sign, self._next_stamp, self.size)
+        self._next_stamp += len(slots)
+
+    def delete(self, slot: int) -> None:
+        delete_node(self._plain, slot, self.size)
+        self.size -= 1
+
+    def first(self) -> int:
+        return int(self._nodes.heap[0])
+
+    def in_order(self) -> Integers:
+        slots = self._nodes.heap[: self.size].astype(np.int64)
+        return slots[np.argsort(self._nodes.stamps[slots])]
+
+
+class MaxHeap(MinHeap):
     """The item of the greatest priority; of several the one inserted or updated longest ago."""
 
     sign = -1.0

@@ -13,8 +13,7 @@ import numpy as np
 from replay_tutorial.tables.core.hooks import Hook
 from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.rate_limiters import Queue, RateLimiter, Stack
-from replay_tutorial.tables.core.selection import Selector
-from replay_tutorial.tables.core.selectors import Fifo, Lifo
+from replay_tutorial.tables.core.selectors import Fifo, Lifo, Selector
 
 Length = int | Literal["one", "any"]
 Signature = Mapping[str, Length | tuple[str, Length]]

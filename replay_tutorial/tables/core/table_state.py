@@ -26,7 +26,7 @@ from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
 from replay_tutorial.tables.core.items import Items, Lengths
 from replay_tutorial.tables.core.message import Layout, Part
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
-from replay_tutorial.tables.core.selection import Slots
+from replay_tutorial.tables.core.selectors import Slots
 from replay_tutorial.tables.core.table import Parts, Table, fits, inferred_parts
 
 log = logging.getLogger("replay_tutorial")

@@ -76,7 +76,7 @@ class WaitQueue:
         writer: object = None,
         should_cancel: Callable[[], bool] | None = None,
     ) -> bool:
-        """Wait for one's turn, and return whether it came before the deadline.
+        """Wait for one's turn, which is not now, and return whether it came before the deadline.
 
         The lock is not held meanwhile, but again afterwards.
 
@@ -90,8 +90,6 @@ class WaitQueue:
         Raises:
             CallerGone: If `should_cancel` says so.
         """
-        if self.is_free:
-            return True
         if time.monotonic() >= deadline:
             return False
         warn_at = deadline_of(self._patience)

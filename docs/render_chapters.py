@@ -53,7 +53,9 @@ async def render(source: Path, turns: asyncio.Semaphore) -> str:
 async def main(prefixes: list[str]) -> None:
     """Render all chapters, or those whose names begin with one of the prefixes, two at a time."""
     PAGES.mkdir(exist_ok=True)
-    sources = [path for path in sorted(CHAPTERS.glob("*.md")) if path.name.startswith(tuple(prefixes) or "")]
+    sources = [
+        path for path in sorted(CHAPTERS.glob("[0-9]*.md")) if path.name.startswith(tuple(prefixes) or "")
+    ]
     turns = asyncio.Semaphore(AT_ONCE)
     for done in asyncio.as_completed([render(source, turns) for source in sources]):
         print(await done, flush=True)

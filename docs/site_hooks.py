@@ -108,7 +108,7 @@ def settings_table() -> str:
 def on_pre_build(config: Any) -> None:
     """Execute the chapters whose pages are missing, as on a fresh clone, or older than the chapter."""
     stale = []
-    for chapter in sorted((PACKAGE.parent / "chapters").glob("*.md")):
+    for chapter in sorted((PACKAGE.parent / "chapters").glob("[0-9]*.md")):
         page = PAGES / chapter.name
         if not page.exists() or page.stat().st_mtime < chapter.stat().st_mtime:
             stale.append(chapter.name)

@@ -211,9 +211,7 @@ def test_the_programs_in_a_page_run(page: str, tmp_path: Path) -> None:
 
 def test_the_readme_is_short_and_has_its_marks() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    written = re.sub(r"<!-- ([\w-]+):begin -->.*?<!-- \1:end -->", "", text, flags=re.DOTALL)  # by hand
-    written = re.sub(r"<!-- .*? -->\n", "", written)
-    assert written.count("\n") <= 150
+    assert text.count("\n") <= 180
     for mark in ["bench-short", "learning"]:
         assert text.count(f"<!-- {mark}:begin -->") == text.count(f"<!-- {mark}:end -->") == 1
 

@@ -24,15 +24,9 @@ SHORT = "bench-short"  # the mark of the README's table
 RECORDS = ("bench", "inputs", "pictures")  # that it is written from
 SHORT_ROWS = (
     "sample 64, uniform",
-    "sample 512, uniform",
-    "sample 512, uniform, each field copied",
     "sample 64 + update 64, prioritized",
     "sample 512 + update 512, prioritized",
-    "add 1, uniform",
     "add 1, prioritized",
-    "add 101, uniform",
-    "add 101, prioritized",
-    "add 101 + sample 512, prioritized",
     "add 8, float64, rewards (8,)",
     "channel-last, next_of + stack_compress, sample 32",
 )

@@ -124,5 +124,5 @@ def test_the_readme_shows_what_the_records_say():
     assert rows[2:] == list(report.SHORT_ROWS), "below the head and its rule"
     for row in records[0]["rows"]:  # without cpprb its cells are empty
         del row["microseconds"]["cpprb"], row["ratios"]["cpprb"]
-    row = next(line for line in report.short_table(records[:1]).splitlines() if "add 1, uniform" in line)
+    row = next(line for line in report.short_table(records[:1]).splitlines() if "add 1, prioritized" in line)
     assert row.split("|")[3:5] == ["  ", "  "]

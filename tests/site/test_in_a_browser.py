@@ -210,16 +210,17 @@ def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
     page.close()
 
 
-def test_the_three_doors_of_the_first_page_stand_on_the_first_screen_and_the_tree_below(
+def test_the_facts_and_the_start_are_on_the_first_screen_and_the_three_parts_below(
     address: str, browser: "Browser"
 ) -> None:
     page = browser.new_page(viewport=DESKTOP)
     page.goto(address + "index.html")
-    doors, tree = page.locator(".grid.cards"), page.locator("[data-explore=sum-tree]")
-    assert doors.locator("ul > li").count() == 3
-    bottom = doors.evaluate("element => element.getBoundingClientRect().bottom")
+    facts, parts = page.locator(".hero"), page.locator(".grid.cards")
+    assert (facts.locator("li").count(), facts.locator(".md-button").count()) == (3, 2)
+    assert parts.locator("ul > li").count() == 3
+    bottom = facts.evaluate("element => element.getBoundingClientRect().bottom")
     assert bottom < DESKTOP["height"]
-    assert tree.evaluate("element => element.getBoundingClientRect().top") > bottom
+    assert parts.evaluate("element => element.getBoundingClientRect().top") >= bottom
     page.close()
 
 

@@ -131,6 +131,18 @@ def drop(handles, answers):
     answers.put("dropped")
 
 
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="needs fork and waitid")
+def test_process_that_has_ended_and_was_not_waited_for_is_dead():
+    buffer = MPReplayBuffer(8, row_fields())
+    child = os.fork()
+    if child == 0:
+        buffer.add(**rows_of(1, 0, 1))
+        os._exit(0)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert (len(buffer), *buffer.statistics()[5:7]) == (1, 0, 1)
+    os.waitpid(child, 0)
+
+
 @every_buffer
 def test_threads_that_draw_through_two_handles_take_turns(buffer_class):
     first = buffer_class(8, row_fields())

@@ -68,13 +68,15 @@ def settings_of(environment: str, actors: Sequence[int] | None) -> dict[str, Con
     return {"wide open": wide_open, **more, "the preset's ratio": config}
 
 
-def for_seconds(workload: Workload, seconds: float) -> tuple[int, float]:
-    """Call a workload repeatedly; return the number of calls and the seconds they took."""
-    calls, start = 0, time.perf_counter()
-    while (spent := time.perf_counter() - start) < seconds:
-        workload()
-        calls += 1
-    return calls, spent
+def rate_of(workload: Workload, warm_up: float, seconds: float) -> float:
+    """Return how many calls are made in a second, after a warm-up."""
+    calls, spent = 0, 1.0
+    for span in (warm_up, seconds):
+        calls, start = 0, time.perf_counter()
+        while (spent := time.perf_counter() - start) < span:
+            workload()
+            calls += 1
+    return calls / spent
 
 
 def raw_steps(name: str) -> Workload:
@@ -152,13 +154,10 @@ def measure(configs: dict[str, Config], rounds: int, warm_up: float, seconds: fl
     measured: list[Round] = []
     config = next(iter(configs.values()))
     for number in range(rounds):
-        step, update = raw_steps(config.environment), solo_updates(config)
-        for_seconds(step, warm_up / 4)
-        for_seconds(update, warm_up / 4)
-        steps, step_seconds = for_seconds(step, seconds)
-        updates, update_seconds = for_seconds(update, seconds)
+        steps = rate_of(raw_steps(config.environment), warm_up / 4, seconds)
+        updates = rate_of(solo_updates(config), warm_up / 4, seconds)
         runs = {name: speed_of(each, warm_up, seconds) for name, each in configs.items()}
-        measured.append(Round(steps / step_seconds, updates / update_seconds, runs))
+        measured.append(Round(steps, updates, runs))
         print(f"round {number}: {measured[-1]}", flush=True)
     return measured
 

@@ -118,15 +118,6 @@ def test_infinity_is_never_and_a_count_of_numpys_is_a_count(never: float, start:
     server.save(tmp_path / "tables.npz")
 
 
-def test_a_sample_waits_for_an_insert(start: Any) -> None:
-    server = server_of(Table.queue("q", 1))
-    sample = start(server.sample, "q", 1)
-    until(lambda: waiting(server, "q") == (0, 1))
-    send(server, message(1, 0, "q", [7]))
-    assert sample.result(PATIENCE).data["x"].tolist() == [7]
-    assert waiting(server, "q") == (0, 0)
-
-
 @pytest.mark.parametrize("far", [False, True])
 def test_a_sample_waits_for_all_its_items(start: Any, far: bool, tmp_path: Any, monkeypatch: Any) -> None:
     """A limiter may let them out one by one: a queue of 4 gives a batch of 32 in pieces."""
@@ -157,15 +148,6 @@ def test_inserts_wait_in_line_for_samples(start: Any) -> None:
     drawn = [server.sample("q", 1).data["x"].item() for _ in range(6)]
     assert drawn == [0, 1, 2, 3, 4, 5], "first come, first served"
     assert [len(insert.result(PATIENCE)) for insert in inserts] == [1] * 5
-
-
-def test_one_message_may_wait_many_times(start: Any) -> None:
-    server = server_of(Table.queue("q", 2))
-    insert = start(send, server, message(1, 0, "q", list(range(20))))
-    drawn: list[int] = []
-    while len(drawn) < 20:
-        drawn += server.sample("q", 3, PATIENCE, partial=True).data["x"].tolist()
-    assert drawn == list(range(20)) and len(insert.result(PATIENCE)) == 20
 
 
 def test_after_a_timeout_the_message_goes_on_where_it_stopped() -> None:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from recording_server import RecordingServer
 
 from replay_tutorial.tables.core.message import UnknownWriter
-from replay_tutorial.tables.writing.history import History
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 COLUMNS = {
@@ -162,15 +161,6 @@ def test_a_value_is_copied_when_it_is_appended(writer, server):
     assert server.items[0][2]["obs"].tolist() == [1, 1]
 
 
-def test_columns_are_always_those_of_the_same_step(writer):
-    append_steps(writer, 0)
-    writer.append({"obs": [1, 1]})
-    append_steps(writer, 2)
-    assert writer.history["act"][-1].numpy() == 2
-    assert writer.history["obs"][-1].numpy()[0] == 2
-    assert writer.history["act"][0].numpy() == writer.history["obs"][0].numpy()[0] == 0
-
-
 @pytest.mark.parametrize(
     ("data", "error", "match"),
     [
@@ -256,15 +246,6 @@ def test_the_end_of_an_episode_closes_an_open_step(writer):
 
 
 # --- items ---
-
-
-def test_items_that_share_steps_send_each_value_once(writer, server):
-    append_steps(writer, 0, 1, 2)
-    writer.create_item("table", 1, {"a": writer.history["obs"][-2:], "b": writer.history["obs"][[1, 1]]})
-    writer.create_item("table", 1, {"c": writer.history["obs"][:]})
-    assert [[run.first_step for run in message.runs] for message in server.messages] == [[1], [0]]
-    assert server.items[0][2]["b"].tolist() == [[1, 0.5], [1, 0.5]]
-    assert server.items[1][2]["c"].tolist() == [[0, 0], [1, 0.5], [2, 1]]
 
 
 def test_steps_that_nobody_names_are_not_sent(writer, server):
@@ -491,50 +472,6 @@ def test_a_bad_timeout_of_a_flush_does_not_give_the_item_up(writer, server):
     assert [parts["act"].item() for _, _, parts in server.items] == [0, 1]
 
 
-def test_the_next_item_waits_for_a_flush_of_the_one_that_timed_out(writer, server):
-    append_steps(writer, 0)
-    server.room = 0
-    with pytest.raises(TimeoutError):
-        writer.create_item("table", 1, newest(writer), timeout=0)
-    append_steps(writer, 1)
-    server.room = None
-    with pytest.raises(RuntimeError, match="Call flush"):
-        writer.create_item("table", 1, newest(writer))
-    writer.flush()
-    assert writer.create_item("table", 1, newest(writer)) == 2
-    assert [parts["act"].item() for _, _, parts in server.items] == [0, 1]
-
-
-def test_a_message_that_was_half_done_goes_on_where_it_stopped(server):
-    writer = TrajectoryWriter(server, 1, max_in_flight_items=2)
-    append_steps(writer, 0)
-    writer.create_item("one", 1, newest(writer))
-    server.room = 1
-    with pytest.raises(TimeoutError):
-        writer.create_item("two", 1, newest(writer), timeout=0)
-    server.room = None
-    writer.end_episode()
-    assert [table for table, _, _ in server.items] == ["one", "two"]
-
-
-def test_a_call_that_was_interrupted_is_made_again_and_its_item_inserted_once(writer, server, monkeypatch):
-    append_steps(writer, 0)
-    insert = server.insert
-
-    def insert_and_be_interrupted(writer, message, timeout):
-        insert(writer, message, timeout)
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(server, "insert", insert_and_be_interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        writer.create_item("table", 1, newest(writer))
-    append_steps(writer, 1)
-    writer.flush()
-    writer.create_item("table", 1, {"act": writer.history["act"][:]})
-    assert [parts["act"].tolist() for _, _, parts in server.items] == [0, [0, 1]]
-
-
 def test_a_message_that_is_refused_when_it_is_sent_again_is_dropped(writer, server, monkeypatch):
     append_steps(writer, 0)
 
@@ -577,14 +514,6 @@ def test_an_item_may_reach_back_over_an_episode_s_end_if_the_buffers_are_not_cle
     assert server.items[0][2]["act"].tolist() == [1, 10]
 
 
-def test_step_numbers_are_never_used_again(writer, server):
-    for _ in range(3):
-        append_steps(writer, 0, 1)
-        writer.create_item("table", 1, newest(writer, "act"))
-        writer.end_episode()
-    assert [message.items[0].steps.item() for message in server.messages if message.items] == [1, 3, 5]
-
-
 def test_with_waits_for_what_timed_out_and_closes(server):
     with TrajectoryWriter(server, 1) as writer:
         append_steps(writer, 0)
@@ -621,9 +550,3 @@ def test_with_does_not_wait_after_an_error_and_keeps_the_items_before_it(server)
 def test_a_writer_holds_at_least_one_step(server, keep):
     with pytest.raises(ValueError, match="at least 1"):
         TrajectoryWriter(server, keep)
-
-
-def test_a_history_is_a_mapping_of_columns(server):
-    history = History(server.fields, 1)
-    assert list(history) == list(COLUMNS)
-    assert len(history) == 3

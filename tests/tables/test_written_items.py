@@ -16,12 +16,10 @@ from replay_tutorial.tables import (
     Fifo,
     MinSize,
     Pattern,
-    Prioritized,
     Server,
     StructuredWriter,
     Table,
     TrajectoryWriter,
-    Uniform,
     UnknownWriter,
     reference,
 )
@@ -144,40 +142,6 @@ def test_sampled_items_hold_exactly_the_values_that_were_named(seed, operations,
     assert set(free_cells(run.server, capacity).values()) == {capacity}
 
 
-@pytest.mark.parametrize(
-    "index", [[-4, -1], slice(-5, None, 2), [1, 0, 2], [0, 0], slice(None, None, -1), slice(None, None, 2)]
-)
-def test_800_items_of_steps_that_are_not_neighbours_are_all_right(index):
-    """In Reverb 380 of 797 are wrong, with [-4, -1]."""
-    server = Server([table(max_size=1000)], COLUMNS, 2000)
-    expected = []
-    with TrajectoryWriter(server, num_keep_alive_refs=800) as writer:
-        for act in range(800):
-            writer.append({"act": act})
-            if act in (0, 1, 2, 3) or (isinstance(index, slice) and index.start is None and act % 100):
-                continue
-            writer.create_item("t", 1.0, {"act": writer.history["act"][index]})
-            expected.append(np.arange(act + 1)[index])
-    sample = server.items("t")
-    assert len(sample.info.keys) == len(expected)
-    lengths = sample.lengths["act"] if sample.lengths else [len(expected[0])] * len(expected)
-    for values, length, right in zip(sample.data["act"], lengths, expected, strict=True):
-        assert values[:length].tolist() == right.tolist()
-
-
-def test_a_step_that_many_items_share_takes_one_cell():
-    server = Server([table("one"), table("two")], COLUMNS, capacity=3)
-    with TrajectoryWriter(server, 3) as writer:
-        for act in range(3):
-            writer.append({"act": act})
-        for _ in range(50):
-            for name in ("one", "two"):
-                writer.create_item(
-                    name, 1.0, {"act": writer.history["act"][:], "last": writer.history["act"][-1]}
-                )
-    assert server.sample("two", 4).data["act"].tolist() == [[0, 1, 2]] * 4
-
-
 def test_a_full_store_refuses_a_step_and_takes_it_later():
     server = Server([table()], COLUMNS, capacity=2)
     writer = TrajectoryWriter(server, 1)
@@ -190,42 +154,6 @@ def test_a_full_store_refuses_a_step_and_takes_it_later():
     server.mutate_priorities("t", deletes=server.items("t").info.keys[:1])
     writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
     assert sorted(server.items("t").data["act"].tolist()) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("name", "priority", "error"),
-    [
-        ("t", float("nan"), ValueError),
-        ("t", float("inf"), ValueError),
-        ("other", 1.0, KeyError),
-        ("t", "high", ValueError),
-    ],
-)
-def test_a_refused_item_changes_nothing_on_the_server(name, priority, error):
-    server = Server([table()], COLUMNS, capacity=1)
-    writer = TrajectoryWriter(server, 1)
-    writer.append({"act": 5})
-    with pytest.raises(error):
-        writer.create_item(name, priority, {"act": writer.history["act"][-1]})
-    assert server.info()["t"].inserts == 0
-    writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
-    assert server.items("t").data["act"].tolist() == [5]
-
-
-def test_an_item_for_a_full_queue_times_out_and_goes_in_after_a_sample():
-    server = Server([Table.queue("q", 1)], COLUMNS, capacity=10)
-    writer = TrajectoryWriter(server, 1)
-    for act in range(2):
-        writer.append({"act": act})
-        if act == 0:
-            writer.create_item("q", 1.0, {"act": writer.history["act"][-1]})
-    with pytest.raises(TimeoutError, match="insert"):
-        writer.create_item("q", 1.0, {"act": writer.history["act"][-1]}, timeout=0)
-    with pytest.raises(TimeoutError):
-        writer.flush(timeout=0.01)
-    assert server.sample("q", 1).data["act"].tolist() == [0]
-    writer.flush(timeout=0)
-    assert server.sample("q", 1).data["act"].tolist() == [1]
 
 
 def test_a_stopped_server_acknowledges_nothing_that_did_not_happen():
@@ -260,15 +188,6 @@ def test_a_writer_that_was_closed_elsewhere_begins_anew():
     assert sorted(server.items("t").data["act"].tolist()) == [1, 2, 4]
 
 
-def test_priority_none_stands_for_the_highest_that_the_table_has_seen():
-    server = Server([table()], COLUMNS, capacity=10)
-    writer = TrajectoryWriter(server, 1)
-    for priority in (3.0, None, 2.0, None):
-        writer.append({"act": 0})
-        writer.create_item("t", priority, {"act": writer.history["act"][-1]})
-    assert server.items("t").info.priorities.tolist() == [3, 3, 2, 3]
-
-
 def test_a_client_makes_writers():
     client = Client(Server([table()], COLUMNS, capacity=10))
     with client.writer(num_keep_alive_refs=1) as writer:
@@ -279,48 +198,6 @@ def test_a_client_makes_writers():
         writer.append({"act": 8})
     assert client.items("t").data["act"].tolist() == [7, 8]
     assert client.items("t").info.keys[0] == key
-
-
-def test_frames_are_stored_once_each_however_many_stacks_name_them():
-    """Reverb's users store stacks; here a stack is four cells, and the next one shares three of them."""
-    server = Server([table()], {"frame": {"shape": (8, 8), "dtype": np.uint8}}, capacity=100)
-    with TrajectoryWriter(server, 5) as writer:
-        for i in range(100):
-            writer.append({"frame": np.full((8, 8), i)})
-            if i >= 4:
-                frames = writer.history["frame"]
-                writer.create_item("t", 1.0, {"obs": frames[-5:-1], "next_obs": frames[-4:]})
-    sample = server.items("t")
-    assert len(sample.info.keys) == 96
-    np.testing.assert_array_equal(sample.data["obs"][:, 1:], sample.data["next_obs"][:, :-1])
-    np.testing.assert_array_equal(sample.data["obs"][:, 0, 0, 0], np.arange(96))
-
-
-def test_a_td_pattern_on_a_uniform_table_is_drawn():
-    step = reference(COLUMNS)
-    uniform = Table("u", sampler=Uniform(), remover=Fifo(), max_size=10, rate_limiter=MinSize(1))
-    server = Server([uniform], COLUMNS, capacity=30, seed=0)
-    with StructuredWriter(server, [Pattern("u", {"act": step["act"][-3:]})]) as writer:
-        for act in range(30):
-            writer.append({"act": act})
-    drawn = server.sample("u", 100).data["act"]
-    assert set(drawn[:, 0]) == set(range(18, 28))
-    assert (np.diff(drawn) == 1).all()
-
-
-def test_a_priority_that_a_selector_refuses_stops_nobody():
-    """In Reverb one item of priority -1 ends the table's worker: all later calls hang."""
-    prioritized = Table("p", sampler=Prioritized(0.6), remover=Fifo(), max_size=10, rate_limiter=MinSize(1))
-    server = Server([prioritized], COLUMNS, capacity=10, seed=0)
-    writer = TrajectoryWriter(server, 1)
-    for priority in (1.0, -1.0, 2.0):
-        writer.append({"act": int(priority)})
-        if priority < 0:
-            with pytest.raises(ValueError, match="-1"):
-                writer.create_item("p", priority, {"act": writer.history["act"][-1]})
-        else:
-            writer.create_item("p", priority, {"act": writer.history["act"][-1]}, timeout=0)
-    assert set(server.sample("p", 100, timeout=0).data["act"].tolist()) == {1, 2}
 
 
 def test_writers_in_threads_of_their_own_do_not_mix_their_steps():

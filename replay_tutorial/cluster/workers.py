@@ -106,7 +106,6 @@ class ClusterWorkers(Workers):
         self.local = Supervisor(central, setup.context.stop.ask)
         self.actors = [RemoteRole(setup, number) for number in range(setup.context.config.actors)]
         self.stopping = False
-        self.error: ProcessDied | None = None  # to be raised by the next `receive`
         self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
         self.watch = placement.HostWatch()
         self.hosts = self.watch.addresses
@@ -140,22 +139,12 @@ class ClusterWorkers(Workers):
     def restarts(self) -> int:
         return sum(actor.lives.restarts for actor in self.actors)
 
-    def receive(self, timeout: float) -> list[Message]:
-        """Return the messages that have come, and begin the lives that are due."""
-        if self.error is not None:
-            error, self.error = self.error, None
-            raise error
-        received = list(self.local.receive(timeout))
-        try:
-            self._collect(received)
-            if not self.stopping:
-                self._check_remote(received)
-                self._count(received)
-        except ProcessDied as error:
-            if not received:
-                raise
-            self.error = error  # what came before it must not be lost
-        return received
+    def take_in(self, received: list[Message], timeout: float) -> None:
+        received += self.local.receive(timeout)
+        self._collect(received)
+        if not self.stopping:
+            self._check_remote(received)
+            self._count(received)
 
     def stop(self, last_evaluation: bool = False) -> None:
         self.stopping = True

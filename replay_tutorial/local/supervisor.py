@@ -123,7 +123,6 @@ class Supervisor(Workers):
         self.workers = [Worker(role) for role in roles]
         self.ask_to_stop = ask_to_stop
         self.stopping = False
-        self.error: ProcessDied | None = None  # to be raised by the next `receive`
 
     def __enter__(self) -> Self:
         """Start all processes."""
@@ -143,24 +142,12 @@ class Supervisor(Workers):
     def restarts(self) -> int:
         return sum(worker.lives.restarts for worker in self.workers)
 
-    def receive(self, timeout: float) -> list[Message]:
-        """Return the messages that have come, as `Workers` says, and start the replacements that are due."""
-        if self.error is not None:
-            error, self.error = self.error, None
-            raise error
+    def take_in(self, received: list[Message], timeout: float) -> None:
         wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
-        received: list[Message] = []
         for worker in self.workers:
-            try:
-                self._receive(worker, received)
-            except ProcessDied as error:
-                if not received:
-                    raise
-                self.error = error  # what came before it must not be lost
-                break
+            self._receive(worker, received)
             if worker.lives.is_due() and not self.stopping:
                 worker.start()
-        return received
 
     def _receive(self, worker: Worker, received: list[Message]) -> None:
         if worker.process is None or worker.messages is None:

@@ -9,7 +9,7 @@ The parent neither plays nor learns. When the run is over, the actors just stop,
 checkpoint, and the evaluator evaluates the newest policy once more, unless nobody waits for it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Protocol
 
@@ -67,17 +67,33 @@ class ProcessDied(RuntimeError):
 class Workers(Protocol):
     """The processes of a run, as the parent sees them."""
 
+    _error: ProcessDied | None = None  # to be raised by the next `receive`
+
     @property
     def restarts(self) -> int:
         """How many processes have been replaced."""
         ...
 
-    def receive(self, timeout: float) -> Sequence[Message]:
+    def receive(self, timeout: float) -> list[Message]:
         """Return the messages that have come, after at most `timeout` seconds.
 
         Raises:
             ProcessDied: If a process has failed, or died and is not replaced.
         """
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        received: list[Message] = []
+        try:
+            self.take_in(received, timeout)
+        except ProcessDied as error:
+            if not received:
+                raise
+            self._error = error  # what came before it must not be lost
+        return received
+
+    def take_in(self, received: list[Message], timeout: float) -> None:
+        """Append the messages to `received`, as `receive` says; replace the processes that are due."""
         ...
 
     def stop(self, last_evaluation: bool = False) -> None:

@@ -15,7 +15,7 @@ from places import PACKAGE, ROOT
 MODULES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = sorted({path.parent for path in MODULES})
 
-# A storey may import those below it, and itself. Two of the same height stand side by side: neither imports
+# A layer may import those below it, and itself. Two of the same height stand side by side: neither imports
 # the other. The package's own __init__ gathers the names of the two lowest.
 HEIGHT = {
     "buffers": 0,
@@ -33,7 +33,7 @@ AT_THE_SIDE = {
     "steps",
     "teaching",
     "__main__",
-}  # may import any storey; nothing below imports them
+}  # may import any layer; nothing below imports them
 SEEN_BY = {
     "bench": {"__main__"},
     "measuring": {"bench", "teaching"},
@@ -45,7 +45,7 @@ SEEN_BY = {
 LOOKED_UP = {("apex/runs/engine.py", "replay_tutorial.local.local_engine")}
 
 MAY_PRINT = {"apex", "bench", "cluster", "measuring", "steps", "tables", "teaching", "__main__"}
-DEPENDENCIES = {  # storey → extras that its imports may come from, beside the package's own dependencies
+DEPENDENCIES = {  # layer → extras that its imports may come from, beside the package's own dependencies
     "buffers": [],
     "shared": [],
     "__init__": [],
@@ -67,8 +67,8 @@ WHEN_CALLED = {"buffers/spaces.py": {"gymnasium"}, "tables/reading/dataset.py": 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 
 
-def storey_of(path: Path) -> str:
-    """The storey a file belongs to: its folder, or its own name at the top of the package."""
+def layer_of(path: Path) -> str:
+    """The layer a file belongs to: its folder, or its own name at the top of the package."""
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
@@ -114,9 +114,9 @@ def arrows(path: Path) -> Iterator[tuple[int, Path]]:
 
 @each_module
 def test_imports_only_go_down(path: Path) -> None:
-    here = storey_of(path)
+    here = layer_of(path)
     for line, place in arrows(path):
-        there = storey_of(place)
+        there = layer_of(place)
         where = f"{path.relative_to(ROOT)}:{line} imports {place.relative_to(ROOT)}"
         if there in AT_THE_SIDE:
             assert here in {there, *SEEN_BY[there]}, f"{where}: nothing imports what stands at the side"
@@ -151,7 +151,7 @@ def test_the_names_that_are_looked_up_are_there() -> None:
 @each_module
 def test_imports_are_declared_as_dependencies(path: Path) -> None:
     declared = {
-        name.replace("-", "_") for extra in ["", *DEPENDENCIES[storey_of(path)]] for name in names_in(extra)
+        name.replace("-", "_") for extra in ["", *DEPENDENCIES[layer_of(path)]] for name in names_in(extra)
     }
     declared |= WHEN_CALLED.get(path.relative_to(PACKAGE).as_posix(), set())
     declared |= {"IPython"} if "ipython" in declared else set()
@@ -175,12 +175,12 @@ def test_only_one_file_imports_numba() -> None:
         path for path in MODULES for _, name in imported_modules(path) if name.startswith(("numba", "llvm"))
     ]
     # a rung is a file that can be copied by itself
-    assert {path for path in users if storey_of(path) != "steps"} == {PACKAGE / "buffers" / "jit.py"}
+    assert {path for path in users if layer_of(path) != "steps"} == {PACKAGE / "buffers" / "jit.py"}
 
 
 @each_module
 def test_a_library_does_not_print(path: Path) -> None:
-    if storey_of(path) in MAY_PRINT:
+    if layer_of(path) in MAY_PRINT:
         return
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         assert not (isinstance(node, ast.Call) and getattr(node.func, "id", None) == "print"), node.lineno

@@ -159,9 +159,9 @@ def test_threads_that_are_no_number_of_threads_are_refused(threads, error):
 
 def test_every_kernel_releases_the_gil_so_that_threads_copy_side_by_side():
     modules = [
-        importlib.import_module(f"replay_tutorial.{storey}.{path.stem}")
-        for storey in ("buffers", "shared")
-        for path in (PACKAGE / storey).glob("*.py")
+        importlib.import_module(f"replay_tutorial.{layer}.{path.stem}")
+        for layer in ("buffers", "shared")
+        for path in (PACKAGE / layer).glob("*.py")
     ]
     kernels = {thing for module in modules for thing in vars(module).values() if hasattr(thing, "py_func")}
     assert "take_rows" in {kernel.__name__ for kernel in kernels}

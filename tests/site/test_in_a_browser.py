@@ -148,7 +148,7 @@ def brightness(screenshot: bytes) -> float:
     return ImageStat.Stat(Image.open(io.BytesIO(screenshot)).convert("L")).mean[0]
 
 
-DRAWINGS = ["measurements/scale.svg", "measurements/learning.svg", "assets/storeys.svg"]
+DRAWINGS = ["measurements/scale.svg", "measurements/learning.svg", "assets/layers.svg"]
 
 
 @pytest.mark.parametrize("drawing", DRAWINGS)

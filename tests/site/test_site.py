@@ -99,10 +99,10 @@ def test_a_build_executes_the_chapters_that_have_no_page_or_an_old_one(tmp_path,
 
 
 def test_mathematics_is_set_by_the_local_katex(site: Site) -> None:
-    storeys = site.pages["design/storeys.html"]
-    assert storeys.formulas >= 4
+    architecture = site.pages["design/architecture.html"]
+    assert architecture.formulas >= 4
     for wanted in ["katex.min.js", "auto-render.min.js", "katex.min.css", "mathematics.js"]:
-        assert [address for address in storeys.addresses if address.endswith(wanted)], wanted
+        assert [address for address in architecture.addresses if address.endswith(wanted)], wanted
 
 
 def test_every_module_has_a_source_page_with_an_anchor_for_each_line(site: Site) -> None:

@@ -75,9 +75,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         rung.kind.__name__: [Race(10.0 + place, 1.0), Race(20.0, 3.0)] for place, rung in enumerate(RUNGS)
     }
     shared = ladder_of({"": [Race(100.0, 8.0)], **races})
-    spread = Spread(1.0, 2.0, 3.0)
-    kinds = ["", *(rung.kind.__name__ for rung in TREES)]
-    tree = Ladder(TREES, {(kind, call): spread for kind in kinds for call in ("find 512", "set 512")})
+    kinds = {"": Spread(0.5, 0.5, 0.5), **{rung.kind.__name__: Spread(1.0, 2.0, 3.0) for rung in TREES}}
+    calls = ("find 512", "set 512")
+    tree = Ladder(TREES, {(kind, call): spread for kind, spread in kinds.items() for call in calls})
     monkeypatch.setattr(ladders, "uniform_ladder", lambda rounds: uniform_ladder(256, rounds))
     monkeypatch.setattr(ladders, "sum_tree_ladder", lambda rounds: tree)
     monkeypatch.setattr(ladders, "shared_ladder", lambda writers, races: shared)
@@ -94,6 +94,7 @@ def test_the_command_writes_its_record_and_each_table_between_its_marks(
     argv = ["--rounds", "2", "--races", "2", "--json", str(record), "--markdown", *map(str, pages)]
     assert ladders.main(argv) == 0
     assert [len(rows_of(mark, pages[mark == "ladder-short"])) for mark in MARKS] == [6, 7, 8, 6]
+    assert rows_of("ladder-prioritized", pages[0])[0][3:5] == ["2.00 (1.00, 3.00)", "25%"]
     assert rows_of("ladder-shared", pages[0])[0][3:] == [
         "15.0 (12.5, 17.5)",
         "15%",

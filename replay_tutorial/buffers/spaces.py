@@ -50,29 +50,22 @@ def fields_from_spaces(
     floats = np.dtype(np.float32 if float_dtype is None else float_dtype)
     if floats.kind != "f":
         raise TypeError(f"float_dtype must be a dtype of floats, such as np.float32, not {floats}.")
-    fields: dict[str, dict[str, Any]] = {
-        **named_leaves("obs", observation_space),
-        **named_leaves("act", action_space),
-        "rew": {"shape": (), "dtype": floats},
-        **named_leaves("next_obs", observation_space),
-        "terminated": {"shape": (), "dtype": np.dtype(np.bool_)},
-        "truncated": {"shape": (), "dtype": np.dtype(np.bool_)},
-    }
-    for spec in fields.values():
-        if float_dtype is not None and spec["dtype"].kind == "f":
-            spec["dtype"] = floats
-    return fields
-
-
-def named_leaves(name: str, space: "Space[Any]") -> dict[str, dict[str, Any]]:
-    """Return what `leaves` finds, by name; refuse two of one name."""
+    flag = {"shape": (), "dtype": np.dtype(np.bool_)}
+    described: list[tuple[str, dict[str, Any]]] = [
+        *leaves("obs", observation_space),
+        *leaves("act", action_space),
+        ("rew", {"shape": (), "dtype": floats}),
+        *leaves("next_obs", observation_space),
+        *(("terminated", flag), ("truncated", flag)),
+    ]
     fields: dict[str, dict[str, Any]] = {}
-    for leaf, spec in leaves(name, space):
-        if leaf in fields:
+    for name, spec in described:
+        if name in fields:
             raise ValueError(
-                f"Two spaces would be the field {leaf!r}: rename the key with the '/' that one of them has."
+                f"Two spaces would be the field {name!r}: rename the key with the '/' that one of them has."
             )
-        fields[leaf] = spec
+        is_cast = float_dtype is not None and spec["dtype"].kind == "f"
+        fields[name] = {**spec, "dtype": floats} if is_cast else dict(spec)
     return fields
 
 

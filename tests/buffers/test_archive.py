@@ -257,6 +257,15 @@ def test_file_of_another_version_is_refused(tmp_path):
     assert snapshot(buffer) == before
 
 
+@pytest.mark.parametrize(("ours", "other"), [(b"'|u1'", b"'|i1'"), (b"False", b"True ")])
+def test_array_of_another_dtype_or_order_is_refused(ours, other, tmp_path):
+    buffer = configured("plain", rows=30)
+    path = saved(buffer, tmp_path)
+    repacked(path, lambda members: {**members, "rows.npy": members["rows.npy"].replace(ours, other, 1)})
+    with pytest.raises(ValueError, match="rows is not uint8"):
+        buffer.load(path)
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from oracles import CAPACITIES, PlainPriorities
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
+from replay_tutorial.buffers.priorities import write_weights
+from replay_tutorial.buffers.prioritized import draw
 
 ENV_DICT: dict[str, dict[str, Any]] = {"act": {"shape": (), "dtype": np.int64}}
 PRIORITIZED = [name for name in CONFIGURATIONS if name.startswith("prioritized")]
@@ -250,6 +252,13 @@ def test_update_of_nothing_is_nothing(empty):
     buffer.update_priorities(empty, np.empty((0, 1)))
     assert snapshot(buffer) == before
     PrioritizedReplayBuffer(4, ENV_DICT).update_priorities(empty, [])
+
+
+def test_kernels_of_a_draw_return_no_array():
+    """Numba makes an array that is returned by Python code, out of which Ctrl-C came as a SystemError."""
+    buffer_of([1.0, 2.0]).sample(1)
+    returned = [str(kernel.nopython_signatures[0].return_type) for kernel in (draw, write_weights)]
+    assert returned == ["none", "none"]
 
 
 class TestRefused:

@@ -121,13 +121,6 @@ def test_patterns_are_looked_at_in_order_and_all_items_of_a_step_travel_together
     assert len(server.messages) == 3
 
 
-def test_steps_are_dealt_round_to_tables():
-    patterns = [
-        Pattern(f"t{i}", NEWEST, when=[lambda state, i=i: state.step_index % 3 == i]) for i in range(3)
-    ]
-    assert items_of(patterns, range(6)) == [(f"t{i % 3}", i) for i in range(6)]
-
-
 def test_an_item_may_span_episodes_only_if_the_buffers_are_not_cleared():
     pairs = Pattern("t", {"a": STEP["a"][-2:]})
     for clear_buffers, expected in [
@@ -240,14 +233,6 @@ def test_a_condition_can_not_change_what_is_stored():
     with pytest.raises(ValueError, match="read-only"):
         writer.append({"x": [1, 2]})
     assert writer.history["x"][-1].numpy().tolist() == [1, 2]
-
-
-def test_columns_that_no_pattern_uses_are_not_sent():
-    server = RecordingServer(COLUMNS)
-    writer = StructuredWriter(server, [Pattern("t", NEWEST, when=[lambda state: state.data["b"] == 1])])
-    for b in range(3):
-        writer.append({"a": 0, "b": b, "td": 0})
-    assert {run.column for message in server.messages for run in message.runs} == {"a"}
 
 
 @pytest.mark.parametrize(("max_weight", "priority"), [(0.9, 0.9 * 4 + 0.1 * 2), (1.0, 4.0), (0.0, 2.0)])

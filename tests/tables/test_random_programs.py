@@ -286,6 +286,8 @@ class Program:
             message._replace(items=[*message.items, NewItems(name, None, (Part("q", "a", 1),), steps)]),
             message._replace(keep_from=-1),
         ]
+        if forgotten := self.keep_from[w]:
+            bad.append(message._replace(runs=[Run("b", forgotten - 1, np.zeros(1, np.int64))], items=[]))
         with pytest.raises((ValueError, KeyError, UnknownWriter, CapacityError)):
             send(self.server, bad[rng.integers(len(bad))], timeout=0)
         with pytest.raises((ValueError, TypeError)):

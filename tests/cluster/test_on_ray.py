@@ -57,8 +57,10 @@ def records(folder, name="progress.csv"):
         return list(csv.DictReader(file))
 
 
-def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(engine, tmp_path):
-    result = train(short(tmp_path), engine)
+def test_short_run_is_recorded_as_on_one_machine_and_can_be_resumed_anywhere(engine, tmp_path, monkeypatch):
+    for name in ("COLLECT_SECONDS", "COUNT_SECONDS"):  # the run takes a few seconds only
+        monkeypatch.setattr(workers, name, 0.1)
+    result = train(short(tmp_path, samples_per_insert=16.0), engine)
     assert multiprocessing.active_children() == []
     assert result.end == "budget spent"
     assert 3_000 <= result.steps < 4_000

@@ -62,18 +62,19 @@ def take_cells(
     values: Bytes,
     cells: CellList,
     starts: Integers,
+    begin: int,
     lengths: Integers,
     most: int,
     columns: int,
     copies: Bytes,
 ) -> None:
-    """Copy values to `most` rows an item: those of its first cells from `starts` on, `lengths` of them, or
-    `most` if no lengths are given.
+    """Copy values to `most` rows an item: of its cells from starts + begin on `lengths`, or `most`
+    if no lengths are given.
     """
     for i in range(len(starts)):
         length = lengths[i] if len(lengths) else most
         for j in range(length):
-            copy_row(copies, i * most + j, values, cells[starts[i] + j] // columns)
+            copy_row(copies, i * most + j, values, cells[starts[i] + begin + j] // columns)
 
 
 class TableState(HookedTable):
@@ -297,17 +298,17 @@ class TableState(HookedTable):
         if not len(slots):
             return batch, None, frozenset()
         items, count, columns, squeezed = self.items, len(slots), len(self._cells.fields), self._squeezed
-        starts = items.starts[slots]  # moves on from part to part
+        starts, begin = items.starts[slots], 0  # of a part its cells stand from their sum on
         longest, each = items.lengths(slots)
         for part, (name, (field, values)) in enumerate(zip(self.parts, self._columns, strict=True)):
             most = longest[part]
             if each is None:
                 copies = np.empty((count * most, values.shape[1]), np.uint8)
-                take_cells(values, items.cells, starts, ALIKE, most, columns, copies)
-                starts += most
+                take_cells(values, items.cells, starts, begin, ALIKE, most, columns, copies)
+                begin += most
             else:
                 copies = np.zeros((count * most, values.shape[1]), np.uint8)
-                take_cells(values, items.cells, starts, each[part], most, columns, copies)
+                take_cells(values, items.cells, starts, begin, each[part], most, columns, copies)
                 starts += each[part]
             shape = (count, *field.shape) if name in squeezed else (count, most, *field.shape)
             batch[name] = copies.view(field.dtype).reshape(shape)

@@ -30,7 +30,7 @@ from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.measuring.markdown import table
 from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
 from replay_tutorial.shared import protocol, registry, sampler, shared_frames, shared_ring
-from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, index_of, is_held
+from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, abandoned, index_of, is_held
 from replay_tutorial.shared.shared_frames import SharedFrames
 
 CLASSES = (MPReplayBuffer, MPPrioritizedReplayBuffer)
@@ -252,7 +252,8 @@ class StepStorm:
         changed = stamps != self.before
         indexes = index_of(stamps)
         if self.step not in TAKING_OVER:  # a take-over changes one stamp by itself
-            assert (held & changed).sum() == (self.step in INSIDE + FRAME_INSIDE), "held slots"
+            own = held & changed & (stamps != abandoned(self.before))  # not one whose dead holder it found
+            assert own.sum() == (self.step in INSIDE + FRAME_INSIDE), "held slots"
         assert (indexes[stamps != 0] % len(stamps) == slots[stamps != 0]).all(), "an index in a wrong slot"
         fresh = indexes[changed & ~held]
         assert ((fresh >= self.next_index) & (fresh < self.ring.next_index)).all(), "an index nobody reserved"

@@ -400,8 +400,12 @@ class NStep:
         return self._taken(*self._windows.flush(environment))
 
     def state(self) -> list[Rows]:
-        """Copy the steps that wait, for `restore`: per environment at most n - 1 records, oldest first."""
-        return [self._windows.waiting(environment) for environment in range(self._windows.environments)]
+        """Copy the steps that wait, for `restore`: per environment at most n - 1 records, oldest first.
+
+        The records have no padding, and their fields are in the order of `env_dict`, so `np.save` takes them.
+        """
+        environments = range(self._windows.environments)
+        return [self._windows.waiting(environment).astype(self._packed) for environment in environments]
 
     def restore(self, state: Sequence[Rows]) -> None:
         """Put waiting steps in the place of those there are now.
@@ -412,15 +416,22 @@ class NStep:
         Raises:
             ValueError: If the arguments were others. Nothing has changed then.
         """
-        dtype, most = self._fields.dtype, self._windows.settings.size - 1
-        fit = [isinstance(rows, np.ndarray) and rows.dtype == dtype and rows.ndim == 1 for rows in state]
+        most = self._windows.settings.size - 1
+        fit = [
+            isinstance(rows, np.ndarray) and rows.dtype == self._packed and rows.ndim == 1 for rows in state
+        ]
         fit += [len(rows) <= most for rows in state] if all(fit) else []
         if len(state) != self._windows.environments or not all(fit):
             raise ValueError("The state is that of an NStep with other fields, window or environments.")
         windows = self._windows.emptied()
         for environment, waiting in enumerate(state):
-            windows.put_back(np.ascontiguousarray(waiting), environment)
+            windows.put_back(waiting.astype(self._fields.dtype), environment)
         self._windows = windows
+
+    @property
+    def _packed(self) -> np.dtype[Any]:
+        """The record of `state`: the fields side by side."""
+        return np.dtype([(field.name, field.dtype, field.shape) for field in self._fields.fields.values()])
 
     def _check(self, environment: int) -> None:
         if not 0 <= checked_integer("environment", environment) < self._windows.environments:

@@ -9,9 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from replay_tutorial.agents.evaluation import Stopped
 from replay_tutorial.apex.actor import Actor
@@ -39,7 +37,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
         lambda: stop.received,
     )
     if checkpoint is not None and checkpoint.serial is not None:
-        actor.restore(actor_state(checkpoint.serial, actor.windows.state()[0].dtype))
+        actor.restore(actor_state(checkpoint.serial))
         recorder.restore(checkpoint.serial["recorder"])
         torch.set_rng_state(checkpoint.random)  # last: building the roles has drawn from it
 
@@ -95,8 +93,7 @@ def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict
     state = actor.state()
     arrays = {"observations": state.pop("observations")}
     for name in ("actions", "windows"):
-        parts = enumerate(state.pop(name))
-        arrays |= {f"{name}_{number}": packed(part) for number, part in parts}
+        arrays |= {f"{name}_{number}": part for number, part in enumerate(state.pop(name))}
     return {
         "actor": state,
         "evaluated_update": evaluator.evaluated_update,
@@ -105,16 +102,9 @@ def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict
     }
 
 
-def packed(array: NDArray[Any]) -> NDArray[Any]:
-    """Copy records field beside field: equal ones have equal bytes, and .npy takes no other order of them."""
-    names = array.dtype.names
-    return array if names is None else array.astype([(name, array.dtype[name]) for name in names])
-
-
-def actor_state(serial: dict[str, Any], steps: np.dtype[Any]) -> dict[str, Any]:
-    """Return the actor's part of `serial_state`; `steps` is the dtype of the steps that wait."""
+def actor_state(serial: dict[str, Any]) -> dict[str, Any]:
+    """Return the actor's part of `serial_state`."""
     arrays, state = serial["arrays"], serial["actor"]
     count = range(len(state["seeds"]))
-    actions = [arrays[f"actions_{number}"] for number in count]
-    windows = [arrays[f"windows_{number}"].astype(steps) for number in count]
+    actions, windows = ([arrays[f"{name}_{number}"] for number in count] for name in ("actions", "windows"))
     return {**state, "actions": actions, "windows": windows, "observations": arrays["observations"]}

@@ -406,6 +406,17 @@ class TestNStep:
         stopped.add(0, **step(stop))  # the copy is a copy
         assert before + steps(restored, stop, 8) == steps(straight, 0, 8)
 
+    def test_state_with_pictures_can_be_saved(self, tmp_path):
+        """Small fields are stored before pictures, in an order that .npy files do not take."""
+        fields = {"obs": {"shape": (4, 84, 84), "dtype": np.uint8}, "rew": {}, "terminated": {}}
+        window, restored = (NStep(fields, {"size": 3, "rew": "rew"}) for _ in range(2))
+        assert window.add(obs=np.full((4, 84, 84), 7), rew=1.5, terminated=False) is None
+        np.savez(tmp_path / "state.npz", *window.state())
+        with np.load(tmp_path / "state.npz", allow_pickle=False) as file:
+            restored.restore([file["arr_0"]])
+        rows = restored.on_episode_end()
+        assert (rows["obs"] == 7).all() and rows["rew"].tolist() == [[1.5]]
+
     def test_equal_lives_have_equal_states_to_the_last_byte(self):
         """Between a flag and the next number lie bytes of no field, which NumPy copies or not."""
 

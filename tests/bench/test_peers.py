@@ -219,6 +219,15 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     )
 
 
+def test_reverb_is_asked_only_for_rows_that_its_helper_has():
+    rows = random_rows(np.random.default_rng(0), 3)
+    one = {name: values[0] for name, values in rows.items()}
+    assert reverb.adds_such(rows, None) and reverb.adds_such(one, None)
+    assert not reverb.adds_such(rows, np.ones(3, np.float32))
+    assert not reverb.adds_such({**rows, "rew": rows["rew"].reshape(3)}, None)
+    assert not reverb.adds_such({**rows, "obs": np.zeros((3, 84, 84, 4), np.uint8)}, None)
+
+
 @pytest.mark.parametrize("name", reverb.WAYS)
 def test_reverb_adds_and_samples_in_its_own_python(name):
     try:

@@ -7,6 +7,8 @@ it with.
 
 from typing import Any
 
+import numpy as np
+
 from replay_tutorial.bench.peers.helper import HelperProcess
 from replay_tutorial.bench.peers.peer import FIELDS, Buffer, Float32Array, Kind, Values
 from replay_tutorial.measuring.timing import Workload
@@ -37,11 +39,11 @@ class Reverb(Buffer):
         rows = {"capacity": kind.capacity, "alpha": alpha, "fields": FIELDS}
         self.helper = HelperProcess(name, {"rows": rows}, reverb=True)
 
-    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        return self.helper.workload(self.adds)
+    def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        return self.helper.workload(self.adds) if adds_such(values, priorities) else None
 
-    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        return self.helper.workload(self.adds, len(values["rew"]))
+    def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
+        return self.helper.workload(self.adds, len(values["rew"])) if adds_such(values, priorities) else None
 
     def sampling(self, batch_size: int) -> Workload:
         return self.helper.workload(self.samples, batch_size)
@@ -52,3 +54,9 @@ class Reverb(Buffer):
     def close(self) -> None:
         """End the helper."""
         self.helper.close()
+
+
+def adds_such(values: Values, priorities: Float32Array | None) -> bool:
+    """Return whether the helper adds such rows: its own have `FIELDS`, and the priority 1."""
+    lengths = {name: np.shape(value)[-1:] for name, value in values.items()}
+    return priorities is None and lengths == {name: (length,) for name, length in FIELDS.items()}

@@ -69,9 +69,9 @@ class Client(ExplainsNames):
         key. In a sample a column has no axis of time, as in a buffer.
         """
         check_named(data, self.server.fields.fields)
-        values = {name: np.asarray(value)[None] for name, value in flatten(data)}
+        columns = [(name, np.asarray(value)[None]) for name, value in flatten(data)]
         given = {table: None if p is None else [p] for table, p in priorities.items()}
-        return {table: keys[0] for table, keys in self.insert_batch(values, given, timeout).items()}
+        return {table: keys[0] for table, keys in self._insert(columns, given, timeout).items()}
 
     def insert_batch(
         self,
@@ -96,7 +96,16 @@ class Client(ExplainsNames):
             Exception: A KeyError if a name is not there, a TypeError if a value is not numeric, a ValueError
                 if one does not fit; and what `Server.insert` raises. Nothing has changed then.
         """
-        runs = self._runs(data)
+        check_named(data, self.server.fields.fields)
+        return self._insert(list(flatten(data)), priorities, timeout)
+
+    def _insert(
+        self,
+        columns: Sequence[tuple[str, Any]],
+        priorities: Mapping[str, npt.ArrayLike | None],
+        timeout: float | None,
+    ) -> dict[str, list[int]]:
+        runs = self._runs(columns)
         count = len(runs[0].values)
         layout = tuple(Part(run.column, run.column, 1, squeezed=True) for run in runs)
         steps = np.repeat(np.arange(count)[:, None], len(runs), axis=1)
@@ -113,12 +122,11 @@ class Client(ExplainsNames):
             self.server.close_writer(writer)
         return {new.table: keys[i * count : (i + 1) * count] for i, new in enumerate(items)}
 
-    def _runs(self, data: Mapping[str, Any]) -> list[Run]:
+    def _runs(self, columns: Sequence[tuple[str, Any]]) -> list[Run]:
         """Check n values of each column given."""
-        check_named(data, self.server.fields.fields)
         runs: list[Run] = []
         fields = self.server.fields.fields
-        for name, value in flatten(data):
+        for name, value in columns:
             if name not in fields:
                 raise KeyError(f"There is no column {name!r}; there are {list(fields)}.")
             runs.append(Run(name, 0, fields[name].to_array(value)))

@@ -526,6 +526,7 @@ def test_a_closed_handle_gives_back_what_its_writers_held(key: bytes, tmp_path: 
         with pytest.raises(Closed, match="handle was closed"):
             server.info()
         forget(server, 99)  # is no error
+        endpoint.close()  # and again at the end of the block
 
 
 def test_what_a_call_brings_after_the_end_of_its_session_goes_with_its_connection(
@@ -557,7 +558,9 @@ def test_a_handle_may_be_handed_to_other_processes(there: SimpleNamespace) -> No
     child.join()
     assert child.exitcode == 0
     assert server.info()["replay"].inserts == 40
+    server._timeout = 7.0
     with pickle.loads(pickle.dumps(server)) as other:  # what spawn does
+        assert other._timeout == 7.0
         insert_some(other, 1)
     assert server.info()["replay"].inserts == 60
 

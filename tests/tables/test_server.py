@@ -86,6 +86,14 @@ def test_a_server_that_can_not_work_is_refused() -> None:
             Server([table(hooks=[InsertOnSample(target)])], COLUMNS, 5)
 
 
+def test_a_column_is_given_once() -> None:
+    client = Client(Server([table()], {"obs/x": {"shape": ()}}, 5))
+    for insert, value in [(client.insert, 1.0), (client.insert_batch, [1.0])]:
+        with pytest.raises(KeyError, match="given twice"):
+            insert({"obs": {"x": value}, "obs/x": value}, {"t": None})
+    assert client.info()["t"].size == 0
+
+
 def test_one_description_serves_many_tables() -> None:
     """Reverb: one limiter given to two tables ends the process, one selector twice kills the table."""
     same, limiter = Prioritized(0.5), Queue(3)

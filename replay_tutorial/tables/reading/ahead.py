@@ -67,10 +67,13 @@ class Ahead:
 
     def _run(self) -> None:
         try:
-            for batch in self._make(self._patient_draw):
-                self._ready.put(batch)
+            batches = self._make(self._patient_draw)
+            while True:
                 self._wishes.get()
-            self._ready.put(None)
+                batch = next(batches, None)
+                self._ready.put(batch)
+                if batch is None:
+                    return
         except BaseException as error:  # noqa: BLE001 - the reader shall fail with it, not wait forever
             self._ready.put(error)
 
@@ -92,6 +95,6 @@ class Ahead:
 
     def _should_cancel(self) -> bool:
         """Return whether the learner wants no more items; while it does not wait, the time does not count."""
-        nobody_waits = self._wishes.qsize() <= self._most
+        nobody_waits = self._wishes.qsize() < self._most  # a wish is taken before its batch is drawn
         ends_at = max(self._asked_at, self._empty_since) + self._timeout
         return self._closed or (not nobody_waits and time.monotonic() >= ends_at)

@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing import AuthenticationError
 from os import PathLike
 from typing import Any, Self
@@ -83,7 +84,7 @@ class RemoteServer:
             ServerLost: If there is no server.
             ValueError: If the address is none of this machine, or others can read the key.
         """
-        self.address = address
+        self.address, self._timeout = address, timeout
         self._key = read_key()
         self._instance = ""  # the server's name for itself, so that no other one is taken for it
         self._closed = False
@@ -103,7 +104,7 @@ class RemoteServer:
                 time.sleep(PAUSE)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteServer, (self.address,)
+        return partial(RemoteServer, timeout=self._timeout), (self.address,)
 
     def _begin(self) -> tuple[Wire, str, list[Wire]]:
         """Begin a session."""

@@ -93,7 +93,9 @@ def listen(address: str) -> tuple[socket.socket, str]:
 
 
 def stop_listening(listening: socket.socket) -> None:
-    """Close a socket that listened, and remove its file."""
+    """Close a socket that listened, and remove its file; do nothing the second time."""
+    if listening.fileno() == -1:
+        return
     place = listening.getsockname()
     if isinstance(place, str):
         Path(place).unlink(missing_ok=True)

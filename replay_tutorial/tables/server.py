@@ -36,7 +36,7 @@ from replay_tutorial.tables.core.reverb_names import ExplainsNames, explains
 from replay_tutorial.tables.core.sampled import Sample, TableInfo, join
 from replay_tutorial.tables.core.table import Table, check_reachable
 from replay_tutorial.tables.core.table_state import TableState
-from replay_tutorial.tables.core.waiting import Closed, WaitQueue, deadline_of
+from replay_tutorial.tables.core.waiting import CallerGone, Closed, WaitQueue, deadline_of
 from replay_tutorial.tables.core.writer_state import CellOf, WriterState, table_of
 
 log = logging.getLogger("replay_tutorial")
@@ -228,12 +228,12 @@ class Server(ExplainsNames):
             most_bytes: Refuse a batch that may take more.
 
         Returns:
-            `batch_size` items. Fewer if `partial` is set, or if the time is up when only some could be
-            drawn: the table has counted these. The arrays are the caller's own.
+            `batch_size` items. Fewer if `partial` is set, or if the time is up, the server is closed or
+            `should_cancel` says so when only some could be drawn: the table has counted these. The arrays are
+            the caller's own.
 
         Raises:
-            CallerGone: If `should_cancel` says so.
-            TimeoutError: If none may be drawn when the time is up.
+            CallerGone: If `should_cancel` says so when none was drawn; `Closed` and `TimeoutError` likewise.
             ValueError: If batch_size or timeout is out of range, or the batch may take too many bytes.
         """
         check_batch_size(batch_size)
@@ -254,10 +254,10 @@ class Server(ExplainsNames):
         while missing and not (pieces and partial):
             try:
                 pieces.append(self._change(draw, wait))
-            except TimeoutError:
+            except (TimeoutError, Closed, CallerGone):
                 if not pieces:
                     raise
-                break
+                break  # the table has counted these
             missing -= len(pieces[-1])
         return pieces[0] if len(pieces) == 1 else join(pieces)
 

@@ -138,6 +138,17 @@ def test_a_sample_waits_for_all_its_items(start: Any, far: bool, tmp_path: Any, 
             client.sample("q", 32, timeout=0.05)
 
 
+def test_a_sample_that_waits_when_the_server_is_closed_returns_what_was_drawn(start: Any) -> None:
+    server = server_of(Table.queue("q", 4))
+    sampled = start(server.sample, "q", 3)
+    Client(server).insert({"x": 7}, {"q": 1.0})
+    until(lambda: server.info()["q"].samples == 1 and waiting(server, "q") == (0, 1))
+    server.close()
+    assert sampled.result(PATIENCE).data["x"].tolist() == [7], "the table has counted it"
+    with pytest.raises(Closed):
+        server.sample("q", 3)
+
+
 def test_inserts_wait_in_line_for_samples(start: Any) -> None:
     server = server_of(Table.queue("q", 1))
     send(server, message(9, 0, "q", [0]))

@@ -41,7 +41,7 @@ test: .venv/test.stamp
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m replay_tutorial warm-up
 	$(BIN)/python docs/render_chapters.py
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)

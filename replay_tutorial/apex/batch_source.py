@@ -123,6 +123,7 @@ class Prefetcher:
         except queue.Empty:
             return None
         if isinstance(ready, BaseException):
+            self.ready.put(ready)  # for the next call
             raise ready
         return ready
 

@@ -97,6 +97,8 @@ def is_of_type(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and all(
             is_of_type(part, get_args(hint)[0]) for part in cast(tuple[Any, ...], value)
         )
+    if hint is float and isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
     kinds = (int, float) if hint is float else (hint,)
     return isinstance(value, kinds) and (hint is bool or not isinstance(value, bool))
 

@@ -127,6 +127,8 @@ class Reader:
         """Open an array and go to its first element."""
         info = self._container.getinfo(f"{name}.npy")
         header = stored_size(info) - math.prod(shape) * dtype.itemsize
+        if not 0 < header <= HEADER:  # NumPy reads what is announced before it compares it with its limit
+            raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer needs it")
         member = self._container.open(info)
         with suppress(Exception):  # NumPy raises errors of many kinds at a header that is none
             version = np.lib.format.read_magic(member)

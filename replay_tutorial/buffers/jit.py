@@ -74,7 +74,8 @@ def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if array.flags.writeable else array.copy()
 
 
-compiling = {"seconds": 0.0}  # that compilations took in this process; none is counted after the warning
+# That compilations took in this process; none is counted after the warning. Some compile others on their way.
+compiling = {"seconds": 0.0, "depth": 0.0}
 kernels: list[Any] = []  # of all modules that have been imported
 
 
@@ -90,8 +91,12 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         with Undisturbed(), global_compiler_lock:
             if not dispatcher.signatures:
                 start = time.perf_counter()
-                compile_signature(dispatcher)
-                if not dispatcher.stats.cache_hits:
+                compiling["depth"] += 1
+                try:
+                    compile_signature(dispatcher)
+                finally:
+                    compiling["depth"] -= 1
+                if not dispatcher.stats.cache_hits and not compiling["depth"]:
                     count_compilation(time.perf_counter() - start)
         return dispatcher
 

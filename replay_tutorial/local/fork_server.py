@@ -24,8 +24,9 @@ def listening_path() -> Path | None:
                 continue
             with socket.socket(fileno=os.dup(handle)) as found:
                 listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                if found.family == socket.AF_UNIX and listens:
-                    return Path(found.getsockname())
+                name = found.getsockname()  # bytes, and no file, in Python 3.11.0
+                if found.family == socket.AF_UNIX and listens and isinstance(name, str) and name:
+                    return Path(name)
     return None
 
 

@@ -276,7 +276,8 @@ def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
         read = None
     if type(read) is not dict or read.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise ValueError(
-            f"{path} does not hold shared arrays, or was left unfinished: delete it to start again."
+            f"{path} does not hold shared arrays of this version, or its creation was interrupted. "
+            "Delete it to start again."
         )
     return read  # pyright: ignore[reportUnknownVariableType]
 

@@ -88,7 +88,7 @@ def config(
     *,
     columns: dict[str, Any],
     tables: dict[str, Any],
-    address: str,
+    address: str = "",
     save: str = "",
     save_every: float = 0.0,
     default_dtype: str = "float32",
@@ -96,9 +96,11 @@ def config(
 ) -> Config:
     """Build what `read_config` returns of the keys of the file; other options are those of `Server`."""
     with named("address"):
-        if isinstance(place_of(address), str):
+        if address and isinstance(place_of(address), str):
             address = str(folder / address)
-        place_of(address := instead or address)
+        if not (address := instead or address):
+            raise ValueError("is missing: the path of a socket, or 127.0.0.1:PORT; --address gives it, too.")
+        place_of(address)
     with named("save_every"):
         if not (0.0 <= save_every < math.inf) or (save_every and not save):
             raise ValueError(

@@ -159,7 +159,8 @@ class Server(ExplainsNames):
             CapacityError: If there are no free cells for its values.
             TimeoutError: If not all items are in when the time is up.
             UnknownWriter: If the writer is closed, or the server loaded, before or meanwhile.
-            ValueError: If anything in it does not fit.
+            ValueError: If an item does not fit its table. What a writer has checked when it made the message,
+                such as which steps it names, is not checked again.
         """
         deadline = deadline_of(timeout)
 

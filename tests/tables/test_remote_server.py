@@ -22,13 +22,16 @@ from replay_tutorial.tables import (
     CapacityError,
     Client,
     Closed,
+    Fifo,
     MinSize,
     Queue,
     RemoteServer,
     SampleToInsertRatio,
     Server,
     ServerLost,
+    Table,
     TrajectoryDataset,
+    TrajectoryWriter,
     UnknownWriter,
 )
 from replay_tutorial.tables.core.message import NewItems, Part, Run
@@ -292,6 +295,44 @@ def test_a_writer_is_closed_although_its_only_call_was_interrupted(key: bytes, t
         until(lambda: inserted(served, "replay"), 1.0)
 
 
+def test_no_item_is_lost_after_ctrl_c_while_an_episode_is_ended(
+    key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = small_server()
+    with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
+        writer = TrajectoryWriter(server, 5)
+
+        def write() -> None:
+            writer.append({"obs": np.zeros(3), "act": 1})
+            writer.create_item("replay", 1.0, {"act": writer.history["act"][-1:]})
+
+        def press(*_: Any) -> Any:
+            raise KeyboardInterrupt
+
+        write()
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(server, "_take", press)
+            writer.end_episode()
+        write()
+        write()
+        assert served.info()["replay"].inserts == 3
+
+
+def test_a_long_item_that_is_gone_does_not_count() -> None:
+    """An answer is limited by the items that are there."""
+    table = Table("t", sampler=Fifo(), remover=Fifo(), max_size=2, rate_limiter=MinSize(1))
+    server = Server([table], {"x": {"shape": 1000}}, 50)
+    with TrajectoryWriter(server, 10) as writer:
+        for length in (10, 1, 1):
+            for _ in range(length):
+                writer.append({"x": np.zeros(1000)})
+            writer.create_item("t", 1.0, {"x": writer.history["x"][-length:]})
+    most = 3 * 4000
+    with pytest.raises(ValueError, match="at most 2 items at once"):
+        server.sample("t", 3, most_bytes=most)
+    assert len(server.sample("t", 2, most_bytes=most)) == 2
+
+
 def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(there: SimpleNamespace) -> None:
     """As `flush` does after an interrupted call, while there is room for the items again."""
     served, server = there.served, there.server
@@ -313,14 +354,14 @@ def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(there: S
 
 def test_a_message_whose_sender_has_gone_is_not_begun(there: SimpleNamespace) -> None:
     """It may have sent the message again elsewhere, and closed the writer by now."""
-    there.server.info()
-    with there.served._lock:  # the server hears, and can't go on
+    send(there.server, message(1, 0))
+    with there.served._lock:  # closing the writer waits for it
         wire = held(there.server)[2][0]
         wire.send(pack("close_writer", [1]))
         wire.send(pack("insert", words_of(message(2, 0))))
         wire.cut()
     until(lambda: len(there.endpoint._threads) == 1)
-    assert there.served.info()["replay"].inserts == 0
+    assert there.served.info()["replay"].inserts == 1
 
 
 CLOSED = ("Closed", "This handle was closed. Make another one.")

@@ -59,6 +59,7 @@ def state(server: Server) -> Any:
         ({"name": 3}, TypeError),
         ({"max_size": 0}, ValueError),
         ({"max_size": 2.5}, TypeError),
+        ({"max_size": True}, TypeError),
         ({"max_times_sampled": -1}, ValueError),
         ({"rate_limiter": MinSize(6)}, ValueError),
         ({"rate_limiter": 3}, TypeError),
@@ -438,6 +439,18 @@ class TestSignatures:
             client.reset("t")
         client.insert(STEP, {"t": 1.0})
         assert client.items("t").data.keys() == STEP.keys()
+
+    def test_a_closed_writer_whose_items_waited_settles_nothing(self) -> None:
+        client = client_of(table(rate_limiter=Queue(1), max_size=1))
+        client.insert(STEP, {"t": 1.0})
+        writer = client.writer(1)
+        writer.append(STEP)
+        with pytest.raises(TimeoutError):
+            writer.create_item("t", 1.0, {name: writer.history[name][-1] for name in STEP}, timeout=0)
+        writer.close()
+        client.reset("t")
+        client.insert({"rew": 1.0}, {"t": 1.0})
+        assert [*client.items("t").data] == ["rew"]
 
     def test_a_message_without_items_settles_nothing(self) -> None:
         client = client_of(table())

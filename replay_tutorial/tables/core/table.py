@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 
+from replay_tutorial.buffers.rows import checked_integer
 from replay_tutorial.tables.core.hooks import Hook
 from replay_tutorial.tables.core.message import Layout
 from replay_tutorial.tables.core.rate_limiters import Queue, RateLimiter, Stack
@@ -64,10 +65,10 @@ class Table:
             raise TypeError(f"A table's name is a string, not {self.name!r}.")
         if not self.name:
             raise ValueError("A table's name can't be empty.")
-        self.max_size = operator.index(self.max_size)
+        self.max_size = checked_integer("max_size", self.max_size)
         if self.max_size < 1:
             raise ValueError(f"max_size must be at least 1, not {self.max_size}.")
-        self.max_times_sampled = operator.index(self.max_times_sampled)
+        self.max_times_sampled = checked_integer("max_times_sampled", self.max_times_sampled)
         if self.max_times_sampled < 0:
             raise ValueError(
                 f"max_times_sampled must be at least 0 (no limit), not {self.max_times_sampled}."

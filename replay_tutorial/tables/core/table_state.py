@@ -181,8 +181,14 @@ class TableState(HookedTable):
         Raises:
             ValueError: If it is so. Shorter items count as much as the longest, since they are padded.
         """
-        item = sum(n * field.nbytes for n, (field, _) in zip(self.items.longest, self._columns, strict=False))
-        item += 8 * len(SampleInfo._fields)
+
+        def bytes_of(lengths: Lengths) -> int:
+            values = sum(n * field.nbytes for n, (field, _) in zip(lengths, self._columns, strict=False))
+            return values + 8 * len(SampleInfo._fields)
+
+        item = bytes_of(self.items.longest)
+        if count * item > most:  # the longest may be gone
+            item = bytes_of(self.items.lengths(self.items.used_slots())[0])
         if count * item > most:
             raise ValueError(
                 f"{count:,} items of the table {self.description.name!r} may take {count * item:,} bytes; an "

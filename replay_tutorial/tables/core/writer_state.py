@@ -35,14 +35,16 @@ class WriterState:
         cell_of: Of each column the cell of each step that it may name.
     """
 
+    is_open = False
+
     def __init__(self, cells: Cells, dropped: deque[CellOf]) -> None:
         """Begin with no step; when nobody holds it any more, its cells are put into `dropped`."""
-        self.is_open = True
         self.message: Message | None = None
         self.first = 0
         self.cell_of: CellOf = [{} for _ in cells.fields]
         self._cells = cells
         self._dropped = dropped
+        self.is_open = True
 
     def __del__(self) -> None:
         # The garbage collector may call this in any thread, also in one that holds the server's lock: the
@@ -152,7 +154,8 @@ class WriterState:
         """Return whether items of its last message wait for a table."""
         message = self.message
         return (
-            message is not None
+            self.is_open
+            and message is not None
             and message.keys is not None
             and any(item[0] is table for item in message.accepted[len(message.keys) :])
         )

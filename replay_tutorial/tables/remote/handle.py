@@ -46,10 +46,11 @@ class RemoteWriter:
         message: Its last message.
     """
 
+    sequence = 0
+
     def __init__(self, dropped: deque[int]) -> None:
         """Begin; when nobody holds it any more, its number is put into `dropped`."""
         self.number = secrets.randbits(63)
-        self.sequence = 0
         self.message: Message | None = None
         self._dropped = dropped
 
@@ -196,8 +197,8 @@ class RemoteServer:
     def close_writer(self, writer: RemoteWriter) -> None:
         """Forget a writer, soon: this waits for no answer."""
         if writer.sequence:
-            writer.sequence = 0
             self._send_close(writer.number)
+            writer.sequence = 0  # last: else a writer whose close was interrupted would begin at 1 again
 
     def _send_close(self, number: int) -> None:
         with suppress(Closed, OSError):  # then the server has forgotten it, or will

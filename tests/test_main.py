@@ -115,7 +115,7 @@ KERNELS = """
 from replay_tutorial.buffers import jit
 from replay_tutorial.buffers.jit import kernel
 
-jit.PATIENCE = 0.0  # seconds
+jit.WARN_AFTER_SECONDS = 0.0  # seconds
 
 @kernel
 def one() -> int:

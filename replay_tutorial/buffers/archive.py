@@ -27,7 +27,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.whole_file import own_file
+from replay_tutorial.buffers.atomic_file import atomic_write
 
 STATE = "state.json"  # the member with the text
 FORMAT = "replay_tutorial buffer"
@@ -43,7 +43,7 @@ Arrays = dict[str, Segments | Callable[[], Segments]]
 
 
 class Damaged(Exception):
-    """A file says what can't be; `reading` adds the file's name."""
+    """A file says what can't be; `open_archive` adds the file's name."""
 
 
 # What reading a zip with flipped bits may raise.
@@ -61,7 +61,7 @@ def save(
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1
     )
-    with own_file(place) as file:
+    with atomic_write(place) as file:
         container = zipfile.ZipFile(file, "w", zipfile.ZIP_STORED)
         try:
             container.writestr(STATE, text)
@@ -154,7 +154,9 @@ def stored_size(info: zipfile.ZipInfo) -> int:
 
 
 @contextmanager
-def reading(path: str | PathLike[str], layout: Mapping[str, Any]) -> Generator[tuple[dict[str, Any], Reader]]:
+def open_archive(
+    path: str | PathLike[str], layout: Mapping[str, Any]
+) -> Generator[tuple[dict[str, Any], Reader]]:
     """Open a file that a buffer of this layout wrote; yield its counters, and a reader of the arrays."""
     path = checked_path(path)
     try:

@@ -11,7 +11,7 @@ from replay_tutorial.buffers import archive
 from replay_tutorial.buffers.fields import Fields
 
 
-class OfCpprb(TypedDict, total=False):
+class CpprbKwargs(TypedDict, total=False):
     """Keywords of cpprb's constructors that have nothing to do here."""
 
     backend: Any  # shared memory is of one kind
@@ -22,7 +22,7 @@ class OfCpprb(TypedDict, total=False):
 
 def check_keywords(kind: str, keywords: Mapping[str, Any]) -> None:
     """Pass over the keywords of cpprb, and refuse all others."""
-    if unknown := keywords.keys() - OfCpprb.__optional_keys__:
+    if unknown := keywords.keys() - CpprbKwargs.__optional_keys__:
         wrong = min(unknown)
         hint = ""
         if wrong.lower().replace("_", "") in ("nstep", "nsteps"):
@@ -102,7 +102,7 @@ class BaseBuffer:
             OSError: If it can't be read.
             ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
         """
-        with archive.reading(path, self._layout) as (counters, reader):
+        with archive.open_archive(path, self._layout) as (counters, reader):
             loaded = self._from_state(counters, reader)
         self.__dict__.update(loaded.__dict__)
 

@@ -112,7 +112,7 @@ def field(name: str, spec: Mapping[str, Any], default_dtype: npt.DTypeLike) -> F
     return Field(name, dtype, shape, frozenset(scalars if shape in ((), (1,)) else ()), low, high)
 
 
-def names_of(names: str | Iterable[str] | None) -> tuple[str, ...]:
+def field_names(names: str | Iterable[str] | None) -> tuple[str, ...]:
     """Read one name, several different ones, or none."""
     one = isinstance(names, str) or not isinstance(names, Iterable)
     read: tuple[Any, ...] = () if names is None else (names,) if one else tuple(names)

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Field, Fields, names_of
+from replay_tutorial.buffers.fields import Field, Fields, field_names
 from replay_tutorial.buffers.jit import Bytes, Integers, jitable, kernel, types
 
 Stacks = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]  # [rows, frames of a stack, bytes]
@@ -218,7 +218,7 @@ def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
         return {}
     told = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
     axes: dict[str, int] = {}
-    for name in told or names_of(stack_compress):
+    for name in told or field_names(stack_compress):
         shape = fields.fields[name].shape if name in fields.fields else ()
         if not shape:
             raise ValueError(

@@ -23,9 +23,12 @@ from replay_tutorial.buffers.rows import take_parts, take_rows
 
 Out = Mapping[str, npt.NDArray[Any]]
 
-Kind = tuple[np.dtype[Any], tuple[int, ...]]  # of a field: dtype and shape
+ArraySpec = tuple[np.dtype[Any], tuple[int, ...]]  # of a field: dtype and shape
 
-OF_DRAW: dict[str, Kind] = {"indexes": (np.dtype(np.int64), ()), "weights": (np.dtype(np.float32), ())}
+DRAW_SPECS: dict[str, ArraySpec] = {
+    "indexes": (np.dtype(np.int64), ()),
+    "weights": (np.dtype(np.float32), ()),
+}
 
 LINE = 64  # bytes, of the cache
 
@@ -57,8 +60,10 @@ class Gather:
         if not self._large and threads == 1 and not out:
             take_rows(rows, slots, small)
             return {name: records[name] for name in self._names}
-        kinds: dict[str, Kind] = {f.name: (f.dtype, f.shape) for f, _ in self._large if f.name not in out}
-        batch = {**out, **new_arrays(count, kinds)}
+        specs: dict[str, ArraySpec] = {
+            f.name: (f.dtype, f.shape) for f, _ in self._large if f.name not in out
+        }
+        batch = {**out, **new_arrays(count, specs)}
         parts = [(0, small, self._small_bytes)]
         for field, start in self._large:
             flat = batch[field.name].reshape(count, math.prod(field.shape)).view(np.uint8)
@@ -69,7 +74,7 @@ class Gather:
                 take_parts(rows, slots[some], start, copies[some], length)
 
         in_threads(copy, count, threads)
-        put(batch, out, **{name: records[name] for name in self._small.names or ()})
+        write_to_out(batch, out, **{name: records[name] for name in self._small.names or ()})
         return {name: batch[name] for name in self._names}
 
     def to_batch(self, records: Rows, out: Out) -> Batch:
@@ -79,22 +84,22 @@ class Gather:
         return self.take(as_bytes(records), np.arange(len(records)), out)
 
 
-def new_arrays(count: int, kinds: Mapping[str, Kind]) -> Batch:
+def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> Batch:
     """Make an array of shape (count, *shape) for each large field.
 
     In one block: the system's allocator gives two large ones back each time they are freed, and with them
     all their pages.
     """
     arrays: Batch = {}
-    sizes = {name: count * dtype.itemsize * math.prod(shape) for name, (dtype, shape) in kinds.items()}
+    sizes = {name: count * dtype.itemsize * math.prod(shape) for name, (dtype, shape) in specs.items()}
     block, start = np.empty(sum(size + LINE for size in sizes.values()), np.uint8), 0
-    for name, (dtype, shape) in kinds.items():
+    for name, (dtype, shape) in specs.items():
         arrays[name] = block[start : start + sizes[name]].view(dtype).reshape(count, *shape)
         start += -(-sizes[name] // LINE) * LINE
     return arrays
 
 
-def put(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
+def write_to_out(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
     """Put arrays into a batch, or what they hold into the caller's."""
     for name, array in arrays.items():
         batch[name] = out.get(name, array)
@@ -116,7 +121,7 @@ def in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
             each.result()  # raises what went wrong there
 
 
-def check_out(out: Out, batch_size: int, expected: Mapping[str, Kind]) -> Out:
+def check_out(out: Out, batch_size: int, expected: Mapping[str, ArraySpec]) -> Out:
     """Refuse arrays for a sample that are not of its fields, shapes and dtypes, or can't be written to."""
     if not isinstance(out, Mapping):
         raise TypeError(f"out must be a dict of arrays by field's name, not {out!r:.60}.")
@@ -137,6 +142,6 @@ def check_out(out: Out, batch_size: int, expected: Mapping[str, Kind]) -> Out:
     return out
 
 
-def kinds_of(fields: Fields) -> dict[str, Kind]:
+def array_specs(fields: Fields) -> dict[str, ArraySpec]:
     """Describe the arrays of a sample."""
     return {field.name: (field.dtype, field.shape) for field in fields.fields.values()}

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 
-class Undisturbed:
+class defer_sigint:
     """Holds Ctrl-C back for a moment: a change of tables that ends halfway would leave none of them whole.
 
     It is held back only while the function with the block runs: the handler of another signal may raise an
@@ -24,7 +24,7 @@ class Undisturbed:
         self._function: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         is_main = current_thread() is main_thread()  # Python raises it in no other one
         self._handler: Any = signal.getsignal(signal.SIGINT) if is_main else None
-        while isinstance(left := getattr(self._handler, "__self__", None), Undisturbed) and not left.is_on():
+        while isinstance(left := getattr(self._handler, "__self__", None), defer_sigint) and not left.is_on():
             self._handler = left._handler
         if callable(self._handler):
             signal.signal(signal.SIGINT, self._note)
@@ -50,7 +50,7 @@ class Undisturbed:
                 self._handler(*self._came)
 
 
-def in_a_thread(work: Callable[[], None]) -> None:
+def run_in_thread(work: Callable[[], None]) -> None:
     """Do work that takes several steps in a thread, which no signal interrupts; wait for its end."""
     begins, ended = queue.SimpleQueue[None](), queue.SimpleQueue[None]()
     errors: list[Exception] = []

@@ -28,9 +28,9 @@ from numba.core import cgutils as code_generation
 from numba.core import types as numba_types
 from numba.core.compiler_lock import global_compiler_lock
 
-from replay_tutorial.buffers.interrupts import Undisturbed
+from replay_tutorial.buffers.interrupts import defer_sigint
 
-PATIENCE = 1.0  # seconds
+WARN_AFTER_SECONDS = 1.0
 COMPILING = (
     "replay_tutorial is compiling its kernels, which is needed once on a machine; "
     "`python -m replay_tutorial warm-up` does it in advance"
@@ -88,7 +88,7 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
 
     def compile_declared(*_: Any) -> Any:
-        with Undisturbed(), global_compiler_lock:
+        with defer_sigint(), global_compiler_lock:
             if not dispatcher.signatures:
                 start = time.perf_counter()
                 compiling["depth"] += 1
@@ -108,9 +108,9 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def count_compilation(seconds: float) -> None:
-    """Log a warning, once, when compiling has taken longer than `PATIENCE`: the user sees nothing else."""
+    """Log a warning, once, when compilation has taken longer than `WARN_AFTER_SECONDS`."""
     compiling["seconds"] += seconds
-    if compiling["seconds"] > PATIENCE:
+    if compiling["seconds"] > WARN_AFTER_SECONDS:
         compiling["seconds"] = -math.inf
         logging.getLogger("replay_tutorial").warning(COMPILING)
 

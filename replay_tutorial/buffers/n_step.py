@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.fields import Fields, names_of
+from replay_tutorial.buffers.fields import Fields, field_names
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
 from replay_tutorial.buffers.rows import checked_integer, copy_part, copy_row
 
@@ -62,7 +62,7 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
         raise ValueError(f"Nstep['size'] must be at least 1, not {size}.")
     if not 0.0 <= gamma <= 1.0:
         raise ValueError(f"Nstep['gamma'] must lie in [0, 1], not {gamma}.")
-    rewards, nexts = names_of(settings.get("rew")), names_of(settings.get("next"))
+    rewards, nexts = field_names(settings.get("rew")), field_names(settings.get("next"))
     following = [name for name in fields.fields if name.startswith("next_")]
     if following and settings.get("next") is None:
         raise ValueError(

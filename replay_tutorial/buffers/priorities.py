@@ -120,7 +120,7 @@ def check_update(indexes: Integers, priorities: Floats, next_index: int, priorit
     return DONE
 
 
-def check_weighing(beta: float, normalize: str) -> float:
+def check_weight_options(beta: float, normalize: str) -> float:
     """Return beta; refuse one that is out of range, and an unknown `normalize`."""
     if not 0.0 <= beta <= 1.0:
         if not -ROUNDING <= beta <= 1.0 + ROUNDING:
@@ -161,7 +161,7 @@ class Prioritization:
         """The largest priority that any row has been given; FIRST_PRIORITY before the first."""
         return FIRST_PRIORITY if self.max_given[0] == NO_PRIORITY else float(self.max_given[0])
 
-    def masses_of_new(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
+    def initial_masses(self, priorities: Any, count: int) -> tuple[Floats | float, float]:
         """Return the masses of rows that are to be added, and what `max_given` is when they are.
 
         Args:

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.base import OfCpprb
+from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict
-from replay_tutorial.buffers.gather import OF_DRAW, Out, put
+from replay_tutorial.buffers.gather import DRAW_SPECS, Out, write_to_out
 from replay_tutorial.buffers.jit import Floats, Integers, int64, kernel
 from replay_tutorial.buffers.priorities import (
     DONE,
@@ -31,7 +31,7 @@ from replay_tutorial.buffers.priorities import (
     Prioritization,
     Weights,
     check_update,
-    check_weighing,
+    check_weight_options,
     masses_of,
     write_weights,
 )
@@ -132,7 +132,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         check_finite: bool = False,
         alpha: float = 0.6,
         eps: float = 1e-4,
-        **of_cpprb: Unpack[OfCpprb],
+        **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
         """Reserve memory for `size` transitions.
 
@@ -147,7 +147,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             check_finite: As for `ReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0, so that a row of priority 0 is drawn too.
-            **of_cpprb: As for `ReplayBuffer`.
+            **cpprb_kwargs: As for `ReplayBuffer`.
 
         Raises:
             TypeError: If an argument is of the wrong kind.
@@ -162,11 +162,11 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             Nstep=Nstep,
             seed=seed,
             check_finite=check_finite,
-            **of_cpprb,
+            **cpprb_kwargs,
         )
         if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
             raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
-        self._sampled |= OF_DRAW
+        self._sampled |= DRAW_SPECS
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
         self._tree_index = 0  # above the leaves, the tree knows the rows before this index
@@ -195,7 +195,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """
         count, columns = self._checked(fields)
         rules = self._prioritization
-        masses, max_given = rules.masses_of_new(priorities, count)
+        masses, max_given = rules.initial_masses(priorities, count)
         return self._store(count, columns, masses, ((rules.max_given, 0, max_given),))
 
     def _append(
@@ -236,8 +236,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: If an argument is out of range or unfit, the buffer is empty, or every mass is 0.
         """
         self._check_sample(batch_size, out, threads)
-        beta = check_weighing(beta, normalize)
-        tree, ring = self._whole_tree(), self._ring
+        beta = check_weight_options(beta, normalize)
+        tree, ring = self._synced_tree(), self._ring
         tree.check_total()
         uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
         slots, indexes = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
@@ -248,7 +248,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         )
         batch = self._take(slots, out, threads)
         batch["indexes"], batch["weights"] = indexes, weights
-        return put(batch, out, indexes=indexes, weights=weights) if out else batch
+        return write_to_out(batch, out, indexes=indexes, weights=weights) if out else batch
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Set the priorities of rows.
@@ -287,14 +287,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     @property
     def total_mass(self) -> float:
         """The sum of the masses, (priority + eps) ** alpha, of all rows that are stored; 0.0 of none."""
-        return self._whole_tree().total
+        return self._synced_tree().total
 
     @property
     def min_mass(self) -> float:
         """The smallest mass above 0 of a row that is stored; 0.0 if there is none."""
-        return float(self._whole_tree().minima[ROOT])
+        return float(self._synced_tree().minima[ROOT])
 
-    def _whole_tree(self) -> SumTree:
+    def _synced_tree(self) -> SumTree:
         """Return the tree, once it is up to date: `add` has written leaves, and nothing above them."""
         tree, ring = self._tree, self._ring
         first_new = max(self._tree_index, ring.oldest_index)

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.base import BaseBuffer, OfCpprb, check_keywords
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, names_of
+from replay_tutorial.buffers.base import BaseBuffer, CpprbKwargs, check_keywords
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, FiniteFields, Rows, as_bytes, field_names
 from replay_tutorial.buffers.frame_layout import with_next
 from replay_tutorial.buffers.frames import FrameStore
-from replay_tutorial.buffers.gather import Gather, Kind, Out, check_out, kinds_of
+from replay_tutorial.buffers.gather import ArraySpec, Gather, Out, array_specs, check_out
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.n_step_windows import Windows
 from replay_tutorial.buffers.ring import Assignment, Ring
@@ -63,7 +63,7 @@ class ReplayBuffer(BaseBuffer):
         Nstep: Mapping[str, Any] | Literal[False] | None = None,
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
-        **of_cpprb: Unpack[OfCpprb],
+        **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
         """Reserve memory for `size` transitions; pages are handed out when they are first written.
 
@@ -83,14 +83,14 @@ class ReplayBuffer(BaseBuffer):
                 There is one window, for one environment; an actor with several has an `NStep` instead.
             seed: Seeds the drawing; None takes fresh randomness from the operating system.
             check_finite: Whether `add` refuses NaN and infinity, which float fields can hold.
-            **of_cpprb: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
+            **cpprb_kwargs: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
 
         Raises:
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range or names a field that does not exist.
         """
-        check_keywords(type(self).__name__, of_cpprb)
-        capacity, next_of = checked_size(size), names_of(next_of)
+        check_keywords(type(self).__name__, cpprb_kwargs)
+        capacity, next_of = checked_size(size), field_names(next_of)
         stored = self._fields = with_next(Fields(env_dict, default_dtype), next_of)
         if check_finite:
             stored = self._fields = FiniteFields(stored.env_dict)
@@ -105,7 +105,9 @@ class ReplayBuffer(BaseBuffer):
         self._ring = Ring(capacity, stored.dtype)
         self._gather = Gather(stored)
         # What a sample consists of: the observations in full, and the discount.
-        self._sampled: dict[str, Kind] = kinds_of(Fields({**stored.env_dict, **self._fields.env_dict}))
+        self._sampled: dict[str, ArraySpec] = array_specs(
+            Fields({**stored.env_dict, **self._fields.env_dict})
+        )
         self._rng = np.random.default_rng(seed)
         self._episode_start = [0]  # of the steps that were added, the first of this episode
         self._layout = {

@@ -23,7 +23,7 @@ from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.local.local_engine import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
-from replay_tutorial.local.supervisor import begin_imports
+from replay_tutorial.local.supervisor import start_fork_server
 
 if TYPE_CHECKING:
     from replay_tutorial.cluster.workers import ClusterWorkers
@@ -53,7 +53,7 @@ class ClusterEngine(Engine):
         """
         if config.actors == 0:
             raise ClusterUnavailable("actors is 0: a run in one process needs none. Leave --cluster out.")
-        begin_imports()  # while Ray starts
+        start_fork_server()  # while Ray starts
         self.connected |= connect(self.options.address, config.actors * self.options.cpus_per_actor)
 
         from replay_tutorial.cluster.placement import await_room

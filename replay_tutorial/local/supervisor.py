@@ -41,7 +41,7 @@ def start_context() -> Any:
     return context
 
 
-def begin_imports() -> None:
+def start_fork_server() -> None:
     """Start the server that processes are copied from, where there is one: its imports take seconds.
 
     For who has something else to wait for meanwhile.

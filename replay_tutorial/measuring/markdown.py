@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from replay_tutorial.buffers.whole_file import replace_file
+from replay_tutorial.buffers.atomic_file import replace_file
 from replay_tutorial.measuring.timing import Spread
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from replay_tutorial.buffers.whole_file import replace_file
+from replay_tutorial.buffers.atomic_file import replace_file
 from replay_tutorial.measuring.markdown import put_table
 from replay_tutorial.measuring.provenance import Provenance
 

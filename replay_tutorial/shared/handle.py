@@ -18,7 +18,7 @@ import numpy as np
 from replay_tutorial.buffers.base import BaseBuffer
 from replay_tutorial.buffers.fields import Fields, FiniteFields
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
-from replay_tutorial.buffers.gather import Gather, kinds_of
+from replay_tutorial.buffers.gather import Gather, array_specs
 from replay_tutorial.buffers.priorities import Prioritization
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
@@ -86,7 +86,7 @@ class MappedBuffer:
         max_given = block["seen"] if is_prioritized else None
         self.ring = SharedRing(block, dtype, writers, max_given=max_given)
         self.frames = SharedFrames(block, writers, self.fields, layouts, capacity) if layouts else None
-        self.gather, self.kinds = Gather(self.fields), kinds_of(self.fields)
+        self.gather, self.specs = Gather(self.fields), array_specs(self.fields)
         self.lease = SamplerLease(self.ring.counters, block.identity)
         if is_prioritized:
             self.priorities = Prioritization(capacity, block["seen"], layout["alpha"], layout["eps"])

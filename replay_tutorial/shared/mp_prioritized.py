@@ -1,7 +1,7 @@
 """The prioritized replay buffer that several processes share: any number of writers, one sampler.
 
     add, in any process:      priority ──▶ mass ──▶ ring.masses[slot], beside the row (protocol.write_rows)
-    sample, in the sampler:   new masses ──▶ leaves of its own sum tree (sampler.take_in), then the draw
+    sample, in the sampler:   new masses ──▶ leaves of its own sum tree (sampler.sync_tree), then the draw
     update_priorities:        priority ──▶ mass ──▶ leaf, and a copy for the next sampler (write_back)
 
 The sum tree is private to the sampler, so that no writer ever touches it. Another sampler can build the same
@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.base import OfCpprb
+from replay_tutorial.buffers.base import CpprbKwargs
 from replay_tutorial.buffers.fields import Batch, EnvDict, Rows
-from replay_tutorial.buffers.gather import OF_DRAW, Out, check_out, put
+from replay_tutorial.buffers.gather import DRAW_SPECS, Out, check_out, write_to_out
 from replay_tutorial.buffers.jit import Floats, Integers
 from replay_tutorial.buffers.priorities import (
     NO_PRIORITY,
     Prioritization,
-    check_weighing,
+    check_weight_options,
     power,
     write_masses,
     write_weights,
@@ -82,7 +82,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         path: str | PathLike[str] | None = None,
         alpha: float = 0.6,
         eps: float = 1e-4,
-        **of_cpprb: Unpack[OfCpprb],
+        **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
         """Reserve shared memory for `size` transitions.
 
@@ -99,7 +99,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             path: As for `MPReplayBuffer`.
             alpha: How much priorities count, in [0, 1]; 0 is uniform.
             eps: Added to each priority, finite and at least 0.
-            **of_cpprb: As for `ReplayBuffer`.
+            **cpprb_kwargs: As for `ReplayBuffer`.
 
         Raises:
             MemoryError: If there is less room than it may come to need.
@@ -120,7 +120,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             seed=seed,
             check_finite=check_finite,
             path=path,
-            **of_cpprb,
+            **cpprb_kwargs,
         )
 
     @property
@@ -147,7 +147,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """
         mapped = self._mapped
         count, columns = mapped.fields.to_columns(fields)
-        masses, max_priority = mapped.priorities.masses_of_new(priorities, count)
+        masses, max_priority = mapped.priorities.initial_masses(priorities, count)
         return self._append(count, columns, masses, max_priority)
 
     def sample(
@@ -174,8 +174,8 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """
         mapped = self._mapped
         check_batch_size(batch_size)
-        beta = check_weighing(beta, normalize)
-        given: Out = {} if out is None else check_out(out, batch_size, mapped.kinds | OF_DRAW)
+        beta = check_weight_options(beta, normalize)
+        given: Out = {} if out is None else check_out(out, batch_size, mapped.specs | DRAW_SPECS)
         return mapped.lease.hold(self._draw_weighed, batch_size, beta, normalize == "buffer", given)
 
     def _draw_weighed(self, batch_size: int, beta: float, by_buffer: bool, given: Out) -> Batch:
@@ -191,14 +191,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         weights = np.empty(batch_size, np.float32)
         write_weights(masses, beta, sampler.tree.minima[ROOT], by_buffer, weights)
         batch["indexes"], batch["weights"] = indexes, weights
-        return put(batch, given, indexes=indexes, weights=weights) if given else batch
+        return write_to_out(batch, given, indexes=indexes, weights=weights) if given else batch
 
     def _drawing_again(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
         """Return a function that takes rows which lack a frame out of the tree, and draws others."""
         ring, sampler = self._ring, self._mapped.sampler
 
         def draw_again(positions: Integers) -> Rows:
-            sampler.take_out(indexes[positions])
+            sampler.zero_mass(indexes[positions])
             try:
                 drawn, indexes[positions], masses[positions] = sampler.draw(len(positions), self._rng)
             except (ValueError, RuntimeError):  # no row with mass is left; perhaps one is being added
@@ -241,14 +241,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        return self._mapped.lease.hold(lambda: self._whole_tree().total)
+        return self._mapped.lease.hold(lambda: self._synced_tree().total)
 
     @property
     def min_mass(self) -> float:
         """The smallest mass above 0 of a row that can be sampled, 0.0 if there is none; as `total_mass`."""
-        return self._mapped.lease.hold(lambda: float(self._whole_tree().minima[ROOT]))
+        return self._mapped.lease.hold(lambda: float(self._synced_tree().minima[ROOT]))
 
-    def _whole_tree(self) -> SumTree:
+    def _synced_tree(self) -> SumTree:
         """Return the sampler's tree, once it has the rows that were added; the caller has the claim."""
         sampler = self._mapped.sampler
         sampler.update([], [])  # an update of nothing takes in new rows

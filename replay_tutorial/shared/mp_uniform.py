@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.base import OfCpprb, check_keywords
+from replay_tutorial.buffers.base import CpprbKwargs, check_keywords
 from replay_tutorial.buffers.cast import round_floats
-from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, names_of
+from replay_tutorial.buffers.fields import Batch, EnvDict, Fields, Rows, field_names
 from replay_tutorial.buffers.frame_layout import frame_layouts, with_next
 from replay_tutorial.buffers.gather import Out, check_out
-from replay_tutorial.buffers.interrupts import in_a_thread
+from replay_tutorial.buffers.interrupts import run_in_thread
 from replay_tutorial.buffers.jit import Floats, Integers, compile_now
 from replay_tutorial.buffers.priorities import NO_PRIORITY
 from replay_tutorial.buffers.rows import check_batch_size, checked_size
@@ -67,7 +67,7 @@ class MPReplayBuffer(Handle):
         seed: int | np.random.SeedSequence | None = None,
         check_finite: bool = False,
         path: str | PathLike[str] | None = None,
-        **of_cpprb: Unpack[OfCpprb],
+        **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
         """Reserve shared memory for `size` transitions; pages are handed out when they are first written.
 
@@ -87,7 +87,7 @@ class MPReplayBuffer(Handle):
             check_finite: As for `ReplayBuffer`, in every process that adds.
             path: A file on disk to keep everything in, so that it outlives the processes; a file that exists
                 is opened with every row that was published in it, and priorities. None for memory.
-            **of_cpprb: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
+            **cpprb_kwargs: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
 
         Raises:
             MemoryError: If there is less room than it may come to need.
@@ -95,7 +95,7 @@ class MPReplayBuffer(Handle):
             TypeError: If an argument is of the wrong kind.
             ValueError: If a value is out of range, or an argument is not supported here.
         """
-        check_keywords(type(self).__name__, of_cpprb)
+        check_keywords(type(self).__name__, cpprb_kwargs)
         if Nstep is not None and Nstep is not False:
             raise ValueError(
                 f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes "
@@ -106,10 +106,10 @@ class MPReplayBuffer(Handle):
                 f"frames_per_transition must be finite and at least 1, not {frames_per_transition}."
             )
         capacity = checked_size(size)
-        fields = with_next(Fields(env_dict, default_dtype), names_of(next_of))
+        fields = with_next(Fields(env_dict, default_dtype), field_names(next_of))
         if taken := self._taken & fields.fields.keys():
             raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
-        layouts = frame_layouts(fields, names_of(next_of), stack_compress)
+        layouts = frame_layouts(fields, field_names(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
         description["check_finite"] = bool(check_finite)
         generator = np.random.default_rng(seed)  # before anything is made: it may refuse the seed
@@ -195,7 +195,7 @@ class MPReplayBuffer(Handle):
         """
         mapped = self._mapped
         check_batch_size(batch_size)
-        given: Out = {} if out is None else check_out(out, batch_size, mapped.kinds)
+        given: Out = {} if out is None else check_out(out, batch_size, mapped.specs)
         return mapped.lease.hold(self._draw, batch_size, given)
 
     def _draw(self, batch_size: int, given: Out) -> Batch:
@@ -250,9 +250,9 @@ class MPReplayBuffer(Handle):
             ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout
                 or version. Nothing has changed then.
         """
-        with archive.reading(path, self._layout) as (counters, reader):
+        with archive.open_archive(path, self._layout) as (counters, reader):
             fill = self._read(counters, reader)
-        self._mapped.lease.hold(in_a_thread, fill)
+        self._mapped.lease.hold(run_in_thread, fill)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the counters and the arrays of an archive; the indexes must be written last."""

@@ -19,7 +19,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from replay_tutorial.buffers.interrupts import Undisturbed
+from replay_tutorial.buffers.interrupts import defer_sigint
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.shared.memory import Specs
 from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself, this_life
@@ -91,7 +91,7 @@ _guard = threading.Lock()
 
 def registration_at(block: Hashable) -> ProcessRegistration:
     """Return this process's registration at the block of an identity."""
-    with Undisturbed(), _guard:
+    with defer_sigint(), _guard:
         registration = _registrations.get(block)
         if registration is None:
             registration = _registrations[block] = ProcessRegistration(is_mine=True)

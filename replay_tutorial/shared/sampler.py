@@ -156,7 +156,7 @@ def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, ind
 
 
 @kernel
-def take_in(arrays: SamplerArrays) -> None:
+def sync_tree(arrays: SamplerArrays) -> None:
     """Learn of the rows published since the last call, and set the tree."""
     # Named before the loop: an array taken out of a tuple inside of a loop costs a reference count each time.
     counters, stamps, _, masses, updated_indexes, updated_masses = arrays[:6]
@@ -204,7 +204,7 @@ def draw_rows(
     have been replaced meanwhile, or all if none has mass.
     """
     arrays = SamplerArrays(*plain)
-    take_in(arrays)
+    sync_tree(arrays)
     if arrays.sums[ROOT] == 0.0:
         for i in range(failed.shape[0]):
             failed[i] = i
@@ -240,7 +240,7 @@ def update_rows(
     """
     alpha, eps, priority_limit = formula
     arrays = SamplerArrays(*plain)
-    take_in(arrays)
+    sync_tree(arrays)
     known, sums, progress = arrays.known, arrays.sums, arrays.progress
     updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
     status = check_update(indexes, priorities, progress[TAKEN_IN], priority_limit)
@@ -354,7 +354,7 @@ class PrioritizedSampler:
             next_index = int(self.arrays.progress[TAKEN_IN])
             raise self.rules.update_refusal(status, checked, given, next_index)
 
-    def take_out(self, indexes: Integers) -> None:
+    def zero_mass(self, indexes: Integers) -> None:
         """Give rows that lack a frame no mass. They stay known, so that they are not taken in again."""
         slots = indexes % self._ring.capacity
         slots = np.unique(slots[self.arrays.known[slots] == indexes])

@@ -23,7 +23,7 @@ from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
 from replay_tutorial.buffers.frame_search import Hashes, IntegerRows, empty_memory, number_frames, same_bytes
-from replay_tutorial.buffers.gather import Out, put
+from replay_tutorial.buffers.gather import Out, write_to_out
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, jitable, kernel, types
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquire
@@ -283,7 +283,7 @@ class SharedFrames:
             positions = np.flatnonzero(gone)
             if len(positions) == 0:
                 batch = self._to_batch(rows, copies)
-                return put(batch, out, **{name: batch[name] for name in out if name in batch})
+                return write_to_out(batch, out, **{name: batch[name] for name in out if name in batch})
             rows[positions] = draw_again(positions)
         raise frames_lost()
 

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import EnvDict, Fields
-from replay_tutorial.buffers.interrupts import Undisturbed
+from replay_tutorial.buffers.interrupts import defer_sigint
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer
 from replay_tutorial.tables.core import server_file
 from replay_tutorial.tables.core.cells import MOST_CELLS, Cells, release
@@ -394,7 +394,7 @@ class Server(ExplainsNames):
             try:
                 if wait is not None:
                     wait()
-                with Undisturbed():
+                with defer_sigint():
                     return work()
             finally:  # also if nothing has changed: a call whose turn came leaves it to the next one
                 for queue in self._queues.values():

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from replay_tutorial.buffers.interrupts import Undisturbed
+from replay_tutorial.buffers.interrupts import defer_sigint
 
 
 class TimeIsUp(Exception):
@@ -13,7 +13,7 @@ class TimeIsUp(Exception):
 
 
 def hold_back(depth, during=lambda: None):
-    with Undisturbed():
+    with defer_sigint():
         if depth:
             hold_back(depth - 1, during)
         else:
@@ -25,7 +25,7 @@ def raise_in(name, depth):
     for moment in ("call", "return"):
 
         def watch(frame, event, _, moment=moment):
-            if event == moment and frame.f_code is getattr(Undisturbed, name).__code__:
+            if event == moment and frame.f_code is getattr(defer_sigint, name).__code__:
                 sys.setprofile(None)
                 raise TimeIsUp
 

@@ -181,10 +181,10 @@ def test_full_disk_does_not_fail_a_call(monkeypatch):
 def test_slow_compilation_is_logged_once(monkeypatch, caplog):
     without_cache(monkeypatch)
     monkeypatch.setitem(jit.compiling, "seconds", 0.0)
-    monkeypatch.setattr(jit, "PATIENCE", 3600.0)
+    monkeypatch.setattr(jit, "WARN_AFTER_SECONDS", 3600.0)
     new_kernels()[0](np.ones(1), 3)
     assert not caplog.records
-    monkeypatch.setattr(jit, "PATIENCE", 0.0)
+    monkeypatch.setattr(jit, "WARN_AFTER_SECONDS", 0.0)
     new_kernels()[0](np.ones(1), 3)
     new_kernels()[0](np.ones(1), 3)
     assert [record.getMessage() for record in caplog.records] == [jit.COMPILING]

@@ -305,7 +305,7 @@ def kill_at(buffer_class: type[Any], step: str, kills: int, seed: int) -> Outcom
     # here, or each victim would compile them after its fork
     compile_now(protocol.reserve, protocol.swap, protocol.raise_max, hash_of, same_bytes)
     compile_now(
-        *(getattr(sampler, name) for name in ("take_in", "check_update", "masses_of", "recompute_above"))
+        *(getattr(sampler, name) for name in ("sync_tree", "check_update", "masses_of", "recompute_above"))
     )
     rng = np.random.default_rng((seed, CLASSES.index(buffer_class), STEPS.index(step)))
     outcome = Outcome(buffer_class.__name__, step)

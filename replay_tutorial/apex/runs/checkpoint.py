@@ -32,7 +32,7 @@ from replay_tutorial.apex.messages import Saved
 from replay_tutorial.apex.runs.files import DamagedFile, checksum_of, read_json
 from replay_tutorial.apex.runs.run_folder import read_tensors, write_tensors
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.whole_file import named
+from replay_tutorial.buffers.atomic_file import with_path
 
 FORMAT = "replay_tutorial checkpoint 3"
 ROWS = "replay.npz"
@@ -90,7 +90,7 @@ def save_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)  # it may be what fills the disk
         kept = [path.name for _, path in whole_checkpoints(folder)]
         stays = f"{kept[-1]} stays" if kept else "there is none yet"
-        return Saved(step, f"{named(error, checkpoints)}; {stays}")
+        return Saved(step, f"{with_path(error, checkpoints)}; {stays}")
     return Saved(step, None)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from replay_tutorial.buffers.whole_file import named
+from replay_tutorial.buffers.atomic_file import with_path
 
 messages: Any = event_pb2  # made when it is imported: nobody can know beforehand what is in it
 summaries: Any = summary_pb2
@@ -60,4 +60,4 @@ class EventFile:
             self._writer.write(event.SerializeToString())
         except OSError as error:
             self.file.close()
-            raise named(error, Path(self.file.name)) from error
+            raise with_path(error, Path(self.file.name)) from error

@@ -3,7 +3,7 @@
 A file may be cut, changed or another program's: then the error names it, and says what is wrong with it.
 Nothing is read by pickle, so that a stranger's run can't run a stranger's code.
 
-Left out: how a file is written as a whole (`whole_file`), and files of tensors (`tensor_files`).
+Left out: how a file is written as a whole (`atomic_file`), and files of tensors (`tensor_files`).
 """
 
 import csv

@@ -23,7 +23,7 @@ from replay_tutorial.apex import messages
 from replay_tutorial.apex.messages import Message
 from replay_tutorial.apex.runs.event_file import EventFile
 from replay_tutorial.apex.runs.files import read_columns, read_table
-from replay_tutorial.buffers.whole_file import named, replace_file
+from replay_tutorial.buffers.atomic_file import replace_file, with_path
 
 # Columns of progress.csv → their names in TensorBoard.
 COLUMNS = {
@@ -186,7 +186,7 @@ class Recorder:
             try:
                 file.flush()
             except OSError as error:
-                raise named(error, Path(file.name)) from error
+                raise with_path(error, Path(file.name)) from error
 
 
 def begin(path: Path, header: Sequence[str]) -> None:
@@ -196,7 +196,7 @@ def begin(path: Path, header: Sequence[str]) -> None:
             if file.tell() == 0:
                 csv.writer(file).writerow(header)
     except OSError as error:
-        raise named(error, path) from error
+        raise with_path(error, path) from error
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -11,7 +11,7 @@
         learning_curve.png
         run.lock         held by the process that trains
 
-A crash leaves a file's old version or its new one (`whole_file`). Tensors are read without pickle, so that a
+A crash leaves a file's old version or its new one (`atomic_file`). Tensors are read without pickle, so that a
 stranger's file can't run code, and with their checksums compared: torch writes them and doesn't look at them.
 
 The lock is the system's, on an open file: it ends with its process, even after `kill -9`. Processes of the
@@ -43,7 +43,7 @@ from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.runs.files import DamagedFile, first_line, read_json
 from replay_tutorial.apex.runs.run_provenance import provenance_of_run
 from replay_tutorial.buffers import archive
-from replay_tutorial.buffers.whole_file import replace_file
+from replay_tutorial.buffers.atomic_file import replace_file
 
 if sys.platform == "win32":
     import msvcrt

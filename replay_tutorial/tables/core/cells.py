@@ -36,13 +36,13 @@ class Store(NamedTuple):
         references: int32[capacity * columns]; how often each cell is named, 0 if it is free.
         free: int32[columns, capacity]; of each column a stack of free slots.
         free_counts: int64[columns]; their heights.
-        touched: int64[columns]; slots that have ever been used, the first ones.
+        high_water: int64[columns]; slots that have ever been used, the first ones.
     """
 
     references: CellList
     free: CellMatrix
     free_counts: Integers
-    touched: Integers
+    high_water: Integers
 
 
 Plain = Annotated[tuple[Any, ...], Store]
@@ -65,7 +65,7 @@ def take(cells: CellList, plain: Plain) -> int:
     for i in range(len(cells)):
         column = ~cells[i]
         wanted[column] += 1
-        if wanted[column] > store.free_counts[column] + capacity - store.touched[column]:
+        if wanted[column] > store.free_counts[column] + capacity - store.high_water[column]:
             return column
     for i in range(len(cells)):
         column = ~cells[i]
@@ -73,8 +73,8 @@ def take(cells: CellList, plain: Plain) -> int:
             store.free_counts[column] -= 1
             slot = int64(store.free[column, store.free_counts[column]])
         else:  # none has come back: one that was never used
-            slot = store.touched[column]
-            store.touched[column] += 1
+            slot = store.high_water[column]
+            store.high_water[column] += 1
         cells[i] = slot * columns + column
         store.references[cells[i]] = 1
     return -1
@@ -141,13 +141,13 @@ class Cells:
             references=np.zeros(capacity * columns, np.int32),
             free=np.zeros((columns, capacity), np.int32),
             free_counts=np.zeros(columns, np.int64),
-            touched=np.zeros(columns, np.int64),
+            high_water=np.zeros(columns, np.int64),
         )
         self.plain = tuple(self.store)
 
     def free_count(self, column: int) -> int:
         """Count the free cells of a column."""
-        return int(self.capacity - self.store.touched[column] + self.store.free_counts[column])
+        return int(self.capacity - self.store.high_water[column] + self.store.free_counts[column])
 
     def take(self, cells: CellList) -> None:
         """Take free cells, named once from now on: each ~column in `cells` becomes the number of one.
@@ -163,13 +163,13 @@ class Cells:
                 "with a lower max_size."
             )
 
-    def recount(self, named: CellList, touched: Integers) -> None:
-        """Begin again: `named` lists all names, of the `touched` first slots of each column."""
+    def recount(self, named: CellList, high_water: Integers) -> None:
+        """Begin again: `named` lists all names, of the `high_water` first slots of each column."""
         columns = len(self.fields)
-        self.store.touched[:] = touched
+        self.store.high_water[:] = high_water
         self.store.references[:] = 0
         np.add.at(self.store.references, named, 1)
         for column in range(columns):
-            unnamed = np.flatnonzero(self.store.references[column::columns][: touched[column]] == 0)
+            unnamed = np.flatnonzero(self.store.references[column::columns][: high_water[column]] == 0)
             self.store.free[column, : len(unnamed)] = unnamed
             self.store.free_counts[column] = len(unnamed)

@@ -27,26 +27,26 @@ class Items:
     """The items of one table, by slot.
 
     Attributes:
-        slots: How many slots there are.
+        num_slots: Number of slots.
         size: How many of them hold an item.
-        keys: int64[slots]; the key of the item there, or ~(the next key) < 0.
-        priorities: float64[slots].
+        keys: int64[num_slots]; the key of the item there, or ~(the next key) < 0.
+        priorities: float64[num_slots].
         times_sampled: int32[slots].
-        starts: int64[slots]; where the item's list begins in `cells`.
-        free_slots: int32[slots]; a stack. The first slots - size count.
+        starts: int64[num_slots]; where the item's list begins in `cells`.
+        free_slots: int32[num_slots]; a stack. The first num_slots - size count.
         cells: int32[n]; the lists of all items, in any order, with gaps.
         longest: Of each part the most cells that an item has had since the table was empty or reset.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, num_slots: int) -> None:
         """Begin with none."""
-        self.slots = slots
+        self.num_slots = num_slots
         self.size = 0
-        self.keys: Integers = ~np.arange(slots)
-        self.priorities: Floats = np.zeros(slots)
-        self.times_sampled: Slots = np.zeros(slots, np.int32)
-        self.starts: Integers = np.zeros(slots, np.int64)
-        self.free_slots: Slots = np.arange(slots, dtype=np.int32)[::-1].copy()
+        self.keys: Integers = ~np.arange(num_slots)
+        self.priorities: Floats = np.zeros(num_slots)
+        self.times_sampled: Slots = np.zeros(num_slots, np.int32)
+        self.starts: Integers = np.zeros(num_slots, np.int64)
+        self.free_slots: Slots = np.arange(num_slots, dtype=np.int32)[::-1].copy()
         self._forget_lists()
 
     def _forget_lists(self) -> None:
@@ -56,11 +56,11 @@ class Items:
         self._free = defaultdict[int, list[int]](list)  # gaps: of each room the starts
         self._lengths: Lengths = ()  # of all items, if they are alike
         self._count = 0  # their sum
-        self._each: Slots | None = None  # int32[slots, parts]: of each item, if they are not
+        self._each: Slots | None = None  # int32[num_slots, parts]: of each item, if they are not
 
     def insert(self, cells: CellList, lengths: Lengths, priority: float) -> int:
         """Put an item into a free slot, and return the slot."""
-        slot = int(self.free_slots[self.slots - self.size - 1])
+        slot = int(self.free_slots[self.num_slots - self.size - 1])
         self.keys[slot] = ~self.keys[slot]
         self.put_back(slot, cells, lengths, priority, 0)
         return slot
@@ -95,22 +95,22 @@ class Items:
             self._lengths, self._count, self.longest = lengths, sum(lengths), lengths
             return
         if self._each is None:
-            self._each = np.tile(np.array(self._lengths, np.int32), (self.slots, 1))
+            self._each = np.tile(np.array(self._lengths, np.int32), (self.num_slots, 1))
         self._each[slot] = lengths
         self.longest = tuple(map(max, self.longest, lengths))
 
     def delete(self, slot: int) -> None:
         """Take an item out."""
         self._free[room_for(self._count_of(slot))].append(int(self.starts[slot]))
-        self.free_slots[self.slots - self.size] = slot
-        self.keys[slot] = ~(self.keys[slot] + self.slots)
+        self.free_slots[self.num_slots - self.size] = slot
+        self.keys[slot] = ~(self.keys[slot] + self.num_slots)
         self.size -= 1
 
     def clear(self) -> None:
         """Take all items out; their keys are not used again."""
         used = self.used_slots()
-        self.keys[used] = ~(self.keys[used] + self.slots)
-        self.free_slots[self.slots - self.size :] = used[::-1]
+        self.keys[used] = ~(self.keys[used] + self.num_slots)
+        self.free_slots[self.num_slots - self.size :] = used[::-1]
         self.size = 0
         self._forget_lists()
 
@@ -152,7 +152,7 @@ class Items:
 
     def find(self, keys: Integers) -> tuple[Integers, Flags]:
         """Find the slots of keys, int64[n]; and which of these items are still there, bool[n]."""
-        slots = keys % self.slots
+        slots = keys % self.num_slots
         return slots, (self.keys[slots] == keys) & (keys >= 0)
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.jit import Floats, Integers
-from replay_tutorial.buffers.priorities import Weights, check_weighing, write_weights
+from replay_tutorial.buffers.priorities import Weights, check_weight_options, write_weights
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 
 
@@ -180,7 +180,7 @@ def importance_weights(info: SampleInfo, beta: float, normalize: str = "buffer")
     Raises:
         ValueError: If beta or normalize is out of range.
     """
-    beta = check_weighing(beta, normalize)
+    beta = check_weight_options(beta, normalize)
     least = info.least_probabilities if normalize == "buffer" else info.probabilities.min()
     weights = np.empty(len(info.keys), np.float32)
     write_weights(info.probabilities / least, beta, 1.0, True, weights)

@@ -49,14 +49,14 @@ class Selector(Protocol):
     low = -sys.float_info.max  # the smallest priority that it takes
     high = sys.float_info.max  # the largest
 
-    def over(self, slots: int) -> Self:
-        """Make a selector of this kind, for slots 0 to slots - 1, with none in."""
+    def over(self, num_slots: int) -> Self:
+        """Make a selector of this kind, for slots 0 to num_slots - 1, with none in."""
         selector = copy.copy(self)
-        selector.begin(slots)
+        selector.begin(num_slots)
         return selector
 
-    def begin(self, slots: int) -> None:
-        """Make the arrays for so many slots."""
+    def begin(self, num_slots: int) -> None:
+        """Allocate the arrays for `num_slots` slots."""
         ...
 
     def insert(self, slot: int, priority: float) -> None:
@@ -98,10 +98,10 @@ class Uniform(Selector):
     delete 3    7 5 2           the last one moves into the hole
     """
 
-    def begin(self, slots: int) -> None:
+    def begin(self, num_slots: int) -> None:
         self._size = 0
-        self._slots: Slots = np.zeros(slots, np.int32)  # the first `_size` count
-        self._places: Slots = np.zeros(slots, np.int32)  # where each slot stands
+        self._slots: Slots = np.zeros(num_slots, np.int32)  # the first `_size` count
+        self._places: Slots = np.zeros(num_slots, np.int32)  # where each slot stands
 
     def insert(self, slot: int, priority: float) -> None:
         self._slots[self._size] = slot
@@ -137,10 +137,10 @@ class Fifo(Selector):
     Updates don't count.
     """
 
-    def begin(self, slots: int) -> None:
-        self._end = slots  # stands for no slot
-        self._after: Slots = np.full(slots + 1, slots, np.int32)
-        self._before: Slots = np.full(slots + 1, slots, np.int32)
+    def begin(self, num_slots: int) -> None:
+        self._end = num_slots  # stands for no slot
+        self._after: Slots = np.full(num_slots + 1, num_slots, np.int32)
+        self._before: Slots = np.full(num_slots + 1, num_slots, np.int32)
 
     def insert(self, slot: int, priority: float) -> None:
         newest = self._before[self._end]
@@ -178,10 +178,10 @@ class Nodes(NamedTuple):
     """A heap's arrays.
 
     Attributes:
-        heap: int32[slots]; of each node its slot. The first `size` count.
-        places: int32[slots]; of each slot its node.
-        ranks: float64[slots]; of each slot its priority, or its opposite: the least comes first.
-        stamps: int64[slots]; of each slot when it was last inserted or updated.
+        heap: int32[num_slots]; of each node its slot. The first `size` count.
+        places: int32[num_slots]; of each slot its node.
+        ranks: float64[num_slots]; of each slot its priority, or its opposite: the least comes first.
+        stamps: int64[num_slots]; of each slot when it was last inserted or updated.
     """
 
     heap: Slots
@@ -261,11 +261,13 @@ class MinHeap(Selector):
 
     sign = 1.0  # of a priority in its rank
 
-    def begin(self, slots: int) -> None:
+    def begin(self, num_slots: int) -> None:
         self.size = 0
         self._next_stamp = 0
-        places = np.zeros(slots, np.int32)
-        self._nodes = Nodes(np.zeros(slots, np.int32), places, np.zeros(slots), np.zeros(slots, np.int64))
+        places = np.zeros(num_slots, np.int32)
+        self._nodes = Nodes(
+            np.zeros(num_slots, np.int32), places, np.zeros(num_slots), np.zeros(num_slots, np.int64)
+        )
         self._plain = tuple(self._nodes)
 
     def insert(self, slot: int, priority: float) -> None:
@@ -338,11 +340,11 @@ class Prioritized(Selector):
             raise ValueError(f"exponent must be finite and at least 0, not {self.exponent}.")
         self.exponent = float(self.exponent)
 
-    def begin(self, slots: int) -> None:
+    def begin(self, num_slots: int) -> None:
         # The total of all masses can't overflow, with a margin for rounding.
-        self.high = (sys.float_info.max / (16 * slots)) ** (1.0 / max(self.exponent, 1.0))
-        self._tree = SumTree(slots)
-        self._is_in = np.zeros(slots, np.bool_)  # also those without mass
+        self.high = (sys.float_info.max / (16 * num_slots)) ** (1.0 / max(self.exponent, 1.0))
+        self._tree = SumTree(num_slots)
+        self._is_in = np.zeros(num_slots, np.bool_)  # also those without mass
 
     def insert(self, slot: int, priority: float) -> None:
         self._is_in[slot] = True

@@ -47,9 +47,9 @@ def save(
     tables: Mapping[str, TableState],
 ) -> None:
     """Write a file."""
-    touched = cells.store.touched
-    arrays: Arrays = {"touched": [touched]}
-    arrays |= {f"column_{i}": [values[: touched[i]]] for i, values in enumerate(cells.values)}
+    high_water = cells.store.high_water
+    arrays: Arrays = {"touched": [high_water]}
+    arrays |= {f"column_{i}": [values[: high_water[i]]] for i, values in enumerate(cells.values)}
     every: list[dict[str, Any]] = []
     for number, table in enumerate(tables.values()):
         items, used = table.items, table.items.used_slots()
@@ -59,8 +59,8 @@ def save(
         counts = {name: getattr(table, name) for name in COUNTS}
         every.append({**counts, "highest": table.max_given, "parts": parts, "cells": len(listed)})
         state = {
-            "laps": np.where(items.keys < 0, ~items.keys, items.keys) // items.slots,
-            "free_slots": items.free_slots[: items.slots - items.size],
+            "laps": np.where(items.keys < 0, ~items.keys, items.keys) // items.num_slots,
+            "free_slots": items.free_slots[: items.num_slots - items.size],
             "priorities": items.priorities[used],
             "times_sampled": items.times_sampled[used],
             "lengths": lengths.reshape(len(used), len(parts)),
@@ -82,18 +82,18 @@ def load(
         OSError: If it can't be read.
         ValueError: If it is damaged, or of a server with other columns or tables, or holds more than fits.
     """
-    with archive.reading(path, layout_of(fields, old)) as (counters, reader):
+    with archive.open_archive(path, layout_of(fields, old)) as (counters, reader):
         cells = Cells(fields, capacity)
-        touched = np.zeros(len(cells.fields), np.int64)
-        reader.read_into("touched", [touched])
-        if touched.max() > capacity:
+        high_water = np.zeros(len(cells.fields), np.int64)
+        reader.read_into("touched", [high_water])
+        if high_water.max() > capacity:
             raise ValueError(
-                f"{path} holds up to {touched.max():,} steps; this server has a capacity of {capacity:,}. "
+                f"{path} holds up to {high_water.max():,} steps; this server has a capacity of {capacity:,}. "
                 "Build it with more."
             )
-        expect(touched.min() >= 0, "touched is below 0")
+        expect(high_water.min() >= 0, "a step count is below 0")
         for i, values in enumerate(cells.values):
-            reader.read_into(f"column_{i}", [values[: touched[i]]])
+            reader.read_into(f"column_{i}", [values[: high_water[i]]])
         rng = archive.checked_generator(counters)
         tables = {name: TableState(was.description, cells, rng) for name, was in old.items()}
         every = archive.checked_parts(counters, "tables", len(old))
@@ -102,13 +102,13 @@ def load(
             table.limiter = old[name].limiter
             read = partial(read_array, reader, f"table_{number}_")
             try:
-                listed, layouts = fill(table, every[number], read, touched)
+                listed, layouts = fill(table, every[number], read, high_water)
             except (TypeError, ValueError, AttributeError) as error:
                 raise Damaged(str(error)) from error
             for layout in layouts:
                 table.check_layout(layout, table.parts)
             named.append(listed)
-        cells.recount(np.concatenate(named), touched)
+        cells.recount(np.concatenate(named), high_water)
         return cells, rng, tables
 
 
@@ -127,27 +127,27 @@ def read_array(reader: Reader, table: str, name: str, dtype: Any, *shape: int) -
 
 
 def fill(
-    table: TableState, counters: dict[str, Any], read: Callable[..., Any], touched: Integers
+    table: TableState, counters: dict[str, Any], read: Callable[..., Any], high_water: Integers
 ) -> tuple[CellList, set[Layout]]:
     """Fill an empty table with what a file says of it; return its items' cells, and their layouts."""
     items = table.items
     for name in COUNTS:
         setattr(table, name, checked_count(counters, name))
     size = table.inserts - table.deletes
-    expect(0 <= size < items.slots, f"a table can't have {size} items")
+    expect(0 <= size < items.num_slots, f"a table can't have {size} items")
     parts: Parts = {
         name: (column, "one" if one else "any") for name, (column, one) in counters["parts"].items()
     }
     if parts and not table.description.parts:
         table.settle(parts)
-    laps, free = read("laps", np.int64, items.slots), read("free_slots", np.int32, items.slots - size)
+    laps, free = read("laps", np.int64, items.num_slots), read("free_slots", np.int32, items.num_slots - size)
     drawn, evicted = read("sampler", np.int64, size), read("remover", np.int64, size)
     used = np.sort(drawn)
-    slots = np.arange(items.slots)
+    slots = np.arange(items.num_slots)
     are_all = (np.sort([*drawn, *free]) == slots).all() and (np.sort(evicted) == used).all()
-    expect(are_all and 0 <= laps.min() <= laps.max() <= archive.MOST // items.slots, "slots are wrong")
+    expect(are_all and 0 <= laps.min() <= laps.max() <= archive.MOST // items.num_slots, "slots are wrong")
     items.free_slots[: len(free)] = free
-    items.keys[:] = ~(laps * items.slots + slots)
+    items.keys[:] = ~(laps * items.num_slots + slots)
     items.keys[used] = ~items.keys[used]
     table.max_given = float(counters["highest"])
     priorities: Floats = read("priorities", np.float64, size)
@@ -157,7 +157,7 @@ def fill(
     cells: CellList = read("cells", np.int32, checked_count(counters, "cells"))
     most = [1 if length == "one" else len(cells) for _, length in parts.values()]
     expect(((lengths >= 1) & (lengths <= most)).all() and lengths.sum() == len(cells), "lengths are wrong")
-    there = (cells >= 0) & (cells // len(touched) < touched[cells % len(touched)])
+    there = (cells >= 0) & (cells // len(high_water) < high_water[cells % len(high_water)])
     expect(there.all(), "an item names cells that are not there")
     begin, by_slot = 0, dict(zip(used.tolist(), priorities.tolist(), strict=True))
     rows: list[list[int]] = lengths.tolist()

@@ -111,8 +111,8 @@ class TableState(HookedTable):
     def _begin(self) -> None:
         """Be without items, and count from 0."""
         self.items.clear()
-        self.sampler = self.description.sampler.over(self.items.slots)
-        self.remover = self.description.remover.over(self.items.slots)
+        self.sampler = self.description.sampler.over(self.items.num_slots)
+        self.remover = self.description.remover.over(self.items.num_slots)
         self._low = max(self.sampler.low, self.remover.low)
         self._high = min(self.sampler.high, self.remover.high)
         self.inserts = self.samples = self.deletes = self.unique_samples = self.stale = 0
@@ -209,7 +209,7 @@ class TableState(HookedTable):
             )
 
     def item(self, key: int) -> Item:
-        slot = key % self.items.slots
+        slot = key % self.items.num_slots
         lengths = self.items.lengths_of(slot)
         layout = tuple(
             Part(name, column, count, length == "one")
@@ -218,7 +218,7 @@ class TableState(HookedTable):
         return Item(layout, self.items.cells_of(slot).copy(), float(self.items.priorities[slot]))
 
     def times_sampled(self, key: int) -> int:
-        return int(self.items.times_sampled[key % self.items.slots])
+        return int(self.items.times_sampled[key % self.items.num_slots])
 
     # Changes; all that they are given has been checked.
 
@@ -337,8 +337,8 @@ class TableState(HookedTable):
         """
         stale = 0
         for key in deletes.tolist():
-            if self.items.keys[key % self.items.slots] == key >= 0:
-                self._delete(key % self.items.slots, tables)
+            if self.items.keys[key % self.items.num_slots] == key >= 0:
+                self._delete(key % self.items.num_slots, tables)
             else:
                 stale += 1
         slots, live = self.items.find(keys)

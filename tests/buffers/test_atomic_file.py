@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from replay_tutorial.buffers.whole_file import own_file, replace_file
+from replay_tutorial.buffers.atomic_file import atomic_write, replace_file
 
 
 def test_old_file_stays_until_the_new_one_is_whole(tmp_path):
@@ -41,7 +41,7 @@ def test_what_a_killed_process_left_is_written_over(tmp_path):
 
 
 def die_while_writing(path):
-    with own_file(path) as file:
+    with atomic_write(path) as file:
         file.write(b"half")
         file.flush()
         os._exit(9)
@@ -56,7 +56,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one_to_the_same_path(t
         process.join()
         assert process.exitcode == 9
     assert len(list(tmp_path.iterdir())) == 2
-    with own_file(path) as file:
+    with atomic_write(path) as file:
         file.write(b"whole")
     assert path.read_bytes() == b"whole"
     of_the_other = [left.name for left in tmp_path.iterdir() if left != path]
@@ -68,10 +68,10 @@ def test_what_another_is_writing_is_left_alone(tmp_path):
     path = tmp_path / "file"
 
     def write_a_second():
-        with own_file(path) as file:
+        with atomic_write(path) as file:
             file.write(b"second")
 
-    with own_file(path) as file:
+    with atomic_write(path) as file:
         file.write(b"first")
         second = threading.Thread(target=write_a_second)
         second.start()

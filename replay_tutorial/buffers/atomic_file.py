@@ -32,12 +32,12 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     except BaseException as error:
         unfinished.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise named(error, path) from error
+            raise with_path(error, path) from error
         raise
 
 
 @contextmanager
-def own_file(place: Path) -> Generator[IO[bytes]]:
+def atomic_write(place: Path) -> Generator[IO[bytes]]:
     """Open a file of this thread's own beside `place`; at the end move it there, after an error remove it.
 
     Two that write to one place at the same time don't write into one file; the later one wins.
@@ -85,7 +85,7 @@ def remove_leftovers(place: Path) -> None:
                         path.unlink()
 
 
-def named(error: OSError, path: Path) -> OSError:
+def with_path(error: OSError, path: Path) -> OSError:
     """Return an error that says which file it is about; the library's own words are left alone."""
     if error.errno is None:
         return error

@@ -1,4 +1,4 @@
-"""An array of your own beside the buffer, and a row found again: both by the indexes of a sample."""
+"""Use the indexes of a sample: update an array of your own, and look up the sampled rows."""
 
 # --8<-- [start:main]
 import numpy as np
@@ -7,20 +7,20 @@ from replay_tutorial import PrioritizedReplayBuffer
 
 size = 100
 buffer = PrioritizedReplayBuffer(size, {"obs": {"shape": 4}, "rew": {}}, seed=0)
-draws = np.zeros(size, int)  # of each row that is stored: how often it was drawn
+draws = np.zeros(size, int)  # for each stored row: how often it was sampled
 
 rng = np.random.default_rng(0)
 for _ in range(30):
     first = buffer.add(obs=rng.random((10, 4)), rew=rng.random(10))
-    draws[np.arange(first, buffer.get_next_index()) % size] = 0  # new rows, in the slots of old ones
+    draws[np.arange(first, buffer.get_next_index()) % size] = 0  # new rows reuse the slots of old ones
 
     sample = buffer.sample(8, beta=0.4)
     np.add.at(draws, sample["indexes"] % size, 1)
 
-print("newest index drawn:", sample["indexes"].max(), "of a buffer of", len(buffer))
+print("largest index sampled:", sample["indexes"].max(), "rows stored:", len(buffer))
 
 everything = buffer.get_all_transitions()  # oldest first: row 0 has the index of the oldest row
 oldest = buffer.get_next_index() - buffer.get_stored_size()
 again = everything["obs"][sample["indexes"] - oldest]
-print("found again:", np.array_equal(again, sample["obs"]))
+print("same rows:", np.array_equal(again, sample["obs"]))
 # --8<-- [end:main]

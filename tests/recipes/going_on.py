@@ -1,4 +1,4 @@
-"""Stop a program and go on: the buffer, the steps that wait in n-step windows, and the randomness."""
+"""Save and restore a buffer, the steps waiting in n-step windows, and a random generator."""
 
 # --8<-- [start:parts]
 import json
@@ -18,7 +18,7 @@ STEPS = 1_000
 
 # --8<-- [start:beta]
 def beta_at(step, steps=STEPS, first=0.4):
-    """From `first` at step 0 to 1 at `steps`, in a straight line, and 1 from then on."""
+    """Increase beta linearly from `first` at step 0 to 1 at step `steps`; it stays 1 afterwards."""
     return np.interp(step, (0, steps), (first, 1.0))
 
 
@@ -49,7 +49,7 @@ def new_parts(environments=12):
 
 
 def play(steps, buffer, n_step, rng):
-    """Some environments walk at random, and what was drawn gets new priorities; returns what was drawn."""
+    """Step random environments, add their rows, sample, and update priorities; return the samples."""
     drawn = []
     for step in steps:
         obs = np.full(12, step)
@@ -64,22 +64,22 @@ def play(steps, buffer, n_step, rng):
 
 
 def main():
-    straight = new_parts()
-    play(range(500), *straight)
-    expected = play(range(500, STEPS), *straight)
+    uninterrupted = new_parts()
+    play(range(500), *uninterrupted)
+    expected = play(range(500, STEPS), *uninterrupted)
 
     with tempfile.TemporaryDirectory() as folder:
         stopped = new_parts()
         play(range(500), *stopped)
         save(Path(folder), *stopped)
 
-        fresh = new_parts()  # in the next process: built with the same arguments
-        restore(Path(folder), *fresh)
-    return expected, play(range(500, STEPS), *fresh)
+        resumed = new_parts()  # in the new process, with the same arguments
+        restore(Path(folder), *resumed)
+    return expected, play(range(500, STEPS), *resumed)
 
 
 if __name__ == "__main__":
     expected, drawn = main()
     same = all(np.array_equal(a[name], b[name]) for a, b in zip(expected, drawn, strict=True) for name in a)
-    print(f"{len(drawn)} batches after the stop, bit for bit the same: {same}")
+    print(f"{len(drawn)} batches sampled after the restore, all identical: {same}")
 # --8<-- [end:main]

@@ -1,4 +1,4 @@
-"""A program for Reverb's client, call by call, with tables of this package."""
+"""A program written for Reverb, ported call by call to the tables of this package."""
 
 # --8<-- [start:server]
 import numpy as np
@@ -42,10 +42,10 @@ with client.writer(num_keep_alive_refs=3) as writer:
 # --8<-- [end:write]
 
 # --8<-- [start:sample]
-for item in client.sample("steps", BATCH):  # as in Reverb: one item after the other
+for item in client.sample("steps", BATCH):  # as in Reverb: item by item
     obs, probability = item.data["obs"], item.info.probability
 
-sample = client.sample("steps", BATCH)  # faster: arrays with an axis over the items in front
+sample = client.sample("steps", BATCH)  # faster: arrays whose first axis is the item
 weights = reverb.importance_weights(sample.info, beta=BETA)
 # --8<-- [end:sample]
 

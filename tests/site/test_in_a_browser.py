@@ -199,7 +199,7 @@ def test_the_tree_of_the_first_page_is_played_with_by_keyboard(
         assert page.evaluate(FOCUSED) == name
     page.keyboard.press("ArrowUp")
     sums = ["5 = 4 + 1", "15 = 5 + 10", "25 = 10 + 15"]
-    assert lines.all_inner_texts() == ["Slot 5 now has the mass 1.", *sums]
+    assert lines.all_inner_texts() == ["Slot 5 now has mass 1.", *sums]
     number = tree.locator("svg text.explore-middle").first
     colours = []
     for palette in ["light", "dark"]:

@@ -86,7 +86,7 @@ const RingPicture = (() => {
       const isBad = Boolean(violation) && violation.includes("returned");
       sampler.note.textContent = loaded ? `reads slot ${loaded[0]}` : "draws a slot";
       sampler.cells.forEach((cell) => fillCell(cell, copied(loaded, cell.column, isBad)));
-      secondLook.note.textContent = loaded ? "second look" : "";
+      secondLook.note.textContent = loaded ? "second check" : "";
       fillCell(secondLook.cells[0], stampCell(loaded?.[R.SECOND + 1]));
     }
 

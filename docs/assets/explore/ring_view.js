@@ -1,11 +1,11 @@
-// The explorable ring: <div data-explore="ring"></div>, or with a precaution taken out from the beginning:
+// The explorable ring: <div data-explore="ring"></div>, or with a precaution removed from the start:
 // <div data-explore="ring" data-without="no fence after the swap"></div>. The protocol is in ring_model.js.
 const RingView = (() => {
   const { html, svg, button, set, onWidth } = Parts;
 
   function start(place) {
     let model, drawing, search;
-    let history = []; // { state, move, story }: all moves that are known, also those that Back took back
+    let history = []; // { state, move, story }: all moves that are known, also those undone with Back
     let position = 0;
     let note = "";
     let width = 0;
@@ -29,7 +29,7 @@ const RingView = (() => {
     const back = button("Back", () => go(position - 1));
     const forward = button("Forward", () => go(position + 1));
     place.append(
-      html("div", { class: "explore-bar" }, html("label", {}, "Take out: ", choice), find),
+      html("div", { class: "explore-bar" }, html("label", {}, "Remove: ", choice), find),
       explanation,
       frame,
       actions,
@@ -76,7 +76,7 @@ const RingView = (() => {
     function startSearch() {
       const mine = (search = RingExplorer.exploring(model));
       const goOn = () => {
-        if (search !== mine) return; // another one was chosen meanwhile
+        if (search !== mine) return; // another precaution was selected in the meantime
         const { done, value } = mine.next();
         if (done) endSearch(value);
         else {
@@ -95,10 +95,10 @@ const RingView = (() => {
         history = history.slice(0, 1);
         for (const move of trail) history.push(entry(history.at(-1).state, move));
         history.at(-1).violation = violation;
-        note = `Found among ${count} states: ${RingWords.fault(violation)} Forward goes there, in ${trail.length} steps; there is no shorter way.`;
+        note = `Found after ${count} states: ${RingWords.fault(violation)} Press Forward to replay it; the shortest path has ${trail.length} steps.`;
         go(0);
       } else {
-        note = `All ${count} states that these two writers and the sampler can reach: no row is torn, and nothing else is broken.`;
+        note = `Searched all ${count} states that two writers and the sampler can reach: no row is torn, and no other invariant is violated.`;
         update();
       }
     }

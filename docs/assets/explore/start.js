@@ -1,4 +1,4 @@
-// Puts an explorable into each element that asks for one; what stood there was for readers without scripts.
+// Puts an explorable into each element with data-explore, in place of the text for readers without scripts.
 document.querySelectorAll("[data-explore]").forEach((place) => {
   const views = { "sum-tree": SumTreeView, ring: RingView };
   const view = views[place.dataset.explore];

@@ -31,9 +31,9 @@ const TreeCharts = (() => {
     const shares = draws ? counts.map((count) => count / draws) : expected.map(() => 0);
     const values = { share: shares, weight: weights.map((weight) => weight ?? 0), together };
     const titles = {
-      share: `share of ${draws.toLocaleString("en")} draws; the lines are the probabilities P`,
+      share: `share of ${draws.toLocaleString("en")} draws; lines: probability P`,
       weight: "weight w",
-      together: "P × w: what a row counts in the loss",
+      together: "P × w: share of a row in the loss",
     };
     const highest = Math.max(...expected, ...shares, 1e-9);
     for (const { name, title, line, base, bars } of rows) {

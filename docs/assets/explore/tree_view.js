@@ -1,5 +1,5 @@
 // The explorable sum tree: <div data-explore="sum-tree"></div>. The tree itself is in tree_model.js.
-// With data-brief the tree stands alone, without alpha, beta and the many draws that show what they do.
+// With data-brief only the tree is shown, without alpha, beta and the charts.
 const SumTreeView = (() => {
   const { html, svg, button, set, short, range, slider, onWidth } = Parts;
   const PRIORITIES = [3, 1, 5, 1, 4, 0, 2, 8];
@@ -17,7 +17,7 @@ const SumTreeView = (() => {
     const priorities = [...PRIORITIES];
     let [alpha, beta] = [1, 0.4];
     let nodes = build();
-    let query = null; // of the draw that is on its way
+    let query = null; // of the current draw
     let taken = 0; // comparisons done
     let recomputed = { slot: null, path: [] };
     let counts = new Array(priorities.length).fill(0);
@@ -27,7 +27,7 @@ const SumTreeView = (() => {
       return TreeModel.build(priorities.map((priority) => TreeModel.massOf(priority, alpha)));
     }
 
-    // What happens
+    // Actions
 
     const total = () => nodes[1];
     const found = () => TreeModel.find(nodes, query);
@@ -80,7 +80,7 @@ const SumTreeView = (() => {
       changeMasses();
     }
 
-    // What stands there
+    // Elements
 
     const buttons = {
       query: button("New query", newQuery),
@@ -101,7 +101,7 @@ const SumTreeView = (() => {
     if (!("brief" in place.dataset))
       place.append(html("div", { class: "explore-bar" }, ...ofAll), charts.picture);
 
-    const stripTitle = svg("text", { y: 12, class: "explore-note" }, "the masses end to end, and the query");
+    const stripTitle = svg("text", { y: 12, class: "explore-note" }, "masses laid end to end, and the query");
     const segments = priorities.map((_, slot) => ({
       box: svg("rect", { y: 18, height: 22, class: "explore-cell" }),
       text: svg("text", { y: 34, class: "explore-middle" }, `${slot}`),
@@ -152,7 +152,7 @@ const SumTreeView = (() => {
     });
     picture.append(tracksTitle, ...tracks.flatMap(({ group, name }) => [group, name]));
 
-    // How it stands there
+    // Drawing
 
     function update() {
       if (!width) return;
@@ -249,13 +249,13 @@ const SumTreeView = (() => {
     }
 
     function linesOfLog(way) {
-      if (!total()) return ["Every mass is 0: nothing can be drawn."];
+      if (!total()) return ["Every mass is 0, so no row can be drawn."];
       if (recomputed.slot !== null) {
         const { slot, path } = recomputed;
         const sum = (node) =>
           `${short(nodes[node])} = ${short(nodes[2 * node])} + ${short(nodes[2 * node + 1])}`;
         return [
-          `Slot ${slot} now has the mass ${short(TreeModel.masses(nodes)[slot])}.`,
+          `Slot ${slot} now has mass ${short(TreeModel.masses(nodes)[slot])}.`,
           ...path.map((node) => sum(node)),
         ];
       }
@@ -275,9 +275,9 @@ const SumTreeView = (() => {
 
     function lineOfStep({ query, left, right, toTheRight, rest }) {
       if (toTheRight)
-        return `${short(query)} ≥ ${short(left)}: right, with ${short(query)} − ${short(left)} = ${short(rest)} left.`;
-      if (query < left) return `${short(query)} < ${short(left)}: left.`;
-      return `${short(query)} ≥ ${short(left)}, but the right half holds ${short(right)}: left.`;
+        return `${short(query)} ≥ ${short(left)}: go right, with ${short(query)} − ${short(left)} = ${short(rest)}.`;
+      if (query < left) return `${short(query)} < ${short(left)}: go left.`;
+      return `${short(query)} ≥ ${short(left)}, but the right child is ${short(right)}: go left.`;
     }
 
     onWidth(frame, (wide) => {

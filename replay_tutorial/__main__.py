@@ -51,7 +51,7 @@ See python -m replay_tutorial COMMAND --help for the options of each; --version 
 TRAIN_MODULES = ("torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL")
 EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
 # Commands that have commands of their own: where they are.
-ELSEWHERE = {
+SUBCOMMANDS = {
     "bench": ("replay_tutorial.bench.command", "main"),
     "cluster": ("replay_tutorial.cluster.command", "cluster"),
     "tables": ("replay_tutorial.tables.command", "tables"),
@@ -78,7 +78,7 @@ def train(arguments: Sequence[str]) -> int:
 
 def resume(arguments: Sequence[str]) -> int:
     """Continue a run from its newest checkpoint, in the same folder."""
-    parser = parser_of(resume)
+    parser = make_parser(resume)
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--total-steps", type=at_least(1), help="a new budget (default: as before)")
     goal = "a new target for the mean return; inf is never reached (default: as before)"
@@ -93,7 +93,7 @@ def resume(arguments: Sequence[str]) -> int:
     try:
         cluster_options = take_options(parser, options, saved_options(options.run))
     except (OSError, ValueError) as error:
-        refuse("resume", error)
+        exit_with_error("resume", error)
 
     from replay_tutorial.apex.runs.run import resume as resume_agent
 
@@ -109,7 +109,7 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     from replay_tutorial.apex.runs.run_folder import RunInUse
     from replay_tutorial.apex.runs.setup import NothingToDo, UnusableDevice
 
-    hear_interrupts()
+    restore_interrupts()
     known = (UnsupportedEnvironment, DamagedFile, NothingToDo, ProcessDied, RunInUse, UnusableDevice)
     try:
         result = run()
@@ -138,7 +138,7 @@ def report(command: str, run: "Callable[[], Result]") -> int:
 
 def evaluate(arguments: Sequence[str]) -> int:
     """Play greedy episodes with the policy of a run."""
-    parser = parser_of(evaluate)
+    parser = make_parser(evaluate)
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--episodes", type=at_least(1), default=100, help=f"number of episodes {DEFAULT}")
     parser.add_argument("--seed", type=at_least(0), default=1_000_000, help=f"decides the episodes {DEFAULT}")
@@ -155,7 +155,7 @@ def evaluate(arguments: Sequence[str]) -> int:
         policy, step = folder.load_policy()
         config = folder.config()
     except (OSError, ValueError) as error:
-        refuse("evaluate", error)
+        exit_with_error("evaluate", error)
     seeds = draw_seeds(np.random.SeedSequence(options.seed), options.episodes)
     evaluation = play(
         policy.act_greedily,
@@ -170,7 +170,7 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 def play(arguments: Sequence[str]) -> int:
     """Draw a greedy episode with the policy of a run as a GIF."""
-    parser = parser_of(play)
+    parser = make_parser(play)
     parser.add_argument("run", type=Path, help="the run's folder")
     place = "the GIF, named .gif (default: play.gif in the run's folder)"
     parser.add_argument("--output", type=Path, help=place)
@@ -189,7 +189,7 @@ def play(arguments: Sequence[str]) -> int:
         environment = folder.config().environment
         played = play_episode(policy, environment, options.seed, output, options.steps)
     except (OSError, ValueError) as error:
-        refuse("play", error)
+        exit_with_error("play", error)
     cut = "" if played.over else ", cut there"
     print(f"{output}: return {played.total:.1f} in {played.steps:,} steps{cut}")
     return 0
@@ -200,7 +200,7 @@ def plot(arguments: Sequence[str]) -> int:
 
     Several runs of one environment and agent are drawn as their mean, with a 95% band.
     """
-    parser = parser_of(plot)
+    parser = make_parser(plot)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's folder")
     parser.add_argument("--output", type=Path, default="learning_curves.png", help=f"the figure {DEFAULT}")
     options = parser.parse_args(arguments)
@@ -209,11 +209,11 @@ def plot(arguments: Sequence[str]) -> int:
 
     for run in options.runs:
         if not (run / "progress.csv").is_file():
-            refuse("plot", f"{run} isn't the folder of a run: it has no progress.csv.")
+            exit_with_error("plot", f"{run} isn't the folder of a run: it has no progress.csv.")
     try:
         print(draw_curves(options.runs, options.output))
     except (OSError, ValueError) as error:
-        refuse("plot", error)
+        exit_with_error("plot", error)
     return 0
 
 
@@ -224,7 +224,7 @@ def warm_up(arguments: Sequence[str]) -> int:
     NUMBA_CACHE_DIR names another folder. They are for processors like this one: for an image that will run
     on others, set NUMBA_CPU_NAME=generic both when it is built and when it runs, which makes them slower.
     """
-    parser_of(warm_up).parse_args(arguments)
+    make_parser(warm_up).parse_args(arguments)
 
     from replay_tutorial.buffers import jit
 
@@ -233,26 +233,26 @@ def warm_up(arguments: Sequence[str]) -> int:
         package = importlib.import_module(f"replay_tutorial.{layer}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
-    hear_interrupts()
+    restore_interrupts()
     folders = jit.compile_all()
     seconds = time.perf_counter() - start
     print(f"{len(jit.kernels)} kernels are ready after {seconds:.1f} s, kept in", *folders, sep="\n    ")
     return 0 if folders else 1
 
 
-def elsewhere(name: str, arguments: Sequence[str]) -> int:
+def run_subcommand(name: str, arguments: Sequence[str]) -> int:
     """Run a command that has commands of its own."""
     if name == "bench" and importlib.util.find_spec("replay_tutorial.bench") is None:
-        refuse(
+        exit_with_error(
             name, "the benchmarks aren't installed; they are run in a clone of the repository: make bench."
         )
-    place, command_name = ELSEWHERE[name]
+    place, command_name = SUBCOMMANDS[name]
     command = getattr(importlib.import_module(place), command_name)
-    hear_interrupts()
+    restore_interrupts()
     return command(list(arguments))
 
 
-def refuse(command: str, reason: object) -> NoReturn:
+def exit_with_error(command: str, reason: object) -> NoReturn:
     """End the program with one line: what it was asked to read or write can't be."""
     print(f"{command}: {reason}", file=sys.stderr)
     raise SystemExit(2)
@@ -268,19 +268,19 @@ def print_log() -> None:
         logger.addHandler(logging.StreamHandler())
 
 
-def hear_interrupts() -> None:
+def restore_interrupts() -> None:
     """Let Ctrl-C raise KeyboardInterrupt again, now that what a command needs is imported."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def parser_of(command: Callable[[Sequence[str]], int]) -> argparse.ArgumentParser:
+def make_parser(command: Callable[[Sequence[str]], int]) -> argparse.ArgumentParser:
     """Return a parser that describes a command by its docstring."""
-    name = f"python -m replay_tutorial {name_of(command)}"
+    name = f"python -m replay_tutorial {command_name(command)}"
     return argparse.ArgumentParser(prog=name, description=command.__doc__)
 
 
-def name_of(command: Callable[[Sequence[str]], int]) -> str:
+def command_name(command: Callable[[Sequence[str]], int]) -> str:
     """Return the name of a command."""
     return command.__name__.replace("_", "-")
 
@@ -305,8 +305,8 @@ def target(text: str) -> float:
 
 
 COMMANDS = {
-    **{name_of(command): command for command in (train, resume, evaluate, play, plot, warm_up)},
-    **{name: partial(elsewhere, name) for name in ELSEWHERE},
+    **{command_name(command): command for command in (train, resume, evaluate, play, plot, warm_up)},
+    **{name: partial(run_subcommand, name) for name in SUBCOMMANDS},
 }
 
 

@@ -77,5 +77,5 @@ def assert_numbered(rows):
         np.testing.assert_array_equal(rows[name], values, name)
 
 
-def report(actor=0, life=0, rows_lost=0, messages=()):
-    return Report(actor, life, rows_lost, tuple(messages))
+def report(actor=0, restart_count=0, rows_lost=0, messages=()):
+    return Report(actor, restart_count, rows_lost, tuple(messages))

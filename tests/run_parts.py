@@ -7,7 +7,7 @@ import torch
 
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.context import InitialCounters
 from replay_tutorial.apex.parts import make_agent, make_policy
 from replay_tutorial.local.shared_context import make_shared_context
 
@@ -33,7 +33,7 @@ def parts(seed=0, rows=50):
 def context_of(config):
     """An empty context in shared memory."""
     spaces = spaces_of(config.environment)
-    return make_shared_context(config, spaces, make_policy(config, spaces).parameter_count, Counters())
+    return make_shared_context(config, spaces, make_policy(config, spaces).parameter_count, InitialCounters())
 
 
 def learn(context, agent, updates=3):

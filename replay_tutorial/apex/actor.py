@@ -71,9 +71,9 @@ class Actor:
     def run(self) -> None:
         """Play until told to stop."""
         # The learner's first parameters also say that the replay has its old rows, if the run is resumed.
-        while not self.pull_parameters() and not self.context.stop.asked:
+        while not self.pull_parameters() and not self.context.stop.requested:
             time.sleep(POLL_SECONDS / 10)
-        while not self.context.stop.asked:
+        while not self.context.stop.requested:
             self.play_and_send()
 
     def play_and_send(self) -> None:
@@ -84,7 +84,7 @@ class Actor:
         if rows is not None:
             self.send(rows)
         if episodes.returns:
-            self.context.tell(episodes)
+            self.context.send_message(episodes)
 
     def pull_parameters(self) -> bool:
         """Take over the newest parameters; return whether they are new."""
@@ -97,7 +97,7 @@ class Actor:
 
     def play(self) -> Episodes:
         """Fill `steps`; return the episodes that ended meanwhile."""
-        age = self.context.pace.updates - self.parameters_update
+        age = self.context.counters.updates - self.parameters_update
         episodes = Episodes([], [], max(0, age))
         for row in range(self.context.config.send_interval):
             actions = self.policy.act(self.observations, self.exploration, self.generator)
@@ -153,7 +153,7 @@ class Actor:
         """Insert rows with their first priorities, as soon as the replay takes them."""
         priorities = self.policy.priorities(rows)
         while not self.context.replay.insert(rows, priorities, timeout=POLL_SECONDS):
-            if self.context.stop.asked:
+            if self.context.stop.requested:
                 return
 
     def state(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class Actor:
                 self.observations[number] = self.begin_episode(number)
                 dropped = "its open episode is dropped, and a new one begins"
                 reason = f"environment {number} doesn't repeat itself from its seed: {dropped}"
-                self.context.tell(Note(reason))
+                self.context.send_message(Note(reason))
         self.generator.bit_generator.state = state["generator"]
 
     def replay_episode(self, number: int, seed: int, actions: list[Any]) -> NDArray[Any] | None:

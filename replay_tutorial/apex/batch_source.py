@@ -104,7 +104,7 @@ class Prefetcher:
         self.sample = sample
         # On the processor one is in use, one in the thread's hand, and the others wait. A GPU has copies.
         count = 2 if torch.device(device).type == "cuda" else ahead + 2
-        self.places = [PinnedBatch(torch.device(device)) for _ in range(count)]
+        self.batches = [PinnedBatch(torch.device(device)) for _ in range(count)]
         self.ready: queue.Queue[Sample | BaseException] = queue.Queue(ahead)
         self.closing = False
         self.thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
@@ -134,18 +134,18 @@ class Prefetcher:
 
     def _work(self) -> None:
         try:
-            for place in itertools.cycle(self.places):
-                place.wait()
+            for batch in itertools.cycle(self.batches):
+                batch.wait()
                 sample = None
                 while sample is None:
                     if self.closing:
                         return
-                    sample = self.sample(place.arrays)
-                self._hand_over(sample._replace(rows=place.on_device(sample.rows)))
+                    sample = self.sample(batch.arrays)
+                self._put(sample._replace(rows=batch.on_device(sample.rows)))
         except BaseException as error:  # noqa: BLE001 - re-raised in the learner, which would wait forever
-            self._hand_over(error)
+            self._put(error)
 
-    def _hand_over(self, sample: Sample | BaseException) -> None:
+    def _put(self, sample: Sample | BaseException) -> None:
         while not self.closing:
             try:
                 return self.ready.put(sample, timeout=POLL_SECONDS)

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from replay_tutorial.apex.presets import changes_for
+from replay_tutorial.apex.presets import overrides_for
 
 
 @dataclass(frozen=True)
@@ -178,4 +178,4 @@ POSITIVE = (
 
 def preset(environment: str) -> Config:
     """Return the settings for an environment: its preset where there is one, else the defaults."""
-    return replace(Config(environment=environment), **changes_for(environment))
+    return replace(Config(environment=environment), **overrides_for(environment))

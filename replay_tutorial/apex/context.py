@@ -25,7 +25,7 @@ from replay_tutorial.apex.messages import Message
 
 POLL_SECONDS = 0.1  # that a waiting role lets pass before it looks at the stop flag again
 
-Tell = Callable[[Message], None]
+SendMessage = Callable[[Message], None]
 
 
 class Sample(NamedTuple):
@@ -45,7 +45,7 @@ class Published(NamedTuple):
     parameters: NDArray[np.float32]  # float32[parameter_count of the policy]
 
 
-class Counters(NamedTuple):
+class InitialCounters(NamedTuple):
     """How far a run is when it begins: zeros, or those of the checkpoint that it goes on from."""
 
     update: int = 0  # of the learner
@@ -106,7 +106,7 @@ class Parameters(Protocol):
         ...
 
 
-class Pace(Protocol):
+class RunCounters(Protocol):
     """How far the roles are: three counters, and the ratio between them."""
 
     @property
@@ -133,11 +133,11 @@ class Pace(Protocol):
         ...
 
 
-class Stop(Protocol):
+class StopFlag(Protocol):
     """The flag that ends a run."""
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether all roles are asked to end."""
         ...
 
@@ -146,12 +146,12 @@ class Stop(Protocol):
         """Whether the evaluator is to evaluate the newest policy before it ends."""
         ...
 
-    def ask(self, last_evaluation: bool = False) -> None:
+    def request(self, last_evaluation: bool = False) -> None:
         """Ask all roles to end, the evaluator perhaps only after a last evaluation."""
         ...
 
 
-def tell_nobody(_: Message) -> None:
+def discard_message(_: Message) -> None:
     """Drop a message: until a role has its own way for messages, nobody listens."""
 
 
@@ -163,10 +163,10 @@ class Context:
     spaces: Spaces
     replay: Replay
     parameters: Parameters
-    pace: Pace
-    stop: Stop
-    tell: Tell = tell_nobody  # how a message gets to the parent
+    counters: RunCounters
+    stop: StopFlag
+    send_message: SendMessage = discard_message  # how a message gets to the parent
 
 
 # Settings, spaces, length of the parameters, counters to begin with → context
-MakeContext = Callable[[Config, Spaces, int, Counters], Context]
+MakeContext = Callable[[Config, Spaces, int, InitialCounters], Context]

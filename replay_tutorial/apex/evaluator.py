@@ -78,7 +78,7 @@ class Evaluator:
         """Whether the lower bound of the best policy's mean return meets the target."""
         return self.best is not None and self.best.solves(self.solved_at)
 
-    def look(self, last: bool = False) -> None:
+    def evaluate_if_due(self, last: bool = False) -> None:
         """Evaluate the newest policy if it is due: `evaluation_interval` updates after the last one.
 
         Args:
@@ -96,8 +96,8 @@ class Evaluator:
         is_due = update >= self.evaluated_update + self.context.config.evaluation_interval
         if not (is_due or (last and is_new)):
             return
-        step = self.context.pace.steps
-        evaluation, best = self._consider(self.newest.parameters, step)
+        step = self.context.counters.steps
+        evaluation, best = self._evaluate_candidate(self.newest.parameters, step)
         self.evaluated_update = update
         confirmation, is_tie = None, False
         if best is not None:
@@ -105,9 +105,13 @@ class Evaluator:
             self.keep(best)
             confirmation = best.confirmation
             is_tie = before is not None and confirmation.mean == before.confirmation.mean
-        self.context.tell(EvaluationReport(step, update, evaluation, confirmation, self.solved, is_tie))
+        self.context.send_message(
+            EvaluationReport(step, update, evaluation, confirmation, self.solved, is_tie)
+        )
 
-    def _consider(self, parameters: NDArray[np.float32], step: int) -> tuple[Evaluation, Candidate | None]:
+    def _evaluate_candidate(
+        self, parameters: NDArray[np.float32], step: int
+    ) -> tuple[Evaluation, Candidate | None]:
         """Evaluate a policy; return its first round, and the candidate if it is the best so far."""
         self.policy.set_parameters(parameters)
         first, best = self._play(self.seeds.evaluation), self.best
@@ -128,8 +132,8 @@ class Evaluator:
 def evaluate_policies(evaluator: Evaluator) -> None:
     """Evaluate policies until told to stop, and once more if asked to."""
     context = evaluator.context
-    while not context.stop.asked:
-        evaluator.look()
+    while not context.stop.requested:
+        evaluator.evaluate_if_due()
         time.sleep(POLL_SECONDS / 2)
     if context.stop.last_evaluation:
-        evaluator.look(last=True)
+        evaluator.evaluate_if_due(last=True)

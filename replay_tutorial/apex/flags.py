@@ -44,7 +44,7 @@ def read_config(arguments: Sequence[str]) -> Config:
     try:
         default = replace(preset(environment), **settings)
     except ValueError as error:
-        refuse(f"{known.config}: {error}")
+        exit_with_error(f"{known.config}: {error}")
     return parse(flags, default)
 
 
@@ -56,12 +56,12 @@ def parse(flags: Sequence[str], default: Config) -> Config:
 def read_file(path: Path) -> dict[str, Any]:
     """Read a settings file."""
     try:
-        return settings_of(tomllib.loads(path.read_text(encoding="utf-8")))
+        return parse_settings(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, TypeError, ValueError) as error:
-        refuse(f"can't read the settings in {path}: {error}")
+        exit_with_error(f"can't read the settings in {path}: {error}")
 
 
-def settings_of(contents: Mapping[str, Any]) -> dict[str, Any]:
+def parse_settings(contents: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a file says of settings as arguments of `Config`.
 
     Raises:
@@ -103,13 +103,13 @@ def is_of_type(value: Any, hint: Any) -> bool:
     return isinstance(value, kinds) and (hint is bool or not isinstance(value, bool))
 
 
-def as_json(config: Config) -> dict[str, Any]:
+def settings_as_json(config: Config) -> dict[str, Any]:
     """Return settings as JSON knows them, which has no infinity: that is text."""
     settings = {**asdict(config), "runs": str(config.runs)}
     return {name: str(value) if value in (math.inf, -math.inf) else value for name, value in settings.items()}
 
 
-def refuse(reason: str) -> NoReturn:
+def exit_with_error(reason: str) -> NoReturn:
     """End the program in the way that an unknown flag does."""
     print(f"{PROGRAM}: {reason}", file=sys.stderr)
     raise SystemExit(2)

@@ -30,7 +30,7 @@ class Learner:
     def __init__(self, context: Context, agent: Agent, published: Published | None = None) -> None:
         self.context = context
         self.agent = agent
-        context.pace.count_updates(agent.updates)
+        context.counters.count_updates(agent.updates)
         if published is None:
             self.publish()
         else:
@@ -45,15 +45,15 @@ class Learner:
         config, agent = self.context.config, self.agent
         update = agent.update(sample.rows, sample.weights)
         self.context.replay.update_priorities(sample.indexes, update.priorities)
-        self.context.pace.count_updates(agent.updates)
+        self.context.counters.count_updates(agent.updates)
         if agent.updates % config.publish_interval == 0:
             self.publish()
         if agent.updates % config.record_interval == 0:
-            self.context.tell(self.progress(sample, update))
+            self.context.send_message(self.progress(sample, update))
 
     def progress(self, sample: Sample, update: Update) -> Progress:
         """Return the numbers of a record, by the last sample and update."""
-        replay, steps = self.context.replay, self.context.pace.steps
+        replay, steps = self.context.replay, self.context.counters.steps
         values = {
             **update.metrics,
             "replay_ratio": self.agent.updates * self.context.config.batch_size / max(1, steps),
@@ -80,11 +80,11 @@ def learn(learner: Learner, save: Callable[[], Saved]) -> None:
     context, interval = learner.context, learner.context.config.checkpoint_seconds
     with batch_source(context) as next_sample:
         next_save = time.monotonic() + interval
-        while not context.stop.asked:
+        while not context.stop.requested:
             sample = next_sample(POLL_SECONDS)
             if sample is not None:
                 learner.update(sample)
             if time.monotonic() >= next_save:
-                context.tell(save())
+                context.send_message(save())
                 next_save = time.monotonic() + interval
-    context.tell(save())
+    context.send_message(save())

@@ -55,7 +55,7 @@ class Cluster(NamedTuple):
     """From an engine of many machines, now and then: who is there."""
 
     hosts: int
-    actors: int  # that play: heard in their newest life, which is not known to have ended
+    actors: int  # that play: heard in their newest process, which is not known to have ended
     rows_lost: int  # so far, sent by actors and never answered
 
 

@@ -91,7 +91,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def changes_for(environment: str) -> dict[str, Any]:
+def overrides_for(environment: str) -> dict[str, Any]:
     """Return the settings that differ from the defaults for an environment; none where it has no preset."""
     for name in (environment, environment.partition("/")[0] + "/"):
         if name in PRESETS:

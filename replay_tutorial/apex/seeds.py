@@ -20,6 +20,6 @@ class RunSeeds:
         self.confirmation = seeds[first : first + second]  # of those that confirm the best policies
         self.final = seeds[first + second :]  # of those that play no part in choosing the policy
 
-    def actor(self, number: int, first_update: int, life: int) -> np.random.SeedSequence:
+    def actor(self, number: int, first_update: int, restart_count: int) -> np.random.SeedSequence:
         """Return the seed of an actor: another one for each number, each resumption, and each life."""
-        return np.random.SeedSequence(self._entropy, spawn_key=(3, number, first_update, life))
+        return np.random.SeedSequence(self._entropy, spawn_key=(3, number, first_update, restart_count))

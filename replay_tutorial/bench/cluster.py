@@ -24,7 +24,7 @@ from gymnasium.spaces import Box, Discrete
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.context import InitialCounters
 from replay_tutorial.apex.runs.run import torch_threads
 from replay_tutorial.apex.runs.setup import RunSetup, new_setup
 from replay_tutorial.apex.storage import frame_options, n_step_windows
@@ -157,20 +157,20 @@ def arriving(
     from replay_tutorial.cluster import placement
     from replay_tutorial.cluster.remote_gateway import RemoteGateway
 
-    remote_push: Any = ray.remote(**placement.of_actor(OPTIONS))(push)
-    remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
-    context = make_shared_context(config, spaces, 1, Counters())
+    remote_push: Any = ray.remote(**placement.actor_options(OPTIONS))(push)
+    remote_gateway: Any = ray.remote(**placement.gateway_options())(RemoteGateway)
+    context = make_shared_context(config, spaces, 1, InitialCounters())
     handles = [remote_gateway.remote(RemoteGateway.pack(context)) for _ in range(gateways)]
     try:
         pushing = [
             remote_push.remote(config, spaces, handles, number, seconds + 2.0, rate / PUSHERS)
             for number in range(PUSHERS)
         ]
-        pace, replay = context.pace, context.replay
+        counters, replay = context.counters, context.replay
         until = time.monotonic() + PATIENCE_SECONDS
-        while pace.steps < 2 * BATCH and time.monotonic() < until:
+        while counters.steps < 2 * BATCH and time.monotonic() < until:
             time.sleep(0.01)
-        begin, steps, batches = time.monotonic(), pace.steps, 0
+        begin, steps, batches = time.monotonic(), counters.steps, 0
         while time.monotonic() - begin < seconds:
             if not learn:
                 time.sleep(0.01)
@@ -178,7 +178,7 @@ def arriving(
                 replay.update_priorities(sample.indexes, np.ones(BATCH, np.float32))
                 batches += 1
         taken = time.monotonic() - begin
-        rows = (pace.steps - steps) / taken
+        rows = (counters.steps - steps) / taken
         row_bytes = ray.get(pushing, timeout=PATIENCE_SECONDS)[0]
     finally:
         for handle in handles:

@@ -20,7 +20,7 @@ import numpy as np
 from replay_tutorial.agents.environments import make_environment, spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import Context, Counters
+from replay_tutorial.apex.context import Context, InitialCounters
 from replay_tutorial.apex.learner import make_learner
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.runs.engine import Workers
@@ -97,9 +97,11 @@ def solo_updates(config: Config) -> Workload:
     """Return one update of the learner alone, with a replay that an actor has filled."""
     config = replace(config, slack=WIDE_OPEN, replay_start=min(FILLED, config.replay_start))
     spaces = spaces_of(config.environment)
-    context = make_shared_context(config, spaces, make_policy(config, spaces).parameter_count, Counters())
+    context = make_shared_context(
+        config, spaces, make_policy(config, spaces).parameter_count, InitialCounters()
+    )
     actor = Actor(context, 0, RunSeeds(config).actor(0, 0, 0))
-    while context.pace.steps < min(FILLED, config.capacity):
+    while context.counters.steps < min(FILLED, config.capacity):
         actor.play_and_send()
     learner = make_learner(context, RunSeeds(config).network, None)
 
@@ -113,7 +115,7 @@ def solo_updates(config: Config) -> Workload:
 
 def local_workers(setup: RunSetup) -> Any:
     """Return the processes of a run on this machine."""
-    return Supervisor(roles(setup), setup.context.stop.ask)
+    return Supervisor(roles(setup), setup.context.stop.request)
 
 
 def await_update(context: Context, workers: Workers) -> None:
@@ -123,7 +125,7 @@ def await_update(context: Context, workers: Workers) -> None:
         RuntimeError: If there is none.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while context.pace.updates == 0:
+    while context.counters.updates == 0:
         if time.monotonic() >= deadline:
             raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
         workers.receive(0.02)
@@ -135,13 +137,13 @@ def speed_of(
     """Start a real run; return its steps and updates per second after the warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         setup = new_setup(replace(config, runs=Path(folder)), make_shared_context)
-        pace = setup.context.pace
+        counters = setup.context.counters
         with make_workers(setup) as workers:
 
             def work(until: float) -> tuple[float, int, int]:
                 while (now := time.monotonic()) < until:
                     workers.receive(min(0.05, until - now))
-                return time.monotonic(), pace.steps, pace.updates
+                return time.monotonic(), counters.steps, counters.updates
 
             await_update(setup.context, workers)
             start, steps, updates = work(time.monotonic() + warm_up)

@@ -20,11 +20,11 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources, versions_of
-from replay_tutorial.cluster.connection import ASK_FOR_TOKEN
+from replay_tutorial.cluster.connection import NO_TOKEN, TOKEN_INSTRUCTIONS
 from replay_tutorial.cluster.options import ClusterOptions
-from replay_tutorial.cluster.placement import ACTOR_MEMORY, hosts, room_for
+from replay_tutorial.cluster.placement import ACTOR_MEMORY, actors_that_fit, hosts
 
-PATIENCE = 60.0  # seconds for an answer; a host that needs longer is as good as lost
+ANSWER_TIMEOUT_SECONDS = 60.0  # seconds for an answer; a host that needs longer is as good as lost
 CALLS = 50
 BLOCK = 32_000_000  # bytes
 # Ray's settings of its health checks, in milliseconds and failures: name → what it is if nobody sets it
@@ -43,17 +43,17 @@ class Host(NamedTuple):
     rate: float  # bytes per second of a 32 MB object from there to here
     environment: Mapping[str, str]  # the variables of Ray's processes there that begin with RAY_
     head: bool  # whether it keeps the cluster's records, and asks the others whether they are alive
-    fault: str = ""  # why nothing is known of it
+    error: str = ""  # why nothing is known of it
 
 
 class Probe:
     """What runs on each host for a moment."""
 
-    def tell(self) -> tuple[dict[str, str], dict[str, str]]:
+    def describe(self) -> tuple[dict[str, str], dict[str, str]]:
         """Return what is installed, and the environment that Ray was started in."""
         return installed_here(), {name: text for name, text in os.environ.items() if name.startswith("RAY_")}
 
-    def nothing(self) -> None:
+    def ping(self) -> None:
         """Answer."""
 
     def block(self) -> np.ndarray:
@@ -66,13 +66,15 @@ def installed_here() -> dict[str, str]:
     return versions_of(("ray", "replay_tutorial")) | {"sources": digest_of_sources()[:12]}
 
 
-def look_at_hosts() -> list[Host]:
+def inspect_hosts() -> list[Host]:
     """Return all hosts of the cluster that this process has joined, the one it runs on first."""
     here = ray.get_runtime_context().get_node_id()
-    return sorted((look_at(node, node["NodeID"] == here) for node in hosts()), key=lambda host: not host.here)
+    return sorted(
+        (inspect_host(node, node["NodeID"] == here) for node in hosts()), key=lambda host: not host.here
+    )
 
 
-def look_at(node: Mapping[str, Any], here: bool) -> Host:
+def inspect_host(node: Mapping[str, Any], here: bool) -> Host:
     """Ask one host what it is; without an answer that is its fault."""
     resources = node["Resources"]
     name = f"{node['NodeManagerHostname']} {node['NodeManagerAddress']}"
@@ -82,8 +84,10 @@ def look_at(node: Mapping[str, Any], here: bool) -> Host:
     start: Any = ray.remote(Probe)
     probe = start.options(num_cpus=0, scheduling_strategy=where).remote()
     try:
-        installed, environment = ray.get(probe.tell.remote(), timeout=PATIENCE)
-        calls = [timed(lambda: ray.get(probe.nothing.remote(), timeout=PATIENCE)) for _ in range(CALLS)]
+        installed, environment = ray.get(probe.describe.remote(), timeout=ANSWER_TIMEOUT_SECONDS)
+        calls = [
+            timed(lambda: ray.get(probe.ping.remote(), timeout=ANSWER_TIMEOUT_SECONDS)) for _ in range(CALLS)
+        ]
         rate = max(BLOCK / fetch(probe) for _ in range(3))
     except RayError as error:
         return Host(*room, {}, 0.0, 0.0, {}, head, str(error).strip().splitlines()[-1])
@@ -95,8 +99,8 @@ def look_at(node: Mapping[str, Any], here: bool) -> Host:
 def fetch(probe: Any) -> float:
     """Return the seconds in which 32 MB come here; making them there isn't counted."""
     block = probe.block.remote()
-    ray.wait([block], timeout=PATIENCE, fetch_local=False)
-    return timed(lambda: ray.get(block, timeout=PATIENCE))
+    ray.wait([block], timeout=ANSWER_TIMEOUT_SECONDS, fetch_local=False)
+    return timed(lambda: ray.get(block, timeout=ANSWER_TIMEOUT_SECONDS))
 
 
 def timed(call: Any) -> float:
@@ -106,41 +110,39 @@ def timed(call: Any) -> float:
     return time.perf_counter() - begun
 
 
-def health_of(environment: Mapping[str, str]) -> tuple[float, float]:
+def detection_seconds(environment: Mapping[str, str]) -> tuple[float, float]:
     """Return after how many seconds at most the head notices a lost host, and a cut cable."""
     setting = {name: int(environment.get(f"RAY_health_check_{name}", HEALTH[name])) for name in HEALTH}
     period, timeout = setting["period_ms"] / 1e3, setting["timeout_ms"] / 1e3
     return period * setting["failure_threshold"], (period + timeout) * setting["failure_threshold"]
 
 
-def warnings_of(hosts: list[Host]) -> list[str]:
+def find_warnings(hosts: list[Host]) -> list[str]:
     """Return what a run does not trip over, and its owner may."""
-    found = [host for host in hosts if not host.fault]
+    found = [host for host in hosts if not host.error]
     if all(host.environment.get("RAY_AUTH_MODE") == "token" for host in found):
         return []
-    return [
-        f"warning: anybody who reaches this cluster can run code on it. To ask for a token, {ASK_FOR_TOKEN}."
-    ]
+    return [f"warning: {NO_TOKEN} To require a token, {TOKEN_INSTRUCTIONS}."]
 
 
-def faults_of(hosts: list[Host], actors: int, free: float, options: ClusterOptions) -> list[str]:
+def find_problems(hosts: list[Host], actors: int, free: float, options: ClusterOptions) -> list[str]:
     """Return what stands in the way of a run with so many actors: nothing, or a line each with its remedy.
 
     Args:
-        hosts: What `look_at_hosts` found; the first one is this machine.
+        hosts: What `inspect_hosts` found; the first one is this machine.
         actors: How many actors are to find room; 0 asks only whether the hosts agree.
         free: CPUs that nobody uses.
         options: What an actor needs.
     """
     here = installed_here()
-    faults = [f"{host.name} did not answer: {host.fault}" for host in hosts if host.fault]
-    hosts = [host for host in hosts if not host.fault]
+    faults = [f"{host.name} did not answer: {host.error}" for host in hosts if host.error]
+    hosts = [host for host in hosts if not host.error]
     for host in hosts:
         others = [f"{what} {host.installed[what]}" for what in here if host.installed[what] != here[what]]
         if others:
             faults.append(f"{host.name} has {', '.join(others)}. Install there what is installed here.")
-    room = sum(room_for(options, host.cpus, host.memory) for host in hosts)
-    if actors > min(room, room_for(options, free, math.inf)):
+    room = sum(actors_that_fit(options, host.cpus, host.memory) for host in hosts)
+    if actors > min(room, actors_that_fit(options, free, math.inf)):
         faults.append(
             f"{actors} actors need {options.cpus_per_actor:g} CPU and {ACTOR_MEMORY / 2**20:.0f} MiB each: "
             f"{free:g} CPUs are free, cores and memory are for {room}. Add hosts, or wait for other runs."

@@ -80,12 +80,12 @@ def check(address: str, actors: int, cpus_per_actor: float) -> int:
 
     import ray
 
-    from replay_tutorial.cluster.check import faults_of, look_at_hosts, warnings_of
+    from replay_tutorial.cluster.check import find_problems, find_warnings, inspect_hosts
 
     try:
-        hosts = look_at_hosts()
-        warnings = warnings_of(hosts)
-        faults = faults_of(hosts, actors, ray.available_resources().get("CPU", 0.0), options)
+        hosts = inspect_hosts()
+        warnings = find_warnings(hosts)
+        faults = find_problems(hosts, actors, ray.available_resources().get("CPU", 0.0), options)
     finally:
         ray.shutdown()
     for line in lines_of(hosts):
@@ -99,7 +99,7 @@ def check(address: str, actors: int, cpus_per_actor: float) -> int:
 
 def lines_of(hosts: "list[Host]") -> Iterator[str]:
     """Yield what is known of each host, and what the health checks are set to."""
-    from replay_tutorial.cluster.check import health_of
+    from replay_tutorial.cluster.check import detection_seconds
 
     yield "CPUs    memory      call  32 MB to here  Python   Ray      replay_tutorial        host"
     for host in hosts:
@@ -112,6 +112,6 @@ def lines_of(hosts: "list[Host]") -> Iterator[str]:
             f"{host.name}{' (here)' if host.here else ''}"
         )
     for host in hosts:
-        if host.head and not host.fault:
-            lost, cut = health_of(host.environment)
+        if host.head and not host.error:
+            lost, cut = detection_seconds(host.environment)
             yield f"health checks: a lost host is noticed after {lost:g} s, a cut cable after {cut:g} s"

@@ -21,13 +21,17 @@ from typing import Any
 
 LOCAL = "local"
 STORE_BYTES = 1 << 30  # for a local cluster, at most: chunks and parameters
-KNOCK_SECONDS = 3.0  # after which nobody listens at an address; Ray itself would go on trying for minutes
-STARTUP = "timed out during startup"  # what Ray says of a host that it could not begin in half a minute
+CONNECT_TIMEOUT_SECONDS = (
+    3.0  # after which nobody listens at an address; Ray itself would go on trying for minutes
+)
+STARTUP_TIMED_OUT = (
+    "timed out during startup"  # what Ray says of a host that it could not begin in half a minute
+)
 # With a token, and on 127.0.0.1 only. By itself Ray listens on every network, except where it is told not to
 # form clusters: it knows no other name for that.
-PRIVATE = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-# How a cluster gets a token, for messages where it has none.
-ASK_FOR_TOKEN = (
+PRIVATE_ENVIRONMENT = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+NO_TOKEN = "anybody who can reach this cluster can run code on it."
+TOKEN_INSTRUCTIONS = (
     "run `ray get-auth-token --generate` on one host, copy its ~/.ray/auth_token to all others, and start "
     "Ray on each host by `RAY_AUTH_MODE=token ray start ...`"
 )
@@ -61,16 +65,16 @@ def connect(address: str, cpus: float) -> bool:
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "address": address}
     if address == LOCAL:
-        make_private()
+        restrict_to_localhost()
         room = {"num_cpus": max(math.ceil(cpus), os.cpu_count() or 1), "object_store_memory": STORE_BYTES}
         options |= {"include_dashboard": False, **room}
 
     import ray
     from ray.exceptions import RayError
 
-    silence()
+    suppress_driver_output()
     if address != LOCAL:
-        options["address"] = knock(address)
+        options["address"] = check_reachable(address)
     # What Ray starts here must outlive a closed terminal until the run has ended; of Ctrl-C Ray sees to that.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     try:
@@ -78,19 +82,17 @@ def connect(address: str, cpus: float) -> bool:
             ray.init(**options)
     except Exception as error:
         known = isinstance(error, RayError | OSError | ValueError | RuntimeError)
-        if not known and STARTUP not in str(error):  # for that Ray has no class of its own
+        if not known and STARTUP_TIMED_OUT not in str(error):  # for that Ray has no class of its own
             raise
         raise ClusterUnavailable(f"the cluster at {address} can't be used: {reason_of(error)}") from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if os.environ.get("RAY_AUTH_MODE") != "token":
-        log.warning(
-            "anybody who reaches this cluster can run code on it. To ask for a token, %s.", ASK_FOR_TOKEN
-        )
+        log.warning("%s To require a token, %s.", NO_TOKEN, TOKEN_INSTRUCTIONS)
     return True
 
 
-def silence() -> None:
+def suppress_driver_output() -> None:
     """Keep Ray's thread from printing what went wrong on other hosts, stack traces of C++ code among it.
 
     Ray has no setting for that: `log_to_driver` is for other output. Our lines say which host is gone.
@@ -133,24 +135,24 @@ def ray_logs_dropped() -> Generator[None]:
         thread.join(1.0)
 
 
-def make_private() -> None:
+def restrict_to_localhost() -> None:
     """See to it that a Ray that is started here listens to nobody but this machine's owner.
 
     Raises:
         ClusterUnavailable: If it is too late for that.
     """
-    if sys.modules.get("ray") is not None and not PRIVATE.items() <= os.environ.items():
-        settings = " ".join(f"{name}={value}" for name, value in PRIVATE.items())
+    if sys.modules.get("ray") is not None and not PRIVATE_ENVIRONMENT.items() <= os.environ.items():
+        settings = " ".join(f"{name}={value}" for name, value in PRIVATE_ENVIRONMENT.items())
         raise ClusterUnavailable(
             "Ray was imported before a cluster could be started for this machine alone: set "
             f"{settings} in the environment, or import Ray later."
         )
-    os.environ.update(PRIVATE)
+    os.environ.update(PRIVATE_ENVIRONMENT)
     if "ray" not in sys.modules:  # Ray keeps the first one that it has read
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # nobody else is to have it
 
 
-def knock(address: str) -> str:
+def check_reachable(address: str) -> str:
     """Return the address of a cluster, host:port, if anything listens there.
 
     Args:
@@ -177,7 +179,7 @@ def knock(address: str) -> str:
     # Ray takes this name for the address that other hosts know this one by.
     host = ray.util.get_node_ip_address() if host in ("localhost", "127.0.0.1") else host.strip("[]")
     try:
-        socket.create_connection((host, int(port)), timeout=KNOCK_SECONDS).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()
     except OSError as error:
         raise ClusterUnavailable(
             f"nothing answers at {host}:{port} ({error}). `ray start --head` prints the address to use."
@@ -191,7 +193,7 @@ def reason_of(error: Exception) -> str:
     if "no authentication token was found" in text:
         return (
             "RAY_AUTH_MODE is token, and this host has no token. Copy ~/.ray/auth_token from the cluster's "
-            f"head. If that has none either, {ASK_FOR_TOKEN}."
+            f"head. If that has none either, {TOKEN_INSTRUCTIONS}."
         )
     # Of a missing or wrong token Ray may say only that it failed to connect, 20 seconds later.
     refused = "AuthenticationError" in type(error).__name__
@@ -204,7 +206,7 @@ def reason_of(error: Exception) -> str:
         return (
             f"{fault} Copy ~/.ray/auth_token from the cluster's head, or set RAY_AUTH_TOKEN_PATH to a copy."
         )
-    if STARTUP in text:
+    if STARTUP_TIMED_OUT in text:
         return f"Ray could not begin in time: the machine is busy, or out of memory. Try again.\n{text}"
     if "Version mismatch" in text:
         return f"its versions are others than here.\n{text}"

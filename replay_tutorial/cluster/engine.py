@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Context, Counters
+from replay_tutorial.apex.context import Context, InitialCounters
 from replay_tutorial.apex.runs.engine import Engine, watch
 from replay_tutorial.apex.runs.files import CLUSTER_FILE
 from replay_tutorial.apex.runs.recorder import Recorder
@@ -43,7 +43,7 @@ class ClusterEngine(Engine):
         self.connected = False  # by us
 
     def make_context(
-        self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
+        self, config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
     ) -> Context:
         """Connect to the cluster, wait for room, and reserve the learner's shared memory.
 
@@ -56,11 +56,11 @@ class ClusterEngine(Engine):
         start_fork_server()  # while Ray starts
         self.connected |= connect(self.options.address, config.actors * self.options.cpus_per_actor)
 
-        from replay_tutorial.cluster.placement import await_room
+        from replay_tutorial.cluster.placement import wait_for_capacity
 
         try:
-            await_room(config.actors, self.options)
-            return make_shared_context(config, spaces, parameter_count, counters)
+            wait_for_capacity(config.actors, self.options)
+            return make_shared_context(config, spaces, parameter_count, initial_counters)
         except BaseException:
             self.disconnect()
             raise

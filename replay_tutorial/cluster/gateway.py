@@ -30,12 +30,12 @@ class Report(NamedTuple):
     """What an actor says of itself with each call."""
 
     actor: int
-    life: int
+    restart_count: int
     rows_lost: int  # in this life: sent, and never answered
     messages: tuple[Message, ...]  # since the last call
 
 
-class Newest(NamedTuple):
+class ParametersReference(NamedTuple):
     """The newest parameters, as a gateway passes them on."""
 
     version: int
@@ -46,11 +46,11 @@ class Newest(NamedTuple):
 class Reply(NamedTuple):
     """What a gateway answers."""
 
-    taken: bool  # the rows; if not, they are the actor's to send again
+    accepted: bool  # the rows; if not, they are the actor's to send again
     wait: float  # seconds until as many rows may be sent again; 0 if none came
     stopped: bool  # the run is over
     updates: int  # of the learner
-    newest: Newest | None  # if the actor has older ones
+    newest: ParametersReference | None  # if the actor has older ones
 
 
 class PendingReports(NamedTuple):
@@ -75,8 +75,8 @@ class Gateway:
         self.limiter = limiter
         self.share = share
         self.format = ChunkFormat(context.config, context.spaces)
-        self.newest: Newest | None = None
-        self.told = PendingReports([], {}, {})
+        self.newest: ParametersReference | None = None
+        self.pending = PendingReports([], {}, {})
         self.samples_a_second = 0.0
         self._measured = time.monotonic(), limiter.samples
         self._promised = 0.0  # when the actor that came last may send again
@@ -97,23 +97,23 @@ class Gateway:
             rows, priorities = self.format.unpack(chunk)
             taken = self.context.replay.insert(rows, priorities, timeout=0.0)
             wait = self._seconds_until_room(len(priorities))
-        self.told.messages.extend(report.messages)
-        self.told.rows_lost[report.actor, report.life] = report.rows_lost
+        self.pending.messages.extend(report.messages)
+        self.pending.rows_lost[report.actor, report.restart_count] = report.rows_lost
         return Reply(
-            taken=taken,
+            accepted=taken,
             wait=wait,
-            stopped=self.context.stop.asked,
-            updates=self.context.pace.updates,
+            stopped=self.context.stop.requested,
+            updates=self.context.counters.updates,
             newest=self._newer_than(known_version),
         )
 
-    def begin(self, actor: int, life: int, host: str) -> None:
+    def begin(self, actor: int, restart_count: int, host: str) -> None:
         """Note on which host a life begins: its first call with rows comes when its imports are done."""
-        self.told.places[actor, life] = host
+        self.pending.places[actor, restart_count] = host
 
     def collect(self) -> PendingReports:
         """Return what actors have told since the last call."""
-        told, self.told = self.told, PendingReports([], {}, {})
+        told, self.pending = self.pending, PendingReports([], {}, {})
         return told
 
     def _seconds_until_room(self, count: int) -> float:
@@ -132,10 +132,12 @@ class Gateway:
         self._promised = min(max(moment, now + SHORTEST_WAIT), now + LONGEST_WAIT)
         return self._promised - now
 
-    def _newer_than(self, version: int) -> Newest | None:
+    def _newer_than(self, version: int) -> ParametersReference | None:
         """Return the newest parameters if they are newer; each version is shared once."""
         known = 0 if self.newest is None else self.newest.version
         published = self.context.parameters.pull(known)
         if published is not None:
-            self.newest = Newest(published.version, published.update, self.share(published.parameters))
+            self.newest = ParametersReference(
+                published.version, published.update, self.share(published.parameters)
+            )
         return self.newest if self.newest is not None and self.newest.version > version else None

@@ -21,23 +21,23 @@ from replay_tutorial.cluster.remote_context import remote_context
 from replay_tutorial.cluster.remote_gateway import call, fetch, is_lost
 
 
-class OtherSources(RuntimeError):
+class SourcesDiffer(RuntimeError):
     """A host runs another version of this package than the learner's."""
 
 
-class Part(NamedTuple):
+class ActorTask(NamedTuple):
     """An actor's part in a run."""
 
     config: Config
     spaces: Spaces
     number: int  # of the actor
-    life: int
+    restart_count: int
     seed: np.random.SeedSequence
     sources: str  # the digest of the learner's host
     path: tuple[str, ...]  # where that finds modules; an environment may be one that is not installed
 
 
-def play(part: Part, gateways: Sequence[Any]) -> None:
+def play(part: ActorTask, gateways: Sequence[Any]) -> None:
     """Play until the run is over.
 
     Args:
@@ -45,15 +45,15 @@ def play(part: Part, gateways: Sequence[Any]) -> None:
         gateways: Ray's handles of them.
 
     Raises:
-        OtherSources: If this host has another version of the package.
+        SourcesDiffer: If this host has another version of the package.
     """
     if digest_of_sources() != part.sources:
-        raise OtherSources(
+        raise SourcesDiffer(
             f"{socket.gethostname()} has another version of replay_tutorial than the learner's host: install "
             "the same one on all hosts."
         )
     place = f"{socket.gethostname()} {ray.util.get_node_ip_address()}"
-    call(gateways[part.number % len(gateways)].begin, part.number, part.life, place)
+    call(gateways[part.number % len(gateways)].begin, part.number, part.restart_count, place)
 
     import torch  # takes seconds, on a busy host a minute: after this host is known
 
@@ -62,6 +62,6 @@ def play(part: Part, gateways: Sequence[Any]) -> None:
     sys.path.extend(place for place in part.path if place not in sys.path)
     torch.set_num_threads(part.config.threads)
     sends = [partial(call, gateway.send) for gateway in gateways]
-    link = ActorLink(sends, part.number, part.life, is_lost)
+    link = ActorLink(sends, part.number, part.restart_count, is_lost)
     context = remote_context(part.config, part.spaces, link, fetch)
     Actor(context, part.number, part.seed).run()

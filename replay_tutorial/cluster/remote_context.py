@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Context, Pace, Parameters, Published, Replay, Stop
+from replay_tutorial.apex.context import Context, Parameters, Published, Replay, RunCounters, StopFlag
 from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.chunk import PRIORITIES, ChunkFormat
 
@@ -84,8 +84,8 @@ class RemoteParameters:
         return Published(newest.version, newest.update, np.array(parameters))
 
 
-class RemoteNews:
-    """What the last reply said: an actor's `Pace` and `Stop`."""
+class RemoteStatus:
+    """What the last reply said: an actor's `RunCounters` and `StopFlag`."""
 
     def __init__(self, link: ActorLink) -> None:
         self.link = link
@@ -96,7 +96,7 @@ class RemoteNews:
         return self.link.updates
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether the run is over."""
         return self.link.stopped
 
@@ -110,13 +110,13 @@ def remote_context(config: Config, spaces: Spaces, link: ActorLink, fetch: Fetch
         link: The way to the gateways.
         fetch: Follows the references in replies.
     """
-    news = RemoteNews(link)
+    news = RemoteStatus(link)
     return Context(
         config,
         spaces,
         cast(Replay, RemoteReplay(link, ChunkFormat(config, spaces), config.slack // 2)),
         cast(Parameters, RemoteParameters(link, fetch)),
-        cast(Pace, news),
-        cast(Stop, news),
-        tell=link.messages.append,
+        cast(RunCounters, news),
+        cast(StopFlag, news),
+        send_message=link.messages.append,
     )

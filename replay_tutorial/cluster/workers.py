@@ -21,13 +21,13 @@ from ray.exceptions import ActorDiedError, NodeDiedError, RayError
 
 from replay_tutorial.apex.messages import Cluster, Message, Note
 from replay_tutorial.apex.runs.engine import ProcessDied, Workers
-from replay_tutorial.apex.runs.lives import Lives
+from replay_tutorial.apex.runs.restart_policy import RestartPolicy
 from replay_tutorial.apex.runs.run_provenance import digest_of_sources
 from replay_tutorial.apex.runs.setup import RunSetup
 from replay_tutorial.cluster import placement
 from replay_tutorial.cluster.gateway import PendingReports
 from replay_tutorial.cluster.options import ClusterOptions
-from replay_tutorial.cluster.remote_actor import Part, play
+from replay_tutorial.cluster.remote_actor import ActorTask, play
 from replay_tutorial.cluster.remote_gateway import WRONG, RemoteGateway, is_lost
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Role, Supervisor
 
@@ -35,8 +35,10 @@ COLLECT_SECONDS = 0.5  # between two questions to a gateway
 COUNT_SECONDS = 1.0  # between two counts of hosts and actors
 SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
 GIVE_UP_SECONDS = 600.0  # and until the run ends
-STUCK_SECONDS = 900.0  # in which an actor says nothing, though it lives, until it is said: its step is long
-HEAD_SECONDS = 20.0  # that the head may be silent; after 60 Ray ends this process without a word
+ACTOR_SILENT_SECONDS = (
+    900.0  # in which an actor says nothing, though it lives, until it is said: its step is long
+)
+HEAD_TIMEOUT_SECONDS = 20.0  # that the head may be silent; after 60 Ray ends this process without a word
 COLOURS = re.compile("\x1b\\[\\d+m")  # that Ray puts into tracebacks
 
 
@@ -46,24 +48,24 @@ class RemoteRole:
     def __init__(self, setup: RunSetup, number: int) -> None:
         self.setup = setup
         self.number = number
-        self.lives = Lives(f"actor {number}", setup.context.config.restart_limit)
+        self.restart_policy = RestartPolicy(f"actor {number}", setup.context.config.restart_limit)
         self.task: Any = None
         self.end: Future[None] | None = None  # of the task
-        self.last_word = 0.0
+        self.last_report = 0.0
         self.host = ""  # that the life is on; unknown while it waits for a place
-        self.waits_since: float | None = None  # for a place; None if it has one
+        self.pending_since: float | None = None  # for a place; None if it has one
 
     def start(self, remote_play: Any, gateways: Iterable[Any], sources: str) -> None:
         """Begin the next life."""
-        setup, life = self.setup, self.lives.count
-        seed = setup.seeds.actor(self.number, setup.counters.update, life)
+        setup, restart_count = self.setup, self.restart_policy.starts
+        seed = setup.seeds.actor(self.number, setup.initial_counters.update, restart_count)
         config, spaces = setup.context.config, setup.context.spaces
         path = tuple(os.path.abspath(place) for place in sys.path)
-        part = Part(config, spaces, self.number, life, seed, sources, path)
+        part = ActorTask(config, spaces, self.number, restart_count, seed, sources, path)
         self.task = remote_play.remote(part, [*gateways])
         self.end = self.task.future()
-        self.host, self.waits_since = "", time.monotonic()
-        self.lives.begin(waits=True)
+        self.host, self.pending_since = "", time.monotonic()
+        self.restart_policy.record_start(is_pending=True)
 
     def check(self, all_actors: Sequence["RemoteRole"]) -> str | None:
         """Return how the life has ended; None if it has not.
@@ -73,17 +75,17 @@ class RemoteRole:
         """
         if self.end is None or not self.end.done():
             return None
-        error, self.end, self.waits_since = self.end.exception(), None, None
+        error, self.end, self.pending_since = self.end.exception(), None, None
         if isinstance(error, WRONG):
-            raise ProcessDied(f"{self.lives.name} failed: \n\n{COLOURS.sub('', str(error))}")
+            raise ProcessDied(f"{self.restart_policy.name} failed: \n\n{COLOURS.sub('', str(error))}")
         cause = f"died: {str(error).strip() or type(error).__name__}" if error else "ended by itself"
         if isinstance(error, NodeDiedError):
-            self.lives.lose_place()
+            self.restart_policy.restart_at_once()
         else:
-            others = (actor.lives for actor in all_actors if actor is not self)
-            self.lives.end(cause, spared=any(lives.are_well for lives in others))
+            others = (actor.restart_policy for actor in all_actors if actor is not self)
+            self.restart_policy.record_failure(cause, forgiven=any(policy.is_healthy for policy in others))
         place = f" (on {self.host})" if self.host else ""
-        return f"{self.lives.name} {cause.splitlines()[0].partition('. ')[0]}{place}"
+        return f"{self.restart_policy.name} {cause.splitlines()[0].partition('. ')[0]}{place}"
 
 
 def names_of(actors: Sequence[RemoteRole]) -> str:
@@ -103,17 +105,17 @@ class ClusterWorkers(Workers):
     def __init__(self, setup: RunSetup, options: ClusterOptions, central: Sequence[Role]) -> None:
         self.setup = setup
         self.options = options
-        self.local = Supervisor(central, setup.context.stop.ask)
+        self.local = Supervisor(central, setup.context.stop.request)
         self.actors = [RemoteRole(setup, number) for number in range(setup.context.config.actors)]
         self.stopping = False
         self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
-        self.watch = placement.HostWatch()
-        self.hosts = self.watch.addresses
+        self.host_monitor = placement.HostMonitor()
+        self.hosts = self.host_monitor.addresses
         self.gateways: dict[Any, Future[PendingReports] | None] = {}  # the answer that each owes
         self.sources = digest_of_sources()
-        self._remote_play: Any = ray.remote(**placement.of_actor(options))(play)
+        self._remote_play: Any = ray.remote(**placement.actor_options(options))(play)
         self._last_collect = self._last_count = 0.0
-        self._last_word = time.monotonic()
+        self._last_report = time.monotonic()
         self._known: dict[str, list[Any]] = {}  # what is so, and has been said: of whom
 
     def __enter__(self) -> Self:
@@ -137,9 +139,9 @@ class ClusterWorkers(Workers):
 
     @property
     def restarts(self) -> int:
-        return sum(actor.lives.restarts for actor in self.actors)
+        return sum(actor.restart_policy.restarts for actor in self.actors)
 
-    def take_in(self, received: list[Message], timeout: float) -> None:
+    def collect_messages(self, received: list[Message], timeout: float) -> None:
         received += self.local.receive(timeout)
         self._collect(received)
         if not self.stopping:
@@ -156,7 +158,7 @@ class ClusterWorkers(Workers):
     def _start_remote(self) -> None:
         """Begin the first lives of gateways and actors."""
         packed = RemoteGateway.pack(self.setup.context)
-        remote_gateway: Any = ray.remote(**placement.of_gateway())(RemoteGateway)
+        remote_gateway: Any = ray.remote(**placement.gateway_options())(RemoteGateway)
         self.gateways = {remote_gateway.remote(packed): None for _ in range(self.options.gateways)}
         for actor in self.actors:
             actor.start(self._remote_play, self.gateways, self.sources)
@@ -171,29 +173,31 @@ class ClusterWorkers(Workers):
             if answer is not None and answer.done():
                 self.gateways[gateway] = None
                 if (error := answer.exception()) is None:
-                    self._hear(answer.result(), received, now)
+                    self._handle_reports(answer.result(), received, now)
                 elif isinstance(error, ActorDiedError) or not is_lost(error):
                     raise ProcessDied(f"a gateway failed: \n\n{error}")
             if is_due and self.gateways[gateway] is None:
                 self.gateways[gateway] = gateway.collect.remote().future()
 
-    def _hear(self, told: PendingReports, received: list[Message], now: float) -> None:
+    def _handle_reports(self, told: PendingReports, received: list[Message], now: float) -> None:
         received.extend(told.messages)
-        self._note_places(told, received)
-        for (actor, life), rows in told.rows_lost.items():
-            self.rows_lost[actor, life] = max(rows, self.rows_lost.get((actor, life), 0))
-            self.actors[actor].lives.hear(life)
-            self.actors[actor].last_word, self.actors[actor].waits_since = now, None
-        if any(actor.lives.plays for actor in self.actors):  # it says nothing during a long step
-            self._last_word = now
+        self._note_hosts(told, received)
+        for (actor, restart_count), rows in told.rows_lost.items():
+            self.rows_lost[actor, restart_count] = max(rows, self.rows_lost.get((actor, restart_count), 0))
+            self.actors[actor].restart_policy.mark_running(restart_count)
+            self.actors[actor].last_report, self.actors[actor].pending_since = now, None
+        if any(
+            actor.restart_policy.is_running for actor in self.actors
+        ):  # it says nothing during a long step
+            self._last_report = now
 
-    def _note_places(self, told: PendingReports, received: list[Message]) -> None:
+    def _note_hosts(self, told: PendingReports, received: list[Message]) -> None:
         """Say which actors begin on which host."""
         on: dict[str, list[RemoteRole]] = {}
-        for (number, life), host in told.places.items():
+        for (number, restart_count), host in told.places.items():
             actor = self.actors[number]
-            if life == actor.lives.count - 1:
-                actor.host, actor.waits_since = host, None
+            if restart_count == actor.restart_policy.starts - 1:
+                actor.host, actor.pending_since = host, None
                 on.setdefault(host, []).append(actor)
         received.extend(Note(f"{names_of(actors)} on {host}") for host, actors in on.items())
 
@@ -202,7 +206,7 @@ class ClusterWorkers(Workers):
         for actor in self.actors:
             if (end := actor.check(self.actors)) is not None:
                 received.append(Note(end))
-            if actor.lives.is_due():
+            if actor.restart_policy.is_due():
                 actor.start(self._remote_play, self.gateways, self.sources)
 
     def _count(self, received: list[Message]) -> None:
@@ -211,36 +215,42 @@ class ClusterWorkers(Workers):
         if now - self._last_count < COUNT_SECONDS:
             return
         self._last_count = now
-        if now - self.watch.answered >= HEAD_SECONDS:
-            raise ProcessDied(f"the head of the cluster has not answered for {HEAD_SECONDS:g} s")
-        hosts = self.watch.addresses
+        if now - self.host_monitor.answered >= HEAD_TIMEOUT_SECONDS:
+            raise ProcessDied(f"the head of the cluster has not answered for {HEAD_TIMEOUT_SECONDS:g} s")
+        hosts = self.host_monitor.addresses
         for host in self.hosts.keys() - hosts.keys():
             remedy = "when it is back, start Ray there again"
             received.append(Note(f"host {self.hosts[host]} is gone; {len(hosts)} in all; {remedy}"))
         for host in hosts.keys() - self.hosts.keys():
             received.append(Note(f"host {hosts[host]} is there; {len(hosts)} in all"))
         self.hosts = hosts
-        playing = sum(actor.lives.plays for actor in self.actors)
+        playing = sum(actor.restart_policy.is_running for actor in self.actors)
         received.append(Cluster(len(hosts), playing, sum(self.rows_lost.values())))
-        self._note_silence(received, now)
+        self._check_silence(received, now)
 
-    def _note_silence(self, received: list[Message], now: float) -> None:
+    def _check_silence(self, received: list[Message], now: float) -> None:
         """Say once who has no place, or is silent though it lives; end a run that nobody plays in."""
-        silence = now - self._last_word
+        silence = now - self._last_report
         if silence >= GIVE_UP_SECONDS:
             raise ProcessDied(f"no actor has been heard for {silence:.0f} s")
-        if self._are_news("learner", ["waits"] if silence >= SILENT_SECONDS else []):
+        if self._newly("learner", ["waits"] if silence >= SILENT_SECONDS else []):
             received.append(Note(f"no actor has been heard for {silence:.0f} s; the learner waits for rows"))
-        waits = [a for a in self.actors if a.waits_since and now - a.waits_since >= SILENT_SECONDS]
-        if homeless := self._are_news("waits", waits):
-            text = placement.no_place(names_of(homeless), self.options, self.watch.free, len(self.hosts))
+        waits = [a for a in self.actors if a.pending_since and now - a.pending_since >= SILENT_SECONDS]
+        if unplaced := self._newly("waits", waits):
+            text = placement.capacity_message(
+                names_of(unplaced), self.options, self.host_monitor.free, len(self.hosts)
+            )
             received.append(Note(text))
-        silent = [a for a in self.actors if a.lives.plays and now - a.last_word >= STUCK_SECONDS]
-        if stuck := self._are_news("plays", silent):
-            for_long = f"alive, not heard for {STUCK_SECONDS / 60:.0f} minutes"
+        silent = [
+            a
+            for a in self.actors
+            if a.restart_policy.is_running and now - a.last_report >= ACTOR_SILENT_SECONDS
+        ]
+        if stuck := self._newly("plays", silent):
+            for_long = f"alive, not heard for {ACTOR_SILENT_SECONDS / 60:.0f} minutes"
             received.append(Note(f"{names_of(stuck)}: {for_long}; a step takes long, or is stuck"))
 
-    def _are_news(self, what: str, of: list[Any]) -> list[Any]:
+    def _newly(self, what: str, of: list[Any]) -> list[Any]:
         """Return those of whom something is so, and was not when this was asked before."""
         known = self._known.get(what, [])
         self._known[what] = of
@@ -248,8 +258,8 @@ class ClusterWorkers(Workers):
 
     def _end_remote(self, seconds: float) -> None:
         """End actors and gateways: let the actors hear that the run is over, then kill what is left."""
-        self.watch.closing.set()
-        self.watch.thread.join(SHUTDOWN_SECONDS)  # or it would ask a Ray that has been left
+        self.host_monitor.closing.set()
+        self.host_monitor.thread.join(SHUTDOWN_SECONDS)  # or it would ask a Ray that has been left
         ends = [actor.end for actor in self.actors if actor.end is not None]
         wait(ends, seconds)
         for actor in self.actors:

@@ -5,7 +5,7 @@ from multiprocessing.connection import Connection
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Context, Counters
+from replay_tutorial.apex.context import Context, InitialCounters
 from replay_tutorial.apex.runs.engine import Engine, watch
 from replay_tutorial.apex.runs.files import CLUSTER_FILE
 from replay_tutorial.apex.runs.recorder import Recorder
@@ -21,9 +21,9 @@ class LocalEngine(Engine):
     """Runs the roles on this machine."""
 
     def make_context(
-        self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
+        self, config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
     ) -> Context:
-        return make_shared_context(config, spaces, parameter_count, counters)
+        return make_shared_context(config, spaces, parameter_count, initial_counters)
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
         (setup.folder.path / CLUSTER_FILE).unlink(missing_ok=True)  # the next `resume` stays here, too
@@ -44,9 +44,9 @@ def start_evaluator(setup: RunSetup, _: int, messages: Connection) -> Start:
     return run_worker, (messages, setup.context, evaluate, *arguments)
 
 
-def start_actor(setup: RunSetup, number: int, life: int, messages: Connection) -> Start:
+def start_actor(setup: RunSetup, number: int, restart_count: int, messages: Connection) -> Start:
     """Return what an actor's process does; each of its lives has a seed of its own."""
-    seed = setup.seeds.actor(number, setup.counters.update, life)
+    seed = setup.seeds.actor(number, setup.initial_counters.update, restart_count)
     return run_worker, (messages, setup.context, act, number, seed)
 
 
@@ -62,7 +62,7 @@ def roles(setup: RunSetup) -> list[Role]:
     """Return who takes part in a run."""
     config = setup.context.config
     actors = [
-        Role(f"actor {number}", partial(start_actor, setup, number), max_deaths=config.restart_limit)
+        Role(f"actor {number}", partial(start_actor, setup, number), max_failures=config.restart_limit)
         for number in range(config.actors)
     ]
     learner, evaluator = central_roles(setup)
@@ -75,5 +75,5 @@ def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     Raises:
         ProcessDied: As for `Engine.run`; the learner, if it is not the one, has written a last checkpoint.
     """
-    with Supervisor(roles(setup), setup.context.stop.ask) as supervisor:
+    with Supervisor(roles(setup), setup.context.stop.request) as supervisor:
         return watch(setup, supervisor, recorder, stop)

@@ -24,8 +24,8 @@ from replay_tutorial.apex.runs.signals import ENDING, StopRequest
 def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     """Run until it is solved, its budget is spent, or somebody asks it to stop."""
     context, checkpoint, folder = setup.context, setup.checkpoint, setup.folder
-    context = replace(context, tell=recorder.receive)
-    config, pace = context.config, context.pace
+    context = replace(context, send_message=recorder.receive)
+    config, counters = context.config, context.counters
     learner = make_learner(context, setup.seeds.network, checkpoint)
     actor = Actor(context, 0, setup.seeds.actor(0, 0, 0))
     evaluator = Evaluator(
@@ -43,31 +43,31 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
 
     def save() -> None:
         parts = serial_state(actor, evaluator, recorder)
-        context.tell(save_checkpoint(folder.path, context, learner.agent, parts))
+        context.send_message(save_checkpoint(folder.path, context, learner.agent, parts))
 
     end: End = "interrupted"
-    next_checkpoint = (pace.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
+    next_checkpoint = (counters.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
     with suppress(Stopped):
         finish_turn(learner, evaluator)  # of a run that was stopped during an evaluation
         while not stop.received:
             if evaluator.solved:
                 end = "solved"
                 break
-            if pace.steps >= config.total_steps:
+            if counters.steps >= config.total_steps:
                 end = "budget spent"
                 break
-            if pace.steps >= next_checkpoint:
+            if counters.steps >= next_checkpoint:
                 save()
                 next_checkpoint += config.checkpoint_steps
             actor.play_and_send()
             finish_turn(learner, evaluator)
-            recorder.show(pace.steps)
+            recorder.update_progress(counters.steps)
     if end == "interrupted":
-        recorder.say(ENDING)
+        recorder.print_line(ENDING)
     save()
     if end == "budget spent":
         try:  # after the checkpoint: a run with a greater budget would not have looked here
-            evaluator.look(last=True)
+            evaluator.evaluate_if_due(last=True)
         except Stopped:
             end = "interrupted"
     return end
@@ -80,12 +80,12 @@ def finish_turn(learner: Learner, evaluator: Evaluator) -> None:
         Stopped: If an evaluation was stopped. The next call does what is left of the turn.
     """
     context, config = learner.context, learner.context.config
-    evaluator.look()
-    while context.pace.is_update_due(config.batch_size):
+    evaluator.evaluate_if_due()
+    while context.counters.is_update_due(config.batch_size):
         sample = context.replay.sample(config.batch_size, config.beta, timeout=0.0)
         assert sample is not None
         learner.update(sample)
-        evaluator.look()
+        evaluator.evaluate_if_due()
 
 
 def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict[str, Any]:

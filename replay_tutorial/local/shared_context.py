@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from replay_tutorial import Mailbox, MPPrioritizedReplayBuffer, SamplesPerInsert
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Context, Counters, Pace, Parameters, Published, Replay, Sample, Stop
+from replay_tutorial.apex.context import (
+    Context,
+    InitialCounters,
+    Parameters,
+    Published,
+    Replay,
+    RunCounters,
+    Sample,
+    StopFlag,
+)
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import make_replay
 from replay_tutorial.shared.memory import SharedArrays
@@ -87,7 +96,7 @@ class SharedParameters(Parameters):
 
 
 @dataclass(frozen=True)
-class SharedPace(Pace):
+class SharedCounters(RunCounters):
     """The limiter's counters, and the learner's."""
 
     limiter: SamplesPerInsert
@@ -113,50 +122,52 @@ class SharedPace(Pace):
 
 
 @dataclass(frozen=True)
-class SharedStop(Stop):
+class SharedStopFlag(StopFlag):
     """Two flags: a process that dies leaves them as they are."""
 
     flags: SharedArrays
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return bool(self.flags["flags"][STOP])
 
     @property
     def last_evaluation(self) -> bool:
         return bool(self.flags["flags"][LAST_EVALUATION])
 
-    def ask(self, last_evaluation: bool = False) -> None:
+    def request(self, last_evaluation: bool = False) -> None:
         if last_evaluation:
             self.flags["flags"][LAST_EVALUATION] = 1
         self.flags["flags"][STOP] = 1
 
 
-def make_shared_context(config: Config, spaces: Spaces, parameter_count: int, counters: Counters) -> Context:
+def make_shared_context(
+    config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
+) -> Context:
     """Reserve the shared memory of a run: `Engine.make_context` for this machine.
 
     Raises:
         MemoryError: If there is less room than the replay may come to need.
     """
-    limiter = make_limiter(config, counters)
+    limiter = make_limiter(config, initial_counters)
     buffer = make_replay(config, spaces, RunSeeds(config).replay)
     flags = SharedArrays({"flags": ((16,), np.dtype(np.int64))})
-    pace = SharedPace(limiter, flags)
-    pace.count_updates(counters.update)
+    counters = SharedCounters(limiter, flags)
+    counters.count_updates(initial_counters.update)
     parameters = SharedParameters(parameter_count)
-    return Context(config, spaces, SharedReplay(buffer, limiter), parameters, pace, SharedStop(flags))
+    return Context(config, spaces, SharedReplay(buffer, limiter), parameters, counters, SharedStopFlag(flags))
 
 
-def make_limiter(config: Config, counters: Counters) -> SamplesPerInsert:
+def make_limiter(config: Config, initial_counters: InitialCounters) -> SamplesPerInsert:
     """Return the limiter of a run, with what it has counted so far."""
     # One send moves the error by its rows, one update by its batch: the band must be wider than both.
     rows_of_a_send = (config.send_interval + config.n_step) * config.environments_per_actor
     rows = max(config.slack, rows_of_a_send)
     limiter = SamplesPerInsert(
         config.samples_per_insert,
-        min_size=counters.lost_steps + config.replay_start,
+        min_size=initial_counters.lost_steps + config.replay_start,
         error_buffer=max(1.0, rows * config.samples_per_insert) + config.batch_size,
     )
-    limiter.inserted(counters.steps)
-    limiter.sampled(counters.samples)
+    limiter.inserted(initial_counters.steps)
+    limiter.sampled(initial_counters.samples)
     return limiter

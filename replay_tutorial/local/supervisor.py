@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from replay_tutorial.apex.messages import Failure, Message
 from replay_tutorial.apex.runs.engine import ProcessDied, Workers
-from replay_tutorial.apex.runs.lives import Lives
+from replay_tutorial.apex.runs.restart_policy import RestartPolicy
 from replay_tutorial.apex.runs.signals import signals_deferred
 
 SHUTDOWN_SECONDS = 5.0  # that a process gets to end by itself, before it is killed
@@ -58,7 +58,7 @@ class Role(NamedTuple):
 
     name: str
     start: Callable[[int, Connection], Start]  # life and pipe → what the process calls
-    max_deaths: int | None = None  # in a row, that end the run; None if it is never replaced
+    max_failures: int | None = None  # in a row, that end the run; None if it is never replaced
 
 
 class Worker:
@@ -66,7 +66,7 @@ class Worker:
 
     def __init__(self, role: Role) -> None:
         self.role = role
-        self.lives = Lives(role.name, role.max_deaths)
+        self.restart_policy = RestartPolicy(role.name, role.max_failures)
         self.process: BaseProcess | None = None
         self.messages: Connection | None = None
 
@@ -78,7 +78,7 @@ class Worker:
         """
         context = start_context()
         messages, other_end = context.Pipe(duplex=False)
-        function, arguments = self.role.start(self.lives.count, other_end)
+        function, arguments = self.role.start(self.restart_policy.starts, other_end)
         process = context.Process(target=function, args=arguments, name=self.role.name, daemon=True)
         with signals_deferred():
             try:
@@ -96,7 +96,7 @@ class Worker:
                 # The process has its own copy; with ours closed, its death closes the pipe.
                 other_end.close()
         self.process, self.messages = process, messages
-        self.lives.begin()
+        self.restart_policy.record_start()
 
     def died(self) -> None:
         """Arrange a replacement.
@@ -108,7 +108,7 @@ class Worker:
         cause = cause_of_death(self.process)
         self.messages.close()
         self.process = self.messages = None
-        self.lives.end(cause)
+        self.restart_policy.record_failure(cause)
 
 
 class Supervisor(Workers):
@@ -116,12 +116,12 @@ class Supervisor(Workers):
 
     Args:
         roles: Who is to be started, in this order.
-        ask_to_stop: Asks all of them to end, the evaluator perhaps after a last evaluation.
+        request_stop: Asks all of them to end, the evaluator perhaps after a last evaluation.
     """
 
-    def __init__(self, roles: Sequence[Role], ask_to_stop: Callable[[bool], None]) -> None:
+    def __init__(self, roles: Sequence[Role], request_stop: Callable[[bool], None]) -> None:
         self.workers = [Worker(role) for role in roles]
-        self.ask_to_stop = ask_to_stop
+        self.request_stop = request_stop
         self.stopping = False
 
     def __enter__(self) -> Self:
@@ -140,13 +140,13 @@ class Supervisor(Workers):
 
     @property
     def restarts(self) -> int:
-        return sum(worker.lives.restarts for worker in self.workers)
+        return sum(worker.restart_policy.restarts for worker in self.workers)
 
-    def take_in(self, received: list[Message], timeout: float) -> None:
+    def collect_messages(self, received: list[Message], timeout: float) -> None:
         wait([worker.messages for worker in self.workers if worker.messages is not None], timeout)
         for worker in self.workers:
             self._receive(worker, received)
-            if worker.lives.is_due() and not self.stopping:
+            if worker.restart_policy.is_due() and not self.stopping:
                 worker.start()
 
     def _receive(self, worker: Worker, received: list[Message]) -> None:
@@ -173,7 +173,7 @@ class Supervisor(Workers):
 
     def stop(self, last_evaluation: bool = False) -> None:
         self.stopping = True
-        self.ask_to_stop(last_evaluation)
+        self.request_stop(last_evaluation)
 
     def is_working(self, role: str) -> bool:
         return any(worker.messages is not None for worker in self.workers if worker.role.name == role)

@@ -79,7 +79,7 @@ def run_worker(messages: Connection, context: Context, work: Callable[..., None]
     # By default torch takes a thread per core in each process: they would be in each other's way.
     torch.set_num_threads(context.config.threads)
     try:
-        work(replace(context, tell=messages.send), *arguments)
+        work(replace(context, send_message=messages.send), *arguments)
     except Exception as error:  # noqa: BLE001 - whatever it was, the parent must learn of it
         full = isinstance(error, OSError) and error.errno in DISK_IS_FULL
         damaged = isinstance(error, DamagedFile)
@@ -105,7 +105,7 @@ def exit_with_parent() -> None:
 
 def exit_when_stopped(context: Context) -> None:
     """End this process as soon as nobody wants its evaluation any more, even in the middle of an episode."""
-    while not context.stop.asked:
+    while not context.stop.requested:
         time.sleep(POLL_SECONDS)
     if not context.stop.last_evaluation:
         os._exit(0)

@@ -9,7 +9,7 @@ from replay_tutorial.agents.dqn import epsilon_schedule
 from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.apex.actor import Actor
 from replay_tutorial.apex.config import Config, preset
-from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.context import InitialCounters
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.local.shared_context import make_shared_context
@@ -28,15 +28,15 @@ def context_of(environment=COUNTING, **changes):
     config = replace(preset(environment), **(settings | changes))
     spaces = spaces_of(environment)
     parameter_count = make_policy(config, spaces).parameter_count
-    context = make_shared_context(config, spaces, parameter_count, Counters())
+    context = make_shared_context(config, spaces, parameter_count, InitialCounters())
     context.parameters.publish(np.random.default_rng(0).normal(size=parameter_count).astype(np.float32), 0)
     return context
 
 
-def actor_of(environment=COUNTING, number=0, life=0, **changes):
+def actor_of(environment=COUNTING, number=0, restart_count=0, **changes):
     told = []
-    context = replace(context_of(environment, **changes), tell=told.append)
-    actor = Actor(context, number, RunSeeds(context.config).actor(number, 0, life))
+    context = replace(context_of(environment, **changes), send_message=told.append)
+    actor = Actor(context, number, RunSeeds(context.config).actor(number, 0, restart_count))
     return actor, context, told
 
 
@@ -97,7 +97,7 @@ def test_age_of_the_parameters_is_counted_in_updates():
     actor, context, _ = actor_of(publish_interval=25)
     assert actor.pull_parameters()
     assert not actor.pull_parameters()
-    context.pace.count_updates(30)
+    context.counters.count_updates(30)
     assert actor.play().parameters_age == 30
     context.parameters.publish(np.zeros(actor.policy.parameter_count, np.float32), 25)
     assert actor.pull_parameters()
@@ -113,7 +113,7 @@ def test_rows_arrive_in_the_replay_with_the_actors_priorities():
     stored = buffer.get_all_transitions()
     for name, values in rows.items():
         np.testing.assert_array_equal(stored[name], values)
-    assert context.pace.steps == len(rows["rew"])
+    assert context.counters.steps == len(rows["rew"])
     assert buffer.get_max_priority() == pytest.approx(actor.policy.priorities(rows).max())
 
 
@@ -136,7 +136,7 @@ def test_actor_takes_the_newest_parameters():
 def test_actor_that_is_told_to_stop_does_not_wait_for_the_learner():
     actor, context, _ = actor_of(replay_start=1, slack=1, samples_per_insert=1.0)
     context.replay.limiter.inserted(10_000)  # far ahead of the learner
-    context.stop.ask()
+    context.stop.request()
     actor.play()
     actor.send(actor.fold())
     assert context.replay.buffer.get_stored_size() == 0

@@ -18,7 +18,7 @@ def evaluator(tmp_path, monkeypatch):
     script, told = [], []
     context, _ = parts()
     config = replace(context.config, evaluation_interval=100, publish_interval=25, runs=tmp_path)
-    context = replace(context, config=config, tell=told.append)
+    context = replace(context, config=config, send_message=told.append)
 
     def evaluate(act, environment, seeds, step_limit, at_once):
         return Evaluation(np.resize(np.array(script.pop(0), float), len(seeds)))
@@ -40,7 +40,7 @@ def test_policy_is_evaluated_every_so_many_updates_and_the_best_is_kept(evaluato
     script += [10, 10, 5, 20, 60]
     for update in range(0, 351, 25):
         publish(evaluator, update)
-        evaluator.look()
+        evaluator.evaluate_if_due()
     assert [message.update for message in told] == [100, 200, 300]
     assert [message.evaluation.mean for message in told] == [10, 5, 20]
     assert [message.confirmation and message.confirmation.mean for message in told] == [10, None, 60]
@@ -64,7 +64,7 @@ def test_best_of_the_second_round_is_kept_as_it_was_played(evaluator, rounds, be
     script += rounds
     for update in range(100, 100 * len(ties) + 1, 100):
         publish(evaluator, update)
-        evaluator.look()
+        evaluator.evaluate_if_due()
     assert script == []
     assert [message.is_tie for message in told] == ties
     assert set(folder.load_best().parameters.tolist()) == {best}
@@ -76,7 +76,7 @@ def test_solved_needs_a_lower_bound_that_meets_the_target(evaluator):
     for update in (100, 200):
         assert not evaluator.solved
         publish(evaluator, update)
-        evaluator.look()
+        evaluator.evaluate_if_due()
     assert [message.solved for message in told] == [False, True]
     assert evaluator.solved
     evaluator.solved_at = None
@@ -87,22 +87,22 @@ def test_what_was_published_meanwhile_is_skipped_except_the_newest(evaluator):
     evaluator, script, told, _ = evaluator
     script += [1, 1, 1, 1]
     publish(evaluator, 475)
-    evaluator.look()
-    evaluator.look()
+    evaluator.evaluate_if_due()
+    evaluator.evaluate_if_due()
     publish(evaluator, 575)
-    evaluator.look()
+    evaluator.evaluate_if_due()
     assert [message.update for message in told] == [475, 575]
 
 
 def test_last_look_evaluates_only_what_is_new(evaluator):
     evaluator, script, told, _ = evaluator
     script += [1, 1, 2, 2]
-    evaluator.look(last=True)  # a run that was too short for any
+    evaluator.evaluate_if_due(last=True)  # a run that was too short for any
     assert [message.update for message in told] == [0]
-    evaluator.look(last=True)
+    evaluator.evaluate_if_due(last=True)
     assert len(told) == 1
     publish(evaluator, 25)
-    evaluator.look(last=True)
+    evaluator.evaluate_if_due(last=True)
     assert [message.update for message in told] == [0, 25]
 
 
@@ -110,13 +110,13 @@ def test_policy_that_was_the_best_before_a_resumption_still_is(evaluator):
     first, script, _, folder = evaluator
     script += [40, 40, 30]
     publish(first, 100)
-    first.look()
+    first.evaluate_if_due()
     best, told = folder.load_best(), []
-    resumed = Evaluator(replace(first.context, tell=told.append), folder.save_policy, 50.0, best, 100)
+    resumed = Evaluator(replace(first.context, send_message=told.append), folder.save_policy, 50.0, best, 100)
     publish(resumed, 175)
-    resumed.look()
+    resumed.evaluate_if_due()
     assert told == []
     publish(resumed, 200)
-    resumed.look()
+    resumed.evaluate_if_due()
     assert [message.confirmation for message in told] == [None]
     assert folder.load_best().step == best.step

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from replay_tutorial.cluster.connection import PRIVATE
+from replay_tutorial.cluster.connection import PRIVATE_ENVIRONMENT
 
 QUICK = str(Path(__file__).parent / "quick")
 sys.path.insert(0, QUICK)
@@ -19,7 +19,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [QUICK, os.environ.get("
 # Ray reads them when it is imported: a secret of these tests' own, and nobody beyond this machine.
 FOLDER = tempfile.TemporaryDirectory(prefix="token")
 Path(FOLDER.name, "token").write_text(secrets.token_hex(32), encoding="utf-8")
-os.environ.update(PRIVATE, RAY_AUTH_TOKEN_PATH=str(Path(FOLDER.name, "token")))
+os.environ.update(PRIVATE_ENVIRONMENT, RAY_AUTH_TOKEN_PATH=str(Path(FOLDER.name, "token")))
 
 
 @pytest.fixture(scope="session")

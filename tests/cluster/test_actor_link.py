@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from replay_tutorial.apex.messages import Note
 from replay_tutorial.cluster import actor_link as link_module
-from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS, IN_FLIGHT, LOOK_SECONDS, ActorLink
+from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS, IN_FLIGHT, POLL_SECONDS, ActorLink
 from replay_tutorial.cluster.chunk import NO_FRAMES, Chunk
-from replay_tutorial.cluster.gateway import Newest, Reply
+from replay_tutorial.cluster.gateway import ParametersReference, Reply
 
 WAIT = 0.1  # seconds that the actor waits at a time
 NEVER = 10**6
@@ -78,11 +78,11 @@ class Network:
                 self.processed.append(number_of(chunk))
             newest = int(self.now)  # a version each second
             reply = Reply(
-                taken=chunk is None or not refused,
+                accepted=chunk is None or not refused,
                 wait=wait,
                 stopped=self.now >= self.stopped_at,
                 updates=int(10 * self.now),
-                newest=Newest(newest, 0, None) if newest > version else None,
+                newest=ParametersReference(newest, 0, None) if newest > version else None,
             )
             self.after(back, (lambda: call.answer.set_result(reply)) if failure is None else fail)
 
@@ -134,7 +134,7 @@ class WatchedLink(ActorLink):
         elif call.gateway not in self.latest or self.latest[call.gateway].since <= call.since:
             self.latest[call.gateway] = call
         if call.chunk is not None:
-            ends = self.lost if reply is None else self.taken if reply.taken else self.refused
+            ends = self.lost if reply is None else self.taken if reply.accepted else self.refused
             ends[number_of(call.chunk)] = call.chunk
 
     def check(self):
@@ -157,7 +157,11 @@ class WatchedLink(ActorLink):
                 known = next(moment for moment in self.losses if moment >= call.since)
                 assert self.latest[gateway].since >= known, "the gateway was lost and has not answered since"
                 self.unproven.remove(call)
-        assert (report.actor, report.life, report.rows_lost) == (self.actor, self.life, self.rows_lost)
+        assert (report.actor, report.restart_count, report.rows_lost) == (
+            self.actor,
+            self.restart_count,
+            self.rows_lost,
+        )
         answer = self.network.call(gateway, chunk, version, report)
         self.open_calls.append(self.network.calls[-1])
         return answer
@@ -318,7 +322,7 @@ def test_only_gateway_is_asked_again_until_it_answers(monkeypatch):
     network, link = begin(monkeypatch, fate)
     play(network, link, 100)
     looks = [call.since for call in network.calls if call.chunk is None and 1.0 < call.since < 20.0]
-    assert np.diff(looks) == pytest.approx(LOOK_SECONDS, abs=0.01)
+    assert np.diff(looks) == pytest.approx(POLL_SECONDS, abs=0.01)
     assert network.now < 22.0
     assert 1 <= link.rows_lost <= IN_FLIGHT
 
@@ -336,7 +340,7 @@ def test_call_that_hangs_does_not_keep_from_asking_the_next_gateway(monkeypatch)
     link.send(chunk_of(0))
     link.send(chunk_of(1))
     assert link.has_room(300.0)
-    assert network.now < 2 * LOOK_SECONDS
+    assert network.now < 2 * POLL_SECONDS
     assert network.calls[-1].gateway == 1
 
 
@@ -398,7 +402,7 @@ def test_stop_is_heard_soon_by_an_actor_that_waits(monkeypatch, waits_for):
     while not link.stopped:
         link.has_room(0.01)
         network.pass_time(0.01)
-    assert 5.03 <= network.now < 5.03 + LOOK_SECONDS + 0.02
+    assert 5.03 <= network.now < 5.03 + POLL_SECONDS + 0.02
 
 
 def fail_with(error):

@@ -11,7 +11,7 @@ from cluster_parts import made_context
 from ray.exceptions import NodeDiedError, WorkerCrashedError
 
 from replay_tutorial.apex.messages import Cluster, Note
-from replay_tutorial.apex.runs import lives as lives_module
+from replay_tutorial.apex.runs import restart_policy
 from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.cluster import placement
@@ -67,15 +67,15 @@ class Run:
 
     def __init__(self, monkeypatch, actors):
         self.now = 1000.0
-        for module in (workers_module, lives_module):
+        for module in (workers_module, restart_policy):
             monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(placement, "HostWatch", Hosts)
+        monkeypatch.setattr(placement, "HostMonitor", Hosts)
         context = made_context()
         config = replace(context.config, actors=actors, restart_limit=LIMIT)
         setup = SimpleNamespace(
             context=replace(context, config=config),
             seeds=RunSeeds(config),
-            counters=SimpleNamespace(update=0),
+            initial_counters=SimpleNamespace(update=0),
         )
         self.workers = ClusterWorkers(setup, ClusterOptions("auto"), [])
         self.gateway, self.play = Gateway(), Remote()
@@ -90,7 +90,9 @@ class Run:
         said, end = [], self.now + seconds
         while self.now < end:
             self.now += 1.0
-            self.gateway.reports |= {(actor, self.actors[actor].lives.count - 1): 0 for actor in heard}
+            self.gateway.reports |= {
+                (actor, self.actors[actor].restart_policy.starts - 1): 0 for actor in heard
+            }
             said += self.workers.receive(0)
         return said
 
@@ -202,7 +204,7 @@ def test_actor_on_a_bad_host_does_not_end_a_run_in_which_another_does_well(run):
     for _ in range(4 * LIMIT):
         run.die(1)
         run.wait(70, 0)  # longer than any pause
-    assert run.actors[1].lives.count == 4 * LIMIT + 1
+    assert run.actors[1].restart_policy.starts == 4 * LIMIT + 1
     assert set(playing(run.wait(5, 0))) == {1}
 
 
@@ -218,11 +220,11 @@ def test_actors_that_all_die_again_and_again_end_the_run(run):
 
 
 def test_deaths_of_hosts_end_no_run_and_cost_no_pause(run):
-    for life in range(4 * LIMIT):
+    for restart_count in range(4 * LIMIT):
         for actor in (0, 1):
             run.die(actor, NodeDiedError("its host is gone. More of that is elsewhere."))
         assert notes(run.wait(1)) == ["actor 0 died: its host is gone", "actor 1 died: its host is gone"]
-        assert len(run.play.calls) == 2 * (life + 2)
+        assert len(run.play.calls) == 2 * (restart_count + 2)
 
 
 def test_time_in_which_a_life_waits_for_room_is_no_sign_of_health(run):

@@ -18,8 +18,8 @@ from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
 from replay_tutorial.cluster import connection
-from replay_tutorial.cluster.check import health_of
-from replay_tutorial.cluster.connection import ClusterUnavailable, connect, knock
+from replay_tutorial.cluster.check import detection_seconds
+from replay_tutorial.cluster.connection import ClusterUnavailable, check_reachable, connect
 from replay_tutorial.cluster.engine import ClusterEngine
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.cluster.remote_gateway import call, is_lost
@@ -28,7 +28,7 @@ from replay_tutorial.cluster.remote_gateway import call, is_lost
 @pytest.mark.parametrize("address", ["here", "here:", ":6379", "10.0.0.1:port", "10.0.0.1:99999"])
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(ClusterUnavailable, match="is no address of a cluster: give auto, local, or"):
-        knock(address)
+        check_reachable(address)
 
 
 @pytest.mark.parametrize("auto", [False, True])
@@ -38,7 +38,7 @@ def test_an_address_where_nothing_answers_is_refused_at_once(auto, monkeypatch):
         port = taken.getsockname()[1]
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")  # as the file of a Ray that was killed says
         with pytest.raises(ClusterUnavailable, match=rf"nothing answers at [\d.]+:{port}"):
-            knock("auto" if auto else f"127.0.0.1:{port}")
+            check_reachable("auto" if auto else f"127.0.0.1:{port}")
 
 
 def test_a_host_without_ray_is_told_how_to_start_it(monkeypatch):
@@ -47,7 +47,7 @@ def test_a_host_without_ray_is_told_how_to_start_it(monkeypatch):
 
     monkeypatch.setattr("ray._private.services.canonicalize_bootstrap_address", find_none)
     with pytest.raises(ClusterUnavailable, match="no Ray runs on this host: start one with `ray start"):
-        knock("auto")
+        check_reachable("auto")
 
 
 @pytest.mark.parametrize("has_token", [False, True])
@@ -69,7 +69,7 @@ def test_what_ray_tells_of_other_hosts_is_not_printed(monkeypatch, capsys):
     said = {"lines": ["*** StackTrace Information ***"], "pid": "raylet", "is_err": False}
     worker.print_to_stdstream(said, ignore_prefix=False)
     assert "StackTrace" in capsys.readouterr().out
-    connection.silence()
+    connection.suppress_driver_output()
     worker.print_to_stdstream(said, ignore_prefix=False)
     assert capsys.readouterr() == ("", "")
     assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
@@ -77,10 +77,10 @@ def test_what_ray_tells_of_other_hosts_is_not_printed(monkeypatch, capsys):
 
 def test_a_run_on_a_cluster_without_a_token_is_warned_with_both_commands(monkeypatch, caplog):
     monkeypatch.setattr(ray, "init", lambda **_: None)
-    monkeypatch.setattr(connection, "knock", lambda address: address)
+    monkeypatch.setattr(connection, "check_reachable", lambda address: address)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     connect("auto", 0)
-    assert "anybody who reaches this cluster can run code on it" in caplog.text
+    assert "anybody who can reach this cluster can run code on it" in caplog.text
     assert "`ray get-auth-token --generate`" in caplog.text
     assert "`RAY_AUTH_MODE=token ray start ...`" in caplog.text
 
@@ -93,7 +93,7 @@ def test_ray_that_does_not_begin_in_time_is_told_with_the_remedy_and_other_error
         raise Exception(what)  # noqa: TRY002 - as Ray does
 
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(connection, "knock", lambda address: address)
+    monkeypatch.setattr(connection, "check_reachable", lambda address: address)
     known = "timed out" in what
     error = ClusterUnavailable if known else Exception
     with pytest.raises(error, match="could not begin in time: the machine" if known else what) as raised:
@@ -133,8 +133,11 @@ def test_a_share_of_a_cpu_that_no_run_would_take_is_refused(capsys):
 
 def test_the_health_checks_say_when_a_host_is_lost():
     tuned = {"period_ms": "1000", "timeout_ms": "2000", "failure_threshold": "3"}
-    assert health_of({f"RAY_health_check_{name}": value for name, value in tuned.items()}) == (3.0, 9.0)
-    assert health_of({}) == (15.0, 65.0)
+    assert detection_seconds({f"RAY_health_check_{name}": value for name, value in tuned.items()}) == (
+        3.0,
+        9.0,
+    )
+    assert detection_seconds({}) == (15.0, 65.0)
 
 
 def test_call_that_did_not_get_through_is_lost_and_an_error_that_cannot_be_brought_here_is_not():

@@ -40,7 +40,7 @@ def sampled(context, count=64):
 
 def assert_same_replay(context, other):
     """Both draw by the same seed, so what is drawn tells rows, order and priorities."""
-    assert context.pace.steps == other.pace.steps
+    assert context.counters.steps == other.counters.steps
     assert context.replay.next_index == other.replay.next_index
     for _ in range(5):
         batch, expected = sampled(context), sampled(other)
@@ -54,7 +54,7 @@ def test_rows_lie_in_the_replay_as_if_they_had_been_inserted_there():
     context, other = open_context(capacity=70), open_context(capacity=70)
     gateway, _ = gateway_of(context)
     for first, count in [(0, 1), (1, 30), (31, 12), (43, 50)]:  # the last ones meet the ring's end
-        assert gateway.send(numbered_chunk(context, first, count), 0, report()).taken
+        assert gateway.send(numbered_chunk(context, first, count), 0, report()).accepted
         other.replay.insert(*numbered_rows(first, count), timeout=0.0)
     assert_same_replay(context, other)
 
@@ -68,7 +68,7 @@ def test_rows_of_several_gateways_are_there_once():
     stored = context.replay.buffer.get_all_transitions()
     assert sorted(stored["rew"].ravel().tolist()) == list(range(300))
     assert_numbered(stored)
-    assert context.pace.steps == 300
+    assert context.counters.steps == 300
 
 
 def narrow_context():
@@ -78,9 +78,9 @@ def narrow_context():
 
 def state_of(context, gateway):
     """All that a call may change."""
-    counters = context.replay.next_index, context.pace.steps, context.pace.samples
+    counters = context.replay.next_index, context.counters.steps, context.counters.samples
     rows = context.replay.buffer.get_all_transitions()
-    return counters, {name: values.tolist() for name, values in rows.items()}, pickle.dumps(gateway.told)
+    return counters, {name: values.tolist() for name, values in rows.items()}, pickle.dumps(gateway.pending)
 
 
 def fill(context, gateway, count=5):
@@ -88,7 +88,7 @@ def fill(context, gateway, count=5):
     for first in range(0, 10_000, count):
         chunk = numbered_chunk(context, first, count)
         reply = gateway.send(chunk, 0, report())
-        if not reply.taken:
+        if not reply.accepted:
             return chunk, reply
     raise AssertionError("the limiter has admitted all")
 
@@ -97,20 +97,20 @@ def test_chunk_that_the_limiter_refuses_changes_nothing_and_what_comes_with_it_c
     context = narrow_context()
     gateway, _ = gateway_of(context)
     chunk, _ = fill(context, gateway)
-    assert context.pace.steps == 40
+    assert context.counters.steps == 40
     before = state_of(context, gateway)
-    assert not gateway.send(chunk, 0, report()).taken
+    assert not gateway.send(chunk, 0, report()).accepted
     assert state_of(context, gateway) == before
     seconds = [math.inf]
     while min(seconds) >= 0.001 and len(seconds) < 1000:  # the machine may stop a test
         began = time.perf_counter()
-        gateway.send(chunk, 0, report(actor=1, life=2, rows_lost=7))
+        gateway.send(chunk, 0, report(actor=1, restart_count=2, rows_lost=7))
         seconds.append(time.perf_counter() - began)
     assert min(seconds) < 0.001 < SHORTEST_WAIT, "it does not wait for the learner"
-    gateway.send(chunk, 0, report(actor=1, life=2, rows_lost=7, messages=[Note("here")]))
+    gateway.send(chunk, 0, report(actor=1, restart_count=2, rows_lost=7, messages=[Note("here")]))
     assert gateway.collect() == PendingReports([Note("here")], {(0, 0): 0, (1, 2): 7}, {})
     sampled(context)
-    assert gateway.send(chunk, 0, report()).taken
+    assert gateway.send(chunk, 0, report()).accepted
     stored = context.replay.buffer.get_all_transitions()
     assert stored["rew"].ravel().tolist() == list(range(45))
 
@@ -134,15 +134,15 @@ def test_actor_is_told_to_wait_until_the_learner_has_made_room(clock, pace, coun
     limiter.sampled(2 * pace)
     limiter.inserted(int(2 * pace / limiter.samples_per_insert))  # actors have kept up with it
     reply = gateway.send(chunk, 0, report())
-    assert not reply.taken
+    assert not reply.accepted
     needed = limiter.error + count * limiter.samples_per_insert - limiter.error_buffer
     assert needed > 0
     assert reply.wait == pytest.approx(np.clip(needed / pace, SHORTEST_WAIT, LONGEST_WAIT))
     if SHORTEST_WAIT < reply.wait < LONGEST_WAIT:
         limiter.sampled(int(np.floor(reply.wait * pace)) - 1)  # a moment too early
-        assert not gateway.send(chunk, 0, report()).taken
+        assert not gateway.send(chunk, 0, report()).accepted
         limiter.sampled(2)
-        assert gateway.send(chunk, 0, report()).taken
+        assert gateway.send(chunk, 0, report()).accepted
 
 
 def test_actors_that_wait_are_told_to_come_one_after_the_other(clock):
@@ -158,7 +158,7 @@ def test_actors_that_wait_are_told_to_come_one_after_the_other(clock):
         limiter.sampled(samples := int((clock.now - sampled_until) * pace))
         sampled_until += samples / pace
         reply = gateway.send(chunk, 0, report(actor))
-        calls, taken = calls + 1, taken + reply.taken
+        calls, taken = calls + 1, taken + reply.accepted
         heapq.heappush(turns, (clock.now + max(reply.wait, 0.002), actor))
     assert taken == pytest.approx(10 * pace / limiter.samples_per_insert / 5, rel=0.02), "the learner's pace"
     assert calls < 3 * taken
@@ -205,13 +205,13 @@ def test_limiters_bound_holds_and_somebody_may_always_go_on(data):
     for _ in range(60):
         count, gateway = data.draw(st.integers(1, 15)), data.draw(st.sampled_from(gateways))
         taken = (
-            data.draw(st.booleans()) and gateway.send(numbered_chunk(context, 0, count), 0, report()).taken
+            data.draw(st.booleans()) and gateway.send(numbered_chunk(context, 0, count), 0, report()).accepted
         )
         drawn = data.draw(st.booleans()) and sampled(context) is not None
         assert abs(limiter.error) <= limiter.error_buffer or limiter.inserts < limiter.min_size
         if not taken and not drawn:
             chunk = numbered_chunk(context, 0, 15)
-            assert gateway.send(chunk, 0, report()).taken or sampled(context) is not None
+            assert gateway.send(chunk, 0, report()).accepted or sampled(context) is not None
 
 
 @only_linux
@@ -244,10 +244,10 @@ def test_reply_says_how_far_the_learner_is_and_whether_the_run_is_over():
     gateway, _ = gateway_of(context)
     first = gateway.send(None, 0, report())
     assert first == (True, 0.0, False, 0, None)
-    context.pace.count_updates(17)
-    context.stop.ask()
+    context.counters.count_updates(17)
+    context.stop.request()
     assert gateway.send(None, 0, report()) == (True, 0.0, True, 17, None)
-    assert context.pace.steps == 0
+    assert context.counters.steps == 0
 
 
 def test_parameters_are_given_to_those_who_have_older_ones_and_shared_once():
@@ -274,9 +274,9 @@ def test_what_was_told_is_collected_once():
     context = open_context()
     gateway, _ = gateway_of(context)
     assert gateway.collect() == PendingReports([], {}, {})
-    gateway.send(None, 0, report(actor=3, life=0, rows_lost=2, messages=[Note("a"), Note("b")]))
-    gateway.send(None, 0, report(actor=3, life=0, rows_lost=5))
-    gateway.send(None, 0, report(actor=3, life=1, rows_lost=1, messages=[Note("c")]))
+    gateway.send(None, 0, report(actor=3, restart_count=0, rows_lost=2, messages=[Note("a"), Note("b")]))
+    gateway.send(None, 0, report(actor=3, restart_count=0, rows_lost=5))
+    gateway.send(None, 0, report(actor=3, restart_count=1, rows_lost=1, messages=[Note("c")]))
     assert gateway.collect() == PendingReports([Note("a"), Note("b"), Note("c")], {(3, 0): 5, (3, 1): 1}, {})
     assert gateway.collect() == PendingReports([], {}, {})
 
@@ -317,5 +317,5 @@ def test_bad_chunk_raises_and_changes_nothing(kind):
         gateway.send(BAD_CHUNKS[kind](context), 0, report(rows_lost=9, messages=[Note("lost")]))
     assert state_of(context, gateway) == before
     assert len(shared) == 1
-    assert gateway.send(numbered_chunk(context, 20, 5), 1, report()).taken
+    assert gateway.send(numbered_chunk(context, 20, 5), 1, report()).accepted
     assert_numbered(context.replay.buffer.get_all_transitions())

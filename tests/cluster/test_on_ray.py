@@ -24,7 +24,7 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.run import resume, train
 from replay_tutorial.cluster import placement, workers
-from replay_tutorial.cluster.check import faults_of, look_at_hosts, warnings_of
+from replay_tutorial.cluster.check import find_problems, find_warnings, inspect_hosts
 from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 from replay_tutorial.cluster.engine import ClusterEngine
 from replay_tutorial.cluster.options import ClusterOptions, saved_options
@@ -132,7 +132,7 @@ def run_in(folder):
     [
         (None, r"(?s)actor \d failed:.*small_environments.py.*the pole is broken"),
         (("digest_of_sources", lambda: "others"), "has another version of replay_tutorial than the"),
-        (("HEAD_SECONDS", 0.0), "the head of the cluster has not answered"),
+        (("HEAD_TIMEOUT_SECONDS", 0.0), "the head of the cluster has not answered"),
         (("RemoteGateway.pack", lambda _: b"nothing of ours"), r"(?s)a gateway failed:.*incorrect header"),
     ],
     ids=["error of an environment", "other sources", "silent head", "gateway that cannot start"],
@@ -145,7 +145,7 @@ def test_fault_ends_the_run_with_the_reason(engine, tmp_path, monkeypatch, patch
 
 
 def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(placement, "ROOM_SECONDS", 0.0)
+    monkeypatch.setattr(placement, "CAPACITY_TIMEOUT_SECONDS", 0.0)
     with pytest.raises(ClusterUnavailable, match=r"no place for 1 of 5 actors: an actor needs 1 CPU and 415"):
         train(short(tmp_path, actors=5), engine)
     assert list(tmp_path.iterdir()) == []
@@ -162,34 +162,41 @@ def test_actors_need_free_places_and_a_cluster_that_can_grow_is_asked_for_them(n
     from ray.util import placement_group_table
 
     def free_resources():
-        seen.append([(wish["state"], *wish["bundles"].values()) for wish in placement_group_table().values()])
+        seen.append(
+            [
+                (reservation["state"], *reservation["bundles"].values())
+                for reservation in placement_group_table().values()
+            ]
+        )
         return ray.available_resources()
 
     seen, options, known = [], ClusterOptions(nodes.address), placement_group_table()
-    placement.await_room(CPUS, options)
-    assert {wish["state"] for name, wish in placement_group_table().items() if name not in known} == {
-        "REMOVED"
-    }
+    placement.wait_for_capacity(CPUS, options)
+    assert {
+        reservation["state"] for name, reservation in placement_group_table().items() if name not in known
+    } == {"REMOVED"}
     sleep = ray.remote(num_cpus=2)(lambda: time.sleep(1_000)).remote()
     deadline = time.monotonic() + POLL_SECONDS
     while ray.available_resources().get("CPU", 0) != 2 and time.monotonic() < deadline:
         time.sleep(0.1)
-    placement.await_room(2, options)
-    monkeypatch.setattr(placement, "ROOM_SECONDS", 1.0)
+    placement.wait_for_capacity(2, options)
+    monkeypatch.setattr(placement, "CAPACITY_TIMEOUT_SECONDS", 1.0)
     monkeypatch.setattr(placement, "free_resources", free_resources)
     with pytest.raises(ClusterUnavailable, match=r"no place for 1 of 3 actors: .* 2 CPUs and"):
-        placement.await_room(3, options)
+        placement.wait_for_capacity(3, options)
     needs = {"CPU": 1.0, "memory": float(placement.ACTOR_MEMORY)}
-    assert [wish for wish in seen[-1] if wish[0] == "PENDING"] == [("PENDING", *3 * [needs])]
-    assert "PENDING" not in [wish["state"] for wish in placement_group_table().values()]
+    assert [reservation for reservation in seen[-1] if reservation[0] == "PENDING"] == [
+        ("PENDING", *3 * [needs])
+    ]
+    assert "PENDING" not in [reservation["state"] for reservation in placement_group_table().values()]
     ray.cancel(sleep, force=True)
 
 
 def test_every_host_says_what_it_is_and_what_would_be_wrong_with_it(joined):
-    hosts, whole = look_at_hosts(), ClusterOptions("auto")
+    hosts, whole = inspect_hosts(), ClusterOptions("auto")
     half = replace(whole, cpus_per_actor=0.5)
     assert ray.available_resources()["CPU"] == CPUS, "the probes have left every CPU"
-    assert [host.fault for host in hosts] == ["", "", ""]
+    assert [host.error for host in hosts] == ["", "", ""]
     assert [host.here for host in hosts].index(True) == 0
     assert (sum(host.head for host in hosts), sum(host.cpus for host in hosts)) == (1, CPUS)
     for host in hosts:
@@ -199,24 +206,24 @@ def test_every_host_says_what_it_is_and_what_would_be_wrong_with_it(joined):
         assert host.environment["RAY_AUTH_MODE"] == "token"
 
     for options, actors in ((whole, CPUS), (half, 2 * CPUS)):
-        assert faults_of(hosts, actors, CPUS, options) == []
+        assert find_problems(hosts, actors, CPUS, options) == []
         for asked, free in ((actors + 1, CPUS), (actors, CPUS - 1)):
-            [fault] = faults_of(hosts, asked, free, options)
+            [fault] = find_problems(hosts, asked, free, options)
             assert f"{asked} actors need {options.cpus_per_actor:g} CPU" in fault
             assert f"{free} CPUs are free" in fault
     small = [host._replace(memory=414 * 2**20) for host in hosts]
-    [fault] = faults_of(small, 1, CPUS, whole)
+    [fault] = find_problems(small, 1, CPUS, whole)
     assert "memory are for 0" in fault
     other = hosts[1]._replace(name="old", installed=hosts[1].installed | {"sources": "0123456789ab"})
-    [fault] = faults_of([hosts[0], other], 0, 0, whole)
+    [fault] = find_problems([hosts[0], other], 0, 0, whole)
     assert fault.startswith("old has sources 0123456789ab.")
     dead = hosts[1]._replace(installed={}, environment={}, fault="No module named 'replay_tutorial'")
-    first, second = faults_of([dead], CPUS, CPUS, whole)
+    first, second = find_problems([dead], CPUS, CPUS, whole)
     assert "No module named 'replay_tutorial'" in first
     assert "memory are for 0" in second
 
-    assert warnings_of(hosts) == []
-    [warning] = warnings_of([host._replace(environment={}) for host in hosts])
+    assert find_warnings(hosts) == []
+    [warning] = find_warnings([host._replace(environment={}) for host in hosts])
     assert "RAY_AUTH_MODE=token" in warning
 
 

@@ -67,8 +67,8 @@ class Remote:
         return parameters
 
 
-def actor_of(context, life=0):
-    return Actor(context, 0, RunSeeds(context.config).actor(0, 0, life))
+def actor_of(context, restart_count=0):
+    return Actor(context, 0, RunSeeds(context.config).actor(0, 0, restart_count))
 
 
 def wait_for_parameters(actor):
@@ -95,7 +95,7 @@ def assert_same_rows(context, other):
     assert stored.keys() == expected.keys()
     for name, values in expected.items():
         assert stored[name].tobytes() == values.tobytes(), name
-    assert context.pace.steps == other.pace.steps == len(expected["rew"]) > 0
+    assert context.counters.steps == other.counters.steps == len(expected["rew"]) > 0
     for _ in range(3):  # drawn by the same seed: the priorities are the same, too
         batch, drawn = (each.replay.sample(32, beta=0.4, timeout=0.0) for each in (context, other))
         np.testing.assert_array_equal(batch.indexes, drawn.indexes)
@@ -126,7 +126,7 @@ def test_newer_parameters_change_the_rows_of_both_in_the_same_way():
     for version in range(1, 5):
         for each in (context, other):
             each.parameters.publish(parameters_of(context, version), 25 * version)
-            each.pace.count_updates(25 * version + 3)
+            each.counters.count_updates(25 * version + 3)
         assert pulled(actor, remote.link) and local.pull_parameters()
         assert (actor.version, actor.parameters_update) == (version, 25 * version)
         for _ in range(2):
@@ -142,10 +142,10 @@ def test_age_of_the_parameters_is_that_of_the_last_reply():
     remote = Remote(context)
     actor = actor_of(remote.context)
     context.parameters.publish(parameters_of(context, 0), 25)
-    context.pace.count_updates(30)
+    context.counters.count_updates(30)
     assert pulled(actor, remote.link)
     assert actor.play().parameters_age == 5
-    context.pace.count_updates(42)
+    context.counters.count_updates(42)
     look(remote.link)
     assert actor.play().parameters_age == 17
 
@@ -189,7 +189,7 @@ def test_actor_waits_for_the_learner_without_losing_a_row():
         while not remote.context.replay.insert(rows, priorities, timeout=0.0):
             context.replay.sample(64, beta=0.4, timeout=0.0)
         sent.append(rows)
-    while context.pace.steps < sum(len(rows["rew"]) for rows in sent):
+    while context.counters.steps < sum(len(rows["rew"]) for rows in sent):
         context.replay.sample(64, beta=0.4, timeout=0.0)
         remote.link.pump()
     stored = context.replay.buffer.get_all_transitions()
@@ -218,11 +218,11 @@ def test_episodes_are_told_to_the_gateway():
 def test_actor_ends_when_a_reply_says_so():
     context = open_context(**SMALL)
     actor = actor_of(Remote(context).context)
-    context.stop.ask()
+    context.stop.request()
     actor.run()  # though no parameters were ever published
     context.parameters.publish(parameters_of(context, 0), 0)
     actor_of(Remote(context).context).run()
-    assert context.pace.steps == 0
+    assert context.counters.steps == 0
 
 
 def test_actor_that_waits_for_room_hears_that_the_run_is_over():
@@ -231,9 +231,9 @@ def test_actor_that_waits_for_room_hears_that_the_run_is_over():
     actor = actor_of(Remote(context).context)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(actor.run)
-        while context.pace.steps < 30:
+        while context.counters.steps < 30:
             pass
-        context.stop.ask()
+        context.stop.request()
         running.result(timeout=300.0)
     assert context.replay.limiter.error <= context.replay.limiter.error_buffer
 

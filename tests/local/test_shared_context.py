@@ -9,7 +9,7 @@ from run_parts import context_of, parts
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Counters
+from replay_tutorial.apex.context import InitialCounters
 from replay_tutorial.apex.storage import make_replay, n_step_windows
 from replay_tutorial.local.shared_context import make_shared_context
 
@@ -42,15 +42,15 @@ def test_replay_of_pictures_keeps_all_its_rows_when_it_has_gone_round(stacked):
 
 def test_replay_inserts_and_samples_only_as_the_ratio_allows():
     context, _ = parts()
-    size, samples = context.config.batch_size, context.pace.samples
+    size, samples = context.config.batch_size, context.counters.samples
     assert context.replay.sample(size, 0.4, timeout=0.0) is not None
-    assert context.pace.samples == samples + size
+    assert context.counters.samples == samples + size
     context.replay.limiter.sampled(1_000_000)  # far ahead of the actors
     assert context.replay.sample(size, 0.4, timeout=0.01) is None
     context.replay.limiter.inserted(1_000_000)  # and now far behind them
-    rows, steps = context.replay.buffer.get_all_transitions(), context.pace.steps
+    rows, steps = context.replay.buffer.get_all_transitions(), context.counters.steps
     assert not context.replay.insert(rows, np.ones(50, np.float32), timeout=0.01)
-    assert context.pace.steps == steps
+    assert context.counters.steps == steps
 
 
 def test_parameters_come_with_the_update_that_made_them():
@@ -67,16 +67,16 @@ def test_parameters_come_with_the_update_that_made_them():
 
 def test_counters_of_a_resumed_run_go_on():
     config, spaces = Config(), Spaces(Box(-1, 1, (4,)), Discrete(2))
-    context = make_shared_context(config, spaces, 3, Counters(update=7, steps=2_000, samples=500))
-    assert (context.pace.updates, context.pace.steps, context.pace.samples) == (7, 2_000, 500)
-    assert context.pace.is_update_due(config.batch_size)
-    lost = Counters(update=7, steps=2_000, lost_steps=2_000)
-    assert not make_shared_context(config, spaces, 3, lost).pace.is_update_due(1)
+    context = make_shared_context(config, spaces, 3, InitialCounters(update=7, steps=2_000, samples=500))
+    assert (context.counters.updates, context.counters.steps, context.counters.samples) == (7, 2_000, 500)
+    assert context.counters.is_update_due(config.batch_size)
+    lost = InitialCounters(update=7, steps=2_000, lost_steps=2_000)
+    assert not make_shared_context(config, spaces, 3, lost).counters.is_update_due(1)
 
 
 def test_stop_is_heard_by_all_and_a_last_evaluation_is_not_taken_back():
     context = context_of(Config())
-    assert (context.stop.asked, context.stop.last_evaluation) == (False, False)
-    context.stop.ask(last_evaluation=True)
-    context.stop.ask()
-    assert (context.stop.asked, context.stop.last_evaluation) == (True, True)
+    assert (context.stop.requested, context.stop.last_evaluation) == (False, False)
+    context.stop.request(last_evaluation=True)
+    context.stop.request()
+    assert (context.stop.requested, context.stop.last_evaluation) == (True, True)

@@ -15,7 +15,7 @@ import pytest
 from places import ROOT
 from run_parts import parts
 
-from replay_tutorial.apex.runs import lives
+from replay_tutorial.apex.runs import restart_policy
 from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.local import supervisor as supervisor_module
 from replay_tutorial.local.local_engine import roles
@@ -40,7 +40,7 @@ def deadly_role():
     """A role whose process dies before it has taken over its end of the pipe."""
     held = []
 
-    def start(life, messages):
+    def start(restart_count, messages):
         if os.name == "posix":  # on Windows we hold another end anyway until the process takes it over
             held.append(Connection(os.dup(messages.fileno()), readable=False))
         return work, ((Deadly(), messages),)
@@ -76,22 +76,22 @@ def end_after(seconds, _):
     os._exit(3)
 
 
-@pytest.mark.parametrize(("max_deaths", "starts"), [(None, 1), (1, None), (3, None)])
-def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_deaths, starts):
+@pytest.mark.parametrize(("max_failures", "starts"), [(None, 1), (1, None), (3, None)])
+def test_only_actors_are_replaced_however_long_they_lived(monkeypatch, max_failures, starts):
     """Every process here counts as stable at once, as one does that has lived for a minute."""
-    monkeypatch.setattr(lives, "STABLE_SECONDS", 0.0)
-    monkeypatch.setattr(lives, "FIRST_PAUSE_SECONDS", 0.01)
-    role = Role("learner", lambda life, messages: (end_after, (0.0, messages)), max_deaths)
+    monkeypatch.setattr(restart_policy, "STABLE_SECONDS", 0.0)
+    monkeypatch.setattr(restart_policy, "FIRST_PAUSE_SECONDS", 0.01)
+    role = Role("learner", lambda restart_count, messages: (end_after, (0.0, messages)), max_failures)
     with Supervisor([role], lambda _: None) as supervisor:
         (worker,) = supervisor.workers
         if starts is None:
-            while worker.lives.count < 4:
+            while worker.restart_policy.starts < 4:
                 supervisor.receive(0.1)
         else:
             with pytest.raises(ProcessDied, match="learner ended with exit code 3"):
-                while worker.lives.count < 4:
+                while worker.restart_policy.starts < 4:
                     supervisor.receive(0.1)
-            assert worker.lives.count == starts
+            assert worker.restart_policy.starts == starts
 
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only there a server starts processes")
@@ -106,13 +106,13 @@ def test_of_a_runs_roles_only_actors_may_die():
     context, _ = parts()
     config = replace(context.config, actors=2, restart_limit=7)
     setup = SimpleNamespace(context=replace(context, config=config))
-    may_die = {role.name: role.max_deaths for role in roles(setup)}
+    may_die = {role.name: role.max_failures for role in roles(setup)}
     assert may_die == {"learner": None, "actor 0": 7, "actor 1": 7, "evaluator": None}
 
 
 @linux_only
 def test_server_that_is_killed_while_it_starts_a_process_is_told(monkeypatch):
-    def start(life, messages):
+    def start(restart_count, messages):
         os.kill(server, signal.SIGSTOP)  # so that it is sure not to be faster
         return work_on, (messages,)
 
@@ -148,7 +148,7 @@ def test_processes_whose_server_was_killed_are_lost_and_that_is_told():
     with (
         pytest.raises(ProcessDied, match=r"learner is lost: the server that started it was killed"),
         Supervisor(
-            [Role("learner", lambda life, messages: (work_on, (messages,)))], lambda _: None
+            [Role("learner", lambda restart_count, messages: (work_on, (messages,)))], lambda _: None
         ) as supervisor,
     ):
         os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
@@ -162,7 +162,7 @@ import os, signal, sys, time
 from pathlib import Path
 from replay_tutorial.local.supervisor import Role, Supervisor
 if __name__ == "__main__":
-    with Supervisor([Role("actor 0", lambda life, messages: (time.sleep, (0,)))], lambda _: None):
+    with Supervisor([Role("actor 0", lambda restart_count, messages: (time.sleep, (0,)))], lambda _: None):
         Path(sys.argv[1]).write_text(str(len(list(Path(os.environ["TMPDIR"]).glob("pymp-*")))))
         os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -196,8 +196,8 @@ def fail_at_once(_):
 
 
 def test_what_was_said_before_a_death_is_not_lost(monkeypatch):
-    first = Role("actor 0", lambda life, messages: (speak, (messages,)), max_deaths=5)
-    second = Role("learner", lambda life, messages: (fail_at_once, (messages,)))
+    first = Role("actor 0", lambda restart_count, messages: (speak, (messages,)), max_failures=5)
+    second = Role("learner", lambda restart_count, messages: (fail_at_once, (messages,)))
     with Supervisor([first, second], lambda _: None) as supervisor:
         for worker in supervisor.workers:
             worker.process.join(POLL_SECONDS)

@@ -73,7 +73,7 @@ def test_only_the_evaluator_gives_way(context, pipe, monkeypatch):
 
 def test_messages_go_to_the_parent_and_so_does_a_failure(context, pipe):
     def fail(context, word):
-        context.tell(word)
+        context.send_message(word)
         raise ArithmeticError("the pole is broken")
 
     with pytest.raises(SystemExit) as end:
@@ -118,7 +118,7 @@ from run_parts import parts
 from replay_tutorial.local.workers import run_worker
 ours, theirs = Pipe(duplex=False)
 ours.close()
-run_worker(theirs, parts()[0], lambda context: context.tell("a message"))
+run_worker(theirs, parts()[0], lambda context: context.send_message("a message"))
 """
     done = subprocess.run(
         [sys.executable, "-c", program],

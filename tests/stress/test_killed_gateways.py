@@ -42,7 +42,7 @@ def assert_replay_is_whole(context, lives):
     """What is drawn is whole, and the next gateway may write to every slot."""
     for _ in range(20):
         assert_pictures(context.replay.sample(32, beta=0.4, timeout=0.0).rows)
-    assert 0 <= context.replay.next_index - context.pace.steps <= lives * CHUNK
+    assert 0 <= context.replay.next_index - context.counters.steps <= lives * CHUNK
     gateway, _ = gateway_of(context)
     chunks = ChunkFormat(context.config, context.spaces)
     for first in range(0, 400, CHUNK):  # two laps
@@ -78,12 +78,12 @@ def test_gateways_are_killed_at_every_point_of_a_send_and_the_replay_stays_whole
     context.replay.insert(*pictures(0, CHUNK), timeout=0.0)
     pickled, lives, added_only = pickle.dumps(context), 0, set()
     for lives in itertools.count():
-        before = context.replay.next_index - context.pace.steps
+        before = context.replay.next_index - context.counters.steps
         process = get_context("fork").Process(target=die_in_send, args=(pickled, 7 * lives), daemon=True)
         process.start()
         process.join()
         assert_pictures(context.replay.sample(32, beta=0.4, timeout=0.0).rows)
-        added_only.add(context.replay.next_index - context.pace.steps - before)
+        added_only.add(context.replay.next_index - context.counters.steps - before)
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL

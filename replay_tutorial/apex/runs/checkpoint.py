@@ -75,7 +75,7 @@ def save_checkpoint(
     Returns:
         When it was, or why the system couldn't write it; then the last one stays.
     """
-    step = context.pace.steps
+    step = context.counters.steps
     checkpoints = folder / "checkpoints"
     unfinished = checkpoints / "unfinished"
     try:
@@ -96,12 +96,12 @@ def save_checkpoint(
 
 def write(place: Path, folder: Path, context: Context, agent: Agent, serial: dict[str, Any] | None) -> None:
     """Fill a checkpoint's folder."""
-    pace, has_replay = context.pace, context.config.checkpoint_replay
-    counters = {"step": pace.steps, "samples": pace.samples, "update": agent.updates}
+    counters, has_replay = context.counters, context.config.checkpoint_replay
+    counts = {"step": counters.steps, "samples": counters.samples, "update": agent.updates}
     arrays: dict[str, NDArray[Any]] = {} if serial is None else serial["arrays"]
     told = None if serial is None else {name: part for name, part in serial.items() if name != "arrays"}
     # The counters come first: rows that actors add meanwhile are then sampled once more, not once less.
-    state = {"format": FORMAT, **counters, "has_replay": has_replay, "serial": told}
+    state = {"format": FORMAT, **counts, "has_replay": has_replay, "serial": told}
     (place / "state.json").write_text(json.dumps(state))
     if arrays:
         np.savez(place / "actor.npz", allow_pickle=False, **arrays)

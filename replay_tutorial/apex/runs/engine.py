@@ -15,20 +15,20 @@ from typing import Protocol
 
 from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import POLL_SECONDS, Context, Counters
+from replay_tutorial.apex.context import POLL_SECONDS, Context, InitialCounters
 from replay_tutorial.apex.messages import EvaluationReport, Message
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.setup import End, RunSetup
 from replay_tutorial.apex.runs.signals import ENDING, StopRequest
 
-THIS_MACHINE = "replay_tutorial.local.local_engine"
+LOCAL_ENGINE = "replay_tutorial.local.local_engine"
 
 
 class Engine(Protocol):
     """Runs actors, learner and evaluator somewhere."""
 
     def make_context(
-        self, config: Config, spaces: Spaces, parameter_count: int, counters: Counters
+        self, config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
     ) -> Context:
         """Reserve everything through which the roles meet; `parameter_count` is the policy's.
 
@@ -46,9 +46,9 @@ class Engine(Protocol):
         ...
 
 
-def this_machine() -> Engine:
+def local_engine() -> Engine:
     """Return the engine that runs the roles as processes of this machine."""
-    return import_module(THIS_MACHINE).LocalEngine()
+    return import_module(LOCAL_ENGINE).LocalEngine()
 
 
 class ProcessDied(RuntimeError):
@@ -85,14 +85,14 @@ class Workers(Protocol):
             raise error
         received: list[Message] = []
         try:
-            self.take_in(received, timeout)
+            self.collect_messages(received, timeout)
         except ProcessDied as error:
             if not received:
                 raise
             self._error = error  # what came before it must not be lost
         return received
 
-    def take_in(self, received: list[Message], timeout: float) -> None:
+    def collect_messages(self, received: list[Message], timeout: float) -> None:
         """Append the messages to `received`, as `receive` says; replace the processes that are due."""
         ...
 
@@ -118,7 +118,7 @@ def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopReque
         drain(workers, recorder, lambda: False)
         raise
     if end == "interrupted":
-        recorder.say(ENDING)
+        recorder.print_line(ENDING)
     workers.stop(last_evaluation=end == "budget spent")
     drain(workers, recorder, lambda: end == "budget spent" and not stop.received)
     return end
@@ -126,7 +126,7 @@ def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopReque
 
 def receive_until_end(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopRequest) -> End:
     """Record what the processes say until there is a reason to end."""
-    pace, total_steps = setup.context.pace, setup.context.config.total_steps
+    counters, total_steps = setup.context.counters, setup.context.config.total_steps
     while not stop.received:
         for message in workers.receive(POLL_SECONDS):
             recorder.receive(message)
@@ -134,9 +134,9 @@ def receive_until_end(setup: RunSetup, workers: Workers, recorder: Recorder, sto
                 return "solved"
         if workers.restarts > recorder.restarts:
             recorder.restarts = workers.restarts
-            recorder.say(f"an actor was killed and has been replaced; {workers.restarts} so far")
-        recorder.show(pace.steps)
-        if pace.steps >= total_steps:
+            recorder.print_line(f"an actor was killed and has been replaced; {workers.restarts} so far")
+        recorder.update_progress(counters.steps)
+        if counters.steps >= total_steps:
             return "budget spent"
     return "interrupted"
 
@@ -152,4 +152,4 @@ def drain(workers: Workers, recorder: Recorder, last_evaluation: Callable[[], bo
                 recorder.receive(message)
         except ProcessDied as error:
             # The run is over, but this must not go unsaid.
-            recorder.say(str(error))
+            recorder.print_line(str(error))

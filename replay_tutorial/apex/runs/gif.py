@@ -19,7 +19,7 @@ from replay_tutorial.buffers.atomic_file import replace_file
 MIN_FRAME_MS = 20  # milliseconds per frame: players show faster GIFs at a tenth of their speed
 
 
-class Played(NamedTuple):
+class PlayedEpisode(NamedTuple):
     """An episode, or its first part."""
 
     total: float  # sum of the rewards
@@ -27,7 +27,7 @@ class Played(NamedTuple):
     over: bool  # whether it ended by itself
 
 
-def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: int = 1_000) -> Played:
+def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: int = 1_000) -> PlayedEpisode:
     """Play a greedy episode and write it as a GIF.
 
     Args:
@@ -56,7 +56,7 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
     if "rgb_array" not in metadata.get("render_modes", []):
         raise ValueError(f"{environment} can't be drawn: it has no render mode rgb_array.")
     env = make_environment(environment, render=True)
-    played = Played(0.0, 0, False)
+    played = PlayedEpisode(0.0, 0, False)
 
     def frames() -> Generator[Image.Image]:
         nonlocal played
@@ -65,7 +65,7 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
         while not played.over and played.steps < max_steps:
             action = playable(policy.act_greedily(observation[np.newaxis]))[0]
             observation, reward, terminated, truncated, _ = env.step(action)
-            played = Played(played.total + float(reward), played.steps + 1, terminated or truncated)
+            played = PlayedEpisode(played.total + float(reward), played.steps + 1, terminated or truncated)
             yield image_of(env.render())
 
     try:

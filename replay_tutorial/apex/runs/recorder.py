@@ -79,7 +79,7 @@ class Recorder:
         self.started = self.last_time - last_seconds(folder / "progress.csv")
         files = {"progress.csv": COLUMNS, "evaluations.csv": RETURNS}
         for name, columns in files.items():
-            begin(folder / name, (*WHEN, *columns))
+            write_header(folder / name, (*WHEN, *columns))
         self.files = [(folder / name).open("a", newline="") for name in files]
         self.progress, self.evaluations = map(csv.writer, self.files)
         self.tensorboard = EventFile(folder, first_step + 1 if first_step else None)
@@ -122,15 +122,15 @@ class Recorder:
                 self.record_evaluation(message)
             case messages.Saved():
                 if message.error is not None:
-                    self.say(f"no checkpoint at step {message.step:,}: {message.error}")
+                    self.print_line(f"no checkpoint at step {message.step:,}: {message.error}")
             case messages.Cluster():
                 self.cluster = {name: float(n) for name, n in message._asdict().items()}
                 self.values |= self.cluster
                 self.bar.update(self.task, numbers=numbers_text(self.values))  # also if the learner waits
             case messages.Note():
-                self.say(message.text)
+                self.print_line(message.text)
             case messages.Failure():
-                self.say(message.traceback)
+                self.print_line(message.traceback)
 
     def record(self, message: messages.Progress) -> None:
         """Write a record."""
@@ -160,13 +160,13 @@ class Recorder:
         self._write(self.evaluations, [*cells, None if confirmation is None else confirmation.mean])
         self.tensorboard.add(step, {"evaluation/mean_return": evaluation.mean})
         if confirmation is not None and not message.is_tie:
-            self.say(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {confirmation}")
+            self.print_line(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {confirmation}")
 
-    def show(self, step: int) -> None:
+    def update_progress(self, step: int) -> None:
         """Move the progress bar."""
         self.bar.update(self.task, completed=step)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line above the bar."""
         self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -189,7 +189,7 @@ class Recorder:
                 raise with_path(error, Path(file.name)) from error
 
 
-def begin(path: Path, header: Sequence[str]) -> None:
+def write_header(path: Path, header: Sequence[str]) -> None:
     """Write the header if there is none; at once, because a run may be killed before its first record."""
     try:
         with path.open("a", newline="") as file:
@@ -220,7 +220,7 @@ def last_seconds(path: Path) -> float:
     return max(updates_and_seconds(path)[1], default=0.0)
 
 
-def cut_back(path: Path, update: int) -> int:
+def truncate_records(path: Path, update: int) -> int:
     """Remove the records after an update from a file; return the last update that is left, 0 if none is.
 
     The run is resumed at a checkpoint that came before them. A last line that is half written goes, too.

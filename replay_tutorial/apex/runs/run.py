@@ -16,7 +16,7 @@ import torch
 from replay_tutorial.agents.evaluation import Evaluation, Stopped, evaluate, until
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.runs.checkpoint import whole_checkpoints
-from replay_tutorial.apex.runs.engine import Engine, ProcessDied, this_machine
+from replay_tutorial.apex.runs.engine import Engine, ProcessDied, local_engine
 from replay_tutorial.apex.runs.learning_curve import draw_curves
 from replay_tutorial.apex.runs.recorder import Recorder
 from replay_tutorial.apex.runs.run_folder import RunFolder, lock_run
@@ -59,7 +59,7 @@ def train(config: Config, engine: Engine | None = None) -> Result:
             has been started then.
         UnusableDevice: If there is no such device for the learner.
     """
-    engine = engine or this_machine()
+    engine = engine or local_engine()
     with torch_threads(config.threads):
         setup = new_setup(config, engine.make_context)
         with lock_run(setup.folder.path):
@@ -94,14 +94,14 @@ def resume(
         NothingToDo: If it is solved, or the budget is spent.
         RunInUse: If another process trains it.
     """
-    engine, path = engine or this_machine(), Path(path)
+    engine, path = engine or local_engine(), Path(path)
     folder = RunFolder.open(path)
     config = replace(folder.config(), progress=progress)
     new = {"total_steps": total_steps, "device": device, "solved_at": solved_at}
     config = replace(config, **{name: value for name, value in new.items() if value is not None})
     with torch_threads(config.threads), lock_run(path):
         setup = resumed_setup(folder, config, engine.make_context)
-        folder.note_resumption(config, setup.counters.steps)
+        folder.note_resumption(config, setup.initial_counters.steps)
         return finish(setup, engine)
 
 
@@ -125,35 +125,35 @@ def finish(setup: RunSetup, engine: Engine) -> Result:
     try:
         return train_and_evaluate(setup, engine)
     except OSError as error:  # a full disk, for example
-        error.add_note(how_to_resume(setup.folder.path))
+        error.add_note(resume_hint(setup.folder.path))
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped at once\n{how_to_resume(setup.folder.path)}") from None
+        raise KeyboardInterrupt(f"stopped at once\n{resume_hint(setup.folder.path)}") from None
 
 
 def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
     """Do what `finish` does, to its end or to the second Ctrl-C."""
-    config, pace, folder = setup.context.config, setup.context.pace, setup.folder
-    counters = setup.counters
+    config, counters, folder = setup.context.config, setup.context.counters, setup.folder
+    initial = setup.initial_counters
     with stop_requests() as stop:
         with Recorder(
-            folder.path, config.total_steps, config.progress, counters.steps, counters.update
+            folder.path, config.total_steps, config.progress, initial.steps, initial.update
         ) as recorder:
             if not setup.context.spaces.time_limit:
                 limit = f"{config.evaluation_step_limit:,} steps (--evaluation-step-limit)"
-                recorder.say(
+                recorder.print_line(
                     f"{config.environment} declares no time limit: an evaluated episode may take {limit}"
                 )
             if setup.checkpoint is not None:
                 for reason in setup.checkpoint.damaged:
-                    recorder.say(reason)
-                recorder.say(f"going on from {setup.checkpoint.path}")
+                    recorder.print_line(reason)
+                recorder.print_line(f"going on from {setup.checkpoint.path}")
             try:
                 end = engine.run(setup, recorder, stop)
             except ProcessDied as error:
                 if not error.resumable:
                     raise
-                raise ProcessDied(f"{error}\n{how_to_resume(folder.path)}") from None
+                raise ProcessDied(f"{error}\n{resume_hint(folder.path)}") from None
             seconds = recorder.seconds
         # Before the evaluation, which may take long: whoever interrupts that has the curve.
         draw_curves([folder.path], folder.path / "learning_curve.png")
@@ -175,13 +175,13 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
         evaluation=evaluation,
         interrupted=end == "interrupted" or (chosen is not None and evaluation is None),
         policy_step=0 if chosen is None else chosen.step,
-        steps=pace.steps,
-        updates=pace.updates,
+        steps=counters.steps,
+        updates=counters.updates,
         seconds=seconds,
     )
 
 
-def how_to_resume(run: Path) -> str:
+def resume_hint(run: Path) -> str:
     """Say how a run that has ended too early can be resumed."""
     checkpoints = whole_checkpoints(run)
     if not checkpoints:

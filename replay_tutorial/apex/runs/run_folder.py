@@ -38,7 +38,7 @@ from replay_tutorial.agents.environments import spaces_of
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.evaluator import Candidate
-from replay_tutorial.apex.flags import as_json, settings_of
+from replay_tutorial.apex.flags import parse_settings, settings_as_json
 from replay_tutorial.apex.parts import make_policy
 from replay_tutorial.apex.runs.files import DamagedFile, first_line, read_json
 from replay_tutorial.apex.runs.run_provenance import provenance_of_run
@@ -73,7 +73,7 @@ class RunFolder:
         path = make_folder(config.runs, name)
         folder = cls(path)
         try:
-            folder.write_json("config.json", {"config": as_json(config), **provenance_of_run()})
+            folder.write_json("config.json", {"config": settings_as_json(config), **provenance_of_run()})
         except OSError:
             path.rmdir()
             raise
@@ -104,7 +104,7 @@ class RunFolder:
                 raise DamagedFile(f'{path} has no settings: its "config" is {settings!r:.40}.')
             if not isinstance(resumed := contents.get("resumed", []), list):
                 raise DamagedFile(f'{path} is damaged: its "resumed" is {resumed!r:.40}, not a list.')
-            return Config(**settings_of(cast(dict[str, Any], settings)))
+            return Config(**parse_settings(cast(dict[str, Any], settings)))
         except DamagedFile as error:
             raise DamagedFile(f"{error} {CONFIG_REMEDY}") from None
         except (TypeError, ValueError) as error:
@@ -119,7 +119,7 @@ class RunFolder:
     def note_resumption(self, config: Config, step: int) -> None:
         """Write the settings that the run goes on with into `config.json`, with the step and versions."""
         contents = read_json(self.path / "config.json")
-        contents["config"] = as_json(config)
+        contents["config"] = settings_as_json(config)
         contents.setdefault("resumed", []).append({"step": step, **provenance_of_run()})
         self.write_json("config.json", contents)
 

@@ -12,11 +12,11 @@ import torch
 from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import Spaces, spaces_of
 from replay_tutorial.apex.config import Config
-from replay_tutorial.apex.context import Context, Counters, MakeContext
+from replay_tutorial.apex.context import Context, InitialCounters, MakeContext
 from replay_tutorial.apex.evaluator import Candidate
 from replay_tutorial.apex.parts import agent_name, make_policy
 from replay_tutorial.apex.runs.checkpoint import Checkpoint, newest_checkpoint
-from replay_tutorial.apex.runs.recorder import cut_back, updates_and_seconds
+from replay_tutorial.apex.runs.recorder import truncate_records, updates_and_seconds
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.seeds import RunSeeds
 
@@ -37,7 +37,7 @@ class RunSetup:
 
     folder: RunFolder
     context: Context
-    counters: Counters
+    initial_counters: InitialCounters
     seeds: RunSeeds
     policy: Policy  # for the final evaluation
     solved_at: float | None
@@ -56,14 +56,16 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
         UnusableDevice: If there is no such device.
     """
     check_device(config)
-    refuse_if_too_short(config, Counters())
+    refuse_if_too_short(config, InitialCounters())
     spaces = spaces_of(config.environment)
     config = replace(config, agent=agent_name(config, spaces))
     policy = make_policy(config, spaces)
-    context = make_context(config, spaces, policy.parameter_count, Counters())
+    context = make_context(config, spaces, policy.parameter_count, InitialCounters())
     # The folder comes last: what is refused leaves nothing behind.
     folder = RunFolder.create(config)
-    return RunSetup(folder, context, Counters(), RunSeeds(config), policy, target_return(config, spaces))
+    return RunSetup(
+        folder, context, InitialCounters(), RunSeeds(config), policy, target_return(config, spaces)
+    )
 
 
 def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
@@ -88,10 +90,10 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
     if (folder.path / "evaluation.json").exists():  # else that is left to do: it was killed before
         refuse_if_done(folder.path, config, checkpoint.step, best, target)
     policy = make_policy(config, spaces)
-    counters = Counters(checkpoint.update, checkpoint.step, checkpoint.samples)
+    counters = InitialCounters(checkpoint.update, checkpoint.step, checkpoint.samples)
     if not checkpoint.has_replay:
         # Without its rows nothing is owed: the replay starts anew, and so do the samples counted against it.
-        counters = Counters(checkpoint.update, checkpoint.step, samples=0, lost_steps=checkpoint.step)
+        counters = InitialCounters(checkpoint.update, checkpoint.step, samples=0, lost_steps=checkpoint.step)
     if checkpoint.step < config.total_steps:  # else what is left to do is the final evaluation
         refuse_if_too_short(config, counters)
     progress, evaluations = (folder.path / name for name in ("progress.csv", "evaluations.csv"))
@@ -104,10 +106,10 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
         (folder.path / "policy.pt").unlink(missing_ok=True)
         if best is not None:
             shutil.copyfile(checkpoint.path / "policy.pt", folder.path / "policy.pt")
-    cut_back(progress, checkpoint.update)
+    truncate_records(progress, checkpoint.update)
     serial = checkpoint.serial
     last = checkpoint.update if serial is None else int(serial["evaluated_update"])
-    evaluated_update = cut_back(evaluations, last)
+    evaluated_update = truncate_records(evaluations, last)
     seeds = RunSeeds(config)
     return RunSetup(folder, context, counters, seeds, policy, target, checkpoint, best, evaluated_update)
 
@@ -129,14 +131,14 @@ def refuse_if_done(
         )
 
 
-def refuse_if_too_short(config: Config, counters: Counters) -> None:
+def refuse_if_too_short(config: Config, initial_counters: InitialCounters) -> None:
     """Refuse a run that ends before its first update."""
-    first = counters.lost_steps + config.replay_start
+    first = initial_counters.lost_steps + config.replay_start
     if config.actors == 0:  # in turns, an update waits for all the rows that it is owed for
         first += math.ceil(config.batch_size / config.samples_per_insert)
     # With processes, a run whose steps are made when learning may begin is over at that moment.
     is_too_short = config.total_steps < first or (config.actors > 0 and config.total_steps == first)
-    if is_too_short and counters.steps == counters.lost_steps:
+    if is_too_short and initial_counters.steps == initial_counters.lost_steps:
         raise NothingToDo(
             f"a run of {config.total_steps:,} steps would not learn anything: its first update comes after "
             f"{first:,}. Raise --total-steps, or lower --replay-start."

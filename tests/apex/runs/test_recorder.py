@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from replay_tutorial.agents.evaluation import Evaluation
 from replay_tutorial.apex.messages import Cluster, Episodes, EvaluationReport, Note, Progress, Saved
 from replay_tutorial.apex.runs.event_file import EventFile
-from replay_tutorial.apex.runs.recorder import Recorder, cut_back, last_seconds
+from replay_tutorial.apex.runs.recorder import Recorder, last_seconds, truncate_records
 
 
 def rows(path):
@@ -61,14 +61,14 @@ def test_resumed_record_goes_on_where_it_was_cut(tmp_path):
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
         for update in (10, 20, 30):
             recorder.receive(Progress(update * 10, update, {}))
-    assert cut_back(path, 20) == 20
-    assert cut_back(tmp_path / "none.csv", 20) == 0
+    assert truncate_records(path, 20) == 20
+    assert truncate_records(tmp_path / "none.csv", 20) == 0
     seconds = last_seconds(path)
     with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
         assert recorder.seconds >= seconds
         recorder.receive(Progress(250, 25, {}))
     assert [row["update"] for row in rows(path)] == ["10", "20", "25"]
-    assert cut_back(path, 5) == 0
+    assert truncate_records(path, 5) == 0
     assert rows(path) == []
 
 
@@ -79,7 +79,7 @@ def test_record_goes_on_after_a_line_that_was_half_written(tmp_path):
             recorder.receive(Progress(update * 10, update, {}))
     path.write_bytes(path.read_bytes()[:-9])
     assert last_seconds(path) >= 0
-    assert cut_back(path, 20) == 10
+    assert truncate_records(path, 20) == 10
     with Recorder(tmp_path, 1_000, progress=False, first_step=200) as recorder:
         recorder.receive(Progress(250, 25, {}))
     assert [row["update"] for row in rows(path)] == ["10", "25"]
@@ -88,12 +88,12 @@ def test_record_goes_on_after_a_line_that_was_half_written(tmp_path):
 def test_file_has_its_header_at_once_and_one_that_was_left_empty_gets_it(tmp_path):
     path = tmp_path / "progress.csv"
     path.touch()  # a run was killed before anything was written
-    assert cut_back(path, 20) == 0
+    assert truncate_records(path, 20) == 0
     assert last_seconds(path) == 0
     with Recorder(tmp_path, 1_000, progress=False) as recorder:
         assert path.read_text().startswith("step,update,seconds,")  # though nothing has been recorded
         assert (tmp_path / "evaluations.csv").read_text().startswith("step,update,seconds,")
-        assert cut_back(tmp_path / "evaluations.csv", 20) == 0
+        assert truncate_records(tmp_path / "evaluations.csv", 20) == 0
         recorder.receive(Progress(10, 1, {}))
     (row,) = rows(path)
     assert row["update"] == "1"
@@ -153,7 +153,7 @@ def test_progress_is_told_in_full_however_narrow_the_terminal_is(tmp_path, width
     with Recorder(tmp_path, 400_000, progress=False) as recorder:
         recorder.receive(Episodes([329.0], [329], parameters_age=20))
         recorder.receive(Progress(67_760, 4_150, {"td_loss": 0.25, "replay_ratio": 3.91}))
-        recorder.show(67_760)
+        recorder.update_progress(67_760)
         console = Console(width=width, file=io.StringIO())
         console.print(recorder.bar.get_renderable())
     shown = " ".join(console.file.getvalue().split())

@@ -22,7 +22,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from replay_tutorial.apex import messages
 from replay_tutorial.apex.config import preset
-from replay_tutorial.apex.runs import lives
+from replay_tutorial.apex.runs import restart_policy
 from replay_tutorial.apex.runs.checkpoint import load_checkpoint, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.engine import ProcessDied
 from replay_tutorial.apex.runs.files import checksum_of
@@ -115,7 +115,7 @@ def kill(monkeypatch):
 
         monkeypatch.setattr(supervisor.Supervisor, "receive", receive_and_kill)
 
-    monkeypatch.setattr(lives, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(restart_policy, "FIRST_PAUSE_SECONDS", 0.01)
     return kill_at
 
 

@@ -14,7 +14,7 @@ DOUBLINGS = 7  # at most: a minute
 STABLE_SECONDS = 60.0  # whoever has lived so long has not died in a row with the one before
 
 
-class Lives:
+class RestartPolicy:
     """The lives of one role.
 
     Attributes:
@@ -24,46 +24,46 @@ class Lives:
         restarts: Lives after the first one that have been heard.
     """
 
-    def __init__(self, name: str, max_deaths: int | None) -> None:
+    def __init__(self, name: str, max_failures: int | None) -> None:
         """Begin with none.
 
         Args:
             name: Of the role.
-            max_deaths: Deaths in a row that end the run; None if the first one does.
+            max_failures: Deaths in a row that end the run; None if the first one does.
         """
         self.name = name
-        self.max_deaths = max_deaths
-        self.count = 0
+        self.max_failures = max_failures
+        self.starts = 0
         self.due: float | None = None
-        self.plays = False
+        self.is_running = False
         self.restarts = 0
         self._heard = 0.0  # when, for the first time
         self._short_lives = 0  # in a row
         self._deaths_in_a_row = 0  # those of them that count
 
-    def begin(self, waits: bool = False) -> None:
+    def record_start(self, is_pending: bool = False) -> None:
         """Count a life that begins now; one that `waits` for its place lasts only from when it is heard."""
         self.due = None
-        self.count += 1
-        if not waits:
-            self.hear(self.count - 1)
+        self.starts += 1
+        if not is_pending:
+            self.mark_running(self.starts - 1)
 
-    def hear(self, life: int) -> None:
+    def mark_running(self, restart_count: int) -> None:
         """Note that a life has been heard; after a cut cable it may be an old one."""
-        if life == self.count - 1 and self.due is None and not self.plays:
-            self.plays, self._heard = True, time.monotonic()
-            self.restarts += life > 0
+        if restart_count == self.starts - 1 and self.due is None and not self.is_running:
+            self.is_running, self._heard = True, time.monotonic()
+            self.restarts += restart_count > 0
 
     @property
-    def are_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether the role plays, and this life is a long one or had no short one before it."""
-        return self.plays and (self._short_lives == 0 or self._is_long())
+        return self.is_running and (self._short_lives == 0 or self._is_long())
 
-    def lose_place(self) -> None:
+    def restart_at_once(self) -> None:
         """End this life without counting it: its host has died. The next one begins at once."""
-        self.plays, self.due = False, time.monotonic()
+        self.is_running, self.due = False, time.monotonic()
 
-    def end(self, cause: str, spared: bool = False) -> None:
+    def record_failure(self, cause: str, forgiven: bool = False) -> None:
         """End this life; say when the next one begins.
 
         Args:
@@ -73,16 +73,16 @@ class Lives:
         Raises:
             ProcessDied: If there is none.
         """
-        was_long, self.plays = self._is_long(), False
+        was_long, self.is_running = self._is_long(), False
         self._short_lives = 0 if was_long else self._short_lives + 1
-        deaths = self._deaths_in_a_row = 0 if was_long or spared else self._deaths_in_a_row + 1
-        if self.max_deaths is None or deaths >= self.max_deaths:
+        deaths = self._deaths_in_a_row = 0 if was_long or forgiven else self._deaths_in_a_row + 1
+        if self.max_failures is None or deaths >= self.max_failures:
             raise ProcessDied(f"{self.name} {cause}{f', {deaths} times in a row' if deaths > 1 else ''}")
         doublings = min(DOUBLINGS, max(0, self._short_lives - 1))
         self.due = time.monotonic() + FIRST_PAUSE_SECONDS * 2**doublings
 
     def _is_long(self) -> bool:
-        return self.plays and time.monotonic() - self._heard >= STABLE_SECONDS
+        return self.is_running and time.monotonic() - self._heard >= STABLE_SECONDS
 
     def is_due(self) -> bool:
         """Return whether the next life is to begin."""

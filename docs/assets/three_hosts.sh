@@ -1,10 +1,10 @@
 #!/bin/bash
-# A run on three hosts, all of them made of one Linux machine, by hand. Needs root and the extra `cluster`.
-# What is said behind the script's name are options of `train`.
+# Train on three hosts simulated on one Linux machine. Requires root and the extra `cluster`.
+# Arguments of the script are passed to `train`.
 set -eu
-folder=$(mktemp --directory) # with Ray's logs, and sockets, whose paths must be short
+folder=$(mktemp --directory) # for Ray's logs and sockets; paths of sockets must be short
 
-# However this ends, nothing stays behind.
+# Clean up, however the script ends.
 clean_up() {
     set +e # a process may end before it is killed
     for host in 1 2 3; do
@@ -16,7 +16,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Each host is a network namespace with one cable to a switch. It sees no other network, and no other sees it.
+# Each host is a network namespace with one cable to a switch, isolated from all other networks.
 ip netns add switch
 ip -n switch link add name bridge type bridge
 ip -n switch link set bridge up
@@ -29,16 +29,16 @@ for host in 1 2 3; do
     ip -n host$host link set lo up
 done
 
-# One secret for all hosts: whoever has it can run programs on them.
+# One secret for all hosts: anybody who has it can run code on them.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$folder/token
 head --bytes 32 /dev/urandom | base64 > "$folder/token"
 
-# A dead host is noticed after 3 seconds, a cut cable after 9. Ray's own settings: 14 and 63.
+# Detect a dead host after 3 seconds and a cut cable after 9. With Ray's defaults: 14 and 63.
 export RAY_health_check_initial_delay_ms=1000 RAY_health_check_period_ms=1000
 export RAY_health_check_timeout_ms=2000 RAY_health_check_failure_threshold=3
-export RAY_worker_niceness=0 # on one machine actors and gateways must not stand behind the learner
+export RAY_worker_niceness=0 # on one machine, actors and gateways need the same priority as the learner
 
-# Host 1 is the learner's and Ray's head, and has no core for actors. The others join it, side by side.
+# Host 1 is Ray's head and runs the learner, but no actors. The other hosts join it in parallel.
 ip netns exec host1 ray start --head --node-ip-address 10.99.0.1 --port 6379 --num-cpus 0 --temp-dir "$folder/1"
 for host in 2 3; do
     ip netns exec host$host ray start --address 10.99.0.1:6379 --node-ip-address 10.99.0.$host --num-cpus 4 \
@@ -46,7 +46,7 @@ for host in 2 3; do
 done
 wait
 
-# The run. From another terminal, meanwhile:
-#   kill -9 $(ip netns pids host2)         kills host 2: its actors begin anew on host 3
+# Start the run. Meanwhile, in another terminal:
+#   kill -9 $(ip netns pids host2)         kills host 2: its actors restart on host 3
 #   ip -n switch link set port2 down       cuts its cable
 ip netns exec host1 python -m replay_tutorial train CartPole-v1 --cluster 10.99.0.1:6379 --actors 4 "$@"

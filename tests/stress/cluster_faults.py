@@ -38,8 +38,8 @@ ENDS_RUN = ("learner", "driver", "ctrl-c")
 OF_HOST = ("host", "cable", "pause")
 FAULTS = ("actor", "gateway", *OF_HOST, *ENDS_RUN)
 HEADS = (
-    *("fault", "times", "noticed after, s", "all actors play again after, s"),
-    *("longest stall of the learner, s", "what must not happen"),
+    *("fault", "times", "detected after, s", "all actors run again after, s"),
+    *("longest pause of the learner, s", "failed checks"),
 )
 
 
@@ -215,7 +215,7 @@ def lines_of(outcomes: Sequence[Outcome]) -> list[str]:
                 worst([t for each in group if (t := getattr(each, name)) is not None])
                 for name in ("noticed", "whole", "stall")
             ]
-            name = f"{fault}, with all actors on that host" if all_actors else fault
+            name = f"{fault} with all actors" if all_actors else fault
             rows.append([name, str(len(group)), *times, str(sum(bool(each.wrong) for each in group))])
     return table(HEADS, rows)
 

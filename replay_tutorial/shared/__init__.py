@@ -1,4 +1,4 @@
-"""The first floor: what the processes of one machine share."""
+"""Data structures that the processes of one machine share: replay buffers, a mailbox and a limiter."""
 
 from replay_tutorial.shared.limiter import SamplesPerInsert
 from replay_tutorial.shared.mailbox import Mailbox

@@ -1,15 +1,16 @@
-"""Atomic operations on int64 arrays that several processes share, for use inside of kernels.
+"""Atomic operations on shared int64 arrays, for use in Numba kernels.
 
-A plain load or store may be split, repeated, merged or moved by the compiler, and on Arm moved by the
-processor too. None of this happens to these operations, and they keep an order:
+The compiler may split, repeat, merge or reorder plain loads and stores, and an Arm processor may reorder them
+too. The operations in this module are atomic and ordered:
 
-- whoever sees a **release** with an **acquire** sees all that was stored before the release;
-- a **fence** keeps what stands before it before what stands after it.
+- a load with **acquire** that reads the value of a store with **release** also makes visible everything that
+  was stored before that release;
+- a **fence** keeps operations on one side of it from moving to the other side.
 
-Numba has atomics for GPUs only, so each of these is an intrinsic: a function whose LLVM instructions are
-written by hand. They work between threads and between processes, as long as the memory is the same.
+Numba provides atomics for GPUs only, so each operation here is an intrinsic that emits LLVM instructions.
+They work between threads, and between processes that map the same memory.
 
-Left out: weaker orders than are used here, and other types than int64.
+Left out: memory orders that the package does not need, and types other than int64.
 """
 
 from typing import Any
@@ -20,14 +21,14 @@ WORD = 8  # bytes of an int64, and its alignment
 
 
 def pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Build the address of `array[index]`: the first two arguments of every operation here."""
+    """Return the address of `array[index]`, the first two arguments of each operation."""
     array = context.make_array(signature.args[0])(context, builder, arguments[0])
     return builder.gep(array.data, [arguments[1]], source_etype=ir.IntType(64))
 
 
 @intrinsic
 def load_acquire(typing_context: Any, array: Any, index: Any) -> Any:
-    """Load `array[index]`: what the storing process stored before its release is seen after this."""
+    """Load `array[index]` with acquire: stores made before the matching release become visible."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = pointer(context, builder, signature, arguments)
@@ -38,7 +39,7 @@ def load_acquire(typing_context: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def store_release(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
-    """Store into `array[index]`: who sees it with an acquire sees all that was stored before it."""
+    """Store `value` in `array[index]` with release: it publishes all earlier stores."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store_atomic(arguments[2], pointer(context, builder, signature, arguments), "release", WORD)
@@ -49,7 +50,7 @@ def store_release(typing_context: Any, array: Any, index: Any, value: Any) -> An
 
 @intrinsic
 def fetch_add(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
-    """Add to `array[index]`; return what was there before, to no two callers the same. Acquires, releases."""
+    """Add `value` to `array[index]` and return the old value, in one atomic step (acquire-release)."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw(
@@ -61,7 +62,7 @@ def fetch_add(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def fetch_max(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
-    """Raise `array[index]` to at least a value; return what was there before. Acquires and releases."""
+    """Set `array[index]` to the maximum of itself and `value`; return the old value (acquire-release)."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw(
@@ -73,7 +74,7 @@ def fetch_max(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def compare_and_swap(typing_context: Any, array: Any, index: Any, expected: Any, value: Any) -> Any:
-    """Put a value where the expected one is; return whether it was there. Acquires and releases."""
+    """Set `array[index]` to `value` if it equals `expected`; return whether it did (acquire-release)."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         address = pointer(context, builder, signature, arguments)
@@ -85,7 +86,7 @@ def compare_and_swap(typing_context: Any, array: Any, index: Any, expected: Any,
 
 @intrinsic
 def fence_acquire(typing_context: Any) -> Any:
-    """Keep the loads before it before the loads and stores after it."""
+    """Keep earlier loads before later loads and stores."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("acquire")
@@ -96,7 +97,7 @@ def fence_acquire(typing_context: Any) -> Any:
 
 @intrinsic
 def fence_release(typing_context: Any) -> Any:
-    """Keep the loads and stores before it before the stores after it."""
+    """Keep earlier loads and stores before later stores."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("release")

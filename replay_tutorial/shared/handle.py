@@ -1,12 +1,9 @@
-"""A handle: one process's hold on a buffer that several processes share.
+"""A handle on a shared buffer: what one process needs to use it.
 
-The rows, counters and stamps lie in one block of shared memory (`memory`). The block's text describes the
-buffer: its fields, which observations are kept as frames, its size. From the description follow the arrays,
-and from the block alone everything that a process needs to work on it: its `MappedBuffer`. So this is never
-passed on: each process has its own, made when the buffer is made, passed to it, or attached by address. A
-copy of a handle, also a deep one, is another handle on the same rows.
-
-Left out: what lies in the block.
+Rows, counters and stamps lie in one block of shared memory (`memory`). The header of the block describes the
+buffer: its size, its fields, and which observations are stored as frames. Each process derives its own view,
+a `MappedBuffer`, from the block when the buffer is constructed, unpickled, or attached by its address. A copy
+of a handle, even a deep copy, is another handle on the same rows.
 """
 
 from collections.abc import Sequence
@@ -30,7 +27,10 @@ from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
 def describe(
     kind: str, capacity: int, fields: Fields, layouts: Sequence[FrameLayout], frames_per_transition: float
 ) -> dict[str, Any]:
-    """Return what another process, or a file, must agree with; a prioritized buffer adds alpha and eps."""
+    """Return the layout that processes and saved files must agree on.
+
+    A prioritized buffer adds alpha and eps to it.
+    """
     described = {f.name: [list(f.shape), f.dtype.str] for f in fields.fields.values()}
     description = {"kind": kind, "size": capacity, "fields": described}
     if not layouts:
@@ -40,7 +40,7 @@ def describe(
 
 
 def described_fields(description: dict[str, Any]) -> tuple[Fields, list[FrameLayout]]:
-    """Return the fields of a description, and the layouts of observations kept as frames."""
+    """Return the fields of a description, and the layouts of the observations stored as frames."""
     env_dict = {name: {"shape": tuple(n), "dtype": t} for name, (n, t) in description["fields"].items()}
     fields = FiniteFields(env_dict) if description.get("check_finite") else Fields(env_dict)
     frames = description.get("frames", [])
@@ -48,7 +48,7 @@ def described_fields(description: dict[str, Any]) -> tuple[Fields, list[FrameLay
 
 
 def make_block(description: dict[str, Any], path: str | PathLike[str] | None) -> SharedArrays:
-    """Reserve a block for a description, or open the file that lies at the path already."""
+    """Reserve a block for a description, or open the file if the path exists."""
     fields, layouts = described_fields(description)
     capacity = description["size"]
     specs: Specs = {**WRITER_SPECS, **ring_specs(capacity, with_numbers(fields, layouts).dtype)}
@@ -60,24 +60,24 @@ def make_block(description: dict[str, Any], path: str | PathLike[str] | None) ->
 
 
 class MappedBuffer:
-    """What one process has of a shared buffer.
+    """One process's view of a shared buffer.
 
     Attributes:
-        fields: The fields of a transition.
-        ring: The rows.
-        frames: The frames of their observations; None if no observation is kept as frames.
-        gather: Turns records into a batch.
-        kinds: What a sample consists of.
-        lease: The right to sample.
-        priorities: How priorities become masses, for every process that adds; a uniform buffer has none.
-        sampler: Draws by priority, in the one process that is the sampler; a uniform buffer has none.
+        fields: Fields of a transition.
+        ring: Ring of rows.
+        frames: Frames of the observations; None if no observation is stored as frames.
+        gather: Converts records to a batch.
+        kinds: Shape and dtype of each array in a sample.
+        lease: The right to sample, held by one process at a time.
+        priorities: Conversion of priorities to masses, for all processes that add. Prioritized buffers only.
+        sampler: Sampling by priority, used by the sampler only. Prioritized buffers only.
     """
 
     priorities: Prioritization
     sampler: PrioritizedSampler
 
     def __init__(self, block: SharedArrays) -> None:
-        """Look into a block."""
+        """Create the views of a block."""
         layout, (self.fields, layouts) = block.layout, described_fields(block.layout)
         capacity, is_prioritized = layout["size"], "alpha" in layout
         stamps = [block[name] for name in ("stamps", *(f"frames{i}/stamps" for i in range(len(layouts))))]
@@ -94,10 +94,10 @@ class MappedBuffer:
 
 
 class Handle(BaseBuffer):
-    """What every shared buffer can do with its block: pass it on, attach to it, close it, count its rows."""
+    """Methods of a shared buffer that concern its block: attaching, pickling, closing and sizes."""
 
     _block: SharedArrays
-    # This process's own, not passed on.
+    # Not pickled: each process builds its own.
     _mapped: MappedBuffer
     _rng: np.random.Generator
 
@@ -114,7 +114,7 @@ class Handle(BaseBuffer):
         return self._block.layout
 
     def _open(self, block: SharedArrays, generator: np.random.Generator) -> None:
-        """Begin to work on a block."""
+        """Start to use a block."""
         self._block, self._mapped = block, MappedBuffer(block)
         self._rng = generator
 
@@ -122,18 +122,18 @@ class Handle(BaseBuffer):
     def attach(
         cls, address: str | PathLike[str], *, seed: int | np.random.SeedSequence | None = None
     ) -> Self:
-        """Use the buffer of an unrelated process of the same user.
+        """Open a buffer that was created by an unrelated process of the same user.
 
         Args:
-            address: Its `address`, or the path of its file.
-            seed: Seeds the drawing, if this process is to sample.
+            address: The buffer's `address`, or the path of its file.
+            seed: Seed for sampling, if this process is going to sample.
 
         Returns:
-            A buffer that shares everything with the other.
+            A buffer that shares all memory with the original.
 
         Raises:
-            OSError: If there is none.
-            ValueError: If there is something else.
+            OSError: If the address does not exist or cannot be opened.
+            ValueError: If the address holds something other than a buffer of this class.
         """
         block = SharedArrays.attach(address)
         if (kind := block.layout.get("kind")) != cls.__name__:
@@ -144,18 +144,21 @@ class Handle(BaseBuffer):
 
     @property
     def address(self) -> str:
-        """Where an unrelated process can `attach`, while this process lives or the file exists.
+        """Address that an unrelated process can pass to `attach`.
+
+        It is valid while this process is alive, or, with `path`, while the file exists.
 
         Raises:
-            ValueError: If there is no file, and the system is not Linux.
+            ValueError: If the buffer has no file and the system is not Linux.
         """
         return self._block.address
 
     def close(self) -> None:
-        """Release this process's share of the memory, which is free when the last process has done so.
+        """Release the memory mapping, and the role of sampler if this handle holds it.
 
-        Another process may become the sampler then. Not needed at a process's end. Whatever is asked of the
-        rows later raises ValueError; closing again is harmless.
+        The memory is freed when the last process has closed the buffer or exited; calling `close` before a
+        process exits is optional. Methods that access rows raise ValueError afterwards. Closing twice is
+        allowed.
         """
         if "_block" in self.__dict__:
             if "_mapped" in self.__dict__:
@@ -164,7 +167,7 @@ class Handle(BaseBuffer):
             del self._block
 
     def __enter__(self) -> Self:
-        """Use the buffer in a `with` block, which closes it."""
+        """Return the buffer; leaving the `with` block closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,7 +176,7 @@ class Handle(BaseBuffer):
     def __getattr__(self, name: str) -> Any:
         if name in ("_block", "_mapped"):
             raise ValueError(f"This {type(self).__name__} is closed.")
-        return object.__getattribute__(self, name)  # again: the error says what really is missing
+        return object.__getattribute__(self, name)  # raises the usual AttributeError
 
     def __repr__(self) -> str:
         return super().__repr__() if "_mapped" in self.__dict__ else f"<{type(self).__name__}: closed>"
@@ -188,12 +191,12 @@ class Handle(BaseBuffer):
         self.__dict__.update(state | {"_mapped": mapped})
 
     def get_current_episode_len(self) -> int:
-        """Count the transitions that this process added since its last `on_episode_end` or `clear`."""
+        """Return how many transitions this process has added since its last `on_episode_end` or `clear`."""
         appended, before = self._ring.own.tolist()
         return appended - before
 
     def is_Nstep(self) -> bool:
-        """Return whether n-step transitions are made here: never."""
+        """Return False: shared buffers do not fold n-step transitions."""
         return False
 
     @property

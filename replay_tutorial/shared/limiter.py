@@ -1,14 +1,14 @@
-"""A limiter of samples per insert: neither the actors nor the learner may run ahead of the other.
+"""A rate limiter that keeps the number of samples per insert near a target ratio.
 
-How often each row is sampled decides what is learned; left alone, it would depend on how fast the machine's
-processes happen to be. The limiter keeps
+How often each row is sampled affects learning; without a limiter it depends on the relative speed of the
+processes. The limiter keeps
 
     error = inserts · samples_per_insert - samples
 
-inside a band around its value at the moment when sampling may begin. Above it inserting waits, below it
-sampling. No process holds anything while it waits, so a process that dies blocks no other. The price: k
-processes that insert n rows each can all be admitted before any of them counts its rows, and the error then
-exceeds the band by up to (k - 1) · n · samples_per_insert. Inserting waits until it is inside again.
+inside a band around its value at `min_size` inserts. Above the band inserts block, below it samples block. A
+waiting process holds no lock, so a process that dies blocks no other. The drawback: k processes that insert n
+rows each can all be admitted before any of them counts its rows, so the error can exceed the band by up to
+(k - 1) · n · samples_per_insert. Further inserts then block until the error is back inside the band.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """
@@ -24,19 +24,19 @@ from replay_tutorial.buffers.rows import checked_number
 from replay_tutorial.shared.memory import SharedArrays
 from replay_tutorial.shared.protocol import reserve
 
-# Where the counters stand in int64[16]: on a cache line each.
+# Positions in the counters, int64[16], one cache line each.
 INSERTS, SAMPLES = 0, 8
-MOST = 2**62  # rows that a counter counts
-# Seconds between two looks at the counters.
+MOST = 2**62  # limit of a counter
+# Seconds between two reads of the counters.
 POLL_SECONDS = 0.001
-MOST_ROWS = 2**53  # integers up to here are floats
+MOST_ROWS = 2**53  # a float64 represents all integers up to here
 
 
 class SamplesPerInsert:
-    """Keeps the number of samples per insert, between processes, near a given ratio.
+    """A limiter that keeps the number of samples per insert, counted over all processes, near a target ratio.
 
-    Pass it to processes as an argument. Whoever adds calls `await_can_insert` before and `inserted` after,
-    whoever samples `await_can_sample` and `sampled`.
+    Pass it to other processes as an argument. Writers call `await_can_insert` before they add rows and
+    `inserted` afterwards; the sampler calls `await_can_sample` and `sampled`.
 
     Example:
         >>> limiter = SamplesPerInsert(8.0, min_size=100, error_buffer=800.0)
@@ -48,18 +48,18 @@ class SamplesPerInsert:
     """
 
     def __init__(self, samples_per_insert: float, min_size: int, error_buffer: float) -> None:
-        """Begin with no insert and no sample.
+        """Create a limiter with both counters at 0.
 
         Args:
-            samples_per_insert: How often each row is to be sampled on average; above 0.
-            min_size: Rows to be inserted before the first is sampled; at least 1.
-            error_buffer: Half the width of the band, in samples; at least max(1, samples_per_insert). With
-                one inserter the error stays within it; k of them that insert n rows at a time exceed it by up
-                to (k - 1) · n · samples_per_insert. Insert fewer rows at a time for a narrower band.
+            samples_per_insert: Target ratio: how often each row is sampled on average; above 0.
+            min_size: Number of inserts before the first sample is admitted; at least 1.
+            error_buffer: Half the width of the band, in samples; at least max(1, samples_per_insert). One
+                writer stays within the band; k writers that insert n rows at a time exceed it by up to
+                (k - 1) · n · samples_per_insert. Insert fewer rows at a time for a narrower band.
 
         Raises:
             TypeError: If an argument is not a number.
-            ValueError: If an argument is out of range; a narrower band could stop both sides forever.
+            ValueError: If an argument is out of range; a narrower band could block both sides forever.
         """
         self.samples_per_insert = checked_number("samples_per_insert", samples_per_insert)
         if not 0.0 < self.samples_per_insert < math.inf:
@@ -72,40 +72,40 @@ class SamplesPerInsert:
         if not max(1.0, self.samples_per_insert) <= self.error_buffer < math.inf:
             raise ValueError(
                 "error_buffer must be finite and at least max(1, samples_per_insert) = "
-                f"{max(1.0, self.samples_per_insert)}, not {self.error_buffer}: in a narrower band both wait "
-                "forever."
+                f"{max(1.0, self.samples_per_insert)}, not {self.error_buffer}: a narrower band could block "
+                "both sides forever."
             )
         self._arrays = SharedArrays({"counters": ((16,), np.dtype(np.int64))})
 
     @property
     def inserts(self) -> int:
-        """Rows inserted so far."""
+        """Number of rows inserted."""
         return int(self._arrays["counters"][INSERTS])
 
     @property
     def samples(self) -> int:
-        """Rows sampled so far."""
+        """Number of rows sampled."""
         return int(self._arrays["counters"][SAMPLES])
 
     @property
     def error(self) -> float:
-        """Samples that are owed: inserts · samples_per_insert - samples, from the middle of the band."""
+        """Distance from the middle of the band: (inserts - min_size) · samples_per_insert - samples."""
         return (self.inserts - self.min_size) * self.samples_per_insert - self.samples
 
     def await_can_insert(self, count: int, timeout: float | None = None) -> bool:
-        """Wait until `count` rows may be inserted.
+        """Block until `count` rows may be inserted, or until `timeout` seconds have passed.
 
         Args:
-            count: Rows that are to be inserted; beyond the first `min_size`, count · samples_per_insert must
-                be at most error_buffer.
-            timeout: Seconds to wait at most; None waits forever.
+            count: Number of rows to insert. Beyond the first `min_size` rows, count · samples_per_insert must
+                not exceed `error_buffer`.
+            timeout: Maximum time to wait in seconds; None waits indefinitely.
 
         Returns:
-            Whether they may.
+            True if the rows may be inserted, False if the timeout expired.
 
         Raises:
-            TypeError: If the count is not an integer.
-            ValueError: If it is below 1, or too large for the band, or the timeout is NaN.
+            TypeError: If `count` is not an integer.
+            ValueError: If `count` is below 1 or too large for the band, or the timeout is NaN.
         """
         count = whole_number(count, least=1)
         if 1 <= count <= self.min_size - self.inserts:
@@ -115,18 +115,18 @@ class SamplesPerInsert:
         return wait_until(lambda: self.error + samples <= self.error_buffer, timeout)
 
     def await_can_sample(self, count: int, timeout: float | None = None) -> bool:
-        """Wait until `count` rows may be sampled.
+        """Block until `count` rows may be sampled, or until `timeout` seconds have passed.
 
         Args:
-            count: Rows that are to be sampled, at most error_buffer.
-            timeout: Seconds to wait at most; None waits forever.
+            count: Number of rows to sample; at most `error_buffer`.
+            timeout: Maximum time to wait in seconds; None waits indefinitely.
 
         Returns:
-            Whether they may.
+            True if the rows may be sampled, False if the timeout expired.
 
         Raises:
-            TypeError: If the count is not an integer.
-            ValueError: If it is below 1, or too large for the band, or the timeout is NaN.
+            TypeError: If `count` is not an integer.
+            ValueError: If `count` is below 1 or too large for the band, or the timeout is NaN.
         """
         count = whole_number(count, least=1)
         self._check(count, count)
@@ -135,45 +135,46 @@ class SamplesPerInsert:
         )
 
     def inserted(self, count: int) -> None:
-        """Count rows that have been inserted.
+        """Count inserted rows.
 
         Args:
-            count: How many; at least 0.
+            count: Number of rows; at least 0.
 
         Raises:
-            TypeError: If the count is not an integer.
-            ValueError: If it is negative, or more than can be counted.
+            TypeError: If `count` is not an integer.
+            ValueError: If `count` is negative, or the counter would exceed 2 ** 62.
         """
         self._count(INSERTS, count)
 
     def sampled(self, count: int) -> None:
-        """Count rows that have been sampled.
+        """Count sampled rows.
 
         Args:
-            count: How many; at least 0.
+            count: Number of rows; at least 0.
 
         Raises:
-            TypeError: If the count is not an integer.
-            ValueError: If it is negative, or more than can be counted.
+            TypeError: If `count` is not an integer.
+            ValueError: If `count` is negative, or the counter would exceed 2 ** 62.
         """
         self._count(SAMPLES, count)
 
     def _count(self, counter: int, count: int) -> None:
         counters, rows = self._arrays["counters"], whole_number(count)
         if int(counters[counter]) + rows > MOST:
-            raise ValueError(f"At most {MOST} rows can be counted, not {rows} after {counters[counter]}.")
+            raise ValueError(f"At most {MOST} rows can be counted: {counters[counter]} + {rows} is too many.")
         reserve(counters, counter, rows)
 
     def _check(self, count: int, samples: float) -> None:
         if samples > self.error_buffer:
             raise ValueError(
-                f"{count} rows at once move the error by {samples}, more than error_buffer = "
-                f"{self.error_buffer}, so that both sides might wait forever: take fewer, or widen the band."
+                f"{count} rows at once change the error by {samples}, more than error_buffer = "
+                f"{self.error_buffer}, which could block both sides forever. Pass fewer rows, or enlarge "
+                "error_buffer."
             )
 
 
 def whole_number(count: int, least: int = 0) -> int:
-    """Return a number of rows; refuse what can't be one."""
+    """Return `count` as an int; raise an error if it is not an integer or is below `least`."""
     try:
         number = operator.index(count)
     except TypeError:
@@ -184,9 +185,9 @@ def whole_number(count: int, least: int = 0) -> int:
 
 
 def wait_until(condition: Callable[[], bool], timeout: float | None) -> bool:
-    """Poll a condition until it holds or the time is up; return whether it holds."""
+    """Poll `condition` until it is true or the timeout expires; return whether it is true."""
     if timeout is not None and math.isnan(timeout):
-        raise ValueError(f"timeout must be a number of seconds, or None to wait forever, not {timeout}.")
+        raise ValueError(f"timeout must be a number of seconds, or None to wait indefinitely, not {timeout}.")
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     while not condition():
         if time.monotonic() >= deadline:

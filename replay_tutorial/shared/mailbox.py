@@ -1,13 +1,12 @@
-"""A mailbox for the newest parameters: the learner publishes, each actor pulls when it likes, nobody waits.
+"""A mailbox for parameters: the learner publishes the newest version, and actors pull it without locks.
 
-Only the newest parameters are of use, so there is no queue: a slow actor skips versions instead of falling
-behind. Two places take turns, version v in place v mod 2, so the newest whole version stays untouched while
-the next one is written. A reader copies first and looks afterwards whether its place was written to
-meanwhile; if so there is a newer version, and it takes that.
+Actors need only the newest parameters, so there is no queue, and a slow actor skips versions. The mailbox
+holds two vectors: version v is written to vector v mod 2, so that the newest complete version stays intact
+while the next one is written. A reader copies a vector and then checks whether it was overwritten meanwhile;
+if it was, a newer version exists and the reader copies that one.
 
-A learner that is killed while it publishes leaves the last whole version, and another may go on from there.
-
-Left out: several learners at once.
+If the learner is killed while it publishes, the last complete version remains, and a new learner can continue
+from it. Only one process may publish at a time.
 """
 
 from typing import Any
@@ -19,43 +18,43 @@ from replay_tutorial.buffers.jit import Integers, compile_now, kernel
 from replay_tutorial.shared.atomics import fence_acquire, fence_release, load_acquire, store_release
 from replay_tutorial.shared.memory import SharedArrays
 
-# Where the counters stand in int64[16], a cache line each: the newest whole version, and the newest begun.
+# Positions in the counters, int64[16], one cache line each: newest complete version, newest version begun.
 VERSION, BEGUN = 0, 8
 PLACES = 2
 
 
 @kernel
 def begin(counters: Integers) -> int:
-    """Announce that the next version's place is about to be written to; return that version."""
+    """Announce that the next version is about to be written, and return its number."""
     version = load_acquire(counters, VERSION) + 1
     store_release(counters, BEGUN, version)
-    fence_release()  # or a reader might see the first new bytes before the announcement
+    fence_release()  # or a reader could see new data before the announcement
     return version
 
 
 @kernel
 def finish(counters: Integers, version: int) -> None:
-    """Make a version the newest: who reads its number also reads its bytes."""
+    """Publish a version: a reader that sees its number also sees its data."""
     store_release(counters, VERSION, version)
 
 
 @kernel
 def newest(counters: Integers) -> int:
-    """Return the newest whole version."""
+    """Return the newest complete version."""
     return load_acquire(counters, VERSION)
 
 
 @kernel
 def still_whole(counters: Integers, version: int) -> bool:
-    """Return whether the place of a version, copied before, has not been written to meanwhile."""
-    fence_acquire()  # or the look might come before the last bytes were read
+    """Return whether the data of `version` were intact while the caller copied them."""
+    fence_acquire()  # or the check could run before the last bytes are read
     return load_acquire(counters, BEGUN) < version + PLACES
 
 
 class Mailbox:
-    """The newest version of one vector of numbers, for many processes.
+    """The newest version of a parameter vector, shared between processes.
 
-    Pass it to processes as an argument. One process publishes.
+    Pass it to other processes as an argument. One process publishes; any number of processes pull.
 
     Example:
         >>> mailbox = Mailbox(3)
@@ -68,46 +67,46 @@ class Mailbox:
     """
 
     def __init__(self, length: int, dtype: npt.DTypeLike = np.float32) -> None:
-        """Reserve room for two vectors.
+        """Reserve shared memory for two vectors.
 
         Args:
-            length: The length of one, at least 1.
-            dtype: Its dtype.
+            length: Number of elements of a vector; at least 1.
+            dtype: Dtype of a vector.
 
         Raises:
-            ValueError: If the length is below 1.
+            ValueError: If `length` is below 1.
         """
         if length < 1:
             raise ValueError(f"length must be at least 1, not {length}.")
-        compile_now(begin, finish, newest, still_whole)  # the processes that pull them would, each for itself
+        compile_now(begin, finish, newest, still_whole)  # once here, instead of in each process that pulls
         self._arrays = SharedArrays(
             {"places": ((PLACES, length), np.dtype(dtype)), "counters": ((16,), np.dtype(np.int64))}
         )
 
     @property
     def version(self) -> int:
-        """The version of the newest vector; 0 before the first."""
+        """Version of the newest vector; 0 before the first."""
         return int(self._arrays["counters"][VERSION])
 
     def publish(self, vector: npt.NDArray[Any]) -> int:
-        """Put a new vector in the place of the one before the last.
+        """Publish a vector as the next version. It overwrites the version before the newest one.
 
         Args:
-            vector: Of the mailbox's length and dtype.
+            vector: Array of the mailbox's length and dtype.
 
         Returns:
-            Its version, one more than the last.
+            The new version, one above the previous one.
 
         Raises:
-            TypeError: If it is not an array.
-            ValueError: If shape or dtype differ.
+            TypeError: If `vector` is not a NumPy array.
+            ValueError: If its shape or dtype does not match.
         """
         counters, places = self._arrays["counters"], self._arrays["places"]
         if not isinstance(vector, np.ndarray):
-            raise TypeError(f"The mailbox takes an array of {places.dtype}, not a {type(vector).__name__}.")
+            raise TypeError(f"vector must be an array of {places.dtype}, not a {type(vector).__name__}.")
         if vector.shape != places.shape[1:] or vector.dtype != places.dtype:
             raise ValueError(
-                f"The mailbox holds {places.dtype}{places.shape[1:]}, not {vector.dtype}{vector.shape}."
+                f"vector must be {places.dtype}{places.shape[1:]}, not {vector.dtype}{vector.shape}."
             )
         version = int(begin(counters))
         places[version % PLACES] = vector
@@ -115,13 +114,13 @@ class Mailbox:
         return version
 
     def pull(self, known_version: int) -> tuple[int, npt.NDArray[Any]] | None:
-        """Copy the newest vector, if it is not the known one.
+        """Return a copy of the newest vector, unless the caller already has it.
 
         Args:
-            known_version: The version that the caller has; 0 for none.
+            known_version: Version that the caller has; 0 if it has none.
 
         Returns:
-            The version and the vector; None if there is nothing new.
+            The version and the vector, or None if `known_version` is the newest.
         """
         while self.version != known_version:
             version = int(newest(self._arrays["counters"]))

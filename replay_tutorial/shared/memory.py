@@ -1,18 +1,17 @@
-"""Shared memory: one set of arrays that several processes see.
+"""Shared memory: a set of arrays that several processes map.
 
-The arrays lie in one block that begins with a text: which arrays there are, and what their owner says of
-them. By default the block has no name in any file system, so nothing is left behind, however the processes
-end, and nobody has to clean up. With a path it is a file on disk, which outlives them all. Such a file is
-made whole beside its place and then given its name, so that nobody ever opens half of it; of several
-processes that make it at the same time, all open the one of the fastest.
+The arrays lie in one block. Its header, a JSON text, describes the arrays and carries the owner's layout. By
+default the block has no name in any file system, so it needs no cleanup however the processes end. With a
+path the block is a file on disk that outlives the processes. The file is written completely under a temporary
+name and then linked to its path, so no process can open an incomplete one. If several processes create it at
+the same time, the first link wins and all of them open that file.
 
-A process gets the block by inheriting it (fork), with the arguments it is started with (spawn, forkserver),
-or, if it is not related, by its address; on Linux a pickle holds that.
+A process receives the block by inheriting it (fork), in the arguments it is started with (spawn, forkserver),
+or, if it is unrelated, by address; on Linux a pickle contains the address.
 
-Pages are handed out when they are first written. If there are none left then, the system kills a process, or
-the write ends in a bus error; so a block that can't fit is refused while that is still an ordinary error.
-
-Left out: other machines, and the memory that other processes will take later.
+The system allocates pages when they are first written. If none are left at that moment, it kills a process or
+raises a bus error. A block larger than the free memory is therefore rejected at construction, with an
+ordinary error. The check cannot foresee the memory that other processes allocate later.
 """
 
 import errno
@@ -36,9 +35,9 @@ import numpy.typing as npt
 
 from replay_tutorial.shared.processes import join_namespace
 
-# Bytes; arrays begin at its multiples, so that two never share one.
+# Bytes. Arrays start at multiples of it, so that no two arrays share a cache line.
 CACHE_LINE = 64
-# Bytes at the block's beginning, for the text; at their end stands the number of the PID namespace.
+# Bytes reserved for the header at the start of the block. Its last cache line holds the PID namespace.
 TEXT = 1 << 16
 NAMESPACE = TEXT - CACHE_LINE
 FORMAT = "replay_tutorial shared arrays 2"
@@ -48,15 +47,15 @@ Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and dtype o
 
 
 class SharedArrays:
-    """Arrays, zero at first, in one block of memory that other processes may see.
+    """Named arrays in a block of shared memory, initially zero.
 
     Example:
         >>> arrays = SharedArrays({"counters": ((2,), np.dtype(np.int64))})
-        >>> arrays["counters"][0] = 7  # seen by every process that `arrays` was passed to
+        >>> arrays["counters"][0] = 7  # visible in every process that `arrays` was passed to
 
     Attributes:
-        layout: What the owner says of the arrays; JSON.
-        path: The block's file; None if it has no name.
+        layout: Description that the owner stored with the arrays; JSON.
+        path: File of the block; None if it has none.
     """
 
     def __init__(
@@ -66,25 +65,26 @@ class SharedArrays:
         path: str | PathLike[str] | None = None,
         first: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """Reserve a block, or open the one that lies at the path already.
+        """Reserve a block, or open the file if the path exists.
 
         Args:
             specs: Shape and dtype of each array, by name.
-            layout: What the owner says of them; JSON. A block that exists must say the same, and has the
-                arrays that it was made with.
-            path: The file of the block; None for one without a name.
-            first: What each element of an array is at first, by name; those not named are zero.
+            layout: Description to store with the arrays; JSON. An existing file must have the same layout;
+                its arrays are those that it was created with.
+            path: File of the block; None for anonymous memory.
+            first: Initial value of all elements of an array, by name; other arrays start at zero.
 
         Raises:
-            MemoryError: If there is less room than it may come to need.
-            OSError: If the file can't be opened or made.
-            RuntimeError: If processes of another PID namespace have it open.
-            ValueError: If the file is of another layout, or no such file, or the layout's text is too long.
+            MemoryError: If the block could outgrow the free memory, or the free space on the disk.
+            OSError: If the file cannot be opened or created.
+            RuntimeError: If processes of another PID namespace have the file open.
+            ValueError: If the file has another layout or is not a block, or the description does not fit into
+                the header.
         """
         self._specs = dict(specs)
         self.layout: dict[str, Any] = json.loads(json.dumps(layout or {}))
         self._size = size_of(self._specs)
-        self._tag = f"replay_tutorial-{uuid.uuid4()}"  # Windows knows a block without a file by it
+        self._tag = f"replay_tutorial-{uuid.uuid4()}"  # name of an anonymous block on Windows
         self.path = None if path is None else Path(path).absolute()
         if self.path is not None:
             if not self.path.exists():
@@ -92,7 +92,7 @@ class SharedArrays:
             ours = self.layout
             self._open(self.path)
             if self.layout != ours:
-                raise ValueError(f"{path} holds another layout: {self.layout} there, {ours} here.")
+                raise ValueError(f"{path} holds another layout: {self.layout} in the file, {ours} here.")
             return
         text = self._new_text()
         check_room(self._size, None)
@@ -107,8 +107,8 @@ class SharedArrays:
         """Open the block of an unrelated process, by its `address` or the path of its file.
 
         Raises:
-            OSError: If there is none, or it is not ours to open.
-            ValueError: If there is something else.
+            OSError: If the address does not exist or access is denied.
+            ValueError: If the address is not a block.
         """
         self = cls.__new__(cls)
         self.path = Path(address)
@@ -117,30 +117,30 @@ class SharedArrays:
 
     @property
     def address(self) -> str:
-        """Where an unrelated process finds the block, while this process lives or the file exists."""
+        """Address for `attach`, valid while this process is alive or the file exists."""
         if self.path is not None:
             return str(self.path)
         if sys.platform == "linux":
             return f"/proc/{os.getpid()}/fd/{self._handle}"
-        raise ValueError("Only Linux lets an unrelated process find memory without a name: give it a path.")
+        raise ValueError("Shared memory without a file has an address only on Linux; pass path=.")
 
     @property
     def identity(self) -> Hashable:
-        """What all that see this block have in common, in one process."""
+        """Key that is equal for all mappings of this block within one process."""
         if self._handle < 0:
             return self._tag
         status = os.fstat(self._handle)
         return status.st_dev, status.st_ino
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
-        """Return the array of a name: a view of the shared block."""
+        """Return an array by name: a view of the shared block."""
         return self._arrays[name]
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_block", "_arrays")}
         if self._handle >= 0 and self.path is None:
             if sys.platform == "linux" and get_spawning_popen() is None:
-                state["_handle"] = self.address, self.identity  # any process of the same user may open it
+                state["_handle"] = self.address, self.identity  # which any process of the same user can open
             else:
                 state["_handle"] = reduction.DupFd(self._handle)  # pyright: ignore[reportAttributeAccessIssue]
         return state
@@ -161,11 +161,11 @@ class SharedArrays:
             os.close(handle)
 
     def _new_memory(self) -> int:
-        """Make nameless memory of zeros; return its descriptor, -1 where the system needs none."""
+        """Create anonymous, zeroed memory; return its descriptor, or -1 where the system needs none."""
         if sys.platform == "win32":
             return -1
         if sys.platform == "linux":
-            # Unlike /dev/shm, which containers often limit to 64 MB, it is limited by the memory alone.
+            # Limited by the memory alone; containers often limit /dev/shm to 64 MB.
             handle = os.memfd_create("replay_tutorial", os.MFD_CLOEXEC)
             os.fchmod(handle, 0o600)
         else:
@@ -175,7 +175,7 @@ class SharedArrays:
         return handle
 
     def _make_file(self, path: Path, first: Mapping[str, float]) -> None:
-        """Make the block's file, unless another process is faster."""
+        """Create the block's file, unless another process creates it first."""
         text = self._new_text()
         check_room(self._size, path)
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
@@ -196,10 +196,10 @@ class SharedArrays:
     def _map(self) -> None:
         if self.path is not None and (size := os.fstat(self._handle).st_size) < self._size:
             raise ValueError(
-                f"{self.path} was cut: it has {size:,} bytes of {self._size:,}. Restore it from a backup, or "
-                "delete it to start again."
+                f"{self.path} is truncated: it has {size:,} of {self._size:,} bytes. Restore it from a "
+                "backup, or delete it to start with an empty one."
             )
-        # The mapping itself is undone when the last array that looks into it is gone.
+        # The block is unmapped when the last array that views it is deleted.
         tag = () if self._handle >= 0 or sys.platform != "win32" else (self._tag,)
         self._block = mmap.mmap(self._handle, self._size, *tag)
         self._arrays: dict[str, npt.NDArray[Any]] = {}
@@ -213,20 +213,20 @@ class SharedArrays:
             join_namespace(self._handle, number, self.path)
 
     def _new_text(self) -> bytes:
-        """Write down the text, and refuse one that is too long."""
+        """Return the header as bytes; raise ValueError if it is too long."""
         arrays = {name: [list(shape), dtype.str] for name, (shape, dtype) in self._specs.items()}
         text = json.dumps({"format": FORMAT, "layout": self.layout, "arrays": arrays}).encode()
         if len(text) > NAMESPACE:
             raise ValueError(
-                f"The description of the fields takes {len(text):,} bytes; there is room for {NAMESPACE:,}: "
-                "fewer fields, or shorter names."
+                f"The description of the fields takes {len(text):,} bytes; the header has {NAMESPACE:,}. "
+                "Use fewer fields, or shorter names."
             )
         return text
 
     def _open(self, path: Path) -> None:
-        """Open the block of a file, with the arrays that its text describes."""
+        """Open a block's file and map the arrays that its header describes."""
         self._handle = os.open(path, OPEN_FLAGS)
-        os.lseek(self._handle, 0, os.SEEK_SET)  # refuses a pipe, from which a read would wait
+        os.lseek(self._handle, 0, os.SEEK_SET)  # raises OSError for a pipe, which a read could block on
         text = read_text(os.read(self._handle, NAMESPACE), path)
         self.layout = text["layout"]
         self._specs = {
@@ -237,23 +237,23 @@ class SharedArrays:
 
 
 def give_name(finished: Path, path: Path) -> None:
-    """Give a file its name, unless another process was faster."""
-    try:  # neither puts one file in the place of another
+    """Link a finished file to its path, unless another process did so first."""
+    try:  # neither call overwrites an existing file
         os.rename(finished, path) if sys.platform == "win32" else os.link(finished, path)
     except FileExistsError:
         pass
     except OSError as error:
         raise OSError(
-            f"{path} can't be made ({error}). Without links, as on some removable disks, two processes could "
-            "each make a file of their own: give a path on another disk."
+            f"Cannot create {path} ({error}). Its file system must support hard links, or two processes "
+            "could each create a file of their own. Pass a path on another disk."
         ) from error
 
 
 def open_memory(address: str, identity: Hashable) -> int:
-    """Open memory without a name by its address; return its descriptor.
+    """Open anonymous memory by its address; return its descriptor.
 
     Raises:
-        FileNotFoundError: If the process that passed it on is gone, or has closed it.
+        FileNotFoundError: If the process that shared it has exited or closed it.
     """
     try:
         handle = os.open(address, os.O_RDWR)
@@ -262,14 +262,14 @@ def open_memory(address: str, identity: Hashable) -> int:
     status = None if handle < 0 else os.fstat(handle)
     if status is None or (status.st_dev, status.st_ino) != identity:
         if handle >= 0:
-            os.close(handle)  # the descriptor has been given to another file since
-        reason = "The process that passed this shared memory on has closed it, or is gone"
+            os.close(handle)  # the descriptor number now belongs to another file
+        reason = "The process that shared this memory has closed it or exited"
         raise FileNotFoundError(errno.ENOENT, reason, address)
     return handle
 
 
 def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
-    """Read the text at a block's beginning; refuses what is no such text."""
+    """Parse a block's header; raise ValueError if it is not a header of this version."""
     try:
         read = json.loads(text.rstrip(b"\0"))
     except ValueError:
@@ -277,34 +277,34 @@ def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
     if type(read) is not dict or read.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise ValueError(
             f"{path} does not hold shared arrays of this version, or its creation was interrupted. "
-            "Delete it to start again."
+            "Delete it to start with an empty one."
         )
     return read  # pyright: ignore[reportUnknownVariableType]
 
 
 def size_of(specs: Specs) -> int:
-    """Count the bytes of a block."""
+    """Return the size of a block in bytes."""
     return TEXT + sum(padded_size(shape, dtype) for shape, dtype in specs.values())
 
 
 def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Count the bytes of an array, rounded up to whole cache lines."""
+    """Return the size of an array in bytes, rounded up to whole cache lines."""
     return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
 
 
 def check_room(size: int, path: Path | None) -> None:
-    """Refuse a block of `size` bytes that is larger than the free memory, or the free disk at the path."""
+    """Raise MemoryError if `size` bytes exceed the free memory, or the free space on the path's disk."""
     room = free_memory() if path is None else shutil.disk_usage(path.parent).free
     if room is not None and size > room:
         where = "memory" if path is None else f"disk below {path.parent}"
         raise MemoryError(
             f"{size / 1e9:.1f} GB of shared memory do not fit: {room / 1e9:.1f} GB of {where} are free. "
-            "Lower the capacity, or give a path on a disk with more room."
+            "Lower the capacity, or pass a path on a disk with more space."
         )
 
 
 def free_memory(group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return how many bytes this process may still take, limited by its container; None if unknown.
+    """Return how many bytes this process can still allocate, within its container's limit; None if unknown.
 
     Cached pages of files count as free, because the system drops them when memory is needed.
     """

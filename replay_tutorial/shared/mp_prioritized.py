@@ -1,11 +1,11 @@
-"""The prioritized replay buffer that several processes share: any number of writers, one sampler.
+"""The shared prioritized replay buffer: any number of processes add, one samples by priority.
 
     add, in any process:      priority ──▶ mass ──▶ ring.masses[slot], beside the row (protocol.write_rows)
-    sample, in the sampler:   new masses ──▶ leaves of its own sum tree (sampler.sync_tree), then the draw
-    update_priorities:        priority ──▶ mass ──▶ leaf, and a copy for the next sampler (write_back)
+    sample, in the sampler:   new masses ──▶ leaves of its private sum tree (sampler.sync_tree), then the draw
+    update_priorities:        priority ──▶ mass ──▶ leaf, and a copy in shared memory (sampler.write_back)
 
-The sum tree is private to the sampler, so that no writer ever touches it. Another sampler can build the same
-tree from the masses beside the rows and the copies.
+The sum tree is private to the sampler, so writers never touch it. If the sampler dies, another process
+rebuilds the tree from the masses beside the rows and the copies in shared memory.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
@@ -43,10 +43,11 @@ POLL_SECONDS = 0.001
 
 
 class MPPrioritizedReplayBuffer(MPReplayBuffer):
-    """The newest transitions of many processes, drawn by one of them in proportion to their priority.
+    """A replay buffer in shared memory: any number of processes add, one process samples by priority.
 
-    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that
-    samples or updates is the sampler from then on, for as long as it lives.
+    Pass the buffer to other processes as an argument; it works with fork, spawn and forkserver. Any process
+    may add. The first process that samples or updates priorities becomes the sampler and stays the sampler
+    until it exits or closes its handle.
 
     Example:
         >>> buffer = MPPrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -87,25 +88,25 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         """Reserve shared memory for `size` transitions.
 
         Args:
-            size: As for `MPReplayBuffer`.
-            env_dict: As for `PrioritizedReplayBuffer`.
-            next_of: As for `MPReplayBuffer`.
-            stack_compress: As for `MPReplayBuffer`.
-            frames_per_transition: As for `MPReplayBuffer`.
-            default_dtype: As for `MPReplayBuffer`.
-            Nstep: Not here; each actor folds its own steps with `NStep`.
-            seed: As for `MPReplayBuffer`.
-            check_finite: As for `ReplayBuffer`.
-            path: As for `MPReplayBuffer`.
-            alpha: How much priorities count, in [0, 1]; 0 is uniform.
-            eps: Added to each priority, finite and at least 0.
-            **cpprb_kwargs: As for `ReplayBuffer`.
+            size: Capacity in transitions; see `MPReplayBuffer`.
+            env_dict: Shape and dtype of each field; see `PrioritizedReplayBuffer`.
+            next_of: See `MPReplayBuffer`.
+            stack_compress: See `MPReplayBuffer`.
+            frames_per_transition: See `MPReplayBuffer`.
+            default_dtype: See `MPReplayBuffer`.
+            Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
+            seed: See `MPReplayBuffer`.
+            check_finite: See `ReplayBuffer`.
+            path: See `MPReplayBuffer`.
+            alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
+            eps: Added to each priority; finite and at least 0.
+            **cpprb_kwargs: See `MPReplayBuffer`.
 
         Raises:
-            MemoryError: If there is less room than it may come to need.
-            OSError: If the file can't be opened or made.
-            TypeError: If an argument is of the wrong kind.
-            ValueError: If a value is out of range, or an argument is not supported here.
+            MemoryError: If the buffer could outgrow the free memory, or the free space on the disk.
+            OSError: If the file cannot be opened or created.
+            TypeError: If an argument has the wrong type.
+            ValueError: If an argument is out of range or not supported.
         """
         rules = Prioritization(checked_size(size), np.full(1, NO_PRIORITY), alpha, eps)  # checks them
         self._exponents = {"alpha": rules.alpha, "eps": rules.eps}
@@ -125,25 +126,27 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
     @property
     def stale_updates(self) -> int:
-        """Priorities dropped because their row had been replaced."""
+        """Number of priority updates dropped because their row had been overwritten."""
         return int(self._ring.counters[STALE])
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int:
-        """Add one transition, or a batch along axis 0, from any process.
+        """Add one transition, or a batch along axis 0. Any process may call this.
 
         Args:
-            priorities: |TD error|, one for each transition or one for all, finite and at least 0; None gives
-                all of them the maximum of the priorities that rows have been given.
-            **fields: A value for each field; nested dicts and tuples are joined by "/".
+            priorities: |TD error| of each transition, or one value for all of them; finite and at least 0.
+                None assigns the current maximum, `get_max_priority()`.
+            **fields: One value or batch per field. Nested dicts and tuples are flattened; their keys are
+                joined with "/".
 
         Returns:
-            The index of the first row.
+            The index of the first row; see `MPReplayBuffer.add`.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a priority does not fit, or a value is lost in the field's
-                dtype or refused by `check_finite`. Nothing has changed then.
+            ValueError: If a shape or length does not match, a priority is negative or not finite, a value
+                cannot be represented in the field's dtype, or `check_finite` rejects it. The buffer is left
+                unchanged.
         """
         mapped = self._mapped
         count, columns = mapped.fields.to_columns(fields)
@@ -153,24 +156,26 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def sample(
         self, batch_size: int, beta: float = 0.4, *, normalize: str = "buffer", out: Out | None = None
     ) -> Batch:
-        """Draw transitions in proportion to their masses, stratified, with replacement.
+        """Sample transitions with probability proportional to their mass, stratified, with replacement.
 
         Args:
             batch_size: Number of transitions.
-            beta: How much of the bias the weights correct, in [0, 1].
-            normalize: Weights are divided by the maximum weight of the "buffer", or of the "batch".
-            out: As for `PrioritizedReplayBuffer.sample`.
+            beta: Importance-sampling exponent in [0, 1]; 0 corrects none of the bias, 1 all of it.
+            normalize: Divide the weights by the largest weight in the "buffer" or in the "batch".
+            out: Arrays to write into; see `PrioritizedReplayBuffer.sample`.
 
         Returns:
-            As from `MPReplayBuffer.sample`, and `indexes`, int64[batch_size], serial numbers as `add` returns
-            (the place in an array of the buffer's size is `index % size`), for `update_priorities`; and
-            `weights`, float32[batch_size] in (0, 1], to scale losses by.
+            The dict that `MPReplayBuffer.sample` returns, with two more arrays. `indexes`, int64[batch_size],
+            are the serial numbers that `add` returns; pass them to `update_priorities`. (The position in an
+            array of the buffer's size is `index % size`.) `weights`, float32[batch_size] in (0, 1], scale the
+            losses.
 
         Raises:
-            KeyError: If `out` names no field.
+            KeyError: If `out` contains a name that is not in the result.
             RuntimeError: If another living process is the sampler, or no row has all its frames.
-            TypeError: If batch_size is not an integer.
-            ValueError: If an argument is out of range or unfit, the buffer is empty, or every mass is 0.
+            TypeError: If `batch_size` is not an integer.
+            ValueError: If an argument is out of range or does not match, the buffer is empty, or every mass
+                is 0.
         """
         mapped = self._mapped
         check_batch_size(batch_size)
@@ -194,7 +199,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         return write_to_out(batch, given, indexes=indexes, weights=weights) if given else batch
 
     def _drawing_again(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
-        """Return a function that takes rows which lack a frame out of the tree, and draws others."""
+        """Return a function that sets the mass of rows that lack a frame to 0, and draws other rows."""
         ring, sampler = self._ring, self._mapped.sampler
 
         def draw_again(positions: Integers) -> Rows:
@@ -210,33 +215,34 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         return draw_again
 
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Give rows new priorities.
+        """Set the priorities of sampled rows.
 
-        Of a repeated index the last priority stays; an update for a row that has been replaced is dropped and
-        counted in `stale_updates`.
+        If an index is repeated, its last priority wins. An update for a row that has been overwritten is
+        dropped and counted in `stale_updates`.
 
         Args:
-            indexes: Integers[n], as `sample` gave them.
-            priorities: |TD error|[n], or one for all of them, finite and at least 0.
+            indexes: Integers[n], as returned by `sample`.
+            priorities: |TD error| of each row, or one value for all of them; finite and at least 0.
 
         Raises:
-            IndexError: If an index was never given out.
+            IndexError: If an index has not been assigned to any row yet.
             RuntimeError: If another living process is the sampler.
-            TypeError: If indexes are not integers or priorities not real numbers.
-            ValueError: If the lengths differ, or a priority is not finite and at least 0. Nothing has
-                changed then.
+            TypeError: If the indexes are not integers, or the priorities not real numbers.
+            ValueError: If the lengths differ, or a priority is negative or not finite. No priority is
+                changed.
         """
         self._mapped.lease.hold(self._mapped.sampler.update, indexes, priorities)
 
     def get_max_priority(self) -> float:
-        """Return the maximum of the priorities that rows have been given; 1.0 before the first."""
+        """Return the maximum of all priorities assigned so far; 1.0 if there are none."""
         return self._mapped.priorities.max_priority
 
     @property
     def total_mass(self) -> float:
-        """The sum of the masses, (priority + eps) ** alpha, of the rows that can be sampled; 0.0 of none.
+        """Sum of the masses of all rows that can be sampled; 0.0 if there are none.
 
-        Only the sampler knows it: whoever asks becomes the sampler, as by `sample`.
+        The mass of a row is (priority + eps) ** alpha. Only the sampler knows this sum, so reading the
+        property makes the calling process the sampler.
 
         Raises:
             RuntimeError: If another living process is the sampler.
@@ -245,11 +251,14 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
 
     @property
     def min_mass(self) -> float:
-        """The smallest mass above 0 of a row that can be sampled, 0.0 if there is none; as `total_mass`."""
+        """Smallest mass above 0 among the rows that can be sampled; 0.0 if there is none.
+
+        Reading it makes the calling process the sampler, as `total_mass` does.
+        """
         return self._mapped.lease.hold(lambda: float(self._synced_tree().minima[ROOT]))
 
     def _synced_tree(self) -> SumTree:
-        """Return the sampler's tree, once it has the rows that were added; the caller has the claim."""
+        """Return the sampler's tree, updated with all new rows. The caller must hold the lease."""
         sampler = self._mapped.sampler
         sampler.update([], [])  # an update of nothing takes in new rows
         return sampler.tree
@@ -259,7 +268,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         self._ring.clear([(self._mapped.priorities.max_given, 0, NO_PRIORITY)])
 
     def _masses(self, slots: Integers) -> Floats:
-        """Return the masses of the rows in slots, whoever has the tree."""
+        """Return the masses of the rows in `slots`, whichever process is the sampler."""
         block, ring = self._block, self._ring
         updated = block["updated_indexes"][slots] == ring.indexes(slots) + 1
         return np.where(updated, block["updated_masses"][slots], ring.masses[slots])

@@ -1,10 +1,10 @@
-"""The uniform replay buffer that several processes share: any number of writers, one sampler.
+"""The shared uniform replay buffer: any number of processes add, one samples.
 
-The calls are those of `buffers.uniform.ReplayBuffer`; the rows lie in a shared ring (`shared_ring`), which
-needs no lock: nobody waits, and a process that is killed costs at most the rows that it was adding, and the
-old row in the one slot that it was writing.
+`MPReplayBuffer` has the methods of `buffers.uniform.ReplayBuffer`. Its rows lie in a lock-free ring in shared
+memory (`shared_ring`), so a killed process never blocks another one. A kill costs at most the rows that the
+process was adding, and the old row in the slot that it was writing.
 
-Left out: what belongs to one stream of steps: n-step windows. They are the actor's: see `NStep`.
+N-step windows belong to a single stream of steps, so each actor folds its own steps with `NStep`.
 """
 
 import math
@@ -35,11 +35,15 @@ from replay_tutorial.shared.shared_ring import Statistics
 
 
 class MPReplayBuffer(Handle):
-    """The newest transitions of many processes, drawn uniformly by one of them.
+    """A replay buffer in shared memory: any number of processes add, one process samples uniformly.
 
-    Pass it to processes as an argument, under fork, spawn or forkserver. Any process may add; the first that
-    samples is the sampler from then on, for as long as it lives. The first lap of large rows is slower than
-    the following; there is no `touch_pages` as in `ReplayBuffer`, because others may be writing already.
+    Pass the buffer to other processes as an argument; it works with fork, spawn and forkserver. Any process
+    may add. The first process that samples becomes the sampler and stays the sampler until it exits or closes
+    its handle.
+
+    Adding large rows is slower until every slot has been written once, because the operating system allocates
+    each page at its first write. There is no `touch_pages` as in `ReplayBuffer`, because other processes may
+    already be writing.
 
     Example:
         >>> buffer = MPReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -49,7 +53,7 @@ class MPReplayBuffer(Handle):
         ((32,), 10)
     """
 
-    # What a prioritized buffer has beside the rest: alpha and eps in its description, and names of its own.
+    # Overridden by the prioritized buffer: alpha and eps for the layout, and reserved field names.
     _exponents: Mapping[str, float] = MappingProxyType({})
     _taken: frozenset[str] = frozenset()
     _kernels: ClassVar[tuple[Any, ...]] = (append_rows, look, read_slots, reserve, round_floats, swap)
@@ -69,37 +73,40 @@ class MPReplayBuffer(Handle):
         path: str | PathLike[str] | None = None,
         **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
-        """Reserve shared memory for `size` transitions; pages are handed out when they are first written.
+        """Reserve shared memory for `size` transitions; the system allocates pages as they are first written.
 
         Args:
-            size: Number of transitions kept; when it is reached, the oldest make room.
-            env_dict: As for `ReplayBuffer`.
-            next_of: As for `ReplayBuffer`. A frame is stored once for all rows of one process that show it,
-                if they follow each other closely, as an actor's do; several environments may take turns.
-            stack_compress: As for `ReplayBuffer`.
-            frames_per_transition: Frames that there is room for, for each transition, if next_of or
-                stack_compress says that observations are kept as frames; at least 1. An actor's episodes of L
-                steps need 1 + 4/(3 L), or 1 + 16/(3 L) if the first frame doesn't fill its stack. A
-                transition whose frames have been replaced before it counts as replaced.
-            default_dtype: The dtype of fields that name none.
-            Nstep: Not here; each actor folds its own steps with `NStep`.
-            seed: Seeds the drawing; None takes fresh randomness from the operating system.
-            check_finite: As for `ReplayBuffer`, in every process that adds.
-            path: A file on disk to keep everything in, so that it outlives the processes; a file that exists
-                is opened with every row that was published in it, and priorities. None for memory.
-            **cpprb_kwargs: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
+            size: Capacity in transitions; a full buffer overwrites the oldest.
+            env_dict: Shape and dtype of each field; see `ReplayBuffer`.
+            next_of: See `ReplayBuffer`. A frame is stored once for all rows of one process that contain it,
+                provided that these rows are added close together, as an actor's rows are. Several
+                environments may alternate.
+            stack_compress: See `ReplayBuffer`.
+            frames_per_transition: Frames to reserve per transition if `next_of` or `stack_compress` stores
+                observations as frames; at least 1. Episodes of L steps need 1 + 4/(3 L), or 1 + 16/(3 L) if
+                the first observation stacks four different frames. A transition whose frames have been
+                overwritten counts as overwritten itself.
+            default_dtype: Dtype of the fields that are declared without one.
+            Nstep: Not supported: must be None or False. Use `NStep` in each actor instead.
+            seed: Seed for sampling; None draws fresh entropy from the operating system.
+            check_finite: See `ReplayBuffer`; applies in every process that adds.
+            path: File on disk that holds the buffer, so that its contents outlive the processes. An existing
+                file is opened with all its published rows and their priorities. None uses memory only.
+            **cpprb_kwargs: `backend`, `check_for_update` and `ctx` are accepted for compatibility with cpprb
+                and ignored.
 
         Raises:
-            MemoryError: If there is less room than it may come to need.
-            OSError: If the file can't be opened or made.
-            TypeError: If an argument is of the wrong kind.
-            ValueError: If a value is out of range, or an argument is not supported here.
+            MemoryError: If the buffer could outgrow the free memory, or the free space on the disk.
+            OSError: If the file cannot be opened or created.
+            TypeError: If an argument has the wrong type.
+            ValueError: If an argument is out of range or not supported.
         """
         check_keywords(type(self).__name__, cpprb_kwargs)
         if Nstep is not None and Nstep is not False:
             raise ValueError(
-                f"{type(self).__name__} has no Nstep: it belongs to one stream of steps, and many processes "
-                "add here. Do it in the actor: fold its steps with NStep, then add the rows, with next_obs."
+                f"{type(self).__name__} does not support Nstep: a window belongs to one stream of steps, "
+                "and many processes add here. Fold the steps in each actor with NStep, then add the rows, "
+                "with next_obs."
             )
         if not 1.0 <= frames_per_transition < math.inf:
             raise ValueError(
@@ -108,29 +115,33 @@ class MPReplayBuffer(Handle):
         capacity = checked_size(size)
         fields = with_next(Fields(env_dict, default_dtype), field_names(next_of))
         if taken := self._taken & fields.fields.keys():
-            raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
+            raise ValueError(
+                f"env_dict declares {sorted(taken)}, which a prioritized buffer reserves: rename these."
+            )
         layouts = frame_layouts(fields, field_names(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
         description["check_finite"] = bool(check_finite)
-        generator = np.random.default_rng(seed)  # before anything is made: it may refuse the seed
-        # Before there are other processes, each of which would compile them as well.
+        generator = np.random.default_rng(seed)  # before memory is reserved, because it may reject the seed
+        # Compile now, or each process that is started later compiles the kernels itself.
         compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
         self._open(make_block({**description, **self._exponents}, path), generator)
 
     def add(self, /, **fields: Any) -> int:
-        """Add one transition, or a batch along axis 0, from any process.
+        """Add one transition, or a batch along axis 0. Any process may call this.
 
         Args:
-            **fields: A value for each field; nested dicts and tuples are joined by "/".
+            **fields: One value or batch per field. Nested dicts and tuples are flattened; their keys are
+                joined with "/".
 
         Returns:
-            The index of the first row: its serial number over all processes, from 0 and never used again.
+            The index of the first row: its serial number among the rows of all processes, starting at 0 and
+            never reused.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape or a length does not fit, or a value is lost in the field's dtype or
-                refused by `check_finite`. Nothing has changed then.
+            ValueError: If a shape or length does not match, a value cannot be represented in the field's
+                dtype, or `check_finite` rejects it. The buffer is left unchanged.
         """
         count, columns = self._mapped.fields.to_columns(fields)
         return self._append(count, columns, None)
@@ -146,52 +157,55 @@ class MPReplayBuffer(Handle):
 
     @property
     def rows_dropped(self) -> int:
-        """Rows that this handle was given and could not write: stopped processes held all slots offered."""
+        """Rows that this handle could not write, because stopped processes held every slot it tried."""
         return self._ring.dropped
 
     def on_episode_end(self) -> None:
-        """End this process's episode: its length starts from 0. No row waits here."""
+        """Reset this process's episode length to 0. There are no pending n-step rows to flush."""
         own = self._ring.own
         own[1] = own[0]
 
     def wait_for(self, rows: int, timeout: float | None = None) -> bool:
-        """Wait until this many rows are stored, asleep except for one look per millisecond.
+        """Block until `rows` rows are stored, or until `timeout` seconds have passed.
+
+        Polls once per millisecond.
 
         Args:
-            rows: How many; at most the buffer's size.
-            timeout: Seconds to wait at most; None waits forever.
+            rows: Number of rows to wait for; at most the buffer's size.
+            timeout: Maximum time to wait in seconds; None waits indefinitely.
 
         Returns:
-            Whether they are.
+            True if the rows are stored, False if the timeout expired.
 
         Raises:
-            ValueError: If the buffer can never hold that many, or the timeout is NaN.
+            ValueError: If `rows` exceeds the buffer's size, or the timeout is NaN.
         """
         ring = self._ring
         if rows > ring.capacity:
-            raise ValueError(f"wait_for({rows}): the buffer holds {ring.capacity} rows at most.")
+            raise ValueError(f"wait_for({rows}): rows must be at most the buffer's size, {ring.capacity}.")
         return wait_until(lambda: ring.stored >= rows, timeout)
 
     def statistics(self) -> Statistics:
-        """Count what has happened, in all processes together; any of them may ask."""
+        """Return counters that cover all processes. Any process may call this."""
         statistics, frames = self._ring.statistics(), self._mapped.frames
         return statistics._replace(frames_added=frames.added) if frames else statistics
 
     def sample(self, batch_size: int, *, out: Out | None = None) -> Batch:
-        """Draw transitions uniformly, with replacement.
+        """Sample transitions uniformly, with replacement.
 
         Args:
             batch_size: Number of transitions.
-            out: Arrays to copy fields into, as for `ReplayBuffer.sample`.
+            out: Arrays to write fields into; see `ReplayBuffer.sample`.
 
         Returns:
-            For each field an array of shape (batch_size, *shape), the caller's own.
+            A dict with one newly allocated array of shape (batch_size, *shape) per field, or the array from
+            `out`.
 
         Raises:
-            KeyError: If `out` names no field.
+            KeyError: If `out` contains a name that is not a field.
             RuntimeError: If another living process is the sampler, or no row has all its frames.
-            TypeError: If batch_size is not an integer.
-            ValueError: If it is below 1, the buffer is empty, or an array does not fit.
+            TypeError: If `batch_size` is not an integer.
+            ValueError: If `batch_size` is below 1, the buffer is empty, or an array in `out` does not match.
         """
         mapped = self._mapped
         check_batch_size(batch_size)
@@ -207,18 +221,18 @@ class MPReplayBuffer(Handle):
             return mapped.frames.restore(rows, self._draw_again, given)
 
     def _draw_again(self, positions: Integers) -> Rows:
-        """Draw as many rows as there are positions, in the place of those that lack a frame."""
+        """Draw one replacement row for each position whose row lacks a frame."""
         self._ring.reject(len(positions))
         return self._ring.draw(len(positions), self._rng)
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
-        """Copy everything that is stored.
+        """Return copies of all stored transitions.
 
         Args:
-            shuffle: In random order; else the oldest first.
+            shuffle: Return them in random order instead of oldest first.
 
         Returns:
-            For each field an array of shape (stored, *shape).
+            A dict with one array of shape (stored, *shape) per field.
         """
         mapped = self._mapped
         rows = mapped.ring.all_rows()
@@ -228,7 +242,7 @@ class MPReplayBuffer(Handle):
         return mapped.frames.restore_those_there(rows)
 
     def clear(self) -> None:
-        """Forget every transition. Indexes go on counting.
+        """Remove all transitions. Indexes continue to count up.
 
         Raises:
             RuntimeError: If another living process is the sampler.
@@ -239,23 +253,25 @@ class MPReplayBuffer(Handle):
         self._ring.clear()
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Fill a new buffer with what `save` wrote; this process becomes the sampler, and draws on.
+        """Restore a file written by `save` into a new, empty buffer.
+
+        The calling process becomes the sampler and continues the saved random sequence.
 
         Args:
-            path: A file written by a buffer that was built with the same arguments (except the seed).
+            path: A file saved from a buffer with the same arguments (except the seed).
 
         Raises:
-            OSError: If it can't be read.
+            OSError: If the file cannot be read.
             RuntimeError: If another living process is the sampler.
-            ValueError: If rows have been added to this buffer, or the file is damaged, or of another layout
-                or version. Nothing has changed then.
+            ValueError: If rows have already been added to this buffer, or the file is damaged or has another
+                layout or version. The buffer is left unchanged.
         """
         with archive.open_archive(path, self._layout) as (counters, reader):
             fill = self._read(counters, reader)
         self._mapped.lease.hold(run_in_thread, fill)
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the counters and the arrays of an archive; the indexes must be written last."""
+        """Return the counters and arrays to save. The indexes must be written last."""
         counters, arrays = snapshot.state_of(self._ring)
         if self._mapped.frames is not None:
             indexes = arrays.pop("indexes")
@@ -267,7 +283,11 @@ class MPReplayBuffer(Handle):
     def _read(
         self, counters: dict[str, Any], reader: archive.Reader, masses: Floats | None = None
     ) -> Callable[[], None]:
-        """Read an archive, and change nothing; return what fills the rings, which must be new ones."""
+        """Read an archive without changing the buffer.
+
+        Returns:
+            A function that fills the rings, which must be new.
+        """
         mapped = self._mapped
         generator = archive.checked_generator(counters)
         episode_len = archive.checked_count(counters, "episode_len")

@@ -1,13 +1,11 @@
-"""Processes: who is this, and is it still alive?
+"""Process identities, and whether a process is still alive.
 
-A process is named by its number and the moment of its birth, because the system gives numbers out again. One
-that has ended but was not yet waited for (a zombie) is dead.
+A process is identified by its PID and its start time, because the system reuses PIDs. A process that has
+exited but has not been waited for (a zombie) counts as dead.
 
-Containers can share a file, but can't ask whether each other's processes are alive: each would take the
-other's living writers for dead. So all processes that have a file open at one time must be of one PID
-namespace.
-
-Left out: file systems without locks, on which a file of another namespace is opened, too.
+Containers can share a file, but they cannot see each other's processes and would take living writers for
+dead. Therefore all processes that have a file open at the same time must belong to one PID namespace. On file
+systems without locks this cannot be checked.
 """
 
 import os
@@ -23,14 +21,14 @@ from replay_tutorial.buffers.jit import Integers
 if sys.platform != "win32":
     import fcntl
 
-# A process in one word: its birth, of which 31 bits are enough, above its number.
+# Packed identity of a process: 31 bits of its start time above 32 bits of its PID.
 BIRTH_SHIFT = 32
 
 
 def birth(process: int) -> int | None:
-    """Return when the process of a number was born, in units of the system's own; None if it is not alive.
+    """Return the start time of the process with this PID, in a unit of the system; None if it is not alive.
 
-    No other process of the same number has the same birth.
+    No two processes with the same PID have the same start time.
     """
     if sys.platform == "linux":
         return birth_on_linux(process)
@@ -45,17 +43,17 @@ def birth(process: int) -> int | None:
 
 
 def birth_on_linux(process: int) -> int | None:
-    """Read state and start time from /proc (see proc(5), fields 3 and 22)."""
+    """Read state and start time from /proc/PID/stat (see proc(5), fields 3 and 22)."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # the name before may hold spaces
+    fields = text.rpartition(")")[2].split()  # the command name before it can contain spaces
     return None if fields[0] in "ZX" else int(fields[19])
 
 
 def birth_on_windows(process: int) -> int | None:
-    """Ask the kernel for the time of creation."""
+    """Return the creation time that the kernel reports."""
     import ctypes
     from ctypes import wintypes
 
@@ -72,27 +70,27 @@ def birth_on_windows(process: int) -> int | None:
 
 
 def in_one_word(process: int, born: int) -> int:
-    """Name a process by one positive integer of 63 bits."""
+    """Pack a PID and a start time into a positive integer of 63 bits."""
     return born % (1 << 31) << BIRTH_SHIFT | process
 
 
 def is_alive(word: int) -> bool:
-    """Return whether the process that a word names is alive."""
+    """Return whether the process with this packed identity is alive."""
     process = word % (1 << BIRTH_SHIFT)
     born = birth(process)
     return born is not None and in_one_word(process, born) == word
 
 
 def this_life() -> tuple[int, int]:
-    """Return this process's number, and how many forks led to it: another one than every ancestor has.
+    """Return this process's PID and the number of forks that led to it.
 
-    A descendant may be given the number of an ancestor that has died, but it was forked once more.
+    A descendant can have the PID of a dead ancestor, but never its number of forks.
     """
     return os.getpid(), _forks
 
 
 def myself() -> int:
-    """Name this process by a word."""
+    """Return this process's packed identity."""
     return word_of(os.getpid())
 
 
@@ -100,7 +98,7 @@ _forks = 0
 
 
 def count_fork() -> None:
-    """Begin the life of a forked child: what its parent knew of process numbers is forgotten."""
+    """Count a fork, in the child, and drop the cached identities of the parent."""
     global _forks
     _forks += 1
     word_of.cache_clear()
@@ -108,11 +106,11 @@ def count_fork() -> None:
 
 @cache
 def word_of(process: int) -> int:
-    """Name a living process by a word; asks the system only once."""
+    """Return the packed identity of a living process. Cached: the system is queried once per PID."""
     born = birth(process)
     if born is None:
         raise RuntimeError(
-            "This system does not tell which processes are alive (on Linux, /proc must be mounted)."
+            "Cannot determine which processes are alive on this system; on Linux, mount /proc."
         )
     return in_one_word(process, born)
 
@@ -122,31 +120,31 @@ if hasattr(os, "register_at_fork"):
 
 
 def namespace() -> int:
-    """Return the number of this process's PID namespace; 0 where there is only one."""
+    """Return the number of this process's PID namespace; 0 on systems that have only one."""
     return os.stat("/proc/self/ns/pid").st_ino if sys.platform == "linux" else 0
 
 
 def join_namespace(handle: int, number: Integers, path: Path) -> None:
-    """Open a file for the processes of this namespace; closing the handle releases its lock.
+    """Lock a file for the processes of this PID namespace; closing `handle` releases the lock.
 
-    `number` lies in the file: the namespace of those that have it open. Whoever opens it while nobody else
-    has it open, writes its own.
+    `number`, a word in the file, holds the namespace of the processes that have the file open. A process that
+    is alone writes its own.
 
     Raises:
-        RuntimeError: If processes of another namespace have it open.
+        RuntimeError: If processes of another namespace have the file open.
     """
     if sys.platform == "win32":
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        number[0] = namespace()  # nobody else has it open
+        number[0] = namespace()  # no other process has it open
     except BlockingIOError:
         pass
     except OSError:
-        return  # no locks here
+        return  # this file system has no locks
     fcntl.flock(handle, fcntl.LOCK_SH)
     if number[0] != namespace():
         raise RuntimeError(
-            f"{path} is in use in another PID namespace, such as a container's: nobody here can tell whether "
-            "those processes are alive. Run all of them in one namespace (docker run --pid=container:NAME)."
+            f"{path} is open in another PID namespace, such as another container, whose processes cannot be "
+            "checked from here. Run all processes in one namespace (docker run --pid=container:NAME)."
         )

@@ -1,21 +1,21 @@
-"""The protocol of the shared ring: stamps, and the kernels that keep to them.
+"""The protocol of the shared ring: stamps, and the kernels that read and write them.
 
     published(i) ──swap──▶ held(i + capacity, writer) ──store──▶ published(i + capacity)
                                   │ the writer dies
                                   ▼
                            held(i + capacity, NOBODY) ──swap──▶ held(i + 2 capacity, other) ──▶ ...
 
-A writer takes a slot by swapping in a stamp of its own, which succeeds for one writer only, copies the row,
-and publishes it with a stamp that nobody holds. Whoever reads a row looks at the stamp before and after: if
-it is the same published one, the row is whole.
+A writer claims a slot by swapping its own stamp in with compare-and-swap, which succeeds for one writer only.
+It then copies the row and publishes it with a stamp that has no holder. A reader loads the stamp before and
+after it copies a row: if both loads return the same published stamp, the row is complete.
 
-    stamp               may be read          may be taken, by a swap
-    0: never written    no                   by the writer of its first row
+    stamp               readable             can be claimed
+    0: never written    no                   by the writer of the slot's first row
     published           yes                  by the writer of a later row
-    held by a process   no: half a row       by nobody: a process that was only stopped may write on
-    held by NOBODY      no: half a row       by the writer of a later row: its holder is dead
+    held by a process   no: incomplete row   by no writer: the holder may only be stopped, and write on later
+    held by NOBODY      no: incomplete row   by the writer of a later row: the holder is dead
 
-Why this is enough is told on the site's page "The shared ring".
+The page "The shared ring" of the documentation explains why this is sufficient.
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -34,43 +34,43 @@ from replay_tutorial.shared.atomics import (
     store_release,
 )
 
-# A stamp, from the lowest bit on: whether the slot is held, by whom, index + 1.
+# Layout of a stamp, from the lowest bit: whether the slot is held, its owner, index + 1.
 HELD = 1
 OWNER_SHIFT, OWNER_COUNT = 1, 1024
 OWNER_BITS = (OWNER_COUNT - 1) << OWNER_SHIFT
 INDEX_SHIFT = 11
-# The owner of a slot that nobody holds, or whose writer died in it.
+# Owner of a slot that is not held, or whose writer died.
 NOBODY = 0
-# No row's index: that of a slot without a published row.
+# Index of a slot without a published row.
 NO_INDEX = -1
 
-# Where the counters stand in int64[COUNTER_WORDS]: those of writers and sampler on cache lines of their own,
-# so that neither slows the other down.
+# Positions in the counters, int64[COUNTER_WORDS]. Counters of the writers and of the sampler lie on separate
+# cache lines, to avoid false sharing.
 NEXT_INDEX, PUBLISHED, SAMPLER_PROCESS = 0, 8, 16
 CLEARED, SAMPLED, REJECTED, STALE, DROPPED, BORN, CLAIMS = 24, *range(26, 32)
 COUNTER_WORDS = 32
 
 
 class RingArrays(NamedTuple):
-    """All that an append works on; the first four lie in shared memory."""
+    """The arrays that an append uses; the first four lie in shared memory."""
 
     counters: Integers
     stamps: Integers  # [capacity]
     rows: Words
-    masses: Floats  # [capacity], the mass that a row's writer gave it
-    own: Integers  # [2], rows that this handle appended, and those before its open episode
-    max_given: Integers  # [1], the bits of the maximum of the priorities, in shared memory if there are any
+    masses: Floats  # [capacity], the mass that the writer assigned to the row
+    own: Integers  # [2], rows appended by this handle, and of these the rows before its open episode
+    max_given: Integers  # [1], bits of the maximum priority; in shared memory if the buffer is prioritized
 
 
 @jitable
 def published_stamp(index: int) -> int:
-    """Return the stamp of a slot with a whole row."""
+    """Return the stamp of a slot with a complete row."""
     return (index + 1) << INDEX_SHIFT
 
 
 @jitable
 def held_stamp(index: int, owner: int) -> int:
-    """Return the stamp of a slot that a writer works on."""
+    """Return the stamp of a slot that `owner` is writing."""
     return published_stamp(index) | owner << OWNER_SHIFT | HELD
 
 
@@ -88,38 +88,41 @@ def owner_of(stamp: int) -> int:
 
 @jitable
 def is_held(stamp: int) -> bool:
-    """Return whether a writer works on the slot, or has died there."""
+    """Return whether a writer holds the slot; the writer may be dead."""
     return stamp & HELD != 0
 
 
 @jitable
 def abandoned(stamp: int) -> int:
-    """Return the stamp of a slot whose writer has died: still held, as its row is half written, by NOBODY."""
+    """Return the stamp of a slot whose writer has died: still held, because its row is incomplete."""
     return stamp & ~OWNER_BITS
 
 
 @jitable
 def published_index(stamp: int, cleared_before: int) -> int:
-    """Return the index of the published row in a slot; NO_INDEX if there is none, or it is cleared."""
+    """Return the index of the row published in a slot; NO_INDEX if there is none or it was cleared."""
     return NO_INDEX if is_held(stamp) or index_of(stamp) < cleared_before else index_of(stamp)
 
 
 @kernel
 def reserve(counters: Integers, counter: int, count: int) -> int:
-    """Add to a counter and return what was there before."""
+    """Add `count` to a counter and return the old value."""
     return fetch_add(counters, counter, count)
 
 
 @kernel
 def swap(words: Integers, place: int, expected: int, value: int) -> bool:
-    """Put a value where the expected one is; return whether it was."""
+    """Set a word to `value` if it equals `expected`; return whether it did."""
     return compare_and_swap(words, place, expected, value)
 
 
 @kernel
 def raise_max(bits: Integers, value: float) -> None:
-    """Raise a maximum of floats by their bits, which from 0 on have their order; -1.0 is below."""
-    new = np.float64(value + 0.0).view(np.int64)  # not -0.0, whose bits are those of the smallest integer
+    """Raise the maximum, a float64 stored as bits, to at least `value`.
+
+    The bits of floats from 0 upwards sort like the floats; those of -1.0 sort below them.
+    """
+    new = np.float64(value + 0.0).view(np.int64)  # turns -0.0, whose bits are the smallest integer, into 0.0
     if new > load_acquire(bits, 0):
         fetch_max(bits, 0, new)
 
@@ -135,25 +138,26 @@ def write_rows(
     start: int,
     owner: int,
 ) -> int:
-    """Write rows from `start` on; return the first whose slot another writer holds, or their number."""
+    """Write rows from position `start` on.
+
+    Returns the position of the first row whose slot another writer holds, or the number of rows.
+    """
     slot = (first_index + start) % stamps.shape[0] - 1
     for i in range(start, new_rows.shape[0]):
-        # a division per row would cost as much as its copy
+        # a division per row would cost as much as copying it
         slot = slot + 1 if slot + 1 < stamps.shape[0] else 0
         index = first_index + i
         while True:
             stamp = load_acquire(stamps, slot)
-            if stamp >= published_stamp(
-                index
-            ):  # this process was stopped for a whole lap: a newer row is there
-                break
+            if stamp >= published_stamp(index):
+                break  # this process was stopped for a whole lap, and the slot has a newer row
             if is_held(stamp) and owner_of(stamp) != NOBODY:
                 return i
             if compare_and_swap(stamps, slot, stamp, held_stamp(index, owner)):
-                fence_release()  # or a reader might see new bytes under the old stamp
+                fence_release()  # or a reader could see new data under the old stamp
                 copy_row(rows, slot, new_rows, i)
                 masses[slot] = new_masses[i]
-                store_release(stamps, slot, published_stamp(index))  # who sees this sees the whole row
+                store_release(stamps, slot, published_stamp(index))  # readers of it see the whole row
                 break
     return new_rows.shape[0]
 
@@ -166,17 +170,17 @@ def append_rows(
     owner: int,
     max_priority: float,
 ) -> tuple[int, int]:
-    """Reserve indexes, and write rows under them; return the first index, and what `write_rows` returns.
+    """Reserve indexes and write rows under them; return the first index and the result of `write_rows`.
 
-    In the same step, because an interrupt comes before the kernel or after it, count the rows in `own`,
-    and raise the maximum of the priorities, given by its bits.
+    The kernel also counts the rows in `own` and raises the maximum priority. An interrupt cannot separate
+    these steps, because Python handles it before or after the kernel.
     """
     counters, stamps, rows, masses, own, max_given = plain
     count = new_rows.shape[0]
     fetch_add(own, 0, count)
     raise_max(max_given, max_priority)
     first_index = fetch_add(counters, NEXT_INDEX, count)
-    start = max(0, count - stamps.shape[0])  # of more rows than there are slots the last ones stay
+    start = max(0, count - stamps.shape[0])  # of more rows than slots, only the last are written
     end = write_rows(stamps, rows, masses, new_rows, new_masses, first_index, start, owner)
     fetch_add(counters, PUBLISHED, end - start)
     return first_index, end
@@ -184,13 +188,13 @@ def append_rows(
 
 @kernel
 def read_row(stamps: Integers, rows: Words, slot: int, cleared_before: int, copies: Words, place: int) -> int:
-    """Copy the row in a slot; return its index, or NO_INDEX if none was published there all the while."""
+    """Copy the row in a slot; return its index, or NO_INDEX if it was not published throughout the copy."""
     stamp = load_acquire(stamps, slot)
     index = published_index(stamp, cleared_before)
     if index == NO_INDEX:
         return NO_INDEX
     copy_row(copies, place, rows, slot)
-    fence_acquire()  # or the second look might come before the last byte was read
+    fence_acquire()  # or the second load could run before the copy is complete
     return index if load_acquire(stamps, slot) == stamp else NO_INDEX
 
 
@@ -198,7 +202,7 @@ def read_row(stamps: Integers, rows: Words, slot: int, cleared_before: int, copi
 def read_slots(
     stamps: Integers, rows: Words, slots: Integers, cleared_before: int, copies: Words, failed: Integers
 ) -> int:
-    """Copy the rows in slots; return how many hold no whole one, and list their positions in `failed`."""
+    """Copy the rows in `slots`; return how many failed, and write their positions to `failed`."""
     failures = 0
     for i in range(slots.shape[0]):
         if read_row(stamps, rows, slots[i], cleared_before, copies, i) == NO_INDEX:
@@ -209,6 +213,6 @@ def read_slots(
 
 @kernel
 def look(stamps: Integers, slots: Integers, cleared_before: int, indexes: Integers) -> None:
-    """Write the index of the published row in each slot, or NO_INDEX, into `indexes`."""
+    """Write the index of the row published in each slot, or NO_INDEX, to `indexes`."""
     for i in range(slots.shape[0]):
         indexes[i] = published_index(load_acquire(stamps, slots[i]), cleared_before)

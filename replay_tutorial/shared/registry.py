@@ -1,15 +1,15 @@
-"""Who works on a block: writers, each under a small number that fits into a stamp, and one sampler.
+"""The processes that use a block: writers, each with a number that fits into a stamp, and one sampler.
 
-    ProcessRegistration   this process at a block, shared by all its handles: its number, its threads' lock
-    WriterRegistry        the table in shared memory: number ──▶ process and the moment of its birth
-    SamplerLease          a handle's right to sample (`sampler`): one process at a time, one of its threads
+    ProcessRegistration   this process at one block, shared by all its handles: writer number, threads' lock
+    WriterRegistry        the table in shared memory: number ──▶ packed identity of a process
+    SamplerLease          the right to sample (`sampler`): one process at a time, and one of its threads
 
-To the other processes all handles of a process are one. Registering, and becoming the sampler, is one swap
-of a word that names the process (`processes`). A dead process's word may be replaced; its number is used
-again only after the slots that it held were released. A registration ends with the process's last handle,
-closed or only forgotten, and takes its words away.
+All handles of a process count as one writer. A process registers, or becomes the sampler, by swapping its
+packed identity (`processes`) into a word. The word of a dead process can be replaced; its writer number is
+reused only after the slots that it held have been released. A registration ends, and clears its words, when
+the process closes or deletes its last handle.
 
-Left out: more than OWNER_COUNT - 1 living processes.
+At most OWNER_COUNT - 1 living processes can register.
 """
 
 import os
@@ -39,12 +39,12 @@ WRITER_SPECS: Specs = {"owners": ((OWNER_COUNT,), np.dtype(np.int64))}
 
 
 class ProcessRegistration:
-    """This process at one block.
+    """The registration of this process at one block.
 
     Attributes:
-        is_mine: False in a forked child of the process that made it; the child makes its own.
+        is_mine: False in a forked child of the process that registered; the child registers itself.
         lock: Held by the thread that samples.
-        number: This process's in the `WriterRegistry`; NOBODY before it adds.
+        number: The process's number in the `WriterRegistry`; NOBODY until it adds.
     """
 
     def __init__(self, is_mine: bool) -> None:
@@ -54,24 +54,25 @@ class ProcessRegistration:
         self._has_sampled = False
 
     def take_away_at_end(self, words: Integers, place: int) -> None:
-        """Take this process's name away from `words[place]` when the registration ends."""
+        """Clear this process's identity from `words[place]` when the registration ends."""
         weakref.finalize(self, take_away, words, place, this_life()).atexit = False
 
     def become_sampler(self, counters: Integers) -> int:
-        """Make this process the sampler of a ring, and return the number of the claim.
+        """Make this process the sampler of a ring; return the number of the claim.
 
         Raises:
-            RuntimeError: If another living process is.
+            RuntimeError: If another living process is the sampler.
         """
         me, sampler = myself(), int(counters[SAMPLER_PROCESS])
         is_free = sampler in (0, me) or not is_alive(sampler)
         if is_free and not self._has_sampled:
-            self.take_away_at_end(counters, SAMPLER_PROCESS)  # before the swap: an interrupt may come between
+            # Before the swap, because an interrupt may come between the two.
+            self.take_away_at_end(counters, SAMPLER_PROCESS)
             self._has_sampled = True
         if not (is_free and swap(counters, SAMPLER_PROCESS, sampler, me)):
             raise RuntimeError(
                 f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
-                f"one. Sample there, or end it before process {os.getpid()} takes over."
+                f"one. Sample in that process, or stop it before process {os.getpid()} samples."
             )
         return int(reserve(counters, CLAIMS, 1)) + 1
 
@@ -80,7 +81,7 @@ NOT_REGISTERED = ProcessRegistration(is_mine=False)
 
 
 def take_away(words: Integers, place: int, life: tuple[int, int]) -> None:
-    """Take this process's name away, unless this is a forked child, which has another name."""
+    """Clear this process's identity from a word; do nothing in a forked child."""
     if life == this_life():
         swap(words, place, myself(), 0)
 
@@ -90,7 +91,7 @@ _guard = threading.Lock()
 
 
 def registration_at(block: Hashable) -> ProcessRegistration:
-    """Return this process's registration at the block of an identity."""
+    """Return this process's registration at a block."""
     with defer_sigint(), _guard:
         registration = _registrations.get(block)
         if registration is None:
@@ -99,7 +100,7 @@ def registration_at(block: Hashable) -> ProcessRegistration:
 
 
 def leave_parents_registrations() -> None:
-    """Start a forked child without registrations; a thread that it does not have may hold the guard."""
+    """Reset a forked child; a thread that it did not inherit may have held the guard."""
     global _guard
     _guard = threading.Lock()
     for registration in list(_registrations.values()):
@@ -112,18 +113,18 @@ if hasattr(os, "register_at_fork"):
 
 
 class WriterRegistry:
-    """The table of writers, int64[OWNER_COUNT] in shared memory: which process each is, 0 for none.
+    """The table of writers, int64[OWNER_COUNT] in shared memory: packed identity of each writer, or 0.
 
-    The element NOBODY counts the dead processes whose numbers were given out again.
+    Element NOBODY counts the dead processes whose numbers have been reused.
     """
 
     def __init__(self, table: Integers, stamps: Sequence[Integers], block: Hashable) -> None:
-        """Look into a block's table, and the stamps of all its rings, in which writers hold slots."""
+        """Use a block's table, and the stamps of all its rings, in which writers hold slots."""
         self._table, self._stamps, self._block = table, stamps, block
         self._registration = NOT_REGISTERED
 
     def mine(self) -> int:
-        """Return this process's number; it registers once for all its handles, a forked child again.
+        """Return this process's number; register the process on the first call, and again after a fork.
 
         Raises:
             RuntimeError: If there are too many living writers.
@@ -137,7 +138,7 @@ class WriterRegistry:
         return registration.number
 
     def release_if_dead(self, stamps: Integers, slot: int) -> bool:
-        """Let others write a slot if its holder is dead; return whether a writer may try it (again)."""
+        """Release a slot if its holder is dead; return whether a writer may now claim it."""
         stamp = int(stamps[slot])
         if not is_held(stamp) or owner_of(stamp) == NOBODY:
             return True
@@ -147,7 +148,7 @@ class WriterRegistry:
         return True
 
     def count(self) -> tuple[int, int]:
-        """Count the writers that are alive, and those that are dead."""
+        """Return the number of living and of dead writers."""
         registered = self._table[NOBODY + 1 :]
         words = registered[registered != 0].tolist()
         alive = sum(map(is_alive, words))
@@ -155,21 +156,21 @@ class WriterRegistry:
 
     def _register(self, me: int, registration: ProcessRegistration) -> int:
         for number in range(1, OWNER_COUNT):
-            # A name is not taken away before the last thread that could hold a slot under its number is done.
+            # A free number holds no slot: it is cleared only after the last thread using it has finished.
             if self._table[number] == 0:
-                registration.take_away_at_end(self._table, number)  # before the swap: an interrupt may come
+                registration.take_away_at_end(self._table, number)  # before the swap
                 if swap(self._table, number, 0, me):
                     return number
         for number in range(1, OWNER_COUNT):
             holder = int(self._table[number])
             if holder and is_alive(holder):
                 continue
-            self._release_all(number)  # else what the dead one held would seem to be held by us, alive
+            self._release_all(number)  # or slots of the dead writer would appear to be held by us
             registration.take_away_at_end(self._table, number)
             if swap(self._table, number, holder, me):
                 reserve(self._table, NOBODY, 1)
                 return number
-        raise RuntimeError(f"{OWNER_COUNT - 1} living processes use this buffer; there is no room for more.")
+        raise RuntimeError(f"{OWNER_COUNT - 1} living processes use this buffer, which is the maximum.")
 
     def _release_all(self, number: int) -> None:
         for stamps in self._stamps:

@@ -1,12 +1,13 @@
-"""The sampler: the one process that draws from a shared ring, and its draws in proportion to the masses.
+"""The sampler: the one process that draws rows from a shared ring in proportion to their masses.
 
-Its sum tree holds the masses of the rows that it knows. Before it draws, it looks at the slots reserved since
-the last time, and again at those that were not published then. A row that is drawn, but has been replaced
-meanwhile, is drawn again. Each call is one kernel: a step back into Python would cost as much as its work.
+The sampler's private sum tree holds the masses of the rows that it knows. Before each draw it checks the
+slots reserved since the previous call, and those that were not published then. A row that has been
+overwritten by the time it is copied is drawn again. Each call runs as a single kernel, because returning to
+Python in between would cost as much as the work itself.
 
-What the sampler learns later about a row, it writes into arrays of its own, with the row's index, and never
-over the writer's mass: that might already be the next row's. So another sampler can build the same tree. The
-largest priority given so far is shared with the writers, who give it to rows without a priority.
+Updated masses go to separate arrays, with the index of their row, and never overwrite the writer's mass: that
+could already belong to the next row in the slot. From both, another sampler can rebuild the tree. The maximum
+priority is shared with the writers, which assign it to rows added without a priority.
 
 Source: Horgan et al. 2018, "Distributed Prioritized Experience Replay", section 3.
 """
@@ -59,7 +60,7 @@ from replay_tutorial.shared.shared_ring import MAX_DRAWS, SharedRing
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Where in `progress`: the index up to which slots were looked at, and how many are looked at again.
+# Positions in `progress`: the index up to which slots have been checked, and how many to check again.
 TAKEN_IN, WAITING = 0, 1
 
 
@@ -67,28 +68,27 @@ class SamplerLease:
     """A handle's right to sample.
 
     Attributes:
-        number: Of the claim under which this handle sampled last. They are counted, because after another
-            handle's claim the masses may have changed.
+        number: Number of the claim under which this handle last sampled. Claims are numbered because the
+            masses may have changed after a claim by another handle.
     """
 
     def __init__(self, counters: Integers, block: Hashable) -> None:
-        """Claim nothing yet of the ring with these counters, in the block of an identity."""
+        """Create a lease on a ring, by its counters and its block's identity, without claiming it."""
         self.number = -1
         self._counters, self._block = counters, block
         self.registration = NOT_REGISTERED
 
     def hold(self, work: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-        """Do some work as the sampler; other threads of this process wait meanwhile.
+        """Call `work` as the sampler, while other threads of this process wait.
 
         Raises:
             RuntimeError: If another living process is the sampler.
         """
         if not self.registration.is_mine:  # the first time, and again in a forked child
             self.registration, self.number = registration_at(self._block), -1
-        # With a `with` statement the lock could stay held: an interrupt may come between `__enter__` and the
-        # block (since Python 3.14 also if it is the lock's own), and at the start of an `__exit__` that is
-        # written in Python.
-        release = self.registration.lock.release  # of an RLock: only the thread that holds it can release it
+        # A `with` statement could leave the lock held: an interrupt can come between `__enter__` and the
+        # block (since Python 3.14 even for a lock), and at the start of an `__exit__` written in Python.
+        release = self.registration.lock.release  # an RLock can be released only by the thread that holds it
         try:
             self.registration.lock.acquire()
             if self._counters[CLAIMS] != self.number:
@@ -97,9 +97,9 @@ class SamplerLease:
             release()
             return result
         except BaseException:
-            try:  # noqa: SIM105 - `suppress` is written in Python, and could be interrupted before the release
+            try:  # noqa: SIM105 - an interrupt could enter `suppress`, which is Python, before the release
                 release()
-            except RuntimeError:  # it was released already, or not yet acquired
+            except RuntimeError:  # already released, or not acquired
                 pass
             raise
 
@@ -109,47 +109,47 @@ class SamplerLease:
             swap(self._counters, SAMPLER_PROCESS, myself(), 0)
 
 
-# What elements of the arrays of `priority_specs` are at first, if not zero.
+# Initial values of the arrays of `priority_specs` that do not start at zero.
 FIRST_PRIORITIES = {"seen": NO_PRIORITY}
 
 
 def priority_specs(capacity: int) -> Specs:
-    """Describe the shared arrays that priorities need beside the ring's masses."""
+    """Return the specs of the shared arrays that priorities need, other than the ring's masses."""
     double = np.dtype(np.float64)
     return {
-        # the maximum of all priorities given so far; the name is that of archives
+        # maximum of all priorities so far; archives use the same name
         "seen": ((1,), double),
-        # masses that the sampler has changed, and index + 1 of the row that each belongs to, 0 for none
+        # masses updated by the sampler, and index + 1 of the row that each belongs to, or 0
         "updated_indexes": ((capacity,), np.dtype(np.int64)),
         "updated_masses": ((capacity,), double),
     }
 
 
 class SamplerArrays(NamedTuple):
-    """All that the sampler's kernels work on; the first six lie in shared memory."""
+    """The arrays of the sampler's kernels; the first six lie in shared memory."""
 
     counters: Integers
     stamps: Integers  # [capacity]
     rows: Words
-    masses: Floats  # [capacity], the mass that a row's writer gave it
-    updated_indexes: Integers  # [capacity], index + 1 of the row that the mass beside is of, 0 for none
+    masses: Floats  # [capacity], the mass that the writer assigned to the row
+    updated_indexes: Integers  # [capacity], index + 1 of the row of each updated mass, or 0
     updated_masses: Floats  # [capacity]
-    known: Integers  # [capacity], the index of the row whose mass is in the tree, NO_INDEX for none
-    waiting: Integers  # [capacity], the slots that are looked at again, each at most once
+    known: Integers  # [capacity], index of the row whose mass is in the tree, or NO_INDEX
+    waiting: Integers  # [capacity], the slots to check again, each at most once
     is_waiting: Flags  # [capacity]
     progress: Integers  # [2]
     sums: Floats
     minima: Floats
 
 
-# SamplerArrays as they come from Python: see `jit.numba_type`.
+# SamplerArrays as passed from Python; see `jit.numba_type`.
 Plain = Annotated[tuple[Any, ...], SamplerArrays]
 
 
 @jitable
 def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
-    """Leave a changed mass to the next sampler."""
-    store_release(updated_indexes, slot, 0)  # if we are killed here, no mass counts for the wrong row
+    """Store an updated mass in shared memory for the next sampler."""
+    store_release(updated_indexes, slot, 0)  # a kill here leaves no mass assigned to the wrong row
     fence_release()
     updated_masses[slot] = mass
     store_release(updated_indexes, slot, index + 1)
@@ -157,8 +157,8 @@ def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, ind
 
 @kernel
 def sync_tree(arrays: SamplerArrays) -> None:
-    """Learn of the rows published since the last call, and set the tree."""
-    # Named before the loop: an array taken out of a tuple inside of a loop costs a reference count each time.
+    """Update the tree with the rows published since the last call."""
+    # Unpacked before the loop: taking an array out of a tuple updates its reference count each time.
     counters, stamps, _, masses, updated_indexes, updated_masses = arrays[:6]
     known, waiting, is_waiting, progress, sums, minima = arrays[6:]
     capacity, first_node = stamps.shape[0], int64(first_leaf(sums))
@@ -170,15 +170,15 @@ def sync_tree(arrays: SamplerArrays) -> None:
     for i in range(again + new):
         slot = waiting[i] if i < again else (first_new + i - again) % capacity
         if i >= again and is_waiting[slot]:
-            continue  # it was among those that are looked at again
+            continue  # already checked, as a waiting slot
         stamp = load_acquire(stamps, slot)
         index = index_of(stamp)
         updated = updated_indexes[slot] == index + 1
         mass = updated_masses[slot] if updated else masses[slot]
         fence_acquire()
-        # Without the second look, the mass may be the next row's. Stamp 0: reserved, and not yet begun.
+        # Without the second load, the mass could be the next row's. Stamp 0: reserved, not yet claimed.
         published = stamp > 0 and not is_held(stamp) and load_acquire(stamps, slot) == stamp
-        # The newest row that was reserved here may be still to come, and an older one still be there.
+        # The newest row reserved for this slot may not be written yet, and an older one still be in it.
         is_waiting[slot] = not published or index < next_index - capacity
         if is_waiting[slot]:
             waiting[to_come] = slot
@@ -198,10 +198,10 @@ def sync_tree(arrays: SamplerArrays) -> None:
 def draw_rows(
     plain: Plain, uniforms: Floats, indexes: Integers, masses: Floats, copies: Words, failed: Integers
 ) -> int:
-    """Take in new rows, draw one for each number in [0, 1), and copy what was drawn.
+    """Update the tree, draw one row for each number in [0, 1), and copy the rows.
 
-    Returns the number of rows that must be drawn again, and lists their positions in `failed`: those that
-    have been replaced meanwhile, or all if none has mass.
+    Returns the number of rows that must be drawn again, and writes their positions to `failed`: rows that
+    have been overwritten since, or all of them if no row has mass.
     """
     arrays = SamplerArrays(*plain)
     sync_tree(arrays)
@@ -213,7 +213,7 @@ def draw_rows(
     stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
     waiting, is_waiting = arrays.waiting, arrays.is_waiting
     cleared_before, failures = load_acquire(arrays.counters, CLEARED), 0
-    # In a loop of its own, these reads wait for memory side by side; a fence between them would forbid it.
+    # A separate loop, so that these reads overlap in memory; a fence between them would prevent it.
     for i in range(slots.shape[0]):
         indexes[i], masses[i] = known[slots[i]], drawn_masses[i]
     for i in range(slots.shape[0]):
@@ -234,9 +234,9 @@ def draw_rows(
 def update_rows(
     plain: Plain, indexes: Integers, priorities: Floats, formula: Formula, max_given: Integers
 ) -> int:
-    """Take in new rows, give those that are still there new masses, and note the largest of the priorities.
+    """Update the tree, set the masses of rows that are still stored, and raise the maximum priority.
 
-    Returns what `check_update` returns; if not DONE, no mass has changed.
+    Returns the status of `check_update`. If it is not DONE, no mass has been changed.
     """
     alpha, eps, priority_limit = formula
     arrays = SamplerArrays(*plain)
@@ -251,8 +251,8 @@ def update_rows(
     count, max_priority = 0, NO_PRIORITY
     for i in range(indexes.shape[0]):
         slot = indexes[i] % capacity
-        if known[slot] == indexes[i]:  # else the row has been replaced, and the slot holds another one
-            sums[first_node + slot] = masses[i]  # of a repeated index the last one stays
+        if known[slot] == indexes[i]:  # otherwise the row has been overwritten
+            sums[first_node + slot] = masses[i]  # the last mass of a repeated index wins
             write_back(updated_indexes, updated_masses, slot, indexes[i], masses[i])
             max_priority = max(max_priority, priorities[i])
             slots[count] = slot
@@ -264,24 +264,24 @@ def update_rows(
 
 
 class PrioritizedSampler:
-    """Draws rows in proportion to their masses, and updates these; the caller holds the lease.
+    """Draws rows in proportion to their masses and updates the masses. The caller must hold the lease.
 
     Attributes:
-        rules: How priorities become masses, and their maximum so far.
-        tree: The masses of the rows that are known; made by the first call of a turn.
-        arrays: What the kernels work on; likewise.
+        rules: Conversion of priorities to masses, and the maximum priority.
+        tree: Masses of the known rows; built by the first call after a claim.
+        arrays: Arrays of the kernels; built with the tree.
     """
 
     def __init__(
         self, ring: SharedRing, lease: SamplerLease, rules: Prioritization, block: SharedArrays
     ) -> None:
-        """Begin without a tree."""
+        """Create a sampler; the first call builds its tree."""
         self.rules = rules
         self._ring, self._lease, self._block = ring, lease, block
-        self._claim_number = -1  # of the claim, when the tree was made
+        self._claim_number = -1  # of the claim under which the tree was built
 
     def _prepare(self) -> None:
-        """Begin with an empty tree: the kernel that is called next learns of every row in the ring."""
+        """Start with an empty tree, which the next kernel fills with all rows in the ring."""
         ring, capacity = self._ring, self._ring.capacity
         self.tree = SumTree(capacity)
         self.arrays = SamplerArrays(
@@ -299,19 +299,19 @@ class PrioritizedSampler:
             minima=self.tree.minima,
         )
         self._plain = tuple(self.arrays)
-        self._lost = np.zeros(capacity, np.int64)  # index + 1 of a row that lacks a frame
-        self._claim_number = self._lease.number  # last: before it, an interrupted call begins anew
+        self._lost = np.zeros(capacity, np.int64)  # [capacity], index + 1 of a row that lacks a frame, or 0
+        self._claim_number = self._lease.number  # last, so that an interrupted call starts over
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
-        """Draw rows, stratified; return them, their indexes, int64[n], and their masses, float64[n].
+        """Draw rows, stratified; return the rows, their indexes, int64[n], and their masses, float64[n].
 
         Raises:
-            RuntimeError: If rows are replaced faster than they can be read, or none has all its frames.
-            ValueError: If there are none, or every mass is 0.
+            RuntimeError: If rows are overwritten faster than they can be read, or no row has all its frames.
+            ValueError: If there are no rows, or every mass is 0.
         """
         if self._claim_number != self._lease.number:
             self._prepare()
-        if self.tree.total == 0.0 or self.rules.eps == 0.0:  # else a mass can't become 0
+        if self.tree.total == 0.0 or self.rules.eps == 0.0:  # with eps > 0 no mass becomes 0
             self._wait_for_mass(batch_size, rng)
         words, indexes, masses, missing = self._draw(batch_size, rng)
         for _ in range(MAX_DRAWS):
@@ -324,7 +324,7 @@ class PrioritizedSampler:
         raise self._ring.none_to_draw(batch_size)
 
     def _wait_for_mass(self, batch_size: int, rng: np.random.Generator) -> None:
-        """Learn of rows until one has mass; refuse, before a random number is drawn, if none will."""
+        """Wait until a row has mass; raise, before a random number is drawn, if no row will."""
         for _ in range(MAX_DRAWS):
             self._draw(0, rng)
             if self.tree.total > 0.0:
@@ -334,7 +334,7 @@ class PrioritizedSampler:
                 if np.isin(known + 1, self._lost).any():
                     raise frames_lost()
                 self.tree.check_total()
-            time.sleep(0.0001)  # every row is being added, or replaced, at this moment
+            time.sleep(0.0001)  # every row is being written at this moment
         raise self._ring.none_to_draw(batch_size)
 
     def _draw(self, count: int, rng: np.random.Generator) -> tuple[Words, Integers, Floats, Integers]:
@@ -345,7 +345,7 @@ class PrioritizedSampler:
         return words, indexes, masses, failed[:failures]
 
     def update(self, indexes: Any, priorities: Any) -> None:
-        """Give rows new priorities, see `MPPrioritizedReplayBuffer`."""
+        """Set the priorities of rows; see `MPPrioritizedReplayBuffer.update_priorities`."""
         if self._claim_number != self._lease.number:
             self._prepare()
         checked, given = self.rules.as_update(indexes, priorities)
@@ -355,12 +355,12 @@ class PrioritizedSampler:
             raise self.rules.update_refusal(status, checked, given, next_index)
 
     def zero_mass(self, indexes: Integers) -> None:
-        """Give rows that lack a frame no mass. They stay known, so that they are not taken in again."""
+        """Set the mass of rows that lack a frame to 0. They stay known, so they do not return to the tree."""
         slots = indexes % self._ring.capacity
         slots = np.unique(slots[self.arrays.known[slots] == indexes])
         self.tree.set(slots, np.zeros(len(slots)))
         self._lost[slots] = self.arrays.known[slots] + 1
 
     def forget(self) -> None:
-        """Forget the tree; the next call makes it again of the rows that are there then."""
+        """Discard the tree; the next call rebuilds it from the rows stored then."""
         self._claim_number = -1

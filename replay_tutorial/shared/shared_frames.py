@@ -1,15 +1,13 @@
-"""Frames in shared memory: an observation is stored once, although several rows of a process show it.
+"""Frames in shared memory: each frame is stored once for all rows of a process that contain it.
 
-A row holds the indexes of its frames in the place of its observations. The frames lie in a shared ring of
-their own, under the same protocol as rows: stamped, and visible only when whole. Frames are written before
-the row that names them: a writer that is killed in between leaves frames that nobody names, never a row
-without frames. An index is never used again, so a frame that has been replaced is found out when it is
-read: its row counts as replaced, and another is drawn.
+A row stores the indexes of its frames instead of its observations. The frames lie in shared rings of their
+own, with the same protocol as rows: stamped, and visible only when complete. A writer writes frames before
+the row that refers to them, so a kill in between leaves unused frames but never a row without frames. Indexes
+are never reused. A reader therefore notices when a frame has been overwritten; its row then counts as
+overwritten, and another row is drawn.
 
-A writer remembers which frames it added last, by a hash; whether one is really there is decided by
-comparing its bytes in the ring.
-
-Left out: a frame that another process has added. Each writer shares frames with its own rows only.
+A writer remembers hashes of the frames that it added last. A hash only finds a candidate: the bytes in the
+ring decide whether the frame is the same. Writers do not share frames with each other.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -33,32 +31,32 @@ from replay_tutorial.shared.registry import WriterRegistry
 from replay_tutorial.shared.shared_ring import MAX_DRAWS, MAX_OFFERS, SharedRing, ring_specs
 from replay_tutorial.shared.snapshot import Snapshot
 
-# Frames beyond those that rows need on average: some to spare, and what 64 environments add before a frame
-# comes again that a row of one of them showed five steps ago, from the first step on.
+# Frames beyond the average need of the rows: a margin, and the frames that 64 environments add before a row
+# of one of them refers to a frame from five steps ago, from the first step on.
 SPARE = 256
 ROOM = SPARE + 1024
-# Rows whose frames are numbered together.
+# Rows whose frames are stored together.
 ROWS_AT_ONCE = 32
 
 StackWords = Annotated[npt.NDArray[np.uint64], types.uint64[:, :, ::1]]  # [rows, frames of a row, words]
 
 
 class FrameArrays(NamedTuple):
-    """A ring of frames in shared memory, and a writer's own memory of the frames that it added last."""
+    """A ring of frames in shared memory, and this writer's record of the frames that it added last."""
 
     counters: Integers
     stamps: Integers  # [capacity]
     frames: Words
-    masses: Floats  # [capacity], of no use here
-    young: int  # among how many of the newest frames one is looked for
+    masses: Floats  # [capacity], unused
+    young: int  # number of newest frames that rows may still refer to
     hashes: Hashes  # [REMEMBERED]
-    remembered: Integers  # [REMEMBERED], the index of the frame with this hash, NO_INDEX for none
+    remembered: Integers  # [REMEMBERED], index of the frame with this hash, or NO_INDEX
     owner: int  # the writer
 
 
 @jitable
 def is_in_ring(ring: FrameArrays, index: int, frame: Any) -> bool:
-    """Return whether a young frame has an index, and had it all the while of the comparison."""
+    """Return whether a recent frame has this index, and kept it throughout the comparison."""
     slot = index % ring.stamps.shape[0]
     if load_acquire(ring.counters, NEXT_INDEX) - index > ring.young:
         return False
@@ -71,7 +69,7 @@ def is_in_ring(ring: FrameArrays, index: int, frame: Any) -> bool:
 
 @jitable
 def append_to_ring(ring: FrameArrays, frame: Any) -> tuple[int, bool]:
-    """Append a frame to a ring, unless another writer holds the slot."""
+    """Append a frame; return its index and whether it was written. It is not if the slot is held."""
     index, words = fetch_add(ring.counters, NEXT_INDEX, 1), frame.reshape(1, len(frame))
     stamps, masses = ring.stamps, ring.masses
     return index, write_rows(stamps, ring.frames, masses, words, masses[:1], index, 0, ring.owner) == 1
@@ -85,9 +83,10 @@ def number_in_ring(
     start: int,
     indexes: IntegerRows,
 ) -> int:
-    """Number the frames of rows in a ring; see `number_frames`.
+    """Store the frames of rows in a ring and return their indexes; see `number_frames`.
 
-    Two threads may spoil each other's memory of frames; what it says is compared with the ring.
+    Two threads may corrupt each other's record of recent frames. This is harmless, because each entry is
+    compared with the ring.
     """
     ring = FrameArrays(*plain)
     return number_frames(ring, is_in_ring, append_to_ring, observations, next_observations, start, indexes)
@@ -97,7 +96,7 @@ def number_in_ring(
 def read_frames(
     stamps: Integers, frames: Words, indexes: IntegerRows, places: Integers, copies: StackWords, gone: Flags
 ) -> None:
-    """Copy the frames that rows name to the rows' places; mark a place in `gone` if a frame is not there."""
+    """Copy the frames of rows to `places` in `copies`; set `gone` for places that lack a frame."""
     for i in range(indexes.shape[0]):
         place = places[i]
         for k in range(indexes.shape[1]):
@@ -109,17 +108,17 @@ def read_frames(
 
 
 def word_count(layout: FrameLayout) -> int:
-    """Count the words of a frame; the last one is filled up with zeros."""
+    """Return the number of 8-byte words in a frame; the last word is padded with zeros."""
     return -(-layout.frame_bytes // 8)
 
 
 def record_of(layout: FrameLayout) -> np.dtype[np.void]:
-    """Describe a frame as a ring keeps it."""
+    """Return the record dtype of a frame in a ring."""
     return np.dtype([("words", np.uint64, (word_count(layout),))])
 
 
 def frame_specs(layouts: Sequence[FrameLayout], rows: int, frames_per_row: float) -> Specs:
-    """Describe the shared arrays for the frames of a number of rows, a ring for each layout."""
+    """Return the specs of the shared arrays for the frames of `rows` rows: one ring per layout."""
     specs: Specs = {}
     for i, layout in enumerate(layouts):
         capacity = int(rows * frames_per_row) + ROWS_AT_ONCE * layout.frames_per_row + ROOM
@@ -128,22 +127,23 @@ def frame_specs(layouts: Sequence[FrameLayout], rows: int, frames_per_row: float
 
 
 class FrameRing:
-    """The frames of one observation, and of its next observation if that is shared.
+    """The frames of one observation field, and of its next observation if both share frames.
 
-    A frame is named again only while it is young, so that it outlives the row that names it. With c frames
-    for n rows, young are the last (c - n) / 4, in a small ring more: all but 1.19 n + SPARE. So every row
-    is there in full as long as no more frames are added with n rows than are left of c.
+    A new row may refer to an existing frame only while the frame is recent, so that the frame outlives the
+    row. In a ring of c frames for n rows, the last r = (c - n) / 4 frames are recent; in a small ring more,
+    up to r = c - 1.19 n - SPARE. Rows keep all their frames as long as n consecutive rows add at most c - r
+    frames.
 
     Attributes:
-        layout: How frames make up observations.
-        ring: The ring that they lie in.
-        remembered: int64[n], the indexes of frames that this process added last.
+        layout: How frames form observations.
+        ring: The ring of frames.
+        remembered: int64[n], indexes of the frames that this process added last.
     """
 
     def __init__(
         self, arrays: SharedArrays, writers: WriterRegistry, prefix: str, layout: FrameLayout, rows: int
     ) -> None:
-        """Look into the arrays of a prefix; remembers no frame yet."""
+        """Use the arrays with a prefix, and start without remembered frames."""
         self.layout = layout
         self.ring = SharedRing(arrays, record_of(layout), writers, prefix)
         spare = self.ring.capacity - rows
@@ -152,10 +152,13 @@ class FrameRing:
         self._plain = (ring.counters, ring.stamps, ring.rows, ring.masses, young, hashes, self.remembered)
 
     def number(self, observations: Sequence[npt.NDArray[np.generic]]) -> Integers:
-        """Write the new frames of rows, given the observations of each field, (n, *shape).
+        """Write the new frames of rows.
+
+        Args:
+            observations: For each field, the observations of the rows, (n, *shape).
 
         Returns:
-            The indexes of all, int64[n, frames per row].
+            The indexes of all their frames, int64[n, frames per row].
         """
         ring, stacks = self.ring, [self._words(each) for each in observations]
         plain = (*self._plain, ring.writers.mine())
@@ -165,21 +168,23 @@ class FrameRing:
             end = number_in_ring(plain, stacks[0], stacks[-1], start, indexes)
             if end == indexes.size:
                 return indexes
-            # The frame gets another slot; that of a dead holder is free from the next lap on.
+            # The frame is tried in another slot; a dead holder's slot is free from the next lap on.
             ring.writers.release_if_dead(ring.stamps, int(indexes.reshape(-1)[end]) % ring.capacity)
             offers = offers + 1 if end == start else 1
             start = end
-            if offers == MAX_OFFERS:  # its row will name a frame that never was, and so count as replaced
+            if (
+                offers == MAX_OFFERS
+            ):  # give up: the row counts as overwritten, because its frame does not exist
                 start, offers = end + 1, 0
 
     def read(self, indexes: Integers, places: Integers, copies: Words, gone: Flags) -> None:
-        """Copy the frames of rows, int64[n, stack], to their places; mark rows that lack one in `gone`."""
+        """Copy the frames of rows, int64[n, stack], to `places`; set `gone` for rows that lack one."""
         read_frames(self.ring.stamps, self.ring.rows, np.ascontiguousarray(indexes), places, copies, gone)
 
     def empty_copies(self, count: int, out: npt.NDArray[Any] | None = None) -> Words:
-        """Make room for the frames of observations, uint64[count, stack, words].
+        """Return uninitialised memory for the frames of observations, uint64[count, stack, words].
 
-        It is the caller's array `out`, if the frames lie one after the other in it.
+        Uses the caller's array `out` if its frames are contiguous.
         """
         shape = (count, self.layout.stack, word_count(self.layout))
         if out is None or self.layout.axis or self.layout.frame_bytes % 8 or out.ctypes.data % 8:
@@ -187,33 +192,36 @@ class FrameRing:
         return out.reshape(-1).view(np.uint64).reshape(shape)
 
     def join(self, copies: Words) -> npt.NDArray[np.generic]:
-        """Put observations together from copied frames."""
+        """Assemble observations from copied frames."""
         return self.layout.join(copies.view(np.uint8))
 
     def _words(self, observations: npt.NDArray[np.generic]) -> StackWords:
         frames = self.layout.split(observations)
         if self.layout.frame_bytes % 8 == 0:
-            return np.require(frames.view(np.uint64), requirements=["C", "A", "W"])  # as the kernel wants it
+            return np.require(frames.view(np.uint64), requirements=["C", "A", "W"])  # as the kernel requires
         words = np.zeros((*frames.shape[:2], word_count(self.layout)), np.uint64)
         words.view(np.uint8)[..., : self.layout.frame_bytes] = frames
         return words
 
 
-# Returns other rows for positions of a batch.
+# Returns replacement rows for positions of a batch.
 DrawAgain = Callable[[Integers], Rows]
 
 
 def frames_lost() -> RuntimeError:
-    """Make the error that says why no row can be shown."""
+    """Return the exception for rows whose frames have all been overwritten."""
     return RuntimeError(
-        "The frames of the stored rows have been replaced before the rows: these share fewer frames than "
-        "frames_per_transition counts on. Enlarge it; statistics() has frames_added and rows_added."
+        "The frames of the stored rows were overwritten before the rows, because the rows share fewer frames "
+        "than frames_per_transition assumes. Increase it; see frames_added and rows_added in statistics()."
     )
 
 
 @contextmanager
 def unmoved_if_refused(rng: np.random.Generator) -> Generator[None]:
-    """Take a generator's steps back if a call ends in an error; 1 µs, nothing beside the copies of frames."""
+    """Restore a generator's state if the block raises ValueError or RuntimeError.
+
+    Takes 1 µs, which is negligible compared with copying frames.
+    """
     state = rng.bit_generator.state
     try:
         yield
@@ -223,11 +231,11 @@ def unmoved_if_refused(rng: np.random.Generator) -> Generator[None]:
 
 
 class SharedFrames:
-    """Puts frame indexes in the place of observations, and back.
+    """Replaces observations by frame indexes, and frame indexes by observations.
 
     Attributes:
-        stored_fields: The fields of the rows that are stored.
-        rings: The frames, one ring for each observation.
+        stored_fields: Fields of the stored rows.
+        rings: One ring of frames per observation.
     """
 
     def __init__(
@@ -238,7 +246,7 @@ class SharedFrames:
         layouts: Sequence[FrameLayout],
         rows: int,
     ) -> None:
-        """Look into arrays that `frame_specs` described."""
+        """Use the arrays that `frame_specs` described."""
         self.stored_fields = with_numbers(fields, layouts)
         self.rings = [
             FrameRing(arrays, writers, f"frames{i}/", layout, rows) for i, layout in enumerate(layouts)
@@ -254,27 +262,29 @@ class SharedFrames:
 
     @property
     def added(self) -> int:
-        """Frames added so far, of the observation that needed most."""
+        """Number of frames added for the observation with the most frames."""
         return max(int(frames.ring.counters[NEXT_INDEX]) for frames in self.rings)
 
     def number(self, count: int, columns: Sequence[Any]) -> list[Any]:
-        """Write the frames of `count` rows; return the columns with indexes in the place of observations."""
-        skipped = max(0, count - self._rows)  # of more rows than there are slots the last ones are written
+        """Write the frames of `count` rows; return the columns with frame indexes instead of observations."""
+        skipped = max(0, count - self._rows)  # of more rows than slots, only the last are written
         numbered = dict(zip(self._fields.fields, columns, strict=True))
         for frames in self.rings:
             given = frames.layout.observations(count, numbered)
             indexes = np.zeros((count, frames.layout.frames_per_row), np.int64)
-            for first in range(skipped, count, ROWS_AT_ONCE):  # few at a time: what they share is young
+            for first in range(
+                skipped, count, ROWS_AT_ONCE
+            ):  # few at a time, so that shared frames are still recent
                 some = slice(first, first + ROWS_AT_ONCE)
                 indexes[some] = frames.number([each[some] for each in given])
             numbered |= frames.layout.numbers_by_name(indexes)
         return list(numbered.values())
 
     def restore(self, rows: Rows, draw_again: DrawAgain, out: Out) -> Batch:
-        """Put observations in the place of frame indexes; `draw_again` replaces rows that lack a frame.
+        """Replace frame indexes by observations; `draw_again` replaces rows that lack a frame.
 
         Raises:
-            RuntimeError: If none can be found that has all its frames.
+            RuntimeError: If no row with all its frames is found.
         """
         copies = {name: ring.empty_copies(len(rows), out.get(name)) for name, ring in self._ring_of.items()}
         positions = np.arange(len(rows))
@@ -288,7 +298,7 @@ class SharedFrames:
         raise frames_lost()
 
     def restore_those_there(self, rows: Rows) -> Batch:
-        """Put observations in the place of their frames' indexes, and leave out rows that lack a frame."""
+        """Replace frame indexes by observations, and omit rows that lack a frame."""
         copies = {name: frames.empty_copies(len(rows)) for name, frames in self._ring_of.items()}
         there = ~self._read(rows, np.arange(len(rows)), copies)
         if there.all():
@@ -309,10 +319,11 @@ class SharedFrames:
     def read_snapshots(
         self, counters: Mapping[str, Any], reader: Reader, rows: Rows
     ) -> list[tuple[SharedRing, Snapshot]]:
-        """Read what an archive has of each ring of frames, and of the rows that name them; change nothing.
+        """Read the rings of frames from an archive, and check the frame indexes of `rows`; change nothing.
 
         Raises:
-            Damaged: If no rings can have been so, or a row names a frame that never was.
+            Damaged: If the contents are not those of valid rings, or a row refers to a frame that never
+                existed.
         """
         read: list[tuple[SharedRing, Snapshot]] = []
         parts = checked_parts(counters, "frames", len(self.rings))
@@ -320,12 +331,12 @@ class SharedFrames:
             found = snapshot.read(frames.ring, counted, reader, f"frames{i}/")
             for name in frames.layout.names:
                 if ((rows[name] < 0) | (rows[name] >= found.counters["next_index"])).any():
-                    raise Damaged(f"a row names a frame of {name!r} that never was")
+                    raise Damaged(f"a row refers to a frame of {name!r} that does not exist")
             read.append((frames.ring, found))
         return read
 
     def _read(self, rows: Rows, places: Integers, copies: dict[str, Words]) -> Flags:
-        """Copy the frames of rows to their places; return for each place whether it lacks a frame."""
+        """Copy the frames of rows to `places`; return for each place whether it lacks a frame."""
         gone = np.zeros(places[-1] + 1 if len(places) else 0, np.bool_)
         for name, frames in self._ring_of.items():
             frames.read(rows[name], places, copies[name], gone)

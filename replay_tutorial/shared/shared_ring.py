@@ -1,13 +1,14 @@
 """The shared ring: any number of writers, one sampler, no lock.
 
-Each slot has a stamp: the index of the row in it, and who holds it, if anyone does. A writer reserves indexes
-with one atomic add, and writes its rows as `protocol` says: a row is visible only when it is whole.
+Each slot has a stamp: the index of its row, and its holder, if any. A writer reserves indexes with one atomic
+add and writes its rows as `protocol` describes; a row becomes visible only when it is complete.
 
-Nobody waits for anybody. A slot that another process holds is passed over, and the row gets a new index. If
-the holder is dead, others may write the slot; if the system has only stopped it (SIGSTOP, a debugger), it may
-wake up and write on, so nobody else may. A thread holds one slot at a time, and only while it copies one row.
+No process waits for another. A writer skips a slot that another process holds, and the row gets a new index.
+If the holder is dead, others may write the slot. If the holder is only stopped (SIGSTOP, a debugger), the
+slot stays held, because the holder may resume writing. A thread holds one slot at a time, and only while it
+copies one row.
 
-Left out: what a killed writer had reserved and not yet written; the next lap overwrites those slots.
+Indexes that a killed writer reserved but did not write stay empty until the next lap overwrites their slots.
 """
 
 import time
@@ -47,25 +48,25 @@ from replay_tutorial.shared.protocol import (
 from replay_tutorial.shared.registry import WriterRegistry
 
 MAX_DRAWS = 1000
-# How often a row is offered a slot, when others hold its slots again and again.
+# Attempts to write a row whose slots are held by other writers.
 MAX_OFFERS = 10
-# Slots that are looked at together to count the rows.
+# Slots checked at once when rows are counted.
 LOOK_AT_ONCE = 1 << 16
 
 
 class Statistics(NamedTuple):
-    """What has happened in a shared buffer, of all processes together.
+    """Counters of a shared buffer, over all processes.
 
     Attributes:
-        rows_added: Rows published, and those given up because a newer row was in their slot already.
-        rows_sampled: Rows given out by `sample`.
-        rows_rejected: Rows that were replaced while they were drawn, or whose frames were, and drawn again.
-        rows_dropped: Rows not written, because stopped processes held every slot they were offered.
-        stale_updates: Priorities dropped because their row had been replaced.
-        writers_alive: Living processes that have added or sampled.
-        writers_lost: Processes that have, and are dead.
-        rows_per_second: Rows published per second, since the buffer was made.
-        frames_added: Frames written, of the observation that needed most; 0 if none is kept as frames.
+        rows_added: Rows published, including those abandoned because a newer row was already in their slot.
+        rows_sampled: Rows returned by `sample`.
+        rows_rejected: Draws repeated because the row, or a frame of it, was overwritten meanwhile.
+        rows_dropped: Rows not written because stopped processes held every slot that was tried.
+        stale_updates: Priority updates dropped because their row had been overwritten.
+        writers_alive: Living processes that have added rows.
+        writers_lost: Dead processes that had added rows.
+        rows_per_second: Rows published per second since the buffer was created.
+        frames_added: Frames written for the observation with the most frames; 0 if none is stored as frames.
     """
 
     rows_added: int
@@ -80,7 +81,7 @@ class Statistics(NamedTuple):
 
 
 def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Specs:
-    """Describe the shared arrays of a ring, named after a prefix; a record is a multiple of eight bytes."""
+    """Return the specs of a ring's shared arrays; the record size must be a multiple of 8 bytes."""
     integer = np.dtype(np.int64)
     return {
         f"{prefix}stamps": ((capacity,), integer),
@@ -91,10 +92,10 @@ def ring_specs(capacity: int, dtype: np.dtype[np.void], prefix: str = "") -> Spe
 
 
 class StagingBuffer:
-    """Rows that wait to be copied into their slots, in one go each, with their fields side by side.
+    """Rows assembled in private memory, to be copied to their slots as whole records.
 
     Attributes:
-        words: uint64[count, words], the rows as the ring copies them.
+        words: uint64[count, words], the rows in the ring's format.
         masses: float64[count].
         columns: Views of the rows, one per field.
     """
@@ -107,18 +108,18 @@ class StagingBuffer:
 
 
 class SharedRing:
-    """Rows, their masses and stamps in shared memory, and who works on them.
+    """Rows in shared memory with their masses and stamps.
 
     Attributes:
         capacity: Number of slots.
-        dtype: The record that a row is.
+        dtype: Record dtype of a row.
         stamps: int64[capacity].
         rows: uint64[capacity, words].
-        masses: float64[capacity], the mass that a row's writer gave it.
-        writers: The processes that write to it.
-        counters: int64[COUNTER_WORDS]; where which stands, `protocol` says.
-        dropped: Rows that this process had to give up here.
-        unused: Staging buffers for the next calls; making one takes longer than using it.
+        masses: float64[capacity], the mass that the writer assigned to the row.
+        writers: Registry of the processes that write to the ring.
+        counters: int64[COUNTER_WORDS], at the positions that `protocol` defines.
+        dropped: Rows that this process dropped.
+        unused: Staging buffers for later calls; allocating one takes longer than filling it.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class SharedRing:
         prefix: str = "",
         max_given: Floats | None = None,
     ) -> None:
-        """Look into arrays that `ring_specs` described; `append` raises the maximum `max_given`."""
+        """Use the arrays that `ring_specs` described; `append` raises the maximum in `max_given`."""
         self.stamps = arrays[f"{prefix}stamps"]
         self.rows = arrays[f"{prefix}rows"]
         self.counters = arrays[f"{prefix}counters"]
@@ -140,7 +141,8 @@ class SharedRing:
         self.dropped = 0
         self.unused: list[StagingBuffer] = []
         self._looked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
-        self.own = np.zeros(2, np.int64)  # rows that this handle appended, and those before its open episode
+        # rows appended by this handle, and of these the rows before its open episode
+        self.own = np.zeros(2, np.int64)
         self.max_given = np.zeros(1, np.int64) if max_given is None else max_given.view(np.int64)
         arrays_of_append = (self.counters, self.stamps, self.rows, self.masses, self.own, self.max_given)
         self._plain = tuple(RingArrays(*arrays_of_append))
@@ -149,7 +151,7 @@ class SharedRing:
 
     @property
     def next_index(self) -> int:
-        """The index that will be reserved next."""
+        """Index of the next row."""
         return int(self.counters[NEXT_INDEX])
 
     @property
@@ -159,17 +161,21 @@ class SharedRing:
 
     @property
     def nbytes(self) -> int:
-        """Bytes reserved for rows, their stamps and masses."""
+        """Bytes reserved for rows, stamps and masses."""
         return self.rows.nbytes + self.stamps.nbytes + self.masses.nbytes
 
     @property
     def stored(self) -> int:
-        """Number of slots with a row that can be read, whatever happened to its writer.
+        """Number of slots with a readable row.
 
-        The stamps decide, as no counter of a killed writer can: each slot is looked at once its newest index
-        has been reserved, and again until that row is there. O(rows added since this handle last asked).
+        Counted from the stamps, because a killed writer's counters can be wrong. Each slot is checked once
+        its newest index has been reserved, and again until that row is published. O(rows added since the last
+        call in this process).
         """
-        cleared_before, next_index = self.cleared_before, self.next_index  # in this order: none is below
+        cleared_before, next_index = (
+            self.cleared_before,
+            self.next_index,
+        )  # in this order, so that next_index is not below
         looked_at, waiting, missing = self._looked
         oldest = max(cleared_before, next_index - self.capacity)
         if len(waiting) or next_index > looked_at:
@@ -180,13 +186,17 @@ class SharedRing:
                 there = self.indexes(indexes % self.capacity)
                 missing += int(np.count_nonzero(there == NO_INDEX))
                 again, waiting = again[:0], np.concatenate([waiting, indexes[there < indexes]])
-            self._looked = next_index, waiting, missing  # at once: another thread may ask
+            self._looked = (
+                next_index,
+                waiting,
+                missing,
+            )  # in one assignment, because another thread may read it
         return next_index - oldest - missing
 
     def stage(self, count: int, columns: Sequence[Any], masses: Any) -> StagingBuffer:
-        """Lay rows side by side, given by columns, and masses: one per row, for all, or None.
+        """Assemble rows from columns, with masses: one per row, one for all rows, or None.
 
-        The staging buffer is this thread's alone until it is appended to `unused`.
+        The returned buffer belongs to the calling thread until it is appended to `unused`.
         """
         try:
             staged = self.unused.pop()
@@ -203,9 +213,10 @@ class SharedRing:
     def append(
         self, new_rows: Words, new_masses: Floats, max_priority: float = NO_PRIORITY, offers: int = MAX_OFFERS
     ) -> int:
-        """Write at least one row, of more than `capacity` the last ones; return the index of the first.
+        """Write one or more rows; return the index of the first.
 
-        A row is offered a slot as often as `offers` says, and then dropped.
+        Of more than `capacity` rows, only the last `capacity` are written. A row is dropped after it has met
+        a held slot `offers` times.
         """
         owner, count = self.writers.mine(), len(new_rows)
         first_index, i = append_rows(self._plain, new_rows, new_masses, owner, max_priority)
@@ -230,7 +241,7 @@ class SharedRing:
         return index if passed_over[0] == 0 else first_index
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
-        """Draw rows uniformly, with replacement; those that change meanwhile are drawn again."""
+        """Draw rows uniformly, with replacement; rows overwritten meanwhile are drawn again."""
         self.check_some(batch_size)
         copies = self.empty_words(batch_size)
         missing = self.read(self._draw_slots(batch_size, rng), copies)
@@ -241,8 +252,8 @@ class SharedRing:
             self.count(REJECTED, len(missing))
             slots = self._draw_slots(len(missing), rng)
             if attempt % 10 == 9:
-                time.sleep(0.001)  # the system may have stopped a writer for a moment
-                published = self.published_slots()  # many may be reserved and few published, forever
+                time.sleep(0.001)  # the system may have paused a writer
+                published = self.published_slots()  # possibly few of many reserved rows are ever published
                 if len(published):
                     slots = rng.choice(published, len(missing))
             part = self.empty_words(len(missing))
@@ -252,72 +263,72 @@ class SharedRing:
         raise self.none_to_draw(batch_size)
 
     def _draw_slots(self, count: int, rng: np.random.Generator) -> Integers:
-        """Draw slots whose newest rows have been reserved."""
+        """Draw slots among those with reserved rows."""
         newest = self.next_index
         span = max(1, min(newest - self.cleared_before, self.capacity))
         return (newest - 1 - random_below(span, count, rng)) % self.capacity
 
     def read(self, slots: Integers, copies: Words) -> Integers:
-        """Copy whatever rows slots hold; return the positions, int64[m], of slots without a whole one."""
+        """Copy the rows in `slots`; return the positions, int64[m], of the slots without a complete row."""
         failed = np.empty(len(slots), np.int64)
         return failed[: read_slots(self.stamps, self.rows, slots, self.cleared_before, copies, failed)]
 
     def check_some(self, batch_size: int) -> None:
-        """Refuse to draw before the first row is there."""
+        """Raise ValueError if no row has been added."""
         if self.next_index == self.cleared_before:
             raise ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Wait for one."
+                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. See wait_for."
             )
         if self.stored == 0:
-            stamps = self.stamps.copy()  # one look at each: a tiny ring's rows may all be held for a moment
+            stamps = self.stamps.copy()  # read once: all rows of a tiny ring may be held for a moment
             if not (is_held(stamps) | (index_of(stamps) >= self.cleared_before)).any():
                 raise self.none_to_draw(batch_size)
 
     def none_to_draw(self, batch_size: int) -> Exception:
-        """Make the error that says why no row could be drawn."""
+        """Return the exception that explains why no row could be drawn."""
         if len(self.published_slots()) == 0:
             return ValueError(
-                f"sample({batch_size}): of the rows that have been added, none is stored (yet)."
+                f"sample({batch_size}) needs at least 1 stored transition; no added row is complete (yet)."
             )
         return RuntimeError(
-            f"Writers replace rows faster than {MAX_DRAWS} draws could read one; enlarge the buffer."
+            f"Writers overwrite rows so fast that {MAX_DRAWS} draws could not read one; enlarge the buffer."
         )
 
     def indexes(self, slots: Integers) -> Integers:
-        """Return the indexes of the rows published in slots, int64[n]; NO_INDEX where there is none."""
+        """Return the indexes of the rows published in `slots`, int64[n], or NO_INDEX."""
         indexes = np.empty(len(slots), np.int64)
         look(self.stamps, slots, self.cleared_before, indexes)
         return indexes
 
     def published_slots(self) -> Integers:
-        """List the slots whose rows are published, the oldest first; O(capacity)."""
+        """Return the slots with published rows, oldest first. O(capacity)."""
         indexes = self.indexes(np.arange(min(self.next_index, self.capacity)))
         slots = np.flatnonzero(indexes != NO_INDEX)
         return slots[np.argsort(indexes[slots])]
 
     def all_rows(self) -> Rows:
-        """Copy every published row, the oldest first."""
+        """Return copies of all published rows, oldest first."""
         slots = self.published_slots()
         copies = self.empty_words(len(slots))
         failed = self.read(slots, copies)
         return self.as_rows(np.delete(copies, failed, axis=0))
 
     def empty_words(self, count: int) -> Words:
-        """Make room for the words of `count` rows."""
+        """Return uninitialised memory for the words of `count` rows."""
         return np.empty((count, self.rows.shape[1]), np.uint64)
 
     def count(self, counter: int, events: int) -> None:
-        """Count events for the statistics."""
+        """Add to a counter of the statistics."""
         if events:
             reserve(self.counters, counter, events)
 
     def reject(self, rows: int) -> None:
-        """Count rows that have been drawn as drawn in vain."""
+        """Count rows that were counted as sampled as rejected instead."""
         self.count(SAMPLED, -rows)
         self.count(REJECTED, rows)
 
     def statistics(self) -> Statistics:
-        """Read the counters, and ask who is alive."""
+        """Return the counters, and how many writers are alive."""
         added, sampled, rejected, dropped, stale, born = (
             int(self.counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, BORN)
         )
@@ -326,10 +337,10 @@ class SharedRing:
         return Statistics(added, sampled, rejected, dropped, stale, alive, dead, rate)
 
     def as_rows(self, copies: Words) -> Rows:
-        """Show copied words as records."""
+        """View copied words as records."""
         return copies.view(self.dtype).reshape(-1)
 
     def clear(self, also: Iterable[Assignment] = ()) -> None:
-        """Forget every row reserved so far, end the episode, and assign what else belongs to it, at once."""
+        """Clear all rows reserved so far, end the episode, and perform `also`, without interruption."""
         counters, own, others = self.counters, self.own, starmap(setitem, also)
         counters[CLEARED], own[1], _ = counters[NEXT_INDEX], own[0], [*others]

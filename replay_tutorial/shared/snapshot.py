@@ -1,9 +1,8 @@
-"""Snapshots: a shared ring as an archive, while others go on writing, and back.
+"""Snapshots of a shared ring: saving it while other processes write, and restoring it.
 
-Every row is copied, torn or not. Its index is looked at before and after: if it is the same, the row did not
-change in between, and counts. A ring is filled again as any writer would fill it, under the old indexes.
-
-Left out: the writers' processes; they are others by then.
+Every row is copied, complete or not. Its index is read before and after the copy; the row counts only if both
+are equal. Restoring writes the rows with the writers' protocol, under their old indexes. The registrations of
+the old processes are not restored.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +17,13 @@ from replay_tutorial.shared import protocol
 from replay_tutorial.shared.protocol import NEXT_INDEX, NO_INDEX, swap, write_rows
 from replay_tutorial.shared.shared_ring import SharedRing
 
-# The counters that a file keeps, by their names in `protocol`.
+# Counters that a file contains, by their names in `protocol`.
 KEPT = ["next_index", "published", "cleared", "sampled", "rejected", "stale", "dropped"]
 SAVED: dict[str, int] = {name: getattr(protocol, name.upper()) for name in KEPT}
 
 
 def state_of(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a ring's counters, and its arrays slot by slot; the indexes must be written last."""
+    """Return a ring's counters and its arrays in slot order. The indexes must be written last."""
     counters = {name: int(ring.counters[place]) for name, place in SAVED.items()}
     slots = np.arange(min(counters["next_index"], ring.capacity))
     before = ring.indexes(slots)
@@ -37,13 +36,13 @@ def state_of(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class Snapshot(NamedTuple):
-    """A ring as an archive has it, read and checked.
+    """The contents of a ring, read from an archive and checked.
 
     Attributes:
-        counters: As `state_of` returned them.
-        slots: int64[n], those that hold a row, the oldest first.
-        indexes: int64[n], of the rows in them.
-        words: uint64[n, words].
+        counters: Counters, as returned by `state_of`.
+        slots: int64[n], the slots that hold a row, oldest first.
+        indexes: int64[n], the indexes of these rows.
+        words: uint64[n, words], the rows.
     """
 
     counters: dict[str, int]
@@ -53,10 +52,10 @@ class Snapshot(NamedTuple):
 
 
 def read(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: str = "") -> Snapshot:
-    """Read what an archive has of a ring, arrays named after a prefix; change nothing.
+    """Read a ring's contents from the arrays with a prefix, without changing the ring.
 
     Raises:
-        Damaged: If no ring can have been so.
+        Damaged: If the contents are not those of a valid ring.
     """
     counts = {name: checked_count(counters, name) for name in SAVED}
     checked_count(counts, "cleared", most=counts["next_index"])
@@ -73,24 +72,24 @@ def read(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: 
 
 
 def begin(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
-    """Take the indexes of new rings, so that whoever adds from now on comes after the snapshots' rows.
+    """Reserve the indexes of the snapshots in new rings, so that rows added from now on follow them.
 
     Raises:
-        RuntimeError: If too many processes use them.
-        ValueError: If anything has been added to one of them. Nothing has changed then.
+        RuntimeError: If too many processes use the rings.
+        ValueError: If rows have already been added to one of them. The rings are left unchanged.
     """
     rings[0][0].writers.mine()
     used = [ring.next_index for ring, _ in rings if ring.next_index]
-    # Whoever adds after that look makes a swap fail.
+    # If a process adds after this check, a swap fails.
     if used or not all(swap(ring.counters, NEXT_INDEX, 0, s.counters["next_index"]) for ring, s in rings):
         added = [*used, rings[0][0].next_index][0]
-        raise ValueError(f"load fills a new buffer; {added} rows have been added to this one. Make another.")
+        raise ValueError(f"load needs a new buffer, but {added} rows have been added to this one.")
 
 
 def write(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) -> None:
-    """Write the rows of a snapshot, with which the ring has begun, under their old indexes.
+    """Write the rows of a snapshot under their old indexes, which `begin` has reserved.
 
-    `masses`, float64[n], are those of the rows in the first n slots; None if they have none.
+    `masses`, float64[n], are the masses of the first n slots; None if the rows have none.
     """
     _, slots, indexes, words = snapshot
     masses = np.zeros(len(slots)) if masses is None else masses[slots]

@@ -47,7 +47,7 @@ def test_file_in_use_in_another_pid_namespace_is_refused_and_welcome_when_it_is_
     buffer.add(**ROWS)
     refused = opened_elsewhere(tmp_path / "rows")
     assert refused.returncode == 1
-    assert "is in use in another PID namespace" in refused.stderr
+    assert "is open in another PID namespace" in refused.stderr
     again = MPReplayBuffer(8, FIELDS, path=tmp_path / "rows")  # of this namespace
     assert again.get_stored_size() == 6
     again.close()
@@ -85,7 +85,7 @@ def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
 
 def test_description_that_does_not_fit_is_refused_before_anything_is_made(tmp_path):
     fields = {f"{'a long name ' * 4}{i}": {} for i in range(1_400)}
-    with pytest.raises(ValueError, match="fewer fields, or shorter names"):
+    with pytest.raises(ValueError, match="Use fewer fields, or shorter names"):
         MPReplayBuffer(8, fields, path=tmp_path / "rows")
     assert list(tmp_path.iterdir()) == []
 

@@ -40,7 +40,7 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing():
     for shape, dtype in ((3, np.float32), ((2, 2), np.float32), (4, np.float64), (0, np.float32)):
         with pytest.raises(ValueError, match=r"float32\(4,\)"):
             mailbox.publish(np.ones(shape, dtype))
-    with pytest.raises(TypeError, match="takes an array of float32, not a list"):
+    with pytest.raises(TypeError, match="must be an array of float32, not a list"):
         mailbox.publish([1, 2, 3, 4])
     assert mailbox.version == 1
     assert mailbox.pull(0)[1].tolist() == [0, 0, 0, 0]

@@ -29,7 +29,7 @@ def test_a_refused_sample_leaves_the_random_state(buffer_class):
     buffer = buffer_class(8, row_fields(), seed=1)
     refuse(buffer, ValueError, "is empty", 4)
     reserve(buffer._ring.counters, NEXT_INDEX, 1)  # a writer that died before it wrote
-    refuse(buffer, ValueError, "none is stored", 4)
+    refuse(buffer, ValueError, "no added row is complete", 4)
     buffer.add(**rows_of(1, 0, 4))
     refuse(buffer, ValueError, "at least 1", 0)
     refuse(buffer, TypeError, "integer", "four")
@@ -79,7 +79,7 @@ def test_a_buffer_whose_rows_lost_their_frames_says_so_each_time(buffer_class, m
     frames = buffer._mapped.frames.rings[0].ring
     frames.stamps[:] = 0  # as if all of them had been replaced
     for _ in range(3):
-        refuse(buffer, RuntimeError, "frames of the stored rows have been replaced", 4)
+        refuse(buffer, RuntimeError, "frames of the stored rows were overwritten", 4)
 
 
 def test_rows_that_find_no_slot_do_not_count_as_inserts():

@@ -228,9 +228,9 @@ def test_pickle_of_shared_memory_that_is_gone_is_refused_also_when_its_number_is
     passed, handle = pickle.dumps(arrays), arrays._handle
     del arrays
     gc.collect()
-    with pytest.raises(FileNotFoundError, match="closed it, or is gone"):
+    with pytest.raises(FileNotFoundError, match="has closed it or exited"):
         pickle.loads(passed)
     other = SharedArrays({"counters": ((2,), np.dtype(np.int64))})
     assert other._handle == handle
-    with pytest.raises(FileNotFoundError, match="closed it, or is gone"):
+    with pytest.raises(FileNotFoundError, match="has closed it or exited"):
         pickle.loads(passed)

@@ -1,4 +1,4 @@
-"""The same replay memory twice: a deque of tuples, and a buffer."""
+"""The same replay memory as a deque of tuples and as a buffer."""
 
 # --8<-- [start:before]
 import random
@@ -38,28 +38,28 @@ def with_a_buffer(transitions):
 
 
 # --8<-- [start:main]
-def some_transitions(steps=800):
+def random_transitions(steps=800):
     rng = np.random.default_rng(0)
     for step in range(steps):
         obs, next_obs = rng.random((2, 4), np.float32)
         yield obs, step % 2, float(step), next_obs, step % 100 == 99
 
 
-def moved(memory):
-    """A buffer with what a deque holds, in one call."""
+def buffer_from(memory):
+    """Return a buffer with the contents of a deque."""
     buffer = ReplayBuffer(500, FIELDS)
     columns = map(np.array, zip(*memory, strict=True))
-    buffer.add(**dict(zip(FIELDS, columns, strict=True)))  # the tuples are in the order of the fields
+    buffer.add(**dict(zip(FIELDS, columns, strict=True)))  # the tuples are in the same order as FIELDS
     return buffer
 
 
 if __name__ == "__main__":
-    memory, old = with_a_deque(some_transitions())
-    buffer, new = with_a_buffer(some_transitions())
+    memory, old = with_a_deque(random_transitions())
+    buffer, new = with_a_buffer(random_transitions())
     for name in FIELDS:
         print(f"{name:10} {old[name].shape!s:8} {old[name].dtype}, in the buffer {new[name].dtype}")
         assert old[name].shape == new[name].shape
 
-    rows, again = buffer.get_all_transitions(), moved(memory).get_all_transitions()
-    assert all(np.array_equal(rows[name], again[name]) for name in FIELDS)  # oldest first, as in the deque
+    rows, copies = buffer.get_all_transitions(), buffer_from(memory).get_all_transitions()
+    assert all(np.array_equal(rows[name], copies[name]) for name in FIELDS)  # oldest first, as in the deque
 # --8<-- [end:main]

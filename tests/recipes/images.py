@@ -1,4 +1,4 @@
-"""Stacks of game frames: each frame stored once, and a batch of them for a network."""
+"""Store stacked game frames once each, and pass a batch of them to a network."""
 
 # --8<-- [start:store]
 import numpy as np
@@ -16,7 +16,7 @@ def plain_buffer(size, seed=0):
 
 
 def small_buffer(size, seed=0):
-    """Takes and gives the same rows; `next_obs` is a field although nobody declares it."""
+    """Store the same rows in less memory; `next_of` adds the field `next_obs`."""
     return ReplayBuffer(size, {"obs": STACK, **REST}, next_of="obs", stack_compress="obs", seed=seed)
 
 
@@ -25,8 +25,8 @@ def small_buffer(size, seed=0):
 
 # --8<-- [start:network]
 def as_input(stacks, device="cpu"):
-    """uint8 (B, 4, 84, 84), 0 to 255 → float32 on the device, 0 to 1."""
-    return torch.from_numpy(stacks).to(device).float() / 255  # bytes travel; the device makes floats of them
+    """Convert uint8 (B, 4, 84, 84) from 0 to 255 to float32 on the device, from 0 to 1."""
+    return torch.from_numpy(stacks).to(device).float() / 255  # transfer bytes, then convert
 
 
 # --8<-- [end:network]
@@ -34,7 +34,7 @@ def as_input(stacks, device="cpu"):
 
 # --8<-- [start:main]
 def play(steps, rng):
-    """A game of noise, 100 steps an episode; the first stack of each is one frame four times."""
+    """Yield rows of random frames; an episode has 100 steps and begins with one frame four times."""
     for step in range(steps):
         if step % 100 == 0:
             obs = np.repeat(rng.integers(256, size=(1, 84, 84), dtype=np.uint8), 4, axis=0)
@@ -54,9 +54,9 @@ def main(size=1_000, steps=1_500):
 
 if __name__ == "__main__":
     plain, small = main()
-    print(f"{plain.bytes_per_transition:,.0f} bytes a transition, or {small.bytes_per_transition:,.0f}")
+    print(f"{plain.bytes_per_transition:,.0f} bytes per row, or {small.bytes_per_transition:,.0f}")
 
-    batch, same = plain.sample(32), small.sample(32)  # of the same seed
+    batch, same = plain.sample(32), small.sample(32)  # with the same seed
     assert all(np.array_equal(batch[name], same[name]) for name in batch)
 
     network = torch.nn.Sequential(torch.nn.Conv2d(4, 16, 8, stride=4), torch.nn.ReLU(), torch.nn.Flatten())

@@ -1,4 +1,4 @@
-"""Actors in processes of their own, one buffer in shared memory, and a learner that draws from it."""
+"""Actors in separate processes, a buffer in shared memory, and a learner that samples from it."""
 
 # --8<-- [start:actor]
 import multiprocessing
@@ -12,15 +12,15 @@ FIELDS = {"obs": vector, "act": {"shape": (), "dtype": np.int64}, "rew": number}
 
 
 def actor(seed, buffer, mailbox, stop):
-    """Act on the newest parameters until the learner says stop; the reward of action 1 is obs[0]."""
+    """Act with the newest parameters until `stop` is set; the reward of action 1 is obs[0]."""
     rng, version, q = np.random.default_rng(seed), 0, np.zeros((4, 2), np.float32)
     while not stop.is_set():
-        news = mailbox.pull(version)  # None if there is nothing new; it never waits
-        if news is not None:
-            version, q = news[0], news[1].reshape(4, 2)
+        update = mailbox.pull(version)  # None if there is no newer version; never blocks
+        if update is not None:
+            version, q = update[0], update[1].reshape(4, 2)
         obs = rng.random((50, 4))
         act = np.where(rng.random(50) < 0.2, rng.integers(2, size=50), (obs @ q).argmax(1))
-        buffer.add(obs=obs, act=act, rew=obs[:, 0] * act)  # a call for fifty steps, not fifty calls
+        buffer.add(obs=obs, act=act, rew=obs[:, 0] * act)  # 50 rows in one call
 
 
 # --8<-- [end:actor]
@@ -28,7 +28,7 @@ def actor(seed, buffer, mailbox, stop):
 
 # --8<-- [start:learner]
 def learner(buffer, mailbox, updates):
-    """Q-learning with a linear network; returns its mean errors."""
+    """Train a linear Q-network; return the mean |TD error| of each update."""
     q, errors = np.zeros((4, 2), np.float32), []
     for update in range(updates):
         sample = buffer.sample(32, beta=0.4)
@@ -47,7 +47,7 @@ def learner(buffer, mailbox, updates):
 
 # --8<-- [start:main]
 def main(actors=2, updates=1_000):
-    """Return the mean errors, how many rows came in, and how the actors ended."""
+    """Return the errors, the number of rows added, and the exit codes of the actors."""
     context = multiprocessing.get_context("spawn")  # the same on Linux, macOS and Windows
     stop = context.Event()
     with MPPrioritizedReplayBuffer(10_000, FIELDS, seed=0) as buffer:
@@ -60,9 +60,9 @@ def main(actors=2, updates=1_000):
         try:
             while not buffer.wait_for(1_000, timeout=1.0):
                 if not all(process.is_alive() for process in processes):
-                    raise RuntimeError("an actor has died before there were rows to learn from")
+                    raise RuntimeError("an actor exited before the buffer had enough rows")
             errors = learner(buffer, mailbox, updates)
-        finally:  # also when the learner fails: else the actors go on, and Python waits for them
+        finally:  # also if the learner fails; otherwise Python would wait for the actors forever
             stop.set()
             for process in processes:
                 process.join()

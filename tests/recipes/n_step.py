@@ -1,4 +1,4 @@
-"""N-step rows of one environment: what `discount` is for, where an episode ends, and where it is cut off."""
+"""N-step rows of one environment: targets with `discount` for terminated and truncated episodes."""
 
 # --8<-- [start:buffer]
 import numpy as np
@@ -21,7 +21,7 @@ def new_buffer(n=3):
 
 # --8<-- [start:target]
 def target(batch, value):
-    return batch["rew"] + batch["discount"] * value(batch["next_obs"])  # no gamma, no n, no 1 - terminated
+    return batch["rew"] + batch["discount"] * value(batch["next_obs"])  # replaces gamma**n * (1 - terminated)
 
 
 # --8<-- [end:target]
@@ -29,7 +29,7 @@ def target(batch, value):
 
 # --8<-- [start:main]
 def walk(buffer, terminates):
-    """Five steps with a reward of 1 each; then the walk is over, or only a time limit says so."""
+    """Add five steps with a reward of 1 each; the last one terminates, or a time limit truncates it."""
     for step in range(5):
         last = step == 4
         buffer.add(
@@ -37,20 +37,20 @@ def walk(buffer, terminates):
             rew=1,
             next_obs=step + 1,
             terminated=last and terminates,
-            truncated=last and not terminates,  # a row that bootstraps: its walk would have gone on
+            truncated=last and not terminates,  # the row bootstraps, because the walk would have continued
         )
 
 
-def value_of_the_ending_walk(obs):
-    return (1 - GAMMA ** (5 - obs)) / (1 - GAMMA)  # the discounted rewards from here to step 5
+def value_if_terminated(obs):
+    return (1 - GAMMA ** (5 - obs)) / (1 - GAMMA)  # discounted rewards until step 5
 
 
-def value_of_the_endless_walk(obs):
-    return np.full(len(obs), 1 / (1 - GAMMA))  # 1 + 0.5 + 0.25 + ... = 2, from everywhere
+def value_if_truncated(obs):
+    return np.full(len(obs), 1 / (1 - GAMMA))  # 1 + 0.5 + 0.25 + ... = 2 at every step
 
 
 def main(terminates, value):
-    """Return the walk's rows, their targets, and what the targets must be."""
+    """Return the rows of a walk, their targets, and the expected targets."""
     buffer = new_buffer()
     walk(buffer, terminates)
     rows = buffer.get_all_transitions()
@@ -58,8 +58,8 @@ def main(terminates, value):
 
 
 if __name__ == "__main__":
-    for terminates, value in [(True, value_of_the_ending_walk), (False, value_of_the_endless_walk)]:
+    for terminates, value in [(True, value_if_terminated), (False, value_if_truncated)]:
         rows, targets, values = main(terminates, value)
         print("from", rows["obs"], "to", rows["next_obs"], "discount", rows["discount"])
-        assert np.allclose(targets, values)  # true values give true targets, in the short rows, too
+        assert np.allclose(targets, values)  # exact values give exact targets, also in the shorter rows
 # --8<-- [end:main]

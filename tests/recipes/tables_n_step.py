@@ -1,4 +1,4 @@
-"""N-step returns: a pattern names the steps, and the learner sums the rewards."""
+"""N-step returns: patterns select the steps, and the learner sums the rewards."""
 
 # --8<-- [start:pattern]
 import numpy as np
@@ -11,7 +11,7 @@ COLUMNS = {"obs": number, "rew": number, "terminated": flag}
 
 
 def patterns():
-    """One for n steps, and for each shorter row that an episode ends with."""
+    """Return a pattern for n steps, and one for each shorter row at the end of an episode."""
     step = reference(COLUMNS)
 
     def row(n):
@@ -31,7 +31,7 @@ def patterns():
 
 # --8<-- [start:target]
 def target(sample, value):
-    """Rows of different lengths are filled up with rewards of 0, which add nothing."""
+    """Return the n-step targets; shorter rows are padded with rewards of 0."""
     rewards = sample.data["rew"]
     lengths = sample.lengths["rew"] if sample.lengths else rewards.shape[1]
     bootstrap = GAMMA**lengths * ~sample.data["terminated"] * value(sample.data["next_obs"])
@@ -46,12 +46,12 @@ if __name__ == "__main__":
     table = Table("replay", sampler=Uniform(), remover=Fifo(), max_size=100, rate_limiter=MinSize(1))
     client = Client(Server([table], COLUMNS, capacity=200, seed=0))
     with client.structured_writer(patterns()) as writer:
-        for step in range(5):  # a walk of five steps with a reward of 1 each, and then it is over
+        for step in range(5):  # five steps with a reward of 1 each; the last one terminates
             writer.append({"obs": step, "rew": 1.0, "terminated": step == 4})
         writer.append({"obs": 5})
         writer.end_episode()
     rows = client.items("replay")
-    values = (1 - GAMMA ** (5 - rows.data["obs"])) / (1 - GAMMA)  # the rewards from there on, discounted
+    values = (1 - GAMMA ** (5 - rows.data["obs"])) / (1 - GAMMA)  # discounted rewards until step 5
     print("from", rows.data["obs"], "to", rows.data["next_obs"], "targets", target(rows, np.zeros_like))
     assert sorted(rows.data["obs"]) == [0, 1, 2, 3, 4]
     assert np.allclose(target(rows, lambda obs: (1 - GAMMA ** (5 - obs)) / (1 - GAMMA)), values)

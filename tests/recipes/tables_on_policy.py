@@ -1,4 +1,4 @@
-"""PPO: rollouts go through a queue, and each is learned from once."""
+"""PPO: rollouts pass through a queue, and each is used once."""
 
 # --8<-- [start:server]
 import threading
@@ -21,7 +21,7 @@ def new_server():
 
 # --8<-- [start:actor]
 def rollouts():
-    """LENGTH steps and the observation behind them, every LENGTH steps."""
+    """Return a pattern for LENGTH steps and the observation after them, created every LENGTH steps."""
     step = reference(COLUMNS)
     parts = {name: step[name][-LENGTH - 1 : -1] for name in COLUMNS} | {"last_obs": step["obs"][-1]}
     return Pattern("rollouts", parts, when=[lambda state: state.steps_since_applied >= LENGTH])
@@ -44,10 +44,10 @@ if __name__ == "__main__":
     actors = [threading.Thread(target=actor, args=(server, seed, 200)) for seed in range(ENVIRONMENTS)]
     for thread in actors:
         thread.start()
-    # A queue that is full lets no rollout in: the actors wait for the learner.
+    # While the queue is full, inserts block: the actors wait for the learner.
     batches = 0
-    most = ENVIRONMENTS * (199 // LENGTH)  # 200 steps: whole rollouts, and an observation behind each
-    for sample in TrajectoryDataset(server, "rollouts", ENVIRONMENTS, max_samples=most):
+    max_samples = ENVIRONMENTS * (199 // LENGTH)  # complete rollouts in 200 steps
+    for sample in TrajectoryDataset(server, "rollouts", ENVIRONMENTS, max_samples=max_samples):
         steps = sample.data["obs"][:, :, 1]
         assert steps.shape == (ENVIRONMENTS, LENGTH) and (np.diff(steps) == 1).all()
         assert (sample.data["last_obs"][:, 1] == steps[:, -1] + 1).all()

@@ -1,19 +1,19 @@
-"""R2D2: sequences that overlap by half, with the state of the recurrent network at their first step."""
+"""R2D2: sequences that overlap by half, with the recurrent state at their first step."""
 
 # --8<-- [start:pattern]
 import numpy as np
 
 from replay_tutorial import tables
 
-BURN_IN, LENGTH = 4, 8  # steps that only warm the network up, and steps that are learned from
+BURN_IN, LENGTH = 4, 8  # steps that only warm up the state, and steps that are trained on
 COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}, "state": {"shape": 16}, "td_error": {"shape": ()}}
 
 
 def sequences():
-    """BURN_IN + LENGTH steps, every LENGTH / 2; each step is stored once, in however many sequences."""
+    """Return a pattern for BURN_IN + LENGTH steps, created every LENGTH / 2 steps."""
     step = tables.reference(COLUMNS)
     parts = {name: step[name][-BURN_IN - LENGTH :] for name in ("obs", "rew")}
-    parts["state"] = step["state"][-BURN_IN - LENGTH]  # one value, without an axis of time
+    parts["state"] = step["state"][-BURN_IN - LENGTH]  # a single value, without a time axis
     parts["td_error"] = step["td_error"][-LENGTH:]
     every = [lambda state: state.steps_since_applied >= LENGTH // 2]
     return tables.Pattern(
@@ -26,7 +26,7 @@ def sequences():
 
 # --8<-- [start:learn]
 def learn(sample, unroll):
-    """Return new priorities: |δ| of the steps behind the burn-in, their largest and their mean."""
+    """Return priorities: 0.9 * max + 0.1 * mean of |TD error| over the steps after the burn-in."""
     states = sample.data["state"]
     for t in range(BURN_IN):
         states, _ = unroll(states, sample.data["obs"][:, t])
@@ -53,7 +53,7 @@ if __name__ == "__main__":
     client = tables.Client(tables.Server([table], COLUMNS, capacity=2_100, seed=0))
     with client.structured_writer([sequences()]) as writer:
         for step in range(100):
-            state = np.full(16, step)  # of the actor's network, before this step
+            state = np.full(16, step)  # recurrent state of the actor before this step
             writer.append({"obs": [step, -step], "rew": step % 3, "state": state, "td_error": step % 5})
     sample = client.sample("sequences", 8)
     priorities = learn(sample, lambda states, obs: (states, obs[:, 0] * 0.0))

@@ -1,4 +1,4 @@
-"""A table of successes: what has been sampled, and was worth it, is kept in a table of its own."""
+"""Keep the best episodes: `InsertOnSample` copies sampled episodes into a second table."""
 
 # --8<-- [start:server]
 import numpy as np
@@ -19,7 +19,7 @@ COLUMNS = {"obs": {"shape": 3}, "return": {"shape": ()}}
 
 
 def new_client():
-    """An episode is copied when it is first sampled; the 10 best copies stay. The steps are shared."""
+    """Copy each episode when it is first sampled, and keep the 10 best; copies share the steps."""
     recent = Table(
         "recent",
         sampler=Uniform(),
@@ -44,13 +44,13 @@ if __name__ == "__main__":
             length = int(rng.integers(5, 20))
             for step in range(length):
                 writer.append({"obs": [episode, step, length]}, partial_step=step == length - 1)
-            writer.append({"return": length})  # closes the last step
-            whole = {"obs": writer.history["obs"][:], "return": writer.history["return"][-1]}
-            writer.create_item("recent", float(length), whole)  # the priority is what the best are chosen by
+            writer.append({"return": length})  # completes the last step
+            trajectory = {"obs": writer.history["obs"][:], "return": writer.history["return"][-1]}
+            writer.create_item("recent", float(length), trajectory)  # priority: the return
             writer.end_episode()
             client.sample("recent", 4)
     best = client.items("best")
-    print("the best", best.data["return"], "of", client.info()["recent"].inserts)
+    print("best returns", best.data["return"], "of", client.info()["recent"].inserts, "episodes")
     assert client.info()["best"].size == 10
     assert best.data["return"].min() >= 18
     assert (best.lengths is None) or (best.lengths["obs"] == best.data["return"]).all()

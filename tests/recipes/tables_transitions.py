@@ -1,4 +1,4 @@
-"""Uniform and prioritized replay over the same steps: two tables, one copy of each step."""
+"""Uniform and prioritized replay of the same steps: two tables, one copy of each step."""
 
 # --8<-- [start:server]
 import numpy as np
@@ -10,12 +10,12 @@ COLUMNS = {"obs": {"shape": 2}, "rew": number, "terminated": {"shape": (), "dtyp
 
 
 def new_client():
-    alike = {"remover": tables.Fifo(), "max_size": 1_000, "rate_limiter": tables.MinSize(100)}
-    described = [
-        tables.Table("uniform", sampler=tables.Uniform(), **alike),
-        tables.Table("prioritized", sampler=tables.Prioritized(0.6), **alike),
+    options = {"remover": tables.Fifo(), "max_size": 1_000, "rate_limiter": tables.MinSize(100)}
+    replay_tables = [
+        tables.Table("uniform", sampler=tables.Uniform(), **options),
+        tables.Table("prioritized", sampler=tables.Prioritized(0.6), **options),
     ]
-    return tables.Client(tables.Server(described, COLUMNS, capacity=1_100, seed=0))
+    return tables.Client(tables.Server(replay_tables, COLUMNS, capacity=1_100, seed=0))
 
 
 # --8<-- [end:server]
@@ -23,13 +23,13 @@ def new_client():
 
 # --8<-- [start:write]
 def write(client, episodes):
-    """A step holds an observation and what came of acting on it; a transition needs two observations."""
+    """Append steps, and create an item for each transition in both tables."""
     with client.writer(num_keep_alive_refs=2) as writer:
         for episode in range(episodes):
             for step in range(5):
                 writer.append({"obs": [episode, step], "rew": 1.0, "terminated": step == 4})
                 create_transition(client, writer)
-            writer.append({"obs": [episode, 5]})  # the last observation; nobody acts on it
+            writer.append({"obs": [episode, 5]})  # the last observation, without an action
             create_transition(client, writer)
             writer.end_episode()
 
@@ -39,7 +39,7 @@ def create_transition(client, writer):
         step = writer.history
         transition = {name: step[name][-2] for name in COLUMNS} | {"next_obs": step["obs"][-1]}
         for table in ("uniform", "prioritized"):
-            writer.create_item(table, None, transition)  # None: the highest priority that it has seen
+            writer.create_item(table, None, transition)  # None: the highest priority so far
 
 
 # --8<-- [end:write]
@@ -51,10 +51,10 @@ if __name__ == "__main__":
     write(client, episodes=100)
     sample = client.sample("prioritized", 32)
     info, batch = sample.info, sample.data
-    td_error = np.abs(batch["obs"][:, 1] - 3)  # in place of a learner's
+    td_error = np.abs(batch["obs"][:, 1] - 3)  # stands in for the learner's errors
     weights = tables.importance_weights(info, beta=0.4)
     client.mutate_priorities("prioritized", (info.keys, td_error))
-    print(batch["obs"][0], "→", batch["next_obs"][0], "weighs", weights[0])
+    print(batch["obs"][0], "→", batch["next_obs"][0], "weight", weights[0])
     assert (batch["next_obs"] - batch["obs"] == [0, 1]).all()
     assert (batch["terminated"] == (batch["next_obs"][:, 1] == 5)).all()
     assert client.info()["uniform"].size == client.info()["prioritized"].size == 500

@@ -1,4 +1,4 @@
-"""A table for JAX: batches of one shape go into a jitted function as they are."""
+"""Sample a table for JAX: batches of one shape are passed to a jitted function."""
 
 # --8<-- [start:main]
 import jax

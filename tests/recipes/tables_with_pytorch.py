@@ -1,4 +1,4 @@
-"""A table for a DataLoader of PyTorch: a thread draws ahead, and the batches are tensors."""
+"""Sample a table with PyTorch's DataLoader: a thread samples ahead, and the batches are tensors."""
 
 # --8<-- [start:main]
 import torch
@@ -15,7 +15,7 @@ def train(updates):
     network = torch.nn.Linear(4, 1)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
     losses = []
-    for sample in DataLoader(as_torch(dataset), batch_size=None):  # the dataset has made the batches
+    for sample in DataLoader(as_torch(dataset), batch_size=None):  # the dataset already returns batches
         loss = (network(sample.data["obs"])[:, 0] - sample.data["rew"]).square().mean()
         optimizer.zero_grad()
         loss.backward()

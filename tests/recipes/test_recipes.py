@@ -202,15 +202,15 @@ def test_bytes_become_floats_of_the_same_shape_and_at_most_one(monkeypatch) -> N
 
 def test_true_values_give_true_targets_if_the_end_is_told_rightly(monkeypatch) -> None:
     recipe = program("n_step", monkeypatch)
-    rows, targets, _ = recipe.main(True, recipe.value_of_the_ending_walk)
+    rows, targets, _ = recipe.main(True, recipe.value_if_terminated)
     assert rows["rew"].tolist() == [1.75, 1.75, 1.75, 1.5, 1.0]
     assert rows["next_obs"].tolist() == [3, 4, 5, 5, 5]
     assert rows["discount"].tolist() == [0.125, 0.125, 0, 0, 0]
     assert targets.tolist() == [1 + 0.5 * (1 + 0.5 * (1 + 0.5 * 1.5)), 1.875, 1.75, 1.5, 1.0]
-    rows, targets, _ = recipe.main(False, recipe.value_of_the_endless_walk)
+    rows, targets, _ = recipe.main(False, recipe.value_if_truncated)
     assert rows["discount"].tolist() == [0.125, 0.125, 0.125, 0.25, 0.5]
     assert targets.tolist() == [2.0] * 5
-    _, wrong, _ = recipe.main(True, recipe.value_of_the_endless_walk)  # a time limit told as an end
+    _, wrong, _ = recipe.main(True, recipe.value_if_truncated)  # a time limit told as an end
     assert wrong.tolist() == [2.0, 2.0, 1.75, 1.5, 1.0]
 
 
@@ -252,7 +252,7 @@ def test_actors_end_when_the_learner_fails(monkeypatch) -> None:
 def test_learner_does_not_wait_for_actors_that_have_died(monkeypatch) -> None:
     recipe = program("many_processes", monkeypatch)
     monkeypatch.setattr(recipe, "actor", print)  # prints its arguments and is done
-    with pytest.raises(RuntimeError, match="an actor has died"):
+    with pytest.raises(RuntimeError, match="an actor exited"):
         recipe.main(actors=1)
 
 
@@ -278,24 +278,24 @@ def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_on
 def test_batches_are_whole_while_the_next_is_drawn(monkeypatch) -> None:
     recipe = program("to_a_gpu", monkeypatch)
     buffer = recipe.new_buffer()
-    places = [recipe.Place(buffer, 256) for _ in range(2)]
+    pinned = [recipe.PinnedBatch(buffer, 256) for _ in range(2)]
     twin = copy.deepcopy(buffer)
     if recipe.PIN:  # the GPU has so much to do that no copy begins before all batches are drawn
         busy = recipe.torch.ones(4096, 4096, device=recipe.DEVICE)
         for _ in range(100):
             busy = busy @ busy
-    drawn = [places[turn % 2].draw_and_send(buffer) for turn in range(6)]
+    drawn = [pinned[turn % 2].sample_and_transfer(buffer) for turn in range(6)]
     expected = [twin.sample(256, beta=0.4) for _ in drawn]
-    kept = slice(None) if recipe.PIN else slice(-2, None)  # without a GPU a batch is its place's memory
+    kept = slice(None) if recipe.PIN else slice(-2, None)  # without a GPU, batches share the two memories
     for (batch, indexes), sample in zip(drawn[kept], expected[kept], strict=True):
         np.testing.assert_array_equal(indexes, sample.pop("indexes"))
         assert batch.keys() == sample.keys()
         for name, array in sample.items():
             np.testing.assert_array_equal(batch[name].cpu(), array)
-    for place in places:
-        for name, tensor in place.tensors.items():
+    for memory in pinned:
+        for name, tensor in memory.tensors.items():
             assert tensor.is_pinned() == recipe.PIN
-            assert tensor.data_ptr() == place.arrays[name].ctypes.data
+            assert tensor.data_ptr() == memory.arrays[name].ctypes.data
 
 
 def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
@@ -309,7 +309,7 @@ def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
     losses = recipe.learn(networks[0], optimizers[0], buffer, updates=50)
 
     for _ in range(2):
-        twin.sample(32, beta=0.4)  # each place draws once, for the shapes
+        twin.sample(32, beta=0.4)  # each PinnedBatch samples once, for the shapes
     sample, expected = twin.sample(32, beta=0.4), []
     for _ in range(50):
         batch = {name: torch.tensor(array) for name, array in sample.items() if name != "indexes"}
@@ -328,10 +328,10 @@ def test_prefetching_learner_learns_what_one_without_does(monkeypatch) -> None:
 
 def test_deque_and_buffer_hold_the_same(monkeypatch) -> None:
     recipe = program("from_a_deque", monkeypatch)
-    memory, old = recipe.with_a_deque(recipe.some_transitions())
-    buffer, new = recipe.with_a_buffer(recipe.some_transitions())
+    memory, old = recipe.with_a_deque(recipe.random_transitions())
+    buffer, new = recipe.with_a_buffer(recipe.random_transitions())
     assert len(buffer) == len(memory) == 500
-    for each in (buffer, recipe.moved(memory)):
+    for each in (buffer, recipe.buffer_from(memory)):
         rows = each.get_all_transitions()
         for number, row in enumerate(memory):
             for name, value in zip(recipe.FIELDS, row, strict=True):

@@ -1,60 +1,60 @@
-"""Batches for a GPU: the next one is drawn and sent while the GPU still computes on this one."""
+"""Sample and transfer the next batch while the GPU computes on the current one."""
 
-# --8<-- [start:places]
+# --8<-- [start:pinned]
 import numpy as np
 import torch
 
 from replay_tutorial import PrioritizedReplayBuffer
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-PIN = torch.cuda.is_available()  # without a GPU the same program runs in ordinary memory
+PIN = torch.cuda.is_available()  # without a GPU, the program uses ordinary memory
 
 
-class Place:
-    """Memory for one batch: tensors to send from, and the same bytes as NumPy arrays to draw into."""
+class PinnedBatch:
+    """Memory for one batch: tensors to transfer, and NumPy arrays that share their memory to sample into."""
 
     def __init__(self, buffer, batch_size):
         sample = buffer.sample(batch_size, beta=0.4)
-        del sample["indexes"]  # they stay here, for update_priorities
+        del sample["indexes"]  # stay on the CPU, for update_priorities
         self.tensors = {
             name: torch.empty(array.shape, dtype=torch.from_numpy(array).dtype, pin_memory=PIN)
             for name, array in sample.items()
         }
-        self.arrays = {name: tensor.numpy() for name, tensor in self.tensors.items()}  # views, no copies
+        self.arrays = {name: tensor.numpy() for name, tensor in self.tensors.items()}  # views
         self.batch_size = batch_size
-        self.sent = torch.cuda.Event() if PIN else None
+        self.transferred = torch.cuda.Event() if PIN else None
 
-    def draw_and_send(self, buffer):
-        """Return the batch on the device, which may still be on its way there, and its indexes."""
-        if self.sent is not None:
-            # The trap: without this line the draw may write over a batch that is still being copied. The GPU
-            # gets rows of two batches then, and nothing tells.
-            self.sent.synchronize()
+    def sample_and_transfer(self, buffer):
+        """Sample into this memory, start the transfer, and return the batch on the device and its indexes."""
+        if self.transferred is not None:
+            # Without this line, `sample` could overwrite a batch that is being copied, and the GPU would
+            # receive rows of two batches without an error.
+            self.transferred.synchronize()
         sample = buffer.sample(self.batch_size, beta=0.4, out=self.arrays)
         batch = {name: tensor.to(DEVICE, non_blocking=True) for name, tensor in self.tensors.items()}
-        if self.sent is not None:
-            self.sent.record()  # happens when the copies are done
+        if self.transferred is not None:
+            self.transferred.record()  # completes after the copies
         return batch, sample["indexes"]
 
 
-# --8<-- [end:places]
+# --8<-- [end:pinned]
 
 
 # --8<-- [start:learn]
 def learn(network, optimizer, buffer, updates, batch_size=32):
-    """Learn rewards; the next batch is on its way before this one's errors are waited for."""
-    places = [Place(buffer, batch_size) for _ in range(2)]
-    batch, indexes = places[0].draw_and_send(buffer)
+    """Train on rewards; sample and transfer the next batch before waiting for the current errors."""
+    pinned = [PinnedBatch(buffer, batch_size) for _ in range(2)]
+    batch, indexes = pinned[0].sample_and_transfer(buffer)
     losses = []
     for update in range(updates):
         td_error = batch["rew"] - network(batch["obs"]).squeeze(1)
         loss = (batch["weights"] * td_error**2).mean()
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()  # up to here the GPU was only told what to do
+        optimizer.step()  # only queues work on the GPU
 
-        batch, following = places[(update + 1) % 2].draw_and_send(buffer)  # meanwhile
-        buffer.update_priorities(indexes, td_error.detach().abs().cpu().numpy())  # here Python waits for it
+        batch, following = pinned[(update + 1) % 2].sample_and_transfer(buffer)  # meanwhile
+        buffer.update_priorities(indexes, td_error.detach().abs().cpu().numpy())  # waits for the GPU
         indexes = following
         losses.append(loss.item())
     return losses
@@ -65,7 +65,7 @@ def learn(network, optimizer, buffer, updates, batch_size=32):
 
 # --8<-- [start:main]
 def new_buffer(size=1_000):
-    """Full of rows whose reward is the mean of their observation."""
+    """Return a full buffer; the reward of each row is the mean of its observation."""
     buffer = PrioritizedReplayBuffer(size, {"obs": {"shape": 8}, "rew": {"shape": ()}}, seed=0)
     obs = np.random.default_rng(0).random((size, 8))
     buffer.add(obs=obs, rew=obs.mean(1))

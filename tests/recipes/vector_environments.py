@@ -9,7 +9,7 @@ from replay_tutorial import NStep, PrioritizedReplayBuffer, fields_from_spaces
 
 
 class Store:
-    """N-step windows for n environments, and the buffer for the rows that come out of them."""
+    """N-step windows for the environments, and a buffer for the rows that they return."""
 
     def __init__(self, envs, size=10_000, n=3, gamma=0.99, seed=0):
         fields = fields_from_spaces(envs.single_observation_space, envs.single_action_space)
@@ -18,9 +18,9 @@ class Store:
         self.buffer = PrioritizedReplayBuffer(size, self.n_step.env_dict, seed=seed)
 
     def add(self, skip=None, **steps):
-        """A step of every environment, but of those to skip."""
+        """Add a step of every environment, except those where `skip` is true."""
         rows = self.n_step.add_step(skip, **steps)
-        if rows is not None:  # else every window is still filling
+        if rows is not None:  # None while all windows are filling
             self.buffer.add(**rows)
 
 
@@ -29,17 +29,17 @@ class Store:
 
 # --8<-- [start:same_step]
 def collect_same_step(envs, policy, store, steps):
-    """The step that ends an episode returns the next one's first observation; `infos` has the last one."""
+    """Collect rows if the last step of an episode returns the first observation of the next episode."""
     obs, _ = envs.reset(seed=0)
     for _ in range(steps):
         act = policy(obs)
-        after, rew, terminated, truncated, infos = envs.step(act)
-        next_obs = after.copy()
+        following_obs, rew, terminated, truncated, infos = envs.step(act)
+        next_obs = following_obs.copy()
         for i in np.flatnonzero(terminated | truncated):
             next_obs[i] = infos["final_obs"][i]
         flags = {"terminated": terminated, "truncated": truncated}
         store.add(obs=obs, act=act, rew=rew, next_obs=next_obs, **flags)
-        obs = after
+        obs = following_obs
 
 
 # --8<-- [end:same_step]
@@ -47,7 +47,7 @@ def collect_same_step(envs, policy, store, steps):
 
 # --8<-- [start:next_step]
 def collect_next_step(envs, policy, store, steps):
-    """The step after an ending ignores the action and returns the reset: no transition, so it is skipped."""
+    """Collect rows if the step after the end of an episode ignores the action and resets."""
     obs, _ = envs.reset(seed=0)
     ended = np.zeros(envs.num_envs, bool)
     for _ in range(steps):
@@ -63,7 +63,7 @@ def collect_next_step(envs, policy, store, steps):
 
 # --8<-- [start:disabled]
 def collect_disabled(envs, policy, store, steps):
-    """Nothing resets itself: every step is a transition, and those that ended are reset by hand."""
+    """Collect rows if environments do not reset themselves: every step is a transition."""
     obs, _ = envs.reset(seed=0)
     for _ in range(steps):
         act = policy(obs)

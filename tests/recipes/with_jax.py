@@ -1,4 +1,4 @@
-"""The same learner in JAX: batches go into a jitted function as they are."""
+"""Train in JAX: a batch is passed directly to a jitted function."""
 
 # --8<-- [start:update]
 import jax
@@ -12,7 +12,7 @@ GAMMA, LEARNING_RATE = 0.99, 0.1
 
 @jax.jit
 def update(parameters, target_parameters, batch):
-    """One step of DQN on a linear network: new parameters, and the TD errors (B,)."""
+    """Do one DQN update of a linear network; return new parameters and the TD errors (B,)."""
 
     def loss_of(parameters):
         chosen = jnp.take_along_axis(batch["obs"] @ parameters, batch["act"][:, None], 1)[:, 0]
@@ -29,7 +29,7 @@ def update(parameters, target_parameters, batch):
 
 # --8<-- [start:dlpack]
 def as_jax(array):
-    """`jnp.asarray` takes every array of a sample; `from_dlpack` only a contiguous one, so copy it first."""
+    """Convert an array of a sample with `from_dlpack`, which requires a contiguous array."""
     return jnp.from_dlpack(np.ascontiguousarray(array))
 
 
@@ -50,7 +50,7 @@ def main(updates=1_000):
     errors = []
     for _ in range(updates):
         sample = buffer.sample(32, beta=0.4)
-        indexes = sample.pop("indexes")  # JAX would make int32 of them; they are serial numbers, and grow
+        indexes = sample.pop("indexes")  # JAX would convert them to int32, which serial numbers can exceed
         parameters, td_error = update(parameters, parameters, sample)
         buffer.update_priorities(indexes, np.abs(td_error))
         errors.append(float(jnp.abs(td_error).mean()))

@@ -1,4 +1,4 @@
-"""A learner in NumPy: which arrays are views, and how to take what an action chose."""
+"""Train in NumPy: select the values of the chosen actions, and copy a field of a batch."""
 
 # --8<-- [start:main]
 import numpy as np
@@ -26,6 +26,6 @@ for _ in range(2_000):
     np.add.at(q.T, batch["act"], LEARNING_RATE / 32 * td_error[:, None] * batch["obs"])
     errors.append(np.abs(td_error).mean())
 
-kept = np.ascontiguousarray(batch["obs"])  # this field alone: the rest of the batch may go
+kept = np.ascontiguousarray(batch["obs"])  # a copy of this field; the batch can be freed
 print(f"mean |TD error| {np.mean(errors[:20]):.3f} at first, {np.mean(errors[-20:]):.3f} at last")
 # --8<-- [end:main]

@@ -1,4 +1,4 @@
-"""Double-checked lines for a PyTorch learner: bools, integers, shapes, images."""
+"""Train in PyTorch: bools, integers, shapes and images."""
 
 # --8<-- [start:loss]
 import gymnasium
@@ -11,14 +11,14 @@ GAMMA = 0.99
 
 
 def update(network, target_network, optimizer, buffer, batch_size=32, beta=0.4):
-    """One step of DQN; numbers are (B,) everywhere, so nothing broadcasts to a square."""
+    """Do one DQN update. All scalars have the shape (B,), so nothing broadcasts to (B, B)."""
     sample = buffer.sample(batch_size, beta=beta)
-    batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # views, no copies
+    batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # views
 
-    chosen = network(batch["obs"]).gather(1, batch["act"][:, None]).squeeze(1)  # gather wants int64 (B, 1)
+    chosen = network(batch["obs"]).gather(1, batch["act"][:, None]).squeeze(1)  # gather requires int64 (B, 1)
     with torch.no_grad():
         next_value = target_network(batch["next_obs"]).amax(1)
-        target = batch["rew"] + GAMMA * ~batch["terminated"] * next_value  # torch has no 1 - bool
+        target = batch["rew"] + GAMMA * ~batch["terminated"] * next_value  # 1 - bool raises an error
     td_error = target - chosen
 
     loss = (batch["weights"] * td_error**2).mean()
@@ -34,7 +34,7 @@ def update(network, target_network, optimizer, buffer, batch_size=32, beta=0.4):
 
 # --8<-- [start:images]
 def as_images(observations):
-    """uint8 (B, height, width, channels) → float32 (B, channels, height, width), from 0 to 1."""
+    """Convert uint8 (B, height, width, channels) to float32 (B, channels, height, width) from 0 to 1."""
     return torch.from_numpy(observations).permute(0, 3, 1, 2).float() / 255
 
 

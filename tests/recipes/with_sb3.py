@@ -1,22 +1,25 @@
-"""Stable-Baselines3 on these buffers: uniform or prioritized, n-step, any number of environments."""
+"""Use these buffers in Stable-Baselines3: uniform or prioritized, n-step, any number of environments."""
 
 # --8<-- [start:uniform]
 import numpy as np
 import stable_baselines3
 import torch
 from stable_baselines3.common.buffers import BaseBuffer
-from stable_baselines3.common.buffers import ReplayBuffer as TheirBuffer
+from stable_baselines3.common.buffers import ReplayBuffer as SB3ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from replay_tutorial import NStep, PrioritizedReplayBuffer, ReplayBuffer, fields_from_spaces
 
 
-class Replay(TheirBuffer):
-    """For `replay_buffer_class` of DQN, DDPG, TD3 and SAC; the last three by `replay_buffer_kwargs`."""
+class Replay(SB3ReplayBuffer):
+    """A `replay_buffer_class` for DQN, DDPG, TD3 and SAC.
+
+    Pass `n_steps`, `gamma` and `seed` in `replay_buffer_kwargs`.
+    """
 
     make_buffer = ReplayBuffer
-    handle_timeout_termination = True  # load_replay_buffer asks
+    handle_timeout_termination = True  # read by load_replay_buffer
 
     def __init__(
         self,
@@ -30,10 +33,10 @@ class Replay(TheirBuffer):
         gamma=0.99,
         seed=None,
     ):
-        # Not TheirBuffer.__init__, which would reserve its own arrays.
+        # SB3ReplayBuffer.__init__ would allocate its own arrays.
         BaseBuffer.__init__(self, buffer_size, observation_space, action_space, device, n_envs)
         if optimize_memory_usage:
-            raise ValueError("optimize_memory_usage is not for this buffer")
+            raise ValueError("optimize_memory_usage is not supported by this buffer")
         fields = fields_from_spaces(observation_space, action_space)
         window = {"size": n_steps, "gamma": gamma, "rew": "rew", "next": "next_obs"}
         self.n_step = NStep(fields, window, environments=n_envs)
@@ -53,7 +56,7 @@ class Replay(TheirBuffer):
         return self.as_samples(self.rows.sample(batch_size), env)
 
     def as_samples(self, batch, env):
-        """Numbers become (B, 1), as SB3 takes them; `env` normalizes, if there is a VecNormalize."""
+        """Convert a batch to SB3's format: scalars are (B, 1); a VecNormalize `env` normalizes them."""
         data = (
             self._normalize_obs(batch["obs"].reshape(-1, *self.obs_shape), env),
             batch["act"].reshape(-1, self.action_dim),
@@ -70,7 +73,7 @@ class Replay(TheirBuffer):
 
 # --8<-- [start:prioritized]
 class PrioritizedReplay(Replay):
-    """Keeps the last batch's indexes and weights for `PrioritizedDQN`."""
+    """Keep the indexes and weights of the last batch for `PrioritizedDQN`."""
 
     make_buffer = PrioritizedReplayBuffer
     beta = 0.4
@@ -82,7 +85,7 @@ class PrioritizedReplay(Replay):
 
 
 class PrioritizedDQN(stable_baselines3.DQN):
-    """DQN whose loss is weighted, and whose |TD errors| become the priorities."""
+    """DQN with importance weights in the loss and |TD error| as priorities."""
 
     def train(self, gradient_steps, batch_size=100):
         self.policy.set_training_mode(True)

@@ -1,22 +1,22 @@
-# Each target sets up what it needs in .venv the first time and starts at once the next time.
-#   make train    train Ape-X on CartPole-v1, evaluate it, draw its learning curve
-#   make test     lint, format, types, documentation, tests: what CI runs
-#   make stress   kill and interrupt at random moments, try new histories, and what takes hosts or minutes
-#   make notebooks  open the chapters in JupyterLab
-#   make docs     execute the chapters, and build the site into site/
-#   make docs-serve  show it while you write: http://127.0.0.1:8000, built again at each change
-#   make bench    measure the buffers beside cpprb
-#   make cluster-demo  train on three hosts, made of this machine; ARGS="--kill-after 20" kills one (Linux)
-#   make bench-peers  measure them beside every library there is, and draw the charts
-#   make bench-tables  measure the tables beside Reverb
-#   make report   re-run all benchmarks of the site and the README; ARGS=--full for what trains, too
-#   make ladders  measure the ladders of the chapters for the site
-#   make format   put the code into the one format
-#   make clean    remove .venv and everything that was built
+# Each target installs what it needs into .venv on first use.
+#   make train         train Ape-X on CartPole-v1, evaluate the policy and draw the learning curve
+#   make test          run all CI checks: lint, format, types, chapters and tests
+#   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
+#   make notebooks     open the chapters in JupyterLab
+#   make docs          execute the chapters and build the site into site/
+#   make docs-serve    serve the site at http://127.0.0.1:8000 and rebuild it after each change
+#   make bench         compare the buffers with cpprb
+#   make bench-peers   compare the buffers with all other libraries and draw the charts
+#   make bench-tables  compare the tables with Reverb
+#   make report        re-run the benchmarks of the site and the README; ARGS=--full includes training runs
+#   make ladders       measure the chapters' ladders for the site
+#   make cluster-demo  train on three simulated hosts (Linux); ARGS="--kill-after 20" kills one of them
+#   make format        fix lint errors and format the code
+#   make clean         remove .venv, caches and all build output
 #
-# Another Python:                    make train PYTHON=python3.12
-# Other options of the run:          make train ENVIRONMENT=Acrobot-v1 ARGS="--seed 1"
-# Linux without a GPU (torch from PyPI brings several GB of GPU libraries, this index has the CPU build):
+# Select another interpreter:  make train PYTHON=python3.12
+# Pass options to the run:     make train ENVIRONMENT=Acrobot-v1 ARGS="--seed 1"
+# On Linux without a GPU, install PyTorch's CPU build, which is several GB smaller:
 #   make train PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
 PYTHON ?= python3
@@ -27,7 +27,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -c constraints.txt
 
-# mkdocs-material prints a page about mkdocs 2 without it; mkdocs is kept below 2 here, see pyproject.toml
+# Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
 
 .PHONY: train test stress docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
@@ -51,9 +51,9 @@ docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py
 	$(BIN)/mkdocs build --strict --site-dir site
 	$(BIN)/properdocs build --strict -f mkdocs.yml --site-dir build/properdocs
-	@echo "The site is in site/: open site/index.html, or run make docs-serve"
+	@echo "The site is in site/. Open site/index.html, or run: make docs-serve"
 
-# --livereload is said because newer releases of click take mkdocs' default for "no"
+# --livereload is needed because newer releases of click treat mkdocs' default as false.
 docs-serve: .venv/docs.stamp
 	$(BIN)/mkdocs serve --livereload $(ARGS)
 
@@ -89,30 +89,30 @@ clean:
 	rm -rf .venv build dist site .pytest_cache .ruff_cache .hypothesis
 	find replay_tutorial tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A stamp is written when its step has succeeded: an interrupted set-up starts again where it stopped.
+# A stamp is written after its step has succeeded, so an interrupted installation resumes at that step.
 .venv/made.stamp:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 		echo "replay_tutorial needs Python 3.11 or newer; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)."; \
-		echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12"; \
+		echo "Select another interpreter: make $(MAKECMDGOALS) PYTHON=python3.12"; \
 		exit 1; }
 	$(PYTHON) -m venv --clear .venv
 	@touch $@
 
-# tianshou asks for an old virtualenv, and so for a filelock below the pinned one; neither is needed to replay.
+# tianshou requires an old virtualenv, and thus a filelock older than the pinned one. Its buffers need neither.
 .venv/tianshou.stamp: .venv/peers.stamp
 	$(INSTALL) --no-deps tianshou==2.0.1 deepdiff==7.0.1 h5py==3.16.0 ordered-set==4.1.0 overrides==7.7.0 \
 		pandas==2.3.3 pettingzoo==1.27.0 pytz==2026.6 sensai-utils==1.6.0 tqdm==4.70.1 python-dateutil six tzdata \
 		&& $(BIN)/python -c "import tianshou.data" && touch $@ \
-		|| echo "tianshou can't be installed here; it is left out."
+		|| echo "tianshou can't be installed here. The benchmark skips it."
 
-# Reverb's TensorFlow wants a NumPy below 2. It has wheels for Linux and Python 3.9 to 3.11 only.
+# Reverb's TensorFlow requires NumPy below 2, and Reverb has wheels for Linux and Python 3.9 to 3.11 only.
 .venv/reverb.stamp: .venv/made.stamp
 	$(BIN)/python -m venv --clear .venv/reverb
 	.venv/reverb/bin/python -m pip install --quiet --disable-pip-version-check "dm-reverb[tensorflow]==0.14.0" \
-		&& touch $@ || { rm -rf .venv/reverb; echo "Reverb can't be installed here; it is left out."; }
+		&& touch $@ || { rm -rf .venv/reverb; echo "Reverb can't be installed here. The benchmark skips it."; }
 
 .venv/%.stamp: .venv/made.stamp pyproject.toml constraints.txt
-	@echo "Installing what 'make $*' needs into .venv (once; a few minutes the first time) ..."
+	@echo "Installing the dependencies of 'make $*' into .venv (once, takes a few minutes) ..."
 	$(INSTALL) -e ".[$(EXTRAS_$*)]"
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""Called by hatchling when a distribution is built: the README, with links that work on a package index."""
+"""Metadata hook for hatchling: makes the README's links absolute, so that they work on a package index."""
 
 import re
 from pathlib import Path
@@ -8,10 +8,10 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
 class AbsoluteLinks(MetadataHookInterface):
-    """Point the README's relative links and images to the repository that pyproject.toml names."""
+    """Replaces the README's relative links by addresses in the repository given in pyproject.toml."""
 
     def update(self, metadata: dict[str, Any]) -> None:
-        """Add the field `readme`."""
+        """Set the field `readme`."""
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
         for before, folder in [(r"(!\[[^\]]*\])", "raw"), (r"(\])", "blob")]:
             address = f"{metadata['urls']['Repository']}/{folder}/main/"

@@ -1,4 +1,4 @@
-"""Shows the `Example:` of a docstring as code: mkdocstrings knows that section as `Examples:`."""
+"""Render `Example:` sections of docstrings as code; griffe recognises only `Examples:`."""
 
 import re
 from typing import Any
@@ -7,9 +7,9 @@ import griffe
 
 
 class DocstringExamples(griffe.Extension):
-    """Renames the heading before docstrings are parsed; the line numbers stay."""
+    """Renames the section before griffe parses docstrings, without changing line numbers."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Called by griffe for each object, once it is loaded."""
+        """Rename the section in the docstring of a loaded object."""
         if obj.docstring:
             obj.docstring.value = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.MULTILINE)

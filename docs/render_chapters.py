@@ -1,10 +1,10 @@
-"""Execute the chapters, and write each as a page with its outputs.
+"""Execute the chapters and write each one, with its outputs, as a page for the site.
 
-    python docs/render_chapters.py            all of them, into docs/chapters/
-    python docs/render_chapters.py 04 06      those whose names begin so
+    python docs/render_chapters.py            all chapters, to docs/chapters/
+    python docs/render_chapters.py 04 06      chapters whose names start with 04 or 06
 
-A cell that fails stops it, unless it is tagged `raises-exception`. What is written is not kept in git: the
-page of a chapter is what its code has just printed.
+An error in a cell stops the program, unless the cell is tagged `raises-exception`. The pages are not kept in
+git, so that they always show what the current code prints.
 """
 
 import asyncio
@@ -20,25 +20,25 @@ from nbconvert import MarkdownExporter
 
 CHAPTERS = Path(__file__).resolve().parents[1] / "chapters"
 PAGES = Path(__file__).resolve().parent / "chapters"
-SECONDS = 300  # for one cell, on the busiest machine
-AT_ONCE = 2
+CELL_TIMEOUT = 300  # seconds; long enough for a busy machine
+CONCURRENT_CHAPTERS = 2
 
 
 def without_traceback(notebook: nbformat.NotebookNode) -> None:
-    """Show of an error that a chapter provokes what a notebook shows: its last line."""
+    """Shorten the traceback of each intended error to its last line, without terminal colours."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             if output.output_type == "error":
                 output.traceback = [re.sub(r"\x1b\[[\d;]*m", "", output.traceback[-1])]
 
 
-async def render(source: Path, turns: asyncio.Semaphore) -> str:
-    """Execute a chapter in a fresh kernel, and write its page; return what there is to tell about it."""
+async def render(source: Path, slots: asyncio.Semaphore) -> str:
+    """Execute a chapter in a new kernel, write its page, and return a line of statistics."""
     notebook = jupytext.read(source)
-    async with turns:
+    async with slots:
         start = time.perf_counter()
         where = {"metadata": {"path": str(CHAPTERS)}}
-        client = NotebookClient(notebook, timeout=SECONDS, resources=where, coalesce_streams=True)
+        client = NotebookClient(notebook, timeout=CELL_TIMEOUT, resources=where, coalesce_streams=True)
         await client.async_execute()
         seconds = time.perf_counter() - start
     without_traceback(notebook)
@@ -47,17 +47,17 @@ async def render(source: Path, turns: asyncio.Semaphore) -> str:
     (PAGES / source.name).write_text(text, encoding="utf-8")
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     words = sum(len(cell.source.split()) for cell in notebook.cells if cell.cell_type == "markdown")
-    return f"{source.name}: {seconds:.0f} s, {len(cells)} cells of code, {words:,} words"
+    return f"{source.name}: {seconds:.0f} s, {len(cells)} code cells, {words:,} words"
 
 
 async def main(prefixes: list[str]) -> None:
-    """Render all chapters, or those whose names begin with one of the prefixes, two at a time."""
+    """Render all chapters, or those whose names start with one of the prefixes, two at a time."""
     PAGES.mkdir(exist_ok=True)
     sources = [
         path for path in sorted(CHAPTERS.glob("[0-9]*.md")) if path.name.startswith(tuple(prefixes) or "")
     ]
-    turns = asyncio.Semaphore(AT_ONCE)
-    for done in asyncio.as_completed([render(source, turns) for source in sources]):
+    slots = asyncio.Semaphore(CONCURRENT_CHAPTERS)
+    for done in asyncio.as_completed([render(source, slots) for source in sources]):
         print(await done, flush=True)
 
 

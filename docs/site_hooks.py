@@ -1,7 +1,7 @@
-"""What the site's builder calls: chapters, source pages, links to them, the settings, images to enlarge.
+"""Hooks for mkdocs and properdocs, which call the `on_...` functions during a build.
 
-Every module of the package gets a page with its source, and its name, wherever it stands on the site, becomes
-a link to that page. mkdocs and properdocs both call these functions by their names.
+They execute chapters that have changed, add a page with the source of every module, turn file names into
+links to these pages, write the table of settings, and link images to their files.
 """
 
 import ast
@@ -21,11 +21,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "replay_tutorial"
 PAGES = Path(__file__).resolve().parent / "chapters"
 SETTINGS = "<!-- settings -->"
 
-# `<a ...>` or `<summary>` in front: the name is a link already, or can't be one
+# A preceding `<a ...>` means that the name is a link already.
 FILE = re.compile(
     r"(?P<link><a\b[^>]*>)?<code>(?:replay_tutorial/)?(?P<name>[\w/]+\.py)(?::(?P<line>\d+))?</code>"
 )
-# mkdocstrings' folded copy of the source; its first line number is where the object begins
+# mkdocstrings' collapsed copy of an object's source; its first line number is the object's first line.
 COPY = re.compile(
     r'<details class="mkdocstrings-source">\s*'
     r"<summary>Source code in <code>replay_tutorial/(?P<name>[\w/]+\.py)</code></summary>"
@@ -36,26 +36,26 @@ IMAGE = re.compile(r'<img\b[^>]*\bsrc="(?P<address>[^"]+\.(?:svg|png))"[^>]*>')
 
 
 def modules() -> dict[str, Path]:
-    """Every module with something in it: its path below the package → its file."""
+    """Return all modules that aren't empty, as {path relative to the package: file}."""
     files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.stat().st_size]
     return {path.relative_to(PACKAGE).as_posix(): path for path in files}
 
 
 def page_of(name: str) -> str:
-    """The source page of a module, without its ending."""
+    """Return the address of a module's source page, without a suffix."""
     return "source/" + name.removesuffix(".py")
 
 
 def first_sentence(path: Path) -> str:
-    """What a module says that it is: the first line of its docstring."""
+    """Return the first line of a module's docstring."""
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 
 def source_page(name: str, path: Path) -> str:
-    """A module's source as a page, each line with an anchor of its own: #L-12."""
+    """Return a Markdown page with a module's source, in which each line has an anchor such as #L-12."""
     text = path.read_text(encoding="utf-8")
     form = HtmlFormatter(linenos="table", lineanchors="L", linespans="L", anchorlinenos=True, wrapcode=True)
-    # The lines' spans carry the anchors, so that the line in question can be marked; the empty links go.
+    # Keep the anchors on the lines' spans, so that CSS can highlight the target line, not the empty links.
     code = re.sub(r'<a id="L-\d+"[^>]*></a>', "", highlight(text, PythonLexer(stripnl=False), form))
     up = relpath("source/files.md", dirname(page_of(name)))
     return f"""---
@@ -74,24 +74,24 @@ search:
 
 
 def index_page() -> str:
-    """All source pages, folder by folder."""
-    first = "Every file of the package. The [reading order](../reading_order.md) has a question for each."
-    lines = ["# Source", "", first]
+    """Return a Markdown page that lists all source pages by folder."""
+    intro = "All files of the package. Start with the [reading order](../reading_order.md)."
+    lines = ["# Source", "", intro]
     folder = None
     for name, path in sorted(modules().items(), key=lambda item: (dirname(item[0]), item[0])):
         if dirname(name) != folder:
             folder = dirname(name)
-            lines += ["", f"## {folder or 'replay_tutorial'}/", "", "| File | What it is |", "|---|---|"]
+            lines += ["", f"## {folder or 'replay_tutorial'}/", "", "| File | Description |", "|---|---|"]
         what = html.escape(first_sentence(path)).replace("|", "&#124;")
         lines.append(f"| [`{Path(name).name}`]({relpath(page_of(name), 'source')}.md) | {what} |")
     return "\n".join(lines) + "\n"
 
 
 def settings_table() -> str:
-    """The fields of `Config` as a table: name, type, default, and the docstring below the field."""
+    """Return a table of the fields of `Config`: name, type, default and docstring."""
     tree = ast.parse((PACKAGE / "apex" / "config.py").read_text(encoding="utf-8"))
     config = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Config")
-    rows = ["| Setting | Type | Default | What it does |", "|---|---|---|---|"]
+    rows = ["| Setting | Type | Default | Description |", "|---|---|---|---|"]
     for field, text in zip(config.body, config.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
             kind = field.annotation
@@ -106,22 +106,25 @@ def settings_table() -> str:
 
 
 def on_pre_build(config: Any) -> None:
-    """Execute the chapters whose pages are missing, as on a fresh clone, or older than the chapter."""
+    """Execute the chapters whose pages are missing, as in a fresh clone, or out of date."""
     stale = []
     for chapter in sorted((PACKAGE.parent / "chapters").glob("[0-9]*.md")):
         page = PAGES / chapter.name
         if not page.exists() or page.stat().st_mtime < chapter.stat().st_mtime:
             stale.append(chapter.name)
     if stale:
-        print(f"Executing {len(stale)} chapters, which takes a few minutes: {', '.join(stale)}", flush=True)
+        print(f"Executing {len(stale)} chapters (takes a few minutes): {', '.join(stale)}", flush=True)
         command = [sys.executable, PAGES.parent / "render_chapters.py", *stale]
         if subprocess.run(command, check=False).returncode:
-            sys.exit("The chapters could not be executed. They need the extras `train` and `notebooks`.")
+            sys.exit(
+                "Executing the chapters failed; see the error above. They require the extras `train` and "
+                "`notebooks`: pip install '.[train,notebooks]'"
+            )
 
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the source pages."""
-    generated = type(next(iter(files))).generated  # mkdocs' class or properdocs'
+    generated = type(next(iter(files))).generated  # of mkdocs or of properdocs
     for name, path in modules().items():
         files.append(generated(config, page_of(name) + ".md", content=source_page(name, path)))
     files.append(generated(config, "source/files.md", content=index_page()))
@@ -129,12 +132,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the table of settings where a page asks for it."""
+    """Replace the placeholder for the table of settings."""
     return markdown.replace(SETTINGS, settings_table()) if SETTINGS in markdown else markdown
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Link the names of files to their source, and images to their own files, where they can be enlarged."""
+    """Link file names to their source pages, and images to their files, which can be enlarged."""
     known = modules()
     by_name = {Path(name).name: name for name in known if not name.endswith("__init__.py")}
 
@@ -155,7 +158,8 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         )
 
     def enlarge(match: re.Match[str]) -> str:
-        address = match["address"]  # alone it turns dark with the system, #on-page its page does that
+        # With #on-page, the drawing's colours follow the page; alone, they follow the system's theme.
+        address = match["address"]
         image = match[0].replace(f'"{address}"', f'"{address}#on-page"')
         return f'<a class="picture" href="{address}" title="Enlarge">{image}</a>'
 
@@ -163,7 +167,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Keep the theme's script from asking GitHub for the repository's stars: no page fetches from outside."""
+    """Remove the attribute that makes the theme's script fetch the repository's stars from GitHub."""
     return output.replace(' data-md-component="source"', "")
 
 

@@ -38,7 +38,7 @@ const RingView = (() => {
         { class: "explore-bar" },
         back,
         forward,
-        button("Start again", () => choose(choice.value)),
+        button("Reset", () => choose(choice.value)),
       ),
       message,
       log,

@@ -128,7 +128,7 @@ const RingWords = (() => {
     if (writer.step === "dead") return "killed";
     if (writer.step === "done") return "finished";
     if (writer.step === "inherit") return "new process";
-    if (writer.step === "reserve") return `rows to add: ${writer.adds.reduce((sum, rows) => sum + rows, 0)}`;
+    if (writer.step === "reserve") return `adds ${writer.adds.reduce((sum, rows) => sum + rows, 0)} more`;
     return `row ${writer.reserved[0]} → slot ${writer.reserved[0] % model.capacity}`;
   }
 

@@ -86,7 +86,7 @@ const SumTreeView = (() => {
       query: button("New query", newQuery),
       step: button("Step", () => goDown(1)),
       leaf: button("To the leaf", () => goDown(Infinity)),
-      again: button("Start again", startAgain),
+      again: button("Reset", startAgain),
     };
     const picture = svg("svg", { class: "explore-picture", height: HEIGHT });
     const log = html("ol", { class: "explore-log", "aria-live": "polite" });

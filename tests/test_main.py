@@ -237,7 +237,7 @@ def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
             r"MemoryError: .* do not fit",
             marks=pytest.mark.skipif(sys.platform != "linux", reason="others don't tell how much is free"),
         ),
-        (["NoSuchThing-v0"], r"can't make the environment 'NoSuchThing-v0'"),
+        (["NoSuchThing-v0"], r"cannot create the environment 'NoSuchThing-v0'"),
     ],
 )
 def test_run_that_cannot_be_made_is_refused_in_a_line_and_leaves_nothing_behind(tmp_path, flags, reason):

@@ -1,1 +1,1 @@
-"""What learns, in one process: environments, networks, TD errors, DQN, DPG, exploration, evaluation."""
+"""The learning side, independent of processes: environments, networks, DQN, DPG and evaluation."""

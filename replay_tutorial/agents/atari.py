@@ -1,12 +1,13 @@
-"""Atari games: the standard preprocessing of the papers.
+"""Atari games with the standard preprocessing of the papers.
 
-A game runs at 60 frames per second, of 210 x 160 pixels in colour. The agent acts on every fourth and
-observes the last four of those, grey and scaled down: a single frame doesn't show which way the ball flies.
-In training, rewards are clipped, so that one learning rate fits all games, and a lost life ends an episode,
-so that losing one has a cost. The result is still the score of the whole game; `info` carries it.
+Games run at 60 frames per second, with frames of 210 x 160 pixels in colour. The agent acts on every fourth
+frame and observes the last four of these, converted to grey and downscaled: a single frame does not show in
+which direction the ball moves. During training, rewards are clipped so that one learning rate suits all
+games, and the loss of a life ends an episode so that the agent learns to avoid it. `info` still contains the
+score of the whole game.
 
-Left out: pressing FIRE at the start (the network finds that out), ale-py's own vector environment (its steps
-are faster, but the forward pass costs more, and after a lost life it begins a new game, or keeps old frames).
+Left out: pressing FIRE at the start (the network learns it), and ale-py's own vector environment (its steps
+are faster, but the forward pass dominates, and after a lost life it starts a new game or keeps old frames).
 
 Papers: Mnih et al. 2015, methods; Horgan et al. 2018, appendix C.
 """
@@ -18,7 +19,7 @@ import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 PREFIX = "ALE/"
-# With a prefix, because other environments may put a `score` of their own into `info`.
+# Prefixed, because other environments may use the key `score` in `info`.
 SCORE, GAME_OVER = "replay_tutorial/score", "replay_tutorial/game_over"
 STACK = 4  # frames in an observation
 
@@ -26,37 +27,37 @@ NO_OP = 0
 
 
 def make(name: str, training: bool, render_mode: str | None = None) -> gym.Env[Any, Any]:
-    """Make a game with the standard preprocessing; observations are uint8 (4, 84, 84).
+    """Create a game with the standard preprocessing; observations are uint8 (4, 84, 84).
 
     Args:
-        name: As `ALE/Pong-v5`.
-        training: Whether rewards are clipped and a lost life ends an episode.
-        render_mode: As for `gymnasium.make`.
+        name: Environment ID, such as `ALE/Pong-v5`.
+        training: Clip rewards, and end an episode when a life is lost.
+        render_mode: See `gymnasium.make`.
 
     Raises:
-        ModuleNotFoundError: If ale-py isn't installed.
-        gymnasium.error.Error: If there is no such game, or OpenCV isn't installed.
+        ModuleNotFoundError: If ale-py is not installed.
+        gymnasium.error.Error: If the game does not exist, or OpenCV is not installed.
     """
-    import ale_py  # here, because other environments don't need it
+    import ale_py  # imported here, because other environments do not need it
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner from each process
     gym.register_envs(ale_py)
-    # No sticky actions, as in the paper, which begins a game with a random number of no-ops instead.
+    # As in the paper: no sticky actions; instead, a game starts with a random number of no-ops.
     environment: gym.Env[Any, Any] = gym.make(
         name, frameskip=1, repeat_action_probability=0.0, render_mode=render_mode
     )
     environment = AtariPreprocessing(environment, noop_max=30, frame_skip=4, screen_size=84)
     if training:
         environment = Lives(environment)
-    # Outside of Lives, so that a stack never reaches back into the previous life.
+    # Outside Lives, so that a stack never contains frames of the previous life.
     return FrameStackObservation(environment, STACK)
 
 
 class Lives(gym.Wrapper[Any, Any, Any, Any]):
-    """A game to train on: each life is an episode, rewards are -1, 0 or 1.
+    """Training wrapper: each life is an episode, and rewards are -1, 0 or 1.
 
-    The game itself continues after a lost life, so that the agent also learns what comes later in the game.
-    `info` has the true reward as `SCORE`, and whether the game is over as `GAME_OVER`.
+    The game continues after a lost life, so the agent also learns its later stages. `info` contains the
+    unclipped reward as `SCORE`, and as `GAME_OVER` whether the game is over.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -65,11 +66,11 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
         self.game_over = True
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Step the game; a lost life is reported as `terminated`."""
+        """Step the game; report a lost life as `terminated`."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.game_over = terminated or truncated
         lives = int(info.get("lives", 0))
-        # In some games lives are 0 for a while before the game is over.
+        # Some games report 0 lives for some frames before the game is over.
         life_lost = 0 < lives < self.lives
         self.lives = lives
         info = {**info, SCORE: float(reward), GAME_OVER: self.game_over}
@@ -78,7 +79,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start the next life, or a new game if the last one is over or a seed is given."""
+        """Start the next life; start a new game if the last one is over or a seed is passed."""
         if not self.game_over and seed is None:
             observation, _, terminated, truncated, info = self.env.step(NO_OP)
             if not (terminated or truncated):

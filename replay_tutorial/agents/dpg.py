@@ -1,10 +1,11 @@
 """DPG: the agent for continuous actions.
 
-The maximum of Q(s, a) over continuous actions can't be found by trying them all. So a second network, the
-policy π, learns to name the best one: the critic's gradient ∂Q/∂a points to better actions, and the policy is
-moved in that direction. The critic itself learns as DQN does, with π's action in place of the maximum.
+The maximum of Q(s, a) over continuous actions cannot be found by evaluating all of them. DPG therefore trains
+a second network, the policy π, to output the best action: the critic's gradient ∂Q/∂a points towards better
+actions, and the policy is updated in that direction. The critic is trained as in DQN, with π's action instead
+of the maximizing action.
 
-Left out: two critics, noise on the target's action (TD3), distributional critics (D4PG).
+Left out: twin critics and noise on the target action (TD3), and distributional critics (D4PG).
 
 Papers: Silver et al. 2014 (deterministic policy gradient), Lillicrap et al. 2016 (target networks for both),
 Horgan et al. 2018, section 3.2 and appendix D (n-step targets and prioritized replay: Ape-X DPG).
@@ -25,7 +26,7 @@ from replay_tutorial.agents.td_error import Transitions, Update, priorities_of, 
 
 
 class ActorCritic(nn.Module):
-    """π(s), from -1 to 1, and Q(s, a) as one module, so that their parameters are one vector."""
+    """π(s), in [-1, 1], and Q(s, a) in one module, so that their parameters form one vector."""
 
     def __init__(self, policy: nn.Module, critic: nn.Module) -> None:
         super().__init__()
@@ -45,11 +46,10 @@ def targets(target: ActorCritic, transitions: Transitions) -> Tensor:
 
 
 def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) -> Tensor:
-    """Add the gradient of the mean of -Q(s, π(s)) to the policy's gradients; leave the critic's as they are.
+    """Add the gradient of the mean of -Q(s, π(s)) to the policy's gradients; leave the critic's unchanged.
 
-    The chain rule is applied in two steps: ∂Q/∂a is clipped to ±`clip` before it is propagated into the
-    policy, so that a critic that is steep in places can't push the policy too far (Horgan et al. 2018,
-    appendix D).
+    ∂Q/∂a is clipped to ±`clip` before it is backpropagated through the policy, so that a locally steep critic
+    cannot cause a large policy update (Horgan et al. 2018, appendix D).
 
     Returns:
         Q(s, π(s)): float32[B], without gradient.
@@ -63,7 +63,7 @@ def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) ->
 
 
 class DPGPolicy(Policy):
-    """The actors' and the evaluator's side: the policy to act with, and the critic for first priorities."""
+    """The side of actors and evaluator: a policy that acts, and a critic for initial priorities."""
 
     def __init__(self, networks: ActorCritic) -> None:
         self.networks = networks
@@ -75,7 +75,7 @@ class DPGPolicy(Policy):
     def act(
         self, observations: NDArray[Any], exploration: NDArray[np.float64], generator: np.random.Generator
     ) -> NDArray[np.float32]:
-        """Return the policy's actions plus Gaussian noise of spread `exploration` (σ), clipped to [-1, 1]."""
+        """Return the policy's actions plus Gaussian noise with standard deviation σ, clipped to [-1, 1]."""
         actions = self.act_greedily(observations)
         noise = generator.standard_normal(actions.shape) * exploration[:, None]
         return np.clip(actions + noise, -1.0, 1.0).astype(np.float32)
@@ -85,7 +85,7 @@ class DPGPolicy(Policy):
             return self.networks.policy(torch.from_numpy(observations)).numpy()  # float32[B, action_size]
 
     def priorities(self, batch: Mapping[str, Any]) -> NDArray[np.float32]:
-        """Return |TD error| of n-step transitions: float32[B]; the copies are the target networks, too."""
+        """Return |TD error| of n-step transitions, float32[B], without separate target networks."""
         transitions = Transitions.from_batch(batch)
         with torch.no_grad():
             predicted = self.networks.critic(transitions.obs, transitions.act)
@@ -96,14 +96,14 @@ class DPGAgent(Agent):
     """The learner's side: policy and critic, their target networks and their optimizers.
 
     Args:
-        networks: Policy and critic, on their device; the target networks start as copies of them.
-        critic_learning_rate: Adam's step size for the critic.
-        policy_learning_rate: Adam's step size for the policy.
-        huber_delta: |TD error| up to which Huber's loss is quadratic; beyond that, linear.
-        gradient_norm: The critic's gradient is clipped to this norm.
-        action_gradient: ∂Q/∂a is clipped to ± this.
-        target_interval: Updates between copies into the target networks.
-        device: Where the networks are.
+        networks: Policy and critic, on their device; the target networks are initialised as copies of them.
+        critic_learning_rate: Adam's learning rate for the critic.
+        policy_learning_rate: Adam's learning rate for the policy.
+        huber_delta: |TD error| up to which the Huber loss is quadratic; it is linear beyond.
+        gradient_norm: Maximum norm of the critic's gradient, by clipping.
+        action_gradient: Limit to which ∂Q/∂a is clipped, in both directions.
+        target_interval: Number of updates between copies to the target networks.
+        device: Device of the networks.
     """
 
     def __init__(
@@ -131,10 +131,10 @@ class DPGAgent(Agent):
         self.updates = 0
 
     def update(self, batch: Mapping[str, Any], weights: NDArray[np.float32]) -> Update:
-        """Take one step of gradient descent with the critic, then one with the policy.
+        """Take one gradient step on the critic, then one on the policy.
 
-        Only the critic's loss has importance weights: it estimates a mean, whose bias they correct. The
-        policy follows ∂Q/∂a in each state on its own, whichever states those are.
+        Only the critic's loss is weighted by importance: it estimates an expectation, which the sampling
+        biases. The policy follows ∂Q/∂a separately in each state, whatever the distribution of states.
         """
         transitions = Transitions.from_batch(batch, self.device)
         predicted: Tensor = self.online.critic(transitions.obs, transitions.act)  # float32[B]
@@ -175,7 +175,7 @@ class DPGAgent(Agent):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.online.load_state_dict(state["online"])
         self.target.load_state_dict(state["target"])
-        # Copies: an optimizer keeps the arrays that it is given, and changes them.
+        # Copies, because an optimizer keeps references to the tensors it loads and modifies them.
         self.critic_optimizer.load_state_dict(deepcopy(state["critic_optimizer"]))
         self.policy_optimizer.load_state_dict(deepcopy(state["policy_optimizer"]))
         self.updates = int(state["updates"])

@@ -1,10 +1,10 @@
 """Double DQN: the agent for environments with a few discrete actions.
 
-A network estimates Q(s, a), the return to expect after action a in state s; the greedy policy takes the
-action with the highest estimate. Each update moves estimates towards their targets: the rewards of the next n
-steps plus the discounted value of the state that follows, by a copy of the network that changes only now and
-then, so that the targets hold still meanwhile. Actor and learner compute TD errors with the same function,
-`td_errors`, so that first priorities and later ones mean the same.
+A network estimates Q(s, a), the expected return after action a in state s; the greedy policy selects the
+action with the highest estimate. Each update moves the estimates towards their targets: the rewards of the
+next n steps plus the discounted value of the state that follows. A target network, which is updated only at
+intervals, computes that value so that the targets stay fixed in between. Actors and learner compute TD errors
+with the same function, `td_errors`, so that initial and updated priorities are comparable.
 
 Left out: distributional and noisy variants, value rescaling.
 
@@ -29,9 +29,9 @@ from replay_tutorial.agents.td_error import Transitions, Update, priorities_of, 
 def targets(online: nn.Module, target: nn.Module, transitions: Transitions) -> Tensor:
     """Return the targets of Q(s_t, a_t): float32[B], without gradient.
 
-    The online network selects the next action and the target network evaluates it: a network that did both
-    would favour the actions that it happens to overestimate. `discount` is already 0 after `terminated` and
-    γ^k after `truncated`, so how the window ended needs no case here.
+    The online network selects the next action and the target network evaluates it. A network that did both
+    would favour the actions whose value it overestimates. `discount` is already 0 after `terminated` and γ^k
+    after `truncated`, so the two cases need no distinction here.
     """
     with torch.no_grad():
         selector: Tensor = online(transitions.next_obs)  # float32[B, actions]
@@ -43,9 +43,9 @@ def targets(online: nn.Module, target: nn.Module, transitions: Transitions) -> T
 
 
 def td_errors(online: nn.Module, target: nn.Module, transitions: Transitions) -> tuple[Tensor, Tensor]:
-    """Return δ = target - Q(s_t, a_t), and Q(s_t, a_t): float32[B] each, with the gradient of the latter.
+    """Return δ = target - Q(s_t, a_t) and Q(s_t, a_t): float32[B] each; gradients flow through Q(s_t, a_t).
 
-    The learner passes its two networks. An actor has only a copy of the online one and passes that twice.
+    The learner passes its two networks. An actor has a single network and passes it as both arguments.
     """
     q_values: Tensor = online(transitions.obs)  # float32[B, actions]
     predicted = q_values.gather(1, transitions.act.unsqueeze(1)).squeeze(1)  # float32[B]
@@ -53,7 +53,7 @@ def td_errors(online: nn.Module, target: nn.Module, transitions: Transitions) ->
 
 
 def epsilon_schedule(count: int, base: float = 0.4, exponent: float = 7.0) -> NDArray[np.float64]:
-    """Return the ε of each of `count` environments, in descending order: float64[count].
+    """Return ε for each of `count` environments, in descending order: float64[count].
 
     A single environment gets `base`.
 
@@ -67,7 +67,7 @@ def epsilon_schedule(count: int, base: float = 0.4, exponent: float = 7.0) -> ND
 
 
 class DQNPolicy(Policy):
-    """The actors' and the evaluator's side: a network like the agent's, filled by `set_parameters`."""
+    """The side of actors and evaluator: a copy of the agent's online network."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
@@ -79,7 +79,7 @@ class DQNPolicy(Policy):
     def act(
         self, observations: NDArray[Any], exploration: NDArray[np.float64], generator: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Return an action per observation, a random one with probability `exploration` (ε): int64[B]."""
+        """Return one action per observation, random with probability `exploration` (ε): int64[B]."""
         q_values: NDArray[np.float32] = self.q_values(observations).numpy()
         explores = generator.random(len(q_values)) < exploration
         random_actions = generator.integers(q_values.shape[1], size=len(q_values))
@@ -89,14 +89,14 @@ class DQNPolicy(Policy):
         return self.q_values(observations).argmax(dim=1).numpy()  # int64[B]
 
     def q_values(self, observations: NDArray[Any]) -> Tensor:
-        """Return Q(s, a) of every action: float32[B, actions], without gradient."""
+        """Return Q(s, a) for all actions: float32[B, actions], without gradient."""
         with torch.inference_mode():
             return self.network(torch.from_numpy(observations))
 
     def priorities(self, batch: Mapping[str, Any]) -> NDArray[np.float32]:
-        """Return |TD error| of n-step transitions: float32[B]; the copy is the target network, too.
+        """Return |TD error| of n-step transitions, float32[B], without a separate target network.
 
-        (Horgan et al. 2018, algorithm 1, line 10: the actor has no other network.)
+        (Horgan et al. 2018, algorithm 1, line 10: an actor has only one network.)
         """
         with torch.no_grad():
             errors, _ = td_errors(self.network, self.network, Transitions.from_batch(batch))
@@ -107,12 +107,12 @@ class DQNAgent(Agent):
     """The learner's side: online network, target network and optimizer.
 
     Args:
-        network: The online network, on its device; the target network starts as a copy of it.
-        optimizer: Of the online network's parameters.
-        huber_delta: |TD error| up to which Huber's loss is quadratic; beyond that, linear.
-        gradient_norm: The gradient is clipped to this norm.
-        target_interval: Updates between copies of the online network into the target network.
-        device: Where the network is.
+        network: Online network, on its device; the target network is initialised as a copy of it.
+        optimizer: Optimizer of the online network's parameters.
+        huber_delta: |TD error| up to which the Huber loss is quadratic; it is linear beyond.
+        gradient_norm: Maximum norm of the gradient, by clipping.
+        target_interval: Number of updates between copies of the online network to the target network.
+        device: Device of the network.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class DQNAgent(Agent):
         self.updates = 0
 
     def update(self, batch: Mapping[str, Any], weights: NDArray[np.float32]) -> Update:
-        """Take one step of gradient descent."""
+        """Take one gradient step."""
         errors, predicted = td_errors(self.online, self.target, Transitions.from_batch(batch, self.device))
         loss = weighted_loss(errors, torch.as_tensor(weights, device=self.device), self.huber_delta)
 
@@ -147,7 +147,7 @@ class DQNAgent(Agent):
         self.updates += 1
         if self.updates % self.target_interval == 0:
             self.target.load_state_dict(self.online.state_dict())
-        # The mean of Q should approach the returns.
+        # The mean of Q should approach the observed returns.
         metrics = {"td_loss": loss.item(), "q_values": predicted.detach().mean().item()}
         return Update(priorities_of(errors), metrics)
 
@@ -165,6 +165,6 @@ class DQNAgent(Agent):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.online.load_state_dict(state["online"])
         self.target.load_state_dict(state["target"])
-        # A copy: an optimizer keeps the arrays that it is given, and changes them.
+        # A copy, because an optimizer keeps references to the tensors it loads and modifies them.
         self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
         self.updates = int(state["updates"])

@@ -1,13 +1,12 @@
-"""Environments: wrap them into forms that the networks take; refuse the others before a process starts.
+"""Environments: convert observation and action spaces to the forms that the networks accept.
 
-gymnasium has many spaces, a network reads arrays of numbers. So every observation becomes a flat Box or an
-image, and every action becomes 0, 1, 2, ... or a vector in [-1, 1]; the rest of the package sees only those.
-What can't be wrapped is refused once, in the parent process, with one line for the reader instead of a
-traceback from each actor.
+Every observation becomes a flat Box or an image, and every action becomes 0, 1, 2, ... or a vector in [-1,
+1]; the rest of the package handles only these. Unsupported spaces are rejected once, in the parent process,
+with a one-line message instead of a traceback from each actor.
 
-Left out: Sequence and Graph observations, MultiDiscrete and MultiBinary actions, vector environments. (Actors
-step a plain list of environments: none resets itself, so the observation after the last step is always the
-true one.)
+Left out: Sequence and Graph observations, MultiDiscrete and MultiBinary actions, and vector environments.
+Actors step a list of single environments, because a vector environment may replace the last observation of an
+episode by the first of the next.
 """
 
 from typing import Any, NamedTuple
@@ -20,33 +19,33 @@ from numpy.typing import NDArray
 
 from replay_tutorial.agents import atari
 
-# gymnasium's Env is generic over observation and action; `spaces_of` has checked both.
+# gymnasium's Env is generic over observation and action; `spaces_of` checks both at run time.
 Environment = gym.Env[Any, Any]
 
-MIN_SIDE = 36  # pixels: smaller images have no pixel left after the torso's three convolutions
+MIN_SIDE = 36  # pixels; a smaller image vanishes in the torso's three convolutions
 
 
 class UnsupportedEnvironment(ValueError):
-    """There is no such environment, or this agent can't learn in it; the message says why."""
+    """The environment does not exist or the agent cannot learn in it; the message gives the reason."""
 
 
 class Spaces(NamedTuple):
-    """The two spaces of an environment that `train` accepts, and what it declares beside them."""
+    """The spaces of an environment that `train` supports, and its other properties."""
 
     observation: Box  # of shape (size,), or an image: uint8 (channels, height, width)
     action: Discrete | Box  # 0, 1, 2, ..., or a Box of shape (size,) from -1 to 1
-    stacked: bool = False  # whether an image's channels are the last few frames, not its colours
-    time_limit: bool = True  # whether its episodes are cut after a number of steps
-    solved_at: float | None = None  # the mean return at which gymnasium calls it solved, if it says so
+    stacked: bool = False  # whether an image's channels are stacked frames instead of colours
+    time_limit: bool = True  # whether episodes are truncated after a number of steps
+    solved_at: float | None = None  # gymnasium's reward threshold, if it declares one
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """`(size,)`, or an image's `(channels, height, width)`."""
+        """`(size,)`, or `(channels, height, width)` for images."""
         return tuple(self.observation.shape)
 
     @property
     def action_count(self) -> int:
-        """Number of Discrete actions, or the size of a Box."""
+        """Number of discrete actions, or size of a continuous action."""
         return int(self.action.n) if isinstance(self.action, Discrete) else int(self.action.shape[0])
 
     @property
@@ -56,26 +55,26 @@ class Spaces(NamedTuple):
 
 
 def make_environment(name: str, *, training: bool = False, render: bool = False) -> Environment:
-    """Make one environment in the form that `Spaces` describes.
+    """Create an environment with spaces as described by `Spaces`.
 
     Args:
-        name: A registered gymnasium name, or `module:Name-v0`, which imports the module first.
-        training: For an Atari game: whether rewards are clipped, and a lost life ends an episode.
-        render: Whether `render` returns images.
+        name: ID of a registered gymnasium environment, or `module:Name-v0`, which imports the module first.
+        training: For Atari games: clip rewards, and end an episode when a life is lost.
+        render: Make `render` return images.
 
     Raises:
-        UnsupportedEnvironment: If there is no such environment, a package is missing, or its spaces aren't
-            supported; the message names the cause and the remedy.
+        UnsupportedEnvironment: If the environment does not exist, a package is missing, or its spaces are not
+            supported. The message states the cause and the remedy.
     """
     mode = "rgb_array" if render else None
     try:
         if name.startswith(atari.PREFIX):
             environment: Environment = atari.make(name, training, mode)
         else:
-            # Not every environment takes the argument render_mode.
+            # Some environments do not accept render_mode.
             environment = gym.make(name, render_mode=mode) if render else gym.make(name)
     except (gym.error.Error, ModuleNotFoundError) as error:
-        raise UnsupportedEnvironment(f"can't make the environment {name!r}: {reason_of(error)}") from error
+        raise UnsupportedEnvironment(f"cannot create the environment {name!r}: {reason_of(error)}") from error
     try:
         return with_plain_actions(with_plain_observations(environment))
     except UnsupportedEnvironment as error:
@@ -84,7 +83,7 @@ def make_environment(name: str, *, training: bool = False, render: bool = False)
 
 
 def reason_of(error: Exception) -> str:
-    """Return why an environment couldn't be made; for a missing package, the command that installs it."""
+    """Return why an environment could not be created; for a missing package, how to install it."""
     text = f"{error} {getattr(error, 'name', '')}".lower()
     missing = isinstance(error, ModuleNotFoundError | gym.error.DependencyNotInstalled)
     for extra, packages in {"box2d": ["box2d"], "atari": ["ale_py", "opencv"]}.items():
@@ -94,7 +93,7 @@ def reason_of(error: Exception) -> str:
 
 
 def with_plain_observations(environment: Environment) -> Environment:
-    """Return an environment whose observations are a flat Box or an image (channels, height, width).
+    """Wrap an environment so that its observations are a flat Box or an image (channels, height, width).
 
     Raises:
         UnsupportedEnvironment: If its observations have no fixed size.
@@ -102,8 +101,8 @@ def with_plain_observations(environment: Environment) -> Environment:
     space: Any = environment.observation_space
     if not space.is_np_flattenable:
         raise UnsupportedEnvironment(
-            f"the observation space {space}, whose values have no fixed size. train needs Box, Discrete, "
-            "MultiDiscrete, MultiBinary, or a Dict or Tuple of them."
+            f"the observation space {space}, whose values have no fixed size. train supports Box, Discrete, "
+            "MultiDiscrete, MultiBinary, and Dict or Tuple of these."
         )
     if not isinstance(space, Box):
         return wrappers.FlattenObservation(environment)
@@ -117,37 +116,37 @@ def with_plain_observations(environment: Environment) -> Environment:
 
 
 def channels_first(image: NDArray[Any]) -> NDArray[Any]:
-    """Return an image (height, width[, channels]) as (channels, height, width); grey is one channel."""
+    """Convert an image (height, width[, channels]) to (channels, height, width); grey has one channel."""
     return np.ascontiguousarray(np.moveaxis(np.atleast_3d(image), 2, 0))
 
 
 def with_plain_actions(environment: Environment) -> Environment:
-    """Return an environment whose actions are 0, 1, 2, ... or a vector in [-1, 1].
+    """Wrap an environment so that its actions are 0, 1, 2, ... or a vector in [-1, 1].
 
     Raises:
-        UnsupportedEnvironment: If its actions are of another kind, or unbounded.
+        UnsupportedEnvironment: If its actions are of another type, or unbounded.
     """
     space: Any = environment.action_space
     if isinstance(space, Discrete):
         if space.start == 0:
             return environment
         first = int(space.start)
-        # The network's outputs are numbered from 0, so stored actions are too.
+        # Stored actions index the network's outputs, which start at 0.
         return wrappers.TransformAction(environment, lambda action: action + first, Discrete(int(space.n)))
     if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
         raise UnsupportedEnvironment(
-            f"the action space {space}; train needs Discrete (for DQN) or a Box of floats (for DPG)."
+            f"the action space {space}; train supports Discrete (with DQN) and Box of floats (with DPG)."
         )
     if not space.is_bounded():
         raise UnsupportedEnvironment(
-            f"the action space {space}, which has no bounds; DPG needs a minimum and a maximum action. "
-            "gymnasium.wrappers.RescaleAction or ClipAction can set them."
+            f"the action space {space}, which is unbounded; DPG needs finite bounds. Set them with "
+            "gymnasium.wrappers.RescaleAction or ClipAction."
         )
     low, high, shape = space.low, space.high, space.shape
 
     def rescaled(action: NDArray[Any]) -> NDArray[Any]:
         inner = low + (action.reshape(shape) + 1.0) / 2.0 * (high - low)
-        # Rounding may lead out of the bounds.
+        # Rounding can exceed the bounds.
         return np.clip(inner, low, high).astype(space.dtype)
 
     size = int(np.prod(shape))
@@ -155,16 +154,16 @@ def with_plain_actions(environment: Environment) -> Environment:
 
 
 def playable(actions: NDArray[Any]) -> list[Any]:
-    """Return a batch of actions as a list of what `step` takes: ints, or arrays."""
+    """Convert a batch of actions to a list of arguments for `step`: ints or arrays."""
     return actions.tolist() if actions.ndim == 1 else list(actions)
 
 
 def spaces_of(name: str) -> Spaces:
-    """Return what `train` has to know of an environment, as `make_environment` makes it.
+    """Return the spaces and properties of an environment, as `make_environment` creates it.
 
     Raises:
-        UnsupportedEnvironment: If there is no such environment, or the agent can't learn in it; the message
-            names the space and what is supported.
+        UnsupportedEnvironment: If the environment does not exist, or the agent cannot learn in it. The
+            message states the space and the supported ones.
     """
     environment = make_environment(name)
     environment.close()
@@ -174,7 +173,7 @@ def spaces_of(name: str) -> Spaces:
     layers = [environment]
     while isinstance(layer := layers[-1], gym.Wrapper):
         layers.append(layer.env)
-    # Only gymnasium's own wrappers declare what they do; the emulator of a game cuts episodes itself.
+    # Only gymnasium's own wrappers can be recognised; Atari's emulator truncates episodes itself.
     stacks = [layer for layer in layers if isinstance(layer, wrappers.FrameStackObservation)]
     limits = [layer for layer in layers if isinstance(layer, wrappers.TimeLimit)]
     return Spaces(

@@ -1,11 +1,11 @@
 """Evaluation: the mean return of a greedy policy, with its standard error.
 
-A policy is selected because its evaluation came out well, so that evaluation is biased upwards. Hence two
-rules: the reported mean comes from episodes whose seeds played no part in the selection, and it comes with
-its standard error. Some episodes are stepped together, because a forward pass costs about the same for one
-observation as for a few; not all, because an environment may be a simulator or a browser.
+If a policy is selected by an evaluation, that evaluation is biased upwards. The reported mean therefore comes
+from episodes whose seeds were not used for the selection, and it is reported with its standard error. Several
+environments are stepped together, because a forward pass costs about the same for a few observations as for
+one. Their number is limited, because an environment may be a simulator or a browser.
 
-Left out: random no-op starts, several policies at once.
+Left out: random no-op starts, and evaluating several policies at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from replay_tutorial.agents.environments import Environment, make_environment, playable
 
-AT_ONCE = 8  # environments, as many as the actors of a run have by default
-# observations [B, ...] → actions [B, ...], of the B episodes that are still running
+AT_ONCE = 8  # environments; actors use as many by default
+# Maps the observations [B, ...] of the B running episodes to actions [B, ...].
 Acting = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 class Stopped(Exception):
-    """Ends an evaluation early."""
+    """Raised to stop an evaluation early."""
 
 
 def until(is_stopped: Callable[[], bool], act: Acting) -> Acting:
-    """Return `act`, so that it raises `Stopped` as soon as `is_stopped` returns True."""
+    """Return `act`, wrapped so that it raises `Stopped` once `is_stopped` returns True."""
 
     def act_or_stop(observations: NDArray[Any]) -> NDArray[Any]:
         if is_stopped():
@@ -38,10 +38,10 @@ def until(is_stopped: Callable[[], bool], act: Acting) -> Acting:
 
 
 class Evaluation(NamedTuple):
-    """The returns of some episodes, undiscounted."""
+    """The undiscounted returns of a number of episodes."""
 
     returns: NDArray[np.float64]  # float64[episodes], in the order of the seeds
-    cut: int = 0  # number of episodes that were cut at the step limit; their returns are those until then
+    cut: int = 0  # number of episodes stopped at the step limit; their returns are partial
 
     @property
     def mean(self) -> float:
@@ -50,20 +50,20 @@ class Evaluation(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """Standard error of the mean; infinite for a single episode, which has no spread."""
+        """Standard error of the mean; infinite for a single episode."""
         if len(self.returns) < 2:
             return float("inf")
         return float(self.returns.std(ddof=1) / np.sqrt(len(self.returns)))
 
     @property
     def lower_bound(self) -> float:
-        """The mean minus three standard errors."""
+        """Mean minus three standard errors."""
         return self.mean - 3.0 * self.standard_error
 
     def __str__(self) -> str:
         """Return one line: `mean 498.2 ± 0.9 (standard error; min 431.0, max 500.0, 100 episodes)`.
 
-        A single episode has a return, but no spread.
+        For a single episode it contains the return only.
         """
         low, high = self.returns.min(), self.returns.max()
         cut = f", {self.cut} cut at the step limit" if self.cut else ""
@@ -78,23 +78,25 @@ class Evaluation(NamedTuple):
 def evaluate(
     act: Acting, environment: str, seeds: Sequence[int], step_limit: int | None = None, at_once: int = AT_ONCE
 ) -> Evaluation:
-    """Return the returns of one episode per seed, the same for the same policy and seeds.
+    """Run one episode per seed and collect the returns.
+
+    The same policy and seeds always produce the same returns.
 
     Args:
         act: Maps a batch of observations to actions, as `Policy.act_greedily` does.
-        environment: The environment's name.
-        seeds: One per episode, at least one.
-        step_limit: Episodes are cut after this many steps, because a greedy policy can get stuck in an
-            environment without a time limit of its own; None never cuts.
-        at_once: The most environments that exist at a time. Each plays one episode after another.
+        environment: Name of the environment.
+        seeds: One seed per episode; at least one.
+        step_limit: Stop each episode after this many steps, because a greedy policy can get stuck in an
+            environment without a time limit. None sets no limit.
+        at_once: Maximum number of environments at a time; each runs one episode after another.
 
     Raises:
-        ValueError: If there are no seeds, or at_once is below 1.
+        ValueError: If `seeds` is empty or `at_once` is below 1.
     """
     if at_once < 1:
         raise ValueError(f"at_once must be at least 1, not {at_once}.")
     if len(seeds) == 0:
-        raise ValueError("evaluate needs at least 1 seed: it plays one episode per seed.")
+        raise ValueError("evaluate needs at least 1 seed, because it runs one episode per seed.")
     returns, steps = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)  # [episodes]
     waiting, cut = iter(range(len(seeds))), 0
     playing: list[tuple[int, Environment, Any]] = []  # episode, environment, observation
@@ -126,6 +128,6 @@ def evaluate(
 
 
 def draw_seeds(seed: np.random.SeedSequence, count: int) -> list[int]:
-    """Draw `count` different seeds, so that no two parts of the list share an episode."""
+    """Draw `count` distinct seeds, so that no two parts of the list share an episode."""
     generator = np.random.default_rng(seed)
     return generator.choice(2**31, size=count, replace=False).tolist()

@@ -1,9 +1,9 @@
-"""The networks: a torso for observations, and behind it a dueling Q-network, a policy, or a critic.
+"""Networks: a torso for observations, followed by a dueling Q-network, a policy or a critic.
 
-In most states it hardly matters which action is taken, yet a plain Q-network must learn the value of such a
-state once per action. The dueling network has two heads instead: one estimates the value of the state, the
-other the advantage of each action over the average. Their sum is Q, so what is learned about a state serves
-all its actions. For continuous actions there are two networks: a policy that names one action, and a critic
+In many states the choice of action hardly matters, but a plain Q-network must learn the value of such a state
+once per action. A dueling network has two heads: one estimates the value of the state, the other the
+advantage of each action over the average. Their sum is Q, so everything learned about a state applies to all
+its actions. For continuous actions there are two networks: a policy that outputs one action, and a critic
 that estimates its value.
 
 Left out: noisy layers, distributional heads, recurrence, normalisation.
@@ -24,13 +24,13 @@ Shape = tuple[int, ...]  # of an observation: (size,), or an image's (channels, 
 
 
 class Torso(nn.Module):
-    """The first part of every network: from observations to features.
+    """The first layers of every network, from observations to features.
 
-    Flat observations are only converted to float32. Images pass through the three convolutions of Mnih et al.
-    2015, after their bytes have been scaled to [0, 1].
+    Flat observations are converted to float32. Images are scaled from bytes to [0, 1] and pass through the
+    three convolutions of Mnih et al. 2015.
 
     Args:
-        observation_shape: The height and width of an image are at least 36.
+        observation_shape: Shape of one observation; images must be at least 36 pixels high and wide.
     """
 
     def __init__(self, observation_shape: Shape) -> None:
@@ -54,7 +54,7 @@ class Torso(nn.Module):
 
 
 def hidden_layers(sizes: Sequence[int]) -> nn.Sequential:
-    """Return fully connected layers, each with a ReLU; `sizes` begins with the input's."""
+    """Return fully connected layers, each followed by a ReLU; `sizes` starts with the input size."""
     layers: list[nn.Module] = []
     for size_in, size_out in pairwise(sizes):
         layers += [nn.Linear(size_in, size_out), nn.ReLU()]
@@ -64,13 +64,13 @@ def hidden_layers(sizes: Sequence[int]) -> nn.Sequential:
 class DuelingNetwork(nn.Module):
     """A network with a value head and an advantage head.
 
-    For flat observations the heads share the hidden layers. For images each has its own behind the
-    convolutions, as in the paper.
+    For flat observations the heads share the hidden layers. For images each head has its own hidden layers
+    after the convolutions, as in the paper.
 
     Args:
-        observation_shape: As for `Torso`.
+        observation_shape: See `Torso`.
         action_count: Number of discrete actions.
-        hidden_sizes: Width of each hidden layer, at least one.
+        hidden_sizes: Width of each hidden layer; at least one.
 
     Example:
         >>> network = DuelingNetwork(observation_shape=(4,), action_count=2, hidden_sizes=(64, 64))
@@ -88,17 +88,17 @@ class DuelingNetwork(nn.Module):
         self.advantage_head = nn.Sequential(hidden_layers(own), nn.Linear(own[-1], action_count))
 
     def forward(self, observations: Tensor) -> Tensor:
-        """Return Q(s, a) of every action: float32[B, actions], for observations of any dtype [B, ...]."""
+        """Return Q(s, a) for all actions, float32[B, actions]; observations [B, ...] can have any dtype."""
         features = self.trunk(observations)  # float32[B, features]
         value = self.value_head(features)  # float32[B, 1]
         advantage = self.advantage_head(features)  # float32[B, actions]
-        # Without the mean, a constant could move from one head to the other, and neither would be defined.
+        # Subtracting the mean makes V and A identifiable: otherwise a constant could move between the heads.
         # Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')   (Wang et al. 2016, eq. 9)
         return value + advantage - advantage.mean(dim=1, keepdim=True)
 
 
 class PolicyNetwork(nn.Module):
-    """π(s): one action, `action_size` numbers in [-1, 1]; the other arguments are `DuelingNetwork`'s."""
+    """π(s): a network that outputs one action, float32[B, action_size] in [-1, 1]; see `DuelingNetwork`."""
 
     def __init__(self, observation_shape: Shape, action_size: int, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class PolicyNetwork(nn.Module):
 
 
 class CriticNetwork(nn.Module):
-    """Q(s, a) of one action, which is concatenated to the observation's features; arguments as for π."""
+    """Q(s, a): a network that takes the observation's features and one action; see `PolicyNetwork`."""
 
     def __init__(self, observation_shape: Shape, action_size: int, hidden_sizes: Sequence[int]) -> None:
         super().__init__()
@@ -132,26 +132,26 @@ class CriticNetwork(nn.Module):
 
 
 def parameter_count(network: nn.Module) -> int:
-    """Return the number of a network's parameters."""
+    """Return the number of parameters of a network."""
     return sum(tensor.numel() for tensor in network.parameters())
 
 
 def get_parameters(network: nn.Module) -> NDArray[np.float32]:
     """Return a copy of all parameters as one vector: float32[parameter_count]."""
-    # A copy: another process may read the vector while this network goes on learning.
+    # A copy, because other processes read the vector while this network continues to learn.
     return np.concatenate([tensor.detach().cpu().numpy().ravel() for tensor in network.parameters()])
 
 
 def set_parameters(network: nn.Module, vector: NDArray[np.float32]) -> None:
-    """Copy a vector made by `get_parameters` into a network of the same shape.
+    """Copy a vector from `get_parameters` into a network of the same architecture.
 
     Raises:
-        ValueError: If the vector's length isn't the network's `parameter_count`; nothing is changed.
+        ValueError: If the length of the vector is not the network's `parameter_count`; nothing is changed.
     """
     if vector.shape != (parameter_count(network),):
         raise ValueError(
-            f"set_parameters got shape {vector.shape}, the network has ({parameter_count(network)},). "
-            "Both networks need the same hidden sizes and spaces."
+            f"vector must have shape ({parameter_count(network)},), not {vector.shape}. Both networks must "
+            "have the same hidden sizes and spaces."
         )
     start = 0
     with torch.no_grad():

@@ -25,8 +25,8 @@ def test_spaces_of_cart_pole():
         ("no_such_module:Thing-v0", "no_such_module"),
         ("NoBox2DHere-v0", "doesn't exist"),
         ("Sentences-v0", "no fixed size"),
-        ("Buttons-v0", "needs Discrete"),
-        ("Boundless-v0", "no bounds"),
+        ("Buttons-v0", "supports Discrete"),
+        ("Boundless-v0", "is unbounded"),
         ("NeedsBox2D-v0", r'pip install "replay_tutorial\[box2d\]"'),
     ],
 )

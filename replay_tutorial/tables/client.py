@@ -1,52 +1,45 @@
-"""The client: what a program calls that has whole trajectories, or wants some.
-
-Left out: trajectories that grow step by step. For those it makes writers.
-"""
+"""The client: inserts and samples items, and creates writers, on a server here or in another process."""
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.buffers.spaces import flatten
-from replay_tutorial.tables.core.message import Message, NewItems, Part, Run
-from replay_tutorial.tables.core.reverb_names import ExplainsNames, check_named, explains
-from replay_tutorial.tables.core.sampled import Sample
+from replay_tutorial.tables.core.arguments import check_mapping
+from replay_tutorial.tables.core.message import ColumnSlice, Message, NewItems, Part
+from replay_tutorial.tables.core.rate_limiters import RateLimiter
+from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
+from replay_tutorial.tables.core.sampled import Sample, TableInfo
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
 from replay_tutorial.tables.writing.patterns import Pattern, StructuredWriter
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 
-class Client(ExplainsNames):
-    """Calls a server; any number of threads may share one.
-
-    Beside the methods below, a client has those of its server: `mutate_priorities`, `reset`,
-    `replace_limiter`, `items`, `info`, `save` and `load`. They are explained at `Server`.
+class Client(ExplainsReverbNames):
+    """Calls a server; several threads can share one client.
 
     Attributes:
         server: The server.
     """
 
-    instead: ClassVar = {
-        "trajectory_writer": "call client.writer(num_keep_alive_refs).",
-        "server_info": "call client.info().",
-        "checkpoint": "call client.save(path), and client.load(path) later.",
+    _reverb_names: ClassVar = {
+        "trajectory_writer": "use client.writer(num_keep_alive_refs).",
+        "server_info": "use client.info().",
+        "checkpoint": "use client.save(path) and client.load(path).",
     }
 
     def __init__(self, server: Server | RemoteServer | str) -> None:
-        """Call this server; an address stands for `RemoteServer(address)`."""
-        self.server = server = RemoteServer(server) if isinstance(server, str) else server
-        self.mutate_priorities = server.mutate_priorities
-        self.reset, self.replace_limiter = server.reset, server.replace_limiter
-        self.items, self.info = server.items, server.info
-        self.save, self.load = server.save, server.load
+        """Use a server; an address is shorthand for `RemoteServer(address)`."""
+        self.server = RemoteServer(server) if isinstance(server, str) else server
 
-    @explains(
-        num_samples="the number of items is called batch_size.",
-        emit_timesteps="`for item in sample` yields items; TimestepDataset yields steps.",
-        unpack_as_table_signature="sample.data has each part by its name.",
+    @explain_reverb_arguments(
+        num_samples="use batch_size.",
+        emit_timesteps="iterate over the sample for items, or use TimestepDataset for steps.",
+        unpack_as_table_signature="omit it; sample.data maps the name of each part to its values.",
     )
     def sample(
         self,
@@ -57,18 +50,21 @@ class Client(ExplainsNames):
         *,
         should_cancel: Callable[[], bool] | None = None,
     ) -> Sample:
-        """Draw items; see `Server.sample`."""
+        """Sample items; see `Server.sample`."""
         return self.server.sample(table, batch_size, timeout, partial, should_cancel=should_cancel)
 
     def insert(
         self, data: Mapping[str, Any], priorities: Mapping[str, float | None], timeout: float | None = None
     ) -> dict[str, int]:
-        """Insert one step as an item of one or more tables, which share its values.
+        """Insert one step as an item of one or more tables; the tables share the stored values.
 
-        All is as in `insert_batch`, but for a batch of one: of each column and table a value, a priority, a
-        key. In a sample a column has no axis of time, as in a buffer.
+        The arguments are those of `insert_batch` for a single step: one value per column, one priority per
+        table. Samples of such an item have no time axis, as in a buffer.
+
+        Returns:
+            The item's key in each table.
         """
-        check_named(data, self.server.fields.fields)
+        check_mapping(data, self.server.fields.fields)
         columns = [(name, np.asarray(value)[None]) for name, value in flatten(data)]
         given = {table: None if p is None else [p] for table, p in priorities.items()}
         return {table: keys[0] for table, keys in self._insert(columns, given, timeout).items()}
@@ -79,24 +75,27 @@ class Client(ExplainsNames):
         priorities: Mapping[str, npt.ArrayLike | None],
         timeout: float | None = None,
     ) -> dict[str, list[int]]:
-        """Insert n steps as n items of one or more tables, which share their values, in one message.
+        """Insert n steps as n items of one or more tables in one message; the tables share the stored values.
 
         Args:
-            data: Of each column n values along axis 0; nested names are joined by "/". Columns may be left
-                out.
-            priorities: Of each table n priorities; None stands for the highest seen.
-            timeout: Seconds to wait at most, for all together; None waits, 0 looks once.
+            data: n values per column along axis 0. Nested names are joined by "/", and columns may be
+                omitted.
+            priorities: n priorities per table; None stands for the table's highest priority so far.
+            timeout: Seconds to wait for all items together. None waits indefinitely, 0 does not wait.
 
         Returns:
             The items' keys in each table.
 
         Raises:
-            TimeoutError: If the tables did not let them in in time. Those that are in stay in: tables are
-                filled in the order given.
-            Exception: A KeyError if a name is not there, a TypeError if a value is not numeric, a ValueError
-                if one does not fit; and what `Server.insert` raises. Nothing has changed then.
+            CapacityError: If there are too few free cells; nothing has been inserted.
+            KeyError: If a column or table does not exist; nothing has been inserted.
+            TimeoutError: If some items were not inserted in time. The others stay; tables are filled in the
+                order of `priorities`.
+            TypeError: If a value is not numeric; nothing has been inserted.
+            ValueError: If a value has the wrong shape or does not fit its dtype; nothing has been inserted.
+            Exception: Other errors of `Server.insert`.
         """
-        check_named(data, self.server.fields.fields)
+        check_mapping(data, self.server.fields.fields)
         return self._insert(list(flatten(data)), priorities, timeout)
 
     def _insert(
@@ -105,51 +104,83 @@ class Client(ExplainsNames):
         priorities: Mapping[str, npt.ArrayLike | None],
         timeout: float | None,
     ) -> dict[str, list[int]]:
-        runs = self._runs(columns)
-        count = len(runs[0].values)
-        layout = tuple(Part(run.column, run.column, 1, squeezed=True) for run in runs)
-        steps = np.repeat(np.arange(count)[:, None], len(runs), axis=1)
+        slices = self._column_slices(columns)
+        count = len(slices[0].values)
+        layout = tuple(
+            Part(column_slice.column, column_slice.column, 1, squeezed=True) for column_slice in slices
+        )
+        steps = np.repeat(np.arange(count)[:, None], len(slices), axis=1)
         items = [
             NewItems(table, None if given is None else np.asarray(given), layout, steps)
             for table, given in priorities.items()
         ]
         if not items:
-            raise ValueError("priorities names no table; name one, such as {'replay': 1.0}.")
+            raise ValueError("priorities must contain at least one table, such as {'replay': 1.0}.")
         writer: Any = self.server.open_writer()
         try:
-            keys = self.server.insert(writer, Message(runs, items, count), timeout)
+            keys = self.server.insert(writer, Message(slices, items, count), timeout)
         finally:
             self.server.close_writer(writer)
         return {new.table: keys[i * count : (i + 1) * count] for i, new in enumerate(items)}
 
-    def _runs(self, columns: Sequence[tuple[str, Any]]) -> list[Run]:
-        """Check n values of each column given."""
-        runs: list[Run] = []
+    def _column_slices(self, columns: Sequence[tuple[str, Any]]) -> list[ColumnSlice]:
+        """Check the values of each column and return them as slices that start at step 0."""
+        slices: list[ColumnSlice] = []
         fields = self.server.fields.fields
         for name, value in columns:
             if name not in fields:
-                raise KeyError(f"There is no column {name!r}; there are {list(fields)}.")
-            runs.append(Run(name, 0, fields[name].to_array(value)))
-        if len({run.column for run in runs}) < len(runs):
-            raise KeyError("A column is given twice, nested and by its name.")
-        lengths = {len(run.values) for run in runs}
+                raise KeyError(f"There is no column {name!r}; the columns are {list(fields)}.")
+            slices.append(ColumnSlice(name, 0, fields[name].to_array(value)))
+        if len({column_slice.column for column_slice in slices}) < len(slices):
+            raise KeyError("A column is passed twice: nested and by its joined name.")
+        lengths = {len(column_slice.values) for column_slice in slices}
         if len(lengths) != 1 or 0 in lengths:
             raise ValueError(
-                f"All columns must hold equally many values, at least one, not {sorted(lengths)}."
+                f"All columns must have the same number of values, at least one, not {sorted(lengths)}."
             )
-        return runs
+        return slices
 
-    @explains(
-        max_sequence_length="pass num_keep_alive_refs, the number of newest steps that items may name.",
-        chunk_length="steps are stored one by one; leave it out.",
-        delta_encoded="values are stored as they are; leave it out.",
+    @explain_reverb_arguments(
+        max_sequence_length="use num_keep_alive_refs, the number of newest steps that items can reference.",
+        chunk_length="omit it; steps are stored one by one.",
+        delta_encoded="omit it; values are stored without compression.",
     )
     def writer(self, num_keep_alive_refs: int, max_in_flight_items: int = 0) -> TrajectoryWriter:
-        """Make a writer for the steps of one environment; see `TrajectoryWriter`."""
+        """Create a writer for the steps of one environment; see `TrajectoryWriter`."""
         return TrajectoryWriter(self.server, num_keep_alive_refs, max_in_flight_items)
 
     def structured_writer(
         self, patterns: Sequence[Pattern], max_in_flight_items: int = 0
     ) -> StructuredWriter:
-        """Make a writer that makes its items by patterns; see `StructuredWriter`."""
+        """Create a writer that builds its items from patterns; see `StructuredWriter`."""
         return StructuredWriter(self.server, patterns, max_in_flight_items)
+
+    def mutate_priorities(
+        self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
+    ) -> int:
+        """Delete items, then update priorities; see `Server.mutate_priorities`."""
+        return self.server.mutate_priorities(table, updates, deletes)
+
+    def reset(self, table: str) -> None:
+        """Delete all items of a table; see `Server.reset`."""
+        self.server.reset(table)
+
+    def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
+        """Replace the rate limiter of a table; see `Server.replace_limiter`."""
+        self.server.replace_limiter(table, limiter)
+
+    def items(self, table: str) -> Sample:
+        """Return a copy of all items of a table; see `Server.items`."""
+        return self.server.items(table)
+
+    def info(self) -> dict[str, TableInfo]:
+        """Return the state of every table at one moment; see `Server.info`."""
+        return self.server.info()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save all tables to a file; see `Server.save`."""
+        self.server.save(path)
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Replace the content of all tables with that of a saved file; see `Server.load`."""
+        self.server.load(path)

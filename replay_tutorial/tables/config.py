@@ -36,7 +36,7 @@ from replay_tutorial.tables.core.hooks import InsertOnSample
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from replay_tutorial.tables.core.table import Table
-from replay_tutorial.tables.remote.local_socket import place_of
+from replay_tutorial.tables.remote.local_socket import parse_address
 from replay_tutorial.tables.server import Server
 
 Config = tuple[Server, str, Path | None, float]
@@ -51,7 +51,7 @@ class ConfigError(ValueError):
 
 
 @contextmanager
-def named(where: str) -> Generator[None]:
+def config_errors(where: str) -> Generator[None]:
     """Turn an error into a ConfigError that names the key."""
     try:
         yield
@@ -76,15 +76,15 @@ def read_config(path: str | PathLike[str], address: str | None = None) -> Config
         ConfigError: If it is not TOML, a key is missing or unknown, or a value is wrong.
         OSError: If it can't be read.
     """
-    with open(path, "rb") as file, named(f"{path} is not TOML"):
-        words = tomllib.load(file)
-    with named("The file"):
-        return config(Path(path).parent, address, **words)
+    with open(path, "rb") as file, config_errors(f"{path} is not TOML"):
+        settings = tomllib.load(file)
+    with config_errors("The file"):
+        return build_config(Path(path).parent, address, **settings)
 
 
-def config(
+def build_config(
     folder: Path,
-    instead: str | None,
+    address_override: str | None,
     *,
     columns: dict[str, Any],
     tables: dict[str, Any],
@@ -95,41 +95,41 @@ def config(
     **options: Any,
 ) -> Config:
     """Build what `read_config` returns of the keys of the file; other options are those of `Server`."""
-    with named("address"):
-        if address and isinstance(place_of(address), str):
+    with config_errors("address"):
+        if address and isinstance(parse_address(address), str):
             address = str(folder / address)
-        if not (address := instead or address):
+        if not (address := address_override or address):
             raise ValueError("is missing: the path of a socket, or 127.0.0.1:PORT; --address gives it, too.")
-        place_of(address)
-    with named("save_every"):
+        parse_address(address)
+    with config_errors("save_every"):
         if not (0.0 <= save_every < math.inf) or (save_every and not save):
             raise ValueError(
                 f"must be at least 0 seconds, and 0 without a file to save to, not {save_every}."
             )
-    with named("default_dtype"):
+    with config_errors("default_dtype"):
         dtype = np.dtype(default_dtype)
-    with named("columns"):
+    with config_errors("columns"):
         Fields(columns, dtype)
-    with named("tables"):
-        made = [table(name, words) for name, words in tables.items()]
+    with config_errors("tables"):
+        made = [build_table(name, settings) for name, settings in tables.items()]
     server = Server(made, columns, default_dtype=dtype, **options)
     return server, address, folder / save if save else None, save_every
 
 
-def table(name: str, words: Any) -> Table:
+def build_table(name: str, settings: Any) -> Table:
     """Build the description of a table."""
-    with named(f"tables.{name}"):
-        words = {"kind": "table", "insert_on_sample": [], **words}
-        for key in KINDS.keys() & words.keys():
-            words[key] = of_kind(f"tables.{name}.{key}", words[key], KINDS[key])
-        hooks = [InsertOnSample(target) for target in words.pop("insert_on_sample")]
-        return of_kind(f"tables.{name}", words, TABLES, name=name, hooks=hooks)
+    with config_errors(f"tables.{name}"):
+        settings = {"kind": "table", "insert_on_sample": [], **settings}
+        for key in KINDS.keys() & settings.keys():
+            settings[key] = build(f"tables.{name}.{key}", settings[key], KINDS[key])
+        hooks = [InsertOnSample(target) for target in settings.pop("insert_on_sample")]
+        return build(f"tables.{name}", settings, TABLES, name=name, hooks=hooks)
 
 
-def of_kind(where: str, words: Any, kinds: dict[str, Callable[..., Any]], **given: Any) -> Any:
+def build(where: str, settings: Any, kinds: dict[str, Callable[..., Any]], **given: Any) -> Any:
     """Build `"Uniform"`, or `{ kind = "MinSize", min_size = 1 }`."""
-    with named(where):
-        words = {"kind": words} if isinstance(words, str | int) else dict(words)
-        if (kind := words.pop("kind", None)) not in kinds:
+    with config_errors(where):
+        settings = {"kind": settings} if isinstance(settings, str | int) else dict(settings)
+        if (kind := settings.pop("kind", None)) not in kinds:
             raise ValueError(f"the kind is one of {', '.join(kinds)}, not {kind!r:.60}.")
-        return kinds[kind](**words, **given)
+        return kinds[kind](**settings, **given)

@@ -1,16 +1,14 @@
-"""The server: named tables over one store of cells; who waits for whom.
+"""The server: named tables that share one store of cells, for any number of threads.
 
-Every call holds one lock while it reads or changes anything. So a step of one call never meets half a step of
-another, and a file holds one moment of all tables. A call that its table's limiter stops waits in a queue of
-that table, without the lock, until another call has changed the counts:
+Every call holds one lock while it reads or changes state. A call that a rate limiter does not admit yet
+releases the lock and waits in its table's queue, one for inserts and one for samples, until another call has
+changed the counts:
 
-    insert  ─▶ queue of inserts  ─▶ in    more may be sampled now
-    sample  ─▶ queue of samples  ─▶ out   more may be inserted now
+    insert  ─▶ insert queue  ─▶ item inserted    more samples are admitted
+    sample  ─▶ sample queue  ─▶ item sampled     more inserts are admitted
 
-All changes go through one critical section, `_change`: Ctrl-C waits until it ends, and its end wakes the
-first call of each queue that may go now. Closing the server or a writer wakes all calls that wait in vain.
-
-Left out: what one table does by itself (`table_state`).
+All changes run in one critical section, `_change`. It defers Ctrl-C until the change is complete, then wakes
+the first call of each queue that the limiter now admits.
 """
 
 import logging
@@ -29,25 +27,26 @@ from replay_tutorial.buffers.fields import EnvDict, Fields
 from replay_tutorial.buffers.interrupts import defer_sigint
 from replay_tutorial.buffers.rows import check_batch_size, checked_integer
 from replay_tutorial.tables.core import server_file
-from replay_tutorial.tables.core.cells import MOST_CELLS, Cells, release
-from replay_tutorial.tables.core.message import Message, as_keys, as_updates
+from replay_tutorial.tables.core.arguments import as_keys, as_updates
+from replay_tutorial.tables.core.cells import MAX_CELLS, Cells, release_cells
+from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
-from replay_tutorial.tables.core.reverb_names import ExplainsNames, explains
-from replay_tutorial.tables.core.sampled import Sample, TableInfo, join
+from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
+from replay_tutorial.tables.core.sampled import Sample, TableInfo, concatenate_samples
 from replay_tutorial.tables.core.table import Table, check_reachable
 from replay_tutorial.tables.core.table_state import TableState
 from replay_tutorial.tables.core.waiting import CallerGone, Closed, WaitQueue, deadline_of
-from replay_tutorial.tables.core.writer_state import CellOf, WriterState, table_of
+from replay_tutorial.tables.core.writer_state import CellsByStep, WriterState, find_table
 
 log = logging.getLogger("replay_tutorial")
 T = TypeVar("T")
 
 
-class Server(ExplainsNames):
-    """Named tables in this process, for threads.
+class Server(ExplainsReverbNames):
+    """Named tables in this process, for any number of threads.
 
-    A table or column that is not there is a KeyError. What changes a table raises `Closed` if the server is
-    closed, before or meanwhile. Everything is checked before anything changes.
+    An unknown table or column raises KeyError. Methods that change a table raise `Closed` once the server is
+    closed. Arguments are checked before anything changes.
 
     Example:
         >>> from replay_tutorial.tables import Client, Fifo, MinSize, Server, Table, Uniform
@@ -61,14 +60,14 @@ class Server(ExplainsNames):
         fields: The columns, by name.
     """
 
-    instead: ClassVar = {
-        "port": "in this process write Client(server); for others, Endpoint(server, address, key).",
-        "localhost_client": "write Client(server).",
+    _reverb_names: ClassVar = {
+        "port": "use Client(server) in this process, and Endpoint(server, address, key) for other processes.",
+        "localhost_client": "use Client(server).",
     }
 
-    @explains(
-        port="Endpoint(server, address, key) lets other processes call.",
-        checkpointer="call server.load(path), and server.save(path).",
+    @explain_reverb_arguments(
+        port="Endpoint(server, address, key) accepts calls from other processes.",
+        checkpointer="call server.save(path) and server.load(path).",
     )
     def __init__(
         self,
@@ -80,50 +79,56 @@ class Server(ExplainsNames):
         seed: int | None = None,
         patience: float = 60.0,
     ) -> None:
-        """Make empty tables.
+        """Create empty tables.
 
         Args:
-            tables: Their descriptions; no name twice.
-            env_dict: The columns, as of a buffer; a step may leave some out.
-            capacity: Cells of each column: how many steps can be stored at once. None reserves twice what
-                the items of full tables name in one column by their signatures (one cell each without), and
-                1,000 more: enough for items of one step. Pages that are not used take no memory.
-            default_dtype: The dtype of columns that name none.
-            seed: Of the generator that draws.
-            patience: Seconds that a call waits before it logs a warning that says for what.
+            tables: Descriptions of the tables; names must be unique.
+            env_dict: The columns, declared as for a buffer. A step may omit columns.
+            capacity: Cells per column, which is the number of steps that can be stored at once. The default
+                is 1,000 cells plus twice the number that full tables reference in one column according to
+                their signatures; a table without a signature counts one cell per item, which suffices for
+                items of one step. Memory that is never written is not allocated.
+            default_dtype: The dtype of columns that declare none.
+            seed: Seed of the random generator used for sampling.
+            patience: Seconds that a call waits before it logs a warning with the reason.
 
         Raises:
-            ValueError: If a table's name comes twice, or an argument is out of range.
+            ValueError: If two tables have the same name, or an argument is out of range.
         """
         self.fields = Fields(env_dict, default_dtype)
         if capacity is None:
             full = sum(table.max_size * table.cells_of_an_item for table in tables)
-            capacity = min(2 * full + 1000, MOST_CELLS // len(self.fields.fields))
+            capacity = min(2 * full + 1000, MAX_CELLS // len(self.fields.fields))
         self._cells = Cells(self.fields, checked_integer("capacity", capacity))
         self._rng = np.random.default_rng(seed)
-        self._lock = RLock()  # a hook, which is called under it, may look at the server
+        self._lock = RLock()  # reentrant, because a hook may call the server while the lock is held
         self._closed = False
         names = [table.name for table in tables]
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"A server has at least one table, and each name once, not {names}.")
+            raise ValueError(
+                f"A server needs at least one table, and their names must be unique, not {names}."
+            )
         self._tables = {table.name: TableState(table, self._cells, self._rng) for table in tables}
         self._writers = WeakSet[WriterState]()
-        self._dropped = deque[CellOf]()  # what writers held that were dropped without `close`
+        self._dropped = deque[CellsByStep]()  # cells of writers that were garbage-collected before `close`
         for table in tables:
             for hook in table.hooks:
                 hook.check(table.name, self._tables)
         self._queues = {
-            (side, name): WaitQueue(self._lock, partial(self._may, side, name), patience)
+            (side, name): WaitQueue(self._lock, partial(self._can_proceed, side, name), patience)
             for name in names
             for side in ("insert", "sample")
         }
 
-    def _may(self, side: str, table: str) -> bool:
-        contents = self._tables[table]
-        return contents.may_insert() if side == "insert" else contents.may_sample()
+    def _can_proceed(self, side: str, table: str) -> bool:
+        state = self._tables[table]
+        return state.may_insert() if side == "insert" else state.may_sample()
 
     def open_writer(self) -> WriterState:
-        """Begin a writer, which counts its steps from 0. One that nobody holds any more is closed."""
+        """Start a new writer session, whose steps are numbered from 0.
+
+        The session is closed when its state is garbage-collected.
+        """
         with self._lock:
             writer = WriterState(self._cells, self._dropped)
             self._writers.add(writer)
@@ -138,29 +143,29 @@ class Server(ExplainsNames):
         check: Callable[[Message, WriterState, Cells], Message] | None = None,
         should_cancel: Callable[[], bool] | None = None,
     ) -> list[int]:
-        """Store the values of a message, then insert its items, each when its table lets it in.
+        """Store the values of a message, then insert its items in order, each as soon as its table admits it.
 
-        After a TimeoutError or Ctrl-C the items that are in stay in; the same message, passed again, goes on
-        where it stopped, and if it is finished is answered as before.
+        Items inserted before a TimeoutError or Ctrl-C stay in their tables. Passing the same message again
+        continues with the remaining items; passing a finished message returns its keys again.
 
         Args:
-            writer: The writer, from `open_writer`.
-            message: Its next message, or its last one again.
-            timeout: Seconds to wait at most, for all items together; None waits, 0 looks once.
-            check: Called before the message is accepted; raises an error if something in it is wrong, and
-                returns it, or the writer's last message that it repeats.
-            should_cancel: Asked while it waits whether to give up.
+            writer: The writer session, from `open_writer`.
+            message: The next message of this writer, or its last message again.
+            timeout: Seconds to wait for all items together. None waits indefinitely, 0 does not wait.
+            check: Called before the message is accepted. It raises an error if the message is invalid;
+                otherwise it returns the message, or the writer's last message if this one repeats it.
+            should_cancel: Called repeatedly while waiting; returning True cancels the call.
 
         Returns:
-            The keys of all its items, in their order.
+            The keys of all items, in order.
 
         Raises:
-            CallerGone: If `should_cancel` says so.
-            CapacityError: If there are no free cells for its values.
-            TimeoutError: If not all items are in when the time is up.
-            UnknownWriter: If the writer is closed, or the server loaded, before or meanwhile.
-            ValueError: If an item does not fit its table. What a writer has checked when it made the message,
-                such as which steps it names, is not checked again.
+            CallerGone: If `should_cancel` returned True.
+            CapacityError: If there are too few free cells for the values.
+            TimeoutError: If some items were not inserted within `timeout`.
+            UnknownWriter: If the writer was closed, or the server loaded a file, before or during the call.
+            ValueError: If an item does not fit its table. Properties that the writer has already checked,
+                such as which steps an item references, are not checked again.
         """
         deadline = deadline_of(timeout)
 
@@ -169,8 +174,8 @@ class Server(ExplainsNames):
             self._check_open()
             writer.check_open()
             while self._dropped:
-                cells = [cell for cell_of in self._dropped.popleft() for cell in cell_of.values()]
-                release(np.array(cells, np.int32), self._cells.plain)
+                cells = [cell for cells_by_step in self._dropped.popleft() for cell in cells_by_step.values()]
+                release_cells(np.array(cells, np.int32), self._cells.allocator_tuple)
             if check is not None:
                 message = check(message, writer, self._cells)
             if message.keys is None:
@@ -185,22 +190,23 @@ class Server(ExplainsNames):
         return list(message.keys or ())
 
     def _insert_items(self, writer: WriterState, message: Message, turn: int = -1) -> int:
-        """Insert the items of a message that may go in now; return how many are in.
+        """Insert the items of a message that are admitted now, and return how many have been inserted so far.
 
-        The one at the place `turn` has waited; if it is in already, the message was passed to two calls.
+        The item at position `turn` has waited for its turn and is inserted unconditionally. It may be in the
+        table already if two calls pass the same message.
         """
         keys = message.keys
         assert keys is not None
         while (place := len(keys)) < len(message.accepted):
             table, cells, lengths, priority = message.accepted[place]
-            if place != turn and not self._queues["insert", table.description.name].is_free:
+            if place != turn and not self._queues["insert", table.description.name].can_enter:
                 return place
             keys.append(table.insert(cells, lengths, priority, self._tables))
-        writer.forget(message.keep_from)
+        writer.release_before(message.keep_from)
         return len(keys)
 
     def close_writer(self, writer: WriterState) -> None:
-        """Forget a writer and its steps; items stay, but those that wait are not inserted."""
+        """Close a writer session and release its steps; inserted items stay, waiting items are discarded."""
 
         def close() -> None:
             writer.close()
@@ -218,27 +224,29 @@ class Server(ExplainsNames):
         should_cancel: Callable[[], bool] | None = None,
         most_bytes: int | None = None,
     ) -> Sample:
-        """Draw items with replacement, each as if it were alone, as soon as the limiter allows them.
+        """Sample items independently and with replacement, waiting until the rate limiter admits them.
 
         Args:
-            table: The table's name.
-            batch_size: How many items; at least 1.
-            timeout: Seconds to wait at most; None waits, 0 looks once.
-            partial: Whether to return as soon as one or more items may be drawn, with those.
-            should_cancel: Asked while it waits whether to give up.
-            most_bytes: Refuse a batch that may take more.
+            table: Name of the table.
+            batch_size: Number of items; at least 1.
+            timeout: Seconds to wait. None waits indefinitely, 0 does not wait.
+            partial: Whether to return as soon as at least one item has been sampled.
+            should_cancel: Called repeatedly while waiting; returning True cancels the call.
+            most_bytes: Limit of the batch's size in bytes.
 
         Returns:
-            `batch_size` items. Fewer if `partial` is set, or if the time is up, the server is closed or
-            `should_cancel` says so when only some could be drawn: the table has counted these. The arrays are
-            the caller's own.
+            `batch_size` items, in arrays that the caller owns. It holds fewer items if `partial` is set, or
+            if the call ended early because of the timeout, `close` or `should_cancel` after at least one item
+            had been sampled. Items that were sampled count towards the limiter and `times_sampled`.
 
         Raises:
-            CallerGone: If `should_cancel` says so when none was drawn; `Closed` and `TimeoutError` likewise.
-            ValueError: If batch_size or timeout is out of range, or the batch may take too many bytes.
+            CallerGone: If `should_cancel` returned True before any item was sampled.
+            Closed: If the server was closed before any item was sampled.
+            TimeoutError: If the timeout expired before any item was sampled.
+            ValueError: If `batch_size` or `timeout` is out of range, or the batch could exceed `most_bytes`.
         """
         check_batch_size(batch_size)
-        batch_size = int(batch_size)  # an integer of NumPy would turn the counts into such
+        batch_size = int(batch_size)  # a NumPy integer would turn the counts into NumPy integers
         deadline = deadline_of(timeout)
         pieces: list[Sample] = []
         missing = batch_size
@@ -258,25 +266,27 @@ class Server(ExplainsNames):
             except (TimeoutError, Closed, CallerGone):
                 if not pieces:
                     raise
-                break  # the table has counted these
+                break  # the items sampled so far have been counted, so return them
             missing -= len(pieces[-1])
-        return pieces[0] if len(pieces) == 1 else join(pieces)
+        return pieces[0] if len(pieces) == 1 else concatenate_samples(pieces)
 
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
     ) -> int:
-        """Delete items, then give others new priorities.
+        """Delete items, then update the priorities of others.
 
         Args:
-            table: The table's name.
-            updates: The new priority of each key, or keys and priorities; of a repeated key the last stays.
-            deletes: Keys.
+            table: Name of the table.
+            updates: New priorities as a mapping from key to priority, or as a pair of arrays (keys,
+                priorities). If a key is repeated, its last priority is used.
+            deletes: Keys of the items to delete.
 
         Returns:
-            How many keys were stale: their items are gone. These are dropped.
+            The number of stale keys. Their items no longer exist, so they are ignored.
 
         Raises:
-            ValueError: If a priority is out of range; a TypeError if it is no number, or a key no integer.
+            TypeError: If a priority is not a number, or a key is not an integer.
+            ValueError: If a priority is out of range.
         """
         (keys, priorities), deleted = as_updates(updates), as_keys(deletes)
 
@@ -288,9 +298,9 @@ class Server(ExplainsNames):
         return self._change(mutate)
 
     def reset(self, table: str) -> None:
-        """Delete all items of a table, and count from 0; keys are not used again.
+        """Delete all items of a table and set its counts to 0; keys are not reused.
 
-        Parts that were inferred from the first item are forgotten, unless items wait that have them.
+        Parts that were inferred from the first item are forgotten, unless items with these parts are waiting.
         """
 
         def reset() -> None:
@@ -301,10 +311,10 @@ class Server(ExplainsNames):
         self._change(reset)
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
-        """Let another limiter decide from now on, also over those who wait; the counts go on.
+        """Replace the rate limiter of a table, also for calls that are waiting; the counts are kept.
 
         Raises:
-            ValueError: If the limiter waits for more items than the table can hold.
+            ValueError: If the limiter's `min_size` exceeds the `max_size` of the table.
         """
 
         def replace() -> None:
@@ -315,42 +325,46 @@ class Server(ExplainsNames):
         self._change(replace)
 
     def items(self, table: str, *, most_bytes: int | None = None) -> Sample:
-        """Copy all items of a table, each with the probability that it would be drawn with next.
+        """Return a copy of all items of a table, with their current sampling probabilities.
 
         Raises:
-            ValueError: If they may take more than `most_bytes`.
+            ValueError: If the copy could exceed `most_bytes`.
         """
         with self._lock:
-            copied = table_of(self._tables, table)
+            copied = find_table(self._tables, table)
             if most_bytes is not None:
                 copied.check_size(copied.items.size, most_bytes)
-            return copied.look()
+            return copied.snapshot()
 
     def info(self) -> dict[str, TableInfo]:
-        """Describe all tables at one moment."""
+        """Return the state of every table at one moment."""
         with self._lock:
             waits = {place: len(queue) for place, queue in self._queues.items()}
             every = self._tables.items()
             return {name: t.info(waits["insert", name], waits["sample", name]) for name, t in every}
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write all tables, as they are at one moment, to one file of arrays and text, no pickle.
+        """Save a consistent snapshot of all tables to one file of arrays and text, without pickle.
 
-        Writers are not in it, nor items that wait. An old file is replaced when the new one is complete.
+        The file does not include writers or waiting items. An existing file is replaced once the new one is
+        complete.
         """
         with self._lock:
             server_file.save(path, self.fields, self._cells, self._rng, self._tables)
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Replace everything by what `save` wrote, bit for bit: the next calls return what they would.
+        """Replace the content of all tables with that of a saved file, and resume exactly.
 
-        The file is of a server with the same columns, and tables of the same names, selectors and max_size.
-        Limiters, max_times_sampled, capacity and hooks stay those of this server. Writers must begin anew:
-        the next message of one from before raises UnknownWriter. Memory is needed twice meanwhile.
+        The next calls return the same results as they would have on the saved server. The file must come from
+        a server with the same columns, and with tables of the same names, selectors and `max_size`. Rate
+        limiters, `max_times_sampled`, capacity and hooks remain those of this server. Writers must start a
+        new session: the next message of an existing one raises UnknownWriter. While loading, the old and the
+        new content are both in memory.
 
         Raises:
-            OSError: If it can't be read.
-            ValueError: If it is damaged, of another server, or holds more steps than this one's capacity.
+            OSError: If the file can't be read.
+            ValueError: If the file is damaged, belongs to a different server, or holds more steps than
+                `capacity`.
         """
         with self._lock:
             self._check_open()
@@ -360,13 +374,16 @@ class Server(ExplainsNames):
                 for writer in self._writers:
                     writer.is_open = False
                 self._cells, self._rng, self._tables = loaded
-                self._dropped = deque[CellOf]()
+                self._dropped = deque[CellsByStep]()
                 self._wake_all()
 
             self._change(replace)
 
     def close(self) -> None:
-        """End: calls that wait, or come later, raise `Closed`; what waited has not happened."""
+        """Close the server; waiting calls and later calls raise `Closed`.
+
+        Inserts that were waiting have not been carried out.
+        """
         with self._lock:
             self._closed = True
             self._wake_all()
@@ -379,16 +396,16 @@ class Server(ExplainsNames):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("The server was closed. Build another one.")
+            raise Closed("The server was closed. Create a new one.")
 
     def _table(self, name: str) -> TableState:
         self._check_open()
-        return table_of(self._tables, name)
+        return find_table(self._tables, name)
 
     def _change(self, work: Callable[[], T], wait: Callable[[], None] | None = None) -> T:
-        """Carry out a change while nothing else changes, whole even if Ctrl-C comes; return its result.
+        """Run `work` in the critical section and return its result; Ctrl-C is deferred until it is complete.
 
-        `wait` is called before; it releases the lock while it waits, and Ctrl-C ends it.
+        `wait` is called first. It releases the lock while it waits, and Ctrl-C interrupts it.
         """
         with self._lock:
             try:
@@ -396,7 +413,7 @@ class Server(ExplainsNames):
                     wait()
                 with defer_sigint():
                     return work()
-            finally:  # also if nothing has changed: a call whose turn came leaves it to the next one
+            finally:  # even if nothing has changed: a call that gives up its turn must wake the next one
                 for queue in self._queues.values():
                     queue.wake()
 
@@ -408,7 +425,7 @@ class Server(ExplainsNames):
         writer: WriterState | None,
         should_cancel: Callable[[], bool] | None,
     ) -> None:
-        """Wait for one's turn in a queue; the lock is released meanwhile."""
+        """Wait in a queue until the call is admitted; the lock is released meanwhile."""
 
         def check() -> None:
             self._table(table)
@@ -417,14 +434,14 @@ class Server(ExplainsNames):
 
         check()
         queue = self._queues[side, table]
-        if queue.is_free:  # nearly always
+        if queue.can_enter:  # nearly always
             return
 
-        def story() -> str:
+        def reason() -> str:
             return f"{side}({table!r}) waits for {self._tables[table].info().missing(side)}"
 
-        if not queue.wait(deadline, lambda: log.warning("%s", story()), check, writer, should_cancel):
-            raise TimeoutError(f"The time is up: {story()}")
+        if not queue.wait(deadline, lambda: log.warning("%s", reason()), check, writer, should_cancel):
+            raise TimeoutError(f"The timeout expired: {reason()}")
 
     def _wake_all(self, writer: WriterState | None = None) -> None:
         for queue in self._queues.values():

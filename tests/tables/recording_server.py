@@ -45,7 +45,7 @@ class RecordingServer:
     def begin(self, writer, message):
         """Store the values."""
         assert message.keep_from >= writer.keep_from
-        for column, first_step, values in message.runs:
+        for column, first_step, values in message.slices:
             field = self.fields.fields[column]
             assert values.dtype == field.dtype and values.shape[1:] == field.shape and len(values)
             for i, value in enumerate(values):

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from replay_tutorial.tables import Endpoint, Fifo, MinSize, Prioritized, RemoteServer, Sample, Server, Table
-from replay_tutorial.tables.core.message import NewItems, Part, Run
-from replay_tutorial.tables.remote.local_socket import Wire, listen, place_of
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
+from replay_tutorial.tables.remote.local_socket import Connection, listen, parse_address
 from replay_tutorial.tables.remote.session import Session
 
 KEY = "a key for the tests, of some length"
@@ -37,7 +37,7 @@ class Sent(NamedTuple):
 
     writer: int
     sequence: int  # from 0
-    runs: Sequence[Run]
+    runs: Sequence[ColumnSlice]
     items: Sequence[NewItems]
     keep_from: int
 
@@ -69,7 +69,10 @@ def message(writer: int, sequence: int, table: str = "replay", items: int = 1) -
     """Three steps, and items of two of them; step 3 · sequence - 1 is kept for the next message."""
     first = 3 * sequence
     values = np.arange(first, first + 3)
-    runs = [Run("obs", first, np.repeat(values[:, None], 3, 1).astype(np.float32)), Run("act", first, values)]
+    runs = [
+        ColumnSlice("obs", first, np.repeat(values[:, None], 3, 1).astype(np.float32)),
+        ColumnSlice("act", first, values),
+    ]
     steps = np.tile([[max(first - 1, 0), first + 1, first]], (items, 1))
     return Sent(writer, sequence, runs, [NewItems(table, np.full(items, 2.0), PAIR, steps)], first + 2)
 
@@ -120,7 +123,7 @@ def serving(server: Server, folder: Path) -> Iterator[Endpoint]:
 
 def stranger_at(address: str) -> socket.socket:
     """A connection that says nothing by itself."""
-    place = place_of(address)
+    place = parse_address(address)
     calling = socket.socket(socket.AF_INET if isinstance(place, tuple) else socket.AF_UNIX)
     calling.connect(place)
     return calling
@@ -134,7 +137,7 @@ class Relay:
 
     def __init__(self, target: str, folder: Path) -> None:
         self.target = target
-        self._unbound = patch.object(Wire, "_listening_address", lambda *_: b"")
+        self._unbound = patch.object(Connection, "_listening_address", lambda *_: b"")
         self._unbound.start()
         self.passed = 0
         self.cut_at: int | None = None

@@ -214,9 +214,9 @@ def test_selectors_that_do_not_weigh_take_any_number_but_nan_and_infinity(kind: 
     assert client.mutate_priorities("t", dict.fromkeys(keys, -7.25)) == 0
     assert client.sample("t", 1).info.priorities.tolist() == [-7.25]
     for priority in (np.nan, np.inf, -np.inf):
-        with pytest.raises(ValueError, match="must lie between"):
+        with pytest.raises(ValueError, match="must be between"):
             client.insert({"x": 0}, {"t": priority})
-        with pytest.raises(ValueError, match="must lie between"):
+        with pytest.raises(ValueError, match="must be between"):
             client.mutate_priorities("t", {keys[0]: priority})
 
 

@@ -33,18 +33,26 @@ from served import (
 )
 
 from replay_tutorial.tables import Client, Endpoint, RemoteServer
-from replay_tutorial.tables.core.message import NewItems, Part, Run
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.remote import local_socket
-from replay_tutorial.tables.remote.codec import GIVES, GREETING, HEAD, HELLO, TAKES, pack, unpack
+from replay_tutorial.tables.remote.codec import (
+    ARGUMENT_TYPES,
+    GREETING,
+    HEAD,
+    HELLO,
+    RESULT_TYPES,
+    pack,
+    unpack,
+)
 from replay_tutorial.tables.remote.local_socket import (
-    Wire,
-    dial,
+    Connection,
+    connect,
     key_path,
     listen,
     make_key,
-    place_of,
+    parse_address,
     read_key,
     stop_listening,
 )
@@ -130,11 +138,11 @@ BAD = {
 }
 
 
-def connected(address: str) -> Wire:
-    wire = dial(address)
-    wire.prove(KEY.encode(), first=False)
+def connected(address: str) -> Connection:
+    wire = connect(address)
+    wire.authenticate(KEY.encode(), first=False)
     wire.send(pack(HELLO, ["", ""]))
-    assert unpack(*wire.receive(), GIVES[HELLO])[0] == "answer"
+    assert unpack(*wire.receive(), RESULT_TYPES[HELLO])[0] == "answer"
     return wire
 
 
@@ -144,13 +152,13 @@ def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path:
         for what, frame in BAD.items():
             wire = connected(endpoint.address)
             wire.send(frame)
-            answer = unpack(*wire.receive(), GIVES["info"])
+            answer = unpack(*wire.receive(), RESULT_TYPES["info"])
             assert (answer[0], answer[1][0]) == ("error", "BadFrame"), f"{what}: {answer}"
             wire.close()
         assert server.info() == before
         wire = connected(endpoint.address)
         wire.send(framed(MESSAGE, ARRAYS))
-        good = unpack(*wire.receive(), GIVES["insert"])
+        good = unpack(*wire.receive(), RESULT_TYPES["insert"])
         assert good == ("answer", ([0],)), "the frame that the bad ones were made from is good"
         wire.close()
 
@@ -158,10 +166,10 @@ def test_a_frame_that_is_no_call_is_answered_with_an_error(key: bytes, tmp_path:
 def test_a_connection_begins_with_a_greeting_of_this_version(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         for name, values in (("info", []), ("hello 2", ["", ""]), (HELLO, ["", "of another"]), (HELLO, [])):
-            wire = dial(endpoint.address)
-            wire.prove(key, first=False)
+            wire = connect(endpoint.address)
+            wire.authenticate(key, first=False)
             wire.send(framed([name, values, []]))
-            outcome, (kind, _) = unpack(*wire.receive(), GIVES["info"])
+            outcome, (kind, _) = unpack(*wire.receive(), RESULT_TYPES["info"])
             assert (outcome, kind) == ("error", "Closed" if values[1:] == ["of another"] else "BadFrame")
             wire.close()
         until(lambda: not endpoint._threads)
@@ -208,7 +216,7 @@ def test_who_does_not_know_the_key_is_not_listened_to(key: bytes, tmp_path: Path
 def test_a_stranger_that_says_a_byte_now_and_then_has_one_deadline(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_socket, "HANDSHAKE", 0.1)
+    monkeypatch.setattr(local_socket, "HANDSHAKE_TIMEOUT", 0.1)
     with (
         serving(small_server(), tmp_path) as endpoint,
         stranger_at(endpoint.address) as silent,
@@ -268,21 +276,21 @@ def test_strangers_hold_no_place_of_a_client(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The oldest that has proved nothing is dropped for the next one."""
-    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MOST_NEWCOMERS", 3)
-    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.NEWCOMER", 0.02)
-    monkeypatch.setattr(local_socket, "HANDSHAKE", 60.0)
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MAX_UNAUTHENTICATED", 3)
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.UNAUTHENTICATED_SECONDS", 0.02)
+    monkeypatch.setattr(local_socket, "HANDSHAKE_TIMEOUT", 60.0)
     with serving(small_server(), tmp_path) as endpoint, contextlib.ExitStack() as strangers:
         for _ in range(9):
             strangers.enter_context(stranger_at(endpoint.address))
         with RemoteServer(endpoint.address, timeout=0.0) as server:
             assert server.info()["replay"].size == 0
-        assert sum(not wire.is_proved for wire in endpoint._threads) <= 3
+        assert sum(not wire.is_authenticated for wire in endpoint._threads) <= 3
 
 
 def test_there_are_not_more_connections_than_allowed(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MOST_CONNECTIONS", 2)
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MAX_CONNECTIONS", 2)
     with serving(small_server(), tmp_path) as endpoint:
         first, second = connected(endpoint.address), connected(endpoint.address)
         with stranger_at(endpoint.address) as third:
@@ -305,7 +313,7 @@ def test_memory_is_taken_for_bytes_that_came_and_not_for_those_announced() -> No
         far.sendall(HEAD.pack(8, 1 << 28) + bytes(1000))
         far.close()
         with pytest.raises(EOFError):
-            Wire(near).receive()
+            Connection(near).receive()
     assert resident("VmHWM") - before < 1 << 26
 
 
@@ -316,7 +324,7 @@ def test_a_small_frame_that_expands_is_refused_at_once(key: bytes, tmp_path: Pat
             items = [NewItems("replay", None, tuple(parts), np.zeros(shape, np.int64))]
             begin = time.process_time()
             with pytest.raises(ValueError, match=r"has not 1 cells|of at least 1 item"):
-                send(server, Sent(1, 0, [Run("obs", 0, np.zeros((1, 3), np.float32))], items, 0))
+                send(server, Sent(1, 0, [ColumnSlice("obs", 0, np.zeros((1, 3), np.float32))], items, 0))
             assert time.process_time() - begin < 1.0
         assert server.info()["replay"].inserts == 0
 
@@ -324,7 +332,7 @@ def test_a_small_frame_that_expands_is_refused_at_once(key: bytes, tmp_path: Pat
 def test_an_answer_with_too_many_bytes_is_refused_before_anything_is_copied(
     key: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MOST_BYTES", 10_000)
+    monkeypatch.setattr("replay_tutorial.tables.remote.endpoint.MAX_CALL_BYTES", 10_000)
     local = small_server(2_000)
     with serving(local, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         Client(server).insert_batch({"obs": np.zeros((9, 3))}, {"replay": None})
@@ -353,7 +361,7 @@ SAMPLE = Sample(
     SampleInfo(*[np.arange(2) * 1.5] * 6), {"obs": np.ones((2, 3), np.float32)}, None, frozenset("ba")
 )
 RUNS = [
-    Run(f"column {i}", 1 << 62, array)
+    ColumnSlice(f"column {i}", 1 << 62, array)
     for i, array in enumerate(
         [
             np.arange(5, dtype=np.uint8),
@@ -368,19 +376,23 @@ RUNS = [
 ]
 SAID = [
     (GREETING, HELLO, ("", "a")),
-    (TAKES, "insert", (3, 4, RUNS, [NewItems("é", None, (), np.zeros((1, 0), np.int64))], -5, 1.5)),
-    (TAKES, "sample", ("\ud800 \n", -(1 << 63), float("inf"), True)),
-    (TAKES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),
-    *[(TAKES, "replace_limiter", ("a", limiter)) for limiter in LIMITERS],
-    (GIVES["sample"], "answer", (SAMPLE,)),
-    (GIVES["items"], "answer", (replace(SAMPLE, lengths={"obs": np.array([1, 2])}, squeezed=frozenset()),)),
-    (GIVES["reset"], "answer", (None,)),
+    (ARGUMENT_TYPES, "insert", (3, 4, RUNS, [NewItems("é", None, (), np.zeros((1, 0), np.int64))], -5, 1.5)),
+    (ARGUMENT_TYPES, "sample", ("\ud800 \n", -(1 << 63), float("inf"), True)),
+    (ARGUMENT_TYPES, "mutate_priorities", ("a", (np.arange(3), np.ones(3)), np.zeros(0, np.int64))),
+    *[(ARGUMENT_TYPES, "replace_limiter", ("a", limiter)) for limiter in LIMITERS],
+    (RESULT_TYPES["sample"], "answer", (SAMPLE,)),
     (
-        GIVES["info"],
+        RESULT_TYPES["items"],
+        "answer",
+        (replace(SAMPLE, lengths={"obs": np.array([1, 2])}, squeezed=frozenset()),),
+    ),
+    (RESULT_TYPES["reset"], "answer", (None,)),
+    (
+        RESULT_TYPES["info"],
         "answer",
         ({"a": TableInfo(*range(7), 1.5, Stack(2)), "b": TableInfo(*range(8), *LIMITERS[:1])},),
     ),
-    (GIVES["info"], "error", ("KeyError", "There is none.")),
+    (RESULT_TYPES["info"], "error", ("KeyError", "There is none.")),
 ]
 
 
@@ -417,13 +429,13 @@ def test_a_text_that_is_too_long_is_not_sent() -> None:
 )
 def test_an_address_of_another_machine_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="not of this machine"):
-        place_of(address)
+        parse_address(address)
 
 
 @needs_paths
 def test_a_path_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="at most 100 bytes"):
-        place_of("/tmp/" + "x" * 100)
+        parse_address("/tmp/" + "x" * 100)
 
 
 @needs_paths

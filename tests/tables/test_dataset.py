@@ -14,7 +14,7 @@ from served import KEY, serving, until
 from replay_tutorial.tables import Client, Closed, Fifo, MinSize, RemoteServer, Server, Table, Uniform
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo
 from replay_tutorial.tables.core.waiting import CallerGone
-from replay_tutorial.tables.reading.dataset import TrajectoryDataset, as_torch, join
+from replay_tutorial.tables.reading.dataset import TrajectoryDataset, as_torch, concatenate_samples
 from replay_tutorial.tables.reading.timesteps import TimestepDataset
 from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
@@ -258,7 +258,7 @@ def test_trajectories_of_different_lengths_are_padded_on_request(batch_size, in_
     server = server_of()
     write(server, [2, 1, 3])
     samples = list(TrajectoryDataset(server, "queue", batch_size, timeout=0.0, in_flight=in_flight, pad=True))
-    whole = join(samples)
+    whole = concatenate_samples(samples)
     assert whole.data["act"].tolist() == [[0, 1, 0], [2, 0, 0], [3, 4, 5]]
     assert whole.data["obs"][0].tolist() == [[0, 0], [1, -1], [0, 0]]
     assert whole.lengths["act"].tolist() == whole.lengths["obs"].tolist() == [2, 1, 3]
@@ -270,7 +270,7 @@ def test_a_squeezed_part_has_the_length_1_when_samples_are_joined():
     write(server, [2, 2, 3], squeeze_obs=True)
     samples = list(TrajectoryDataset(server, "queue", 1, timeout=0.0))
     assert [sample.lengths for sample in samples] == [None] * 3
-    whole = join(samples)
+    whole = concatenate_samples(samples)
     assert whole.squeezed == {"obs"}
     assert whole.data["obs"].tolist() == [[1, -1], [3, -3], [6, -6]]
     assert whole.lengths["obs"].tolist() == [1, 1, 1]
@@ -326,8 +326,8 @@ def test_datasets_of_steps_drop_the_last_and_count_trajectories():
 def test_steps_are_not_told_apart_without_an_axis_of_time_or_where_lengths_differ():
     """Also if a part without the axis has as many numbers as the others have steps."""
     for squeezed, one, match in [
-        (True, False, r"'obs'.* have none"),
-        (False, True, r"'act', 'obs'.* have none"),
+        (True, False, r"'obs'.* have no time axis"),
+        (False, True, r"'act', 'obs'.* have no time axis"),
         (False, False, "'obs': 2, 'act': 1"),
     ]:
         server = server_of()

@@ -93,9 +93,7 @@ def test_nothing_is_clamped_and_no_part_is_empty(index):
 def test_a_step_that_is_not_held_any_more_says_how_to_hold_it():
     history = writer_of(8).history
     assert history["act"][3].numpy() == 3
-    with pytest.raises(
-        IndexError, match=r"does not hold step 2 of 8 any more.* newest 5.* num_keep_alive_refs"
-    ):
+    with pytest.raises(IndexError, match=r"no longer holds step 2 of 8.* newest 5.* num_keep_alive_refs"):
         history["act"][2]
 
 
@@ -103,7 +101,7 @@ def test_a_step_without_a_value_can_not_be_named_in_that_column():
     writer = writer_of(1)
     writer.append({"obs": [5, 5]})
     writer.append({"obs": [6, 6], "act": 6})
-    with pytest.raises(IndexError, match="'act' has no value in step 1: it was left out"):
+    with pytest.raises(IndexError, match="'act' has no value in step 1"):
         writer.history["act"][-2:]
     assert writer.history["act"][[0, 2]].numpy().tolist() == [0, 6]
     assert writer.history["obs"][:].numpy().tolist() == [[0, 0], [5, 5], [6, 6]]
@@ -115,7 +113,7 @@ def test_a_rare_column_expires_with_its_step_and_not_before():
         writer.append({"obs": [1, 1]})
     assert writer.history["act"][0].numpy() == 0
     writer.append({"obs": [1, 1]})
-    with pytest.raises(IndexError, match="any more"):
+    with pytest.raises(IndexError, match="no longer holds"):
         writer.history["act"][0]
 
 

@@ -182,7 +182,7 @@ class Life:
         self.server.reset("t")
         self.writer.close()
         assert self.server._cells.free_count(0) == 12
-        assert not self.server._cells.store.references.any()
+        assert not self.server._cells.allocator.references.any()
 
 
 @pytest.mark.parametrize("does", ["create_item", "end_episode", "sample", "mutate", "reset", "close", "load"])
@@ -392,7 +392,7 @@ def test_a_forked_child_does_not_close_or_use_its_parents_writer(monkeypatch: py
                     try:
                         call()
                     except RuntimeError as error:
-                        refused += "Make a writer in each process" in str(error)
+                        refused += "Create a writer in each process" in str(error)
                 writer.__exit__(None, None, None)
                 os._exit(refused)
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3

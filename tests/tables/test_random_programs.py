@@ -29,7 +29,7 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.message import NewItems, Part, Run
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 
 COLUMNS = {"a": {"shape": 2}, "b": {"shape": (), "dtype": np.int64}, "c": {"dtype": np.uint8}}
 DTYPES = {"a": np.float32, "b": np.int64, "c": np.uint8}
@@ -142,14 +142,14 @@ class Program:
                 self.values_made += count
                 array = np.zeros((count, *SHAPES[column]), DTYPES[column])
                 array[...] = (made % 256).reshape(-1, *[1] * len(SHAPES[column]))
-                runs.append(Run(column, first + start, array))
+                runs.append(ColumnSlice(column, first + start, array))
                 values[column] = {first + start + i: array[i] for i in range(count)}
         older = first - int(rng.integers(1, 6))
         column = str(rng.choice(list(COLUMNS)))
         if older >= self.keep_from[w] and (column, older) not in self.held[w]:  # a value that comes late
             self.values_made += 1
             array = np.full((1, *SHAPES[column]), self.values_made % 256, DTYPES[column])
-            runs.append(Run(column, older, array))
+            runs.append(ColumnSlice(column, older, array))
             values.setdefault(column, {})[older] = array[0]
         known = {**self.held[w], **{(c, s): v for c, by in values.items() for s, v in by.items()}}
         items, plans = [], []
@@ -276,10 +276,12 @@ class Program:
         bad: list[Sent] = [
             message._replace(items=items),
             message._replace(sequence=message.sequence - 2),  # a later one has come
-            message._replace(runs=[*message.runs, Run("x", 0, np.zeros(1))]),
-            message._replace(runs=[*message.runs, Run("b", self.next_step[w], np.zeros(1, np.int32))]),
+            message._replace(runs=[*message.runs, ColumnSlice("x", 0, np.zeros(1))]),
             message._replace(
-                runs=[*message.runs, Run("b", self.next_step[w] + 2, np.zeros(2, np.int64))] * 2
+                runs=[*message.runs, ColumnSlice("b", self.next_step[w], np.zeros(1, np.int32))]
+            ),
+            message._replace(
+                runs=[*message.runs, ColumnSlice("b", self.next_step[w] + 2, np.zeros(2, np.int64))] * 2
             ),
             message._replace(items=[*message.items, NewItems(name, None, (), steps)]),
             message._replace(items=[*message.items, NewItems("?", None, (Part("a", "a", 1),), steps)]),
@@ -287,7 +289,9 @@ class Program:
             message._replace(keep_from=-1),
         ]
         if forgotten := self.keep_from[w]:
-            bad.append(message._replace(runs=[Run("b", forgotten - 1, np.zeros(1, np.int64))], items=[]))
+            bad.append(
+                message._replace(runs=[ColumnSlice("b", forgotten - 1, np.zeros(1, np.int64))], items=[])
+            )
         with pytest.raises((ValueError, KeyError, UnknownWriter, CapacityError)):
             send(self.server, bad[rng.integers(len(bad))], timeout=0)
         with pytest.raises((ValueError, TypeError)):
@@ -337,7 +341,7 @@ class Program:
             assert CAPACITY - cells.free_count(number) == self.used(column), "a cell leaks, or went too early"
         names = sum(len(item.cells) for table in self.tables.values() for item in table.items)
         pending = sum(len(held) for held in self.held)
-        assert cells.store.references.sum() == names + pending
+        assert cells.allocator.references.sum() == names + pending
 
     def compare_values(self, sample: Any, i: int, values: dict[str, np.ndarray]) -> None:
         assert sample.data.keys() == values.keys()
@@ -355,7 +359,7 @@ class Program:
             self.close_writer(w)
         for name, table in self.tables.items():
             self.server.mutate_priorities(name, deletes=[item.key for item in table.items])
-        assert not self.server._cells.store.references.any()
+        assert not self.server._cells.allocator.references.any()
         assert [self.server._cells.free_count(c) for c in range(3)] == [CAPACITY] * 3
 
 

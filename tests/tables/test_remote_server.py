@@ -34,10 +34,10 @@ from replay_tutorial.tables import (
     TrajectoryWriter,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.message import NewItems, Part, Run
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 from replay_tutorial.tables.remote import handle
 from replay_tutorial.tables.remote.codec import HELLO, pack
-from replay_tutorial.tables.remote.local_socket import Wire, dial
+from replay_tutorial.tables.remote.local_socket import Connection, connect
 
 __all__ = ["key"]  # a fixture
 
@@ -79,7 +79,7 @@ def calling(call: Callable[..., Any], *arguments: Any, times: int = 1) -> Iterat
 
 def held(server: RemoteServer) -> Any:
     """The first connection of this process, its session, and idle connections."""
-    return server._held[os.getpid()]
+    return server._sessions[os.getpid()]
 
 
 def inserted(server: Server, table: str = "queue") -> bool:
@@ -93,7 +93,7 @@ def inserted(server: Server, table: str = "queue") -> bool:
 def filling(steps: int) -> Sent:
     """A message that holds so many cells of the column obs."""
     items = [NewItems("replay", None, (Part("obs", "obs", 1),), np.zeros((1, 1), np.int64))]
-    return Sent(99, 0, [Run("obs", 0, np.zeros((steps, 3), np.float32))], items, 0)
+    return Sent(99, 0, [ColumnSlice("obs", 0, np.zeros((steps, 3), np.float32))], items, 0)
 
 
 def random_program(server: Any, seed: int, steps: int, file: Path) -> list[Any]:
@@ -188,14 +188,14 @@ def test_a_first_handshake_that_used_up_the_timeout_is_followed_by_another(
     """On a loaded machine it ended in ServerLost, of a server that was there."""
     attempts = list[str]()
 
-    def slow_at_first(address: str) -> Wire:
+    def slow_at_first(address: str) -> Connection:
         attempts.append(address)
         if len(attempts) == 1:
             time.sleep(0.1)  # the handshake's limit, which is the timeout
             raise BrokenPipeError
-        return dial(address)
+        return connect(address)
 
-    monkeypatch.setattr(handle, "dial", slow_at_first)
+    monkeypatch.setattr(handle, "connect", slow_at_first)
     RemoteServer(there.endpoint.address, timeout=0.1).close()
     assert len(attempts) == 2
 
@@ -311,7 +311,7 @@ def test_no_item_is_lost_after_ctrl_c_while_an_episode_is_ended(
 
         write()
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(server, "_take", press)
+            patched.setattr(server, "_acquire", press)
             writer.end_episode()
         write()
         write()
@@ -345,7 +345,7 @@ def test_a_message_sent_again_while_the_first_call_goes_on_goes_in_once(there: S
             until(lambda: served.info()["queue"].waiting_inserts == 1)
         with calling(lambda: [server.sample("queue", 1) for _ in range(2)]):
             time.sleep(0.0002 * (round_ % 7))
-            wire.cut()
+            wire.shutdown()
             keys = send(server, sent, timeout=300)
         assert served.info()["queue"].inserts == before + 2
         assert set(keys) <= set(served.items("queue").info.keys.tolist())
@@ -359,7 +359,7 @@ def test_a_message_whose_sender_has_gone_is_not_begun(there: SimpleNamespace) ->
         wire = held(there.server)[2][0]
         wire.send(pack("close_writer", [1]))
         wire.send(pack("insert", words_of(message(2, 0))))
-        wire.cut()
+        wire.shutdown()
     until(lambda: len(there.endpoint._threads) == 1)
     assert there.served.info()["replay"].inserts == 1
 
@@ -435,8 +435,8 @@ def test_ctrl_c_at_any_line_of_a_call_leaves_no_connection_that_nobody_uses(ther
 def test_a_newcomer_that_goes_at_once_leaves_no_session(key: bytes, tmp_path: Path) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         for _ in range(50):
-            wire = dial(endpoint.address)
-            wire.prove(key, first=False)
+            wire = connect(endpoint.address)
+            wire.authenticate(key, first=False)
             wire.send(pack(HELLO, ["", ""]))
             wire.close()
         until(lambda: not endpoint._threads)
@@ -576,7 +576,7 @@ def test_what_a_call_brings_after_the_end_of_its_session_goes_with_its_connectio
     served = small_server(capacity=50)
     with serving(served, tmp_path) as endpoint, RemoteServer(endpoint.address) as server:
         server.info()  # over another connection than the first, which is cut
-        held(server)[0].cut()
+        held(server)[0].shutdown()
         until(lambda: not endpoint._sessions)
         send(server, filling(50))
         assert not inserted(served)
@@ -633,7 +633,7 @@ def test_threads_of_a_forked_child_begin_one_session(there: SimpleNamespace) -> 
 def test_more_than_a_call_may_hold_is_refused_before_it_is_sent(
     there: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replay_tutorial.tables.remote.codec.MOST_BYTES", 500)
+    monkeypatch.setattr("replay_tutorial.tables.remote.codec.MAX_CALL_BYTES", 500)
     with pytest.raises(ValueError, match="too long"):
         send(there.server, filling(50))
     assert there.server.info()["replay"].size == 0

@@ -49,7 +49,7 @@ CALLS: dict[str, tuple[Any, type[Exception], str]] = {
     "max_sequence_length": (
         lambda client: client.writer(max_sequence_length=3),
         TypeError,
-        r"Client.writer\(\) has no argument 'max_sequence_length': pass num_keep_alive_refs",
+        r"Client.writer\(\) has no argument 'max_sequence_length': use num_keep_alive_refs",
     ),
     "num_timesteps": (
         lambda client: written(client).create_item("replay", num_timesteps=1, priority=1.0),
@@ -59,7 +59,7 @@ CALLS: dict[str, tuple[Any, type[Exception], str]] = {
     "a number of steps by position": (
         lambda client: written(client).create_item("replay", 1, 1.0),
         TypeError,
-        r"A trajectory is a dict of cells, .*, not 1\.0",
+        r"A trajectory must be a dict .*, not 1\.0",
     ),
     "num_samples": (
         lambda client: client.sample("replay", num_samples=3),

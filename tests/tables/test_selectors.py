@@ -70,7 +70,7 @@ changes = st.lists(
 @given(changes=changes)
 @repeatable(150)
 def test_after_any_changes_the_probabilities_are_those_of_the_definition(name: str, changes: Any) -> None:
-    selection, naive = SELECTORS[name].over(SLOTS), Naive()
+    selection, naive = SELECTORS[name].for_slots(SLOTS), Naive()
     rng = np.random.default_rng(0)
     for kind, slot, priority in changes:
         if kind == "i" and slot not in naive.slots:
@@ -95,7 +95,7 @@ def test_after_any_changes_the_probabilities_are_those_of_the_definition(name: s
         assert (drawn.probabilities > 0).all()
         positive = min(p for p in expected.values() if p > 0)
         assert drawn.least_probability == pytest.approx(positive, abs=1e-12)
-        again = SELECTORS[name].over(SLOTS)
+        again = SELECTORS[name].for_slots(SLOTS)
         for slot in selection.in_order().tolist():
             again.insert(slot, naive.priorities[slot])
         assert again.in_order().tolist() == selection.in_order().tolist()
@@ -107,7 +107,7 @@ def test_after_any_changes_the_probabilities_are_those_of_the_definition(name: s
 @pytest.mark.parametrize("name", ["uniform", "prioritized 0", "prioritized 0.6", "prioritized 3"])
 def test_draws_follow_the_reported_probabilities(name: str) -> None:
     """A chi-square test at 1e-3; a wrong distribution of these sizes falls below 1e-20."""
-    selection, rng = SELECTORS[name].over(40), np.random.default_rng(3)
+    selection, rng = SELECTORS[name].for_slots(40), np.random.default_rng(3)
     for slot in range(40):
         selection.insert(slot, 0.1 + slot % 7)
     for slot in range(0, 40, 3):
@@ -123,7 +123,7 @@ def test_draws_follow_the_reported_probabilities(name: str) -> None:
 
 def test_draws_are_independent_of_each_other() -> None:
     """Stratified draws would never hit one half twice; of two independent ones, half do (5 sigma)."""
-    selection, rng = Prioritized(1.0).over(2), np.random.default_rng(1)
+    selection, rng = Prioritized(1.0).for_slots(2), np.random.default_rng(1)
     selection.insert(0, 1.0)
     selection.insert(1, 1.0)
     pairs = [selection.select(2, rng).slots.tolist() for _ in range(2_000)]
@@ -131,7 +131,7 @@ def test_draws_are_independent_of_each_other() -> None:
 
 
 def test_an_item_of_priority_0_is_never_drawn_beside_others() -> None:
-    selection, rng = Prioritized(0.0).over(3), np.random.default_rng(0)
+    selection, rng = Prioritized(0.0).for_slots(3), np.random.default_rng(0)
     for slot, priority in enumerate([0.0, 5.0, 7.0]):
         selection.insert(slot, priority)
     assert selection.probabilities(np.arange(3)).tolist() == [0.0, 0.5, 0.5]
@@ -139,7 +139,7 @@ def test_an_item_of_priority_0_is_never_drawn_beside_others() -> None:
 
 
 def test_of_equal_priorities_the_one_touched_longest_ago_comes_first() -> None:
-    heap, rng = MaxHeap().over(3), np.random.default_rng(0)
+    heap, rng = MaxHeap().for_slots(3), np.random.default_rng(0)
     for slot in range(3):
         heap.insert(slot, 1.0)
     heap.update(np.array([0]), np.array([1.0]))  # the same priority, and yet behind its equals
@@ -158,7 +158,7 @@ def test_an_exponent_out_of_range_is_refused(exponent: float) -> None:
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.5, 40.0])
 def test_the_highest_priority_does_not_overflow_the_total(exponent: float) -> None:
-    selection = Prioritized(exponent).over(9)
+    selection = Prioritized(exponent).for_slots(9)
     for slot in range(9):
         selection.insert(slot, selection.high)
     assert selection.probabilities(np.arange(9)) == pytest.approx([1 / 9] * 9)

@@ -25,7 +25,7 @@ from replay_tutorial.tables import (
     Uniform,
     importance_weights,
 )
-from replay_tutorial.tables.core.message import NewItems, Part, Run
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 
 COLUMNS = {"obs": {"shape": 2}, "rew": {"shape": ()}}
 STEP = {"obs": [1.0, 2.0], "rew": 0.5}
@@ -47,7 +47,7 @@ def state(server: Server) -> Any:
         {name: (look.info.keys.tolist(), look.info.priorities.tolist()) for name, look in looks.items()},
         server.info(),
         server._rng.bit_generator.state,
-        server._cells.store.references.tolist(),
+        server._cells.allocator.references.tolist(),
         [server._cells.free_count(c) for c in range(2)],
     )
 
@@ -90,7 +90,7 @@ def test_a_server_that_can_not_work_is_refused() -> None:
 def test_a_column_is_given_once() -> None:
     client = Client(Server([table()], {"obs/x": {"shape": ()}}, 5))
     for insert, value in [(client.insert, 1.0), (client.insert_batch, [1.0])]:
-        with pytest.raises(KeyError, match="given twice"):
+        with pytest.raises(KeyError, match="passed twice"):
             insert({"obs": {"x": value}, "obs/x": value}, {"t": None})
     assert client.info()["t"].size == 0
 
@@ -186,7 +186,7 @@ def test_steps_that_are_not_neighbours_come_back_as_they_were_named() -> None:
         items = [
             NewItems("t", None, (Part("x", "x", len(steps)),), np.array([steps]) + 1) for steps in chosen
         ]
-        run = Run("x", step, np.array([10 * step]))
+        run = ColumnSlice("x", step, np.array([10 * step]))
         keys = send(server, Sent(1, step, [run], items, step - 6 if step > 6 else 0))
         expected |= {key: [10 * (i + 1) for i in steps] for key, steps in zip(keys, chosen, strict=True)}
     everything = server.items("t")
@@ -308,7 +308,7 @@ def test_a_copy_that_fails_leaves_no_item_half_deleted(monkeypatch: pytest.Monke
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("replay_tutorial.tables.core.table_state.take_cells", out_of_memory)
+        patch.setattr("replay_tutorial.tables.core.table_state.gather_cells", out_of_memory)
         with pytest.raises(MemoryError):
             client.sample("t", 2)
     assert client.info()["t"].size == len(client.items("t").info.keys) == 1
@@ -353,7 +353,7 @@ def nbytes(thing: Any) -> int:
     if isinstance(thing, dict):
         return sum(map(nbytes, thing.values()))
     own = vars(thing) if hasattr(thing, "__dict__") else {}
-    shared = ("_all_plans", "_first", "_plain", "leaves")  # views, or of the whole server
+    shared = ("_all_plans", "_first", "_heap_tuple", "leaves")  # views, or of the whole server
     return sum(nbytes(value) for name, value in own.items() if name not in shared)
 
 
@@ -362,7 +362,10 @@ def test_an_item_takes_at_most_100_bytes_beside_its_steps(sampler: Any) -> None:
     count = 8**4 - 1  # with the newcomer's slot, a sum tree without padding
     server = Server([table(sampler=sampler, max_size=count)], COLUMNS, 2)
     layout = (Part("obs", "obs", 2), Part("rew", "rew", 2))
-    runs = [Run("obs", 0, np.zeros((2, 2), np.float32)), Run("rew", 0, np.zeros(2, np.float32))]
+    runs = [
+        ColumnSlice("obs", 0, np.zeros((2, 2), np.float32)),
+        ColumnSlice("rew", 0, np.zeros(2, np.float32)),
+    ]
     steps = np.array([[0, 1, 0, 1]] * count)
     send(server, Sent(1, 0, runs, [NewItems("t", None, layout, steps)], 2))
     contents = server._tables["t"]
@@ -400,16 +403,16 @@ class TestSignatures:
                 writer.create_item("t", 1.0, bad[0])
 
     def test_a_column_of_a_signature_must_be_there(self) -> None:
-        with pytest.raises(KeyError, match=r"names the column 'reward'; there are \['obs', 'rew'\]"):
+        with pytest.raises(KeyError, match=r"column 'reward'; the columns are \['obs', 'rew'\]"):
             client_of(table(signature={"reward": "one"}))
 
     @pytest.mark.parametrize(
         ("signature", "match"),
         [
-            ("obs", "dict, such as"),
+            ("obs", "dict such as"),
             ({}, "at least one part"),
-            ({"x": ("obs",)}, "part 'x' the length"),
-            ({"x": (1, 2)}, "part 'x' the length"),
+            ({"x": ("obs",)}, "part 'x' with the length"),
+            ({"x": (1, 2)}, "part 'x' with the length"),
             ({"obs": 0}, "at least 1"),
             ({"obs": True}, "at least 1"),
             ({"obs": "two"}, "'two'"),
@@ -429,7 +432,7 @@ class TestSignatures:
         with client.writer(1) as writer:
             writer.append(STEP)
             writer.create_item("t", 1.0, {"observation": writer.history["obs"][-1]})
-        with pytest.raises(ValueError, match=r"as the first one had.* call reset"):
+        with pytest.raises(ValueError, match=r"first item of the table.* call reset"):
             client.insert(STEP, {"t": 1.0})
         if loaded:
             client.mutate_priorities("t", deletes=client.items("t").info.keys)
@@ -469,7 +472,7 @@ class TestSignatures:
             with pytest.raises(TimeoutError) if wait == 0 else contextlib.nullcontext():
                 writer.create_item("q", 1.0, parts, timeout=wait)
         client.reset("q")
-        with pytest.raises(ValueError, match="as the first one had"):
+        with pytest.raises(ValueError, match="first item of the table"):
             client.insert(STEP, {"q": 1.0}, timeout=0)
         writer.flush()
         assert client.sample("q", 1).data.keys() == {"x"}
@@ -493,5 +496,5 @@ def test_a_capacity_follows_from_the_sizes_of_the_tables(monkeypatch: pytest.Mon
     ]
     server = Server(tables, COLUMNS)
     assert server._cells.capacity == 2 * (50 + 10 * 5) + 1000
-    monkeypatch.setattr("replay_tutorial.tables.server.MOST_CELLS", 100)
+    monkeypatch.setattr("replay_tutorial.tables.server.MAX_CELLS", 100)
     assert Server(tables, COLUMNS)._cells.capacity == 50, "as many cells as there are numbers for"

@@ -24,7 +24,7 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.message import NewItems, Part, Run
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 
 
 def tables() -> list[Table]:
@@ -88,7 +88,9 @@ def test_a_server_saved_and_loaded_five_times_answers_as_the_one_never_saved(tmp
             one_call(loaded, np.random.default_rng(generation))
         loaded.load(tmp_path / "file")
         assert repr(loaded.info()) == repr(kept.info())
-        assert loaded.server._cells.store.references.sum() == kept.server._cells.store.references.sum()
+        assert (
+            loaded.server._cells.allocator.references.sum() == kept.server._cells.allocator.references.sum()
+        )
     same_life(kept, loaded, 120, 20)
     loaded.save(tmp_path / "one")
     loaded.load(tmp_path / "one")
@@ -144,7 +146,7 @@ def test_the_program_s_limits_win_over_the_file_s(tmp_path: Path) -> None:
 def test_keys_stay_valid_and_waiting_writers_are_told(tmp_path: Path) -> None:
     client = built()
     key = client.insert({"b": 1}, {"p": 1.0})["p"]
-    run = Run("b", 0, np.array([2]))
+    run = ColumnSlice("b", 0, np.array([2]))
     items = [NewItems("p", None, (Part("b", "b", 1, True),), np.array([[0]]))]
     send(client.server, Sent(5, 0, [run], items, 0))
     client.save(tmp_path / "file")

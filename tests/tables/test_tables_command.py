@@ -98,8 +98,8 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"any"', "0", "tables.last: The signature .* 'act' the length 0"),
-        ('"any"', '"any", more = "one"', "names the column 'more'"),
+        ('"any"', "0", "tables.last: The signature .* 'act' with the length 0"),
+        ('"any"', '"any", more = "one"', "refers to the column 'more'"),
         ("capacity = 1000", 'capacity = "1000"', "capacity must be an integer"),
         ("capacity = 1000", "capacity = true", "capacity must be an integer"),
         ("capacity = 1000", "capacity = 0", "capacity must be between"),
@@ -126,7 +126,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ("[0, 12]", '"wide"', "tables.replay.rate_limiter: "),
         ("max_size = 5", "max_size = 0", "tables.best: max_size"),
         ("max_size = 5", "max_size = 5\nmax = 1", "tables.best: .*'max'"),
-        ("min_size = 1 ", "min_size = 6 ", "tables.best: The limiter waits for 6"),
+        ("min_size = 1 ", "min_size = 6 ", "tables.best: The limiter requires min_size=6"),
         ("min_size = 1 ", "min_size = 0.5 ", "tables.best.rate_limiter: .*integer"),
         ('"queue"', '"heap"', "tables.rollouts: the kind is one of table, queue, stack"),
         ("max_size = 4", 'max_size = 4\nsampler = "Fifo"', "tables.rollouts: .*'sampler'"),
@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_used_is_an_error_in_one_line(
 ) -> None:
     huge = GOOD.replace("capacity = 1000", "capacity = 1_000_000_000").replace("[2, 3]", "[1_000_000]")
     for text, fault in [
-        (huge, "A capacity of 1,000,000,000 steps of 8,000,008 bytes takes 7,450,588 GiB"),
+        (huge, "A capacity of 1,000,000,000 steps of 8,000,008 bytes requires 7,450,588 GiB"),
         (GOOD.replace("tables.npz", "no/such/folder.npz"), "tables serve: save: can't write"),
         (GOOD.replace("tables.npz", "."), "tables serve: save: can't write"),
     ]:
@@ -271,7 +271,7 @@ def test_info_prints_a_line_for_each_table_and_who_waits(
     assert lines[1].split() == ["rollouts", "4", "/", "4", "4", *"0000", "1,", "0"]
     assert lines[2] == (
         "rollouts: 1 to insert, for more samples: size 4, min_size 1; 4 inserts · 1 - "
-        "0 samples = 4, which the limiter keeps at least 0 and at most 4; 0 deletes."
+        "0 samples = 4 (limits: at least 0 and at most 4); 0 deletes."
     )
     assert main(["tables", "info", endpoint.address]) == 2
     assert "tables info: There is no server at" in capsys.readouterr().err

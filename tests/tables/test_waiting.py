@@ -25,7 +25,7 @@ from replay_tutorial.tables import (
     Uniform,
     UnknownWriter,
 )
-from replay_tutorial.tables.core.message import NewItems, Part, Run
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems, Part
 from replay_tutorial.tables.core.waiting import WaitQueue
 
 PATIENCE = 300.0  # seconds until a test gives up on a thread
@@ -43,7 +43,7 @@ def server_of(*tables: Table, patience: float = 60.0) -> Server:
 def message(writer: int, sequence: int, table: str, values: list[int]) -> Sent:
     """Each value as an item."""
     first = 100 * sequence
-    run = Run("x", first, np.array(values))
+    run = ColumnSlice("x", first, np.array(values))
     steps = np.arange(first, first + len(values))[:, None]
     items = [NewItems(table, None, (Part("x", "x", 1, True),), steps)]
     return Sent(writer, sequence, [run], items, first + len(values))
@@ -93,7 +93,7 @@ def test_a_timeout_speaks_only_of_the_bounds_that_there_are() -> None:
     Client(server).insert({"x": 1}, {"free": 1.0, "bound": 1.0})
     with pytest.raises(TimeoutError, match=r"size 1, min_size 3; 0 deletes\.$"):
         server.sample("free", 1, timeout=0)
-    with pytest.raises(TimeoutError, match=r"= 2, which the limiter keeps at least 2; 0 deletes"):
+    with pytest.raises(TimeoutError, match=r"= 2 \(limits: at least 2\); 0 deletes"):
         server.sample("bound", 1, timeout=0)
 
 

@@ -166,8 +166,8 @@ def test_a_value_is_copied_when_it_is_appended(writer, server):
     [
         ({"obs": [1, 2], "act": 1.5}, ValueError, "'act' is int64, which can't hold 1.5"),
         ({"act": 3, "obs": [1, 2, 3]}, ValueError, "'obs' has shape"),
-        ({"act": 3, "obs": [[1, 2], [3, 4]]}, ValueError, "one step.*batch of 2|equally many"),
-        ({"obs": [[1, 2], [3, 4]]}, ValueError, "one step, and this is a batch of 2"),
+        ({"act": 3, "obs": [[1, 2], [3, 4]]}, ValueError, "not a batch of 2|equally many"),
+        ({"obs": [[1, 2], [3, 4]]}, ValueError, "not a batch of 2"),
         ({"obs": [1, 2], "act": "three"}, TypeError, "'act' takes numbers"),
         ({"obs": [1, 2], "act": None}, TypeError, "'act' takes numbers"),
         ({"obs": [1, 2], "rew": 1}, KeyError, "no column 'rew'"),
@@ -200,7 +200,7 @@ def test_nested_values_go_to_columns_with_joined_names():
     writer.create_item("table", 1, newest(writer, "obs/goal/0", "act"))
     assert server.items[0][2]["obs/goal/0"] == 1
     assert server.items[0][2]["act"].tolist() == [3, 4]
-    with pytest.raises(KeyError, match="given twice"):
+    with pytest.raises(KeyError, match="passed twice"):
         writer.append({"obs": {"image": [1, 2]}, "obs/image": [1, 2]})
 
 
@@ -223,7 +223,7 @@ def test_a_partial_step_is_filled_by_the_next_append(writer, server):
 
 def test_a_column_given_twice_in_a_step_is_named_and_changes_nothing(writer):
     writer.append({"obs": [1, 1]}, partial_step=True)
-    with pytest.raises(ValueError, match="open step has a value in 'obs' already"):
+    with pytest.raises(ValueError, match="open step already has a value in 'obs'"):
         writer.append({"act": 5, "obs": [2, 2]})
     writer.append({"act": 1})
     assert writer.history["obs"][-1].numpy().tolist() == [1, 1]
@@ -251,7 +251,7 @@ def test_the_end_of_an_episode_closes_an_open_step(writer):
 def test_steps_that_nobody_names_are_not_sent(writer, server):
     append_steps(writer, 0, 1, 2, 3)
     writer.create_item("table", 1, {"ends": writer.history["act"][[0, -1]]})
-    assert [(run.column, run.first_step, len(run.values)) for run in server.messages[0].runs] == [
+    assert [(run.column, run.first_step, len(run.values)) for run in server.messages[0].slices] == [
         ("act", 0, 1),
         ("act", 3, 1),
     ]
@@ -260,7 +260,7 @@ def test_steps_that_nobody_names_are_not_sent(writer, server):
 def test_steps_that_follow_each_other_are_sent_as_one_run_also_around_the_ring(writer, server):
     append_steps(writer, *range(6))
     writer.create_item("table", 1, {"obs": writer.history["obs"][[-1, -3, -2, -4]]})
-    (run,) = server.messages[0].runs
+    (run,) = server.messages[0].slices
     assert run.first_step == 2
     assert run.values[:, 0].tolist() == [2, 3, 4, 5]
     assert server.items[0][2]["obs"][:, 0].tolist() == [5, 3, 4, 2]
@@ -283,7 +283,7 @@ def test_the_server_may_forget_what_the_writer_can_not_name_any_more(writer, ser
 
 @pytest.mark.parametrize(
     ("trajectory", "error", "match"),
-    [({}, ValueError, "at least 1 part"), ({"obs": np.zeros(2)}, TypeError, "'obs' must be cells")],
+    [({}, ValueError, "at least one part"), ({"obs": np.zeros(2)}, TypeError, "'obs' must be cells")],
 )
 def test_what_is_no_trajectory_is_refused(writer, trajectory, error, match):
     append_steps(writer, 0)
@@ -295,7 +295,7 @@ def test_cells_that_have_expired_are_refused(writer):
     append_steps(writer, 0)
     old = newest(writer)
     append_steps(writer, *range(1, 5))
-    with pytest.raises(IndexError, match="does not hold step 0"):
+    with pytest.raises(IndexError, match="no longer holds step 0"):
         writer.create_item("table", 1, old)
 
 
@@ -337,7 +337,7 @@ def test_items_in_flight_travel_in_one_message_with_each_value_in_one_run(server
             keys.append(writer.create_item("t", number, {"act": writer.history["act"][-2:]}))
     assert keys == [None, None, 3]
     (message,) = server.messages
-    ((column, first_step, values),) = message.runs
+    ((column, first_step, values),) = message.slices
     assert (column, first_step, values.tolist()) == ("act", 0, [0, 1, 2, 3])
     ((table, priorities, layout, steps),) = message.items
     assert (table, priorities.tolist(), len(layout)) == ("t", [1, 2, 3], 1)
@@ -413,7 +413,7 @@ def test_a_refused_item_takes_its_companions_with_it_and_says_so_once(server):
     writer.create_item("t", -1, newest(writer, "act"))
     with pytest.raises(ValueError, match="priority") as refused:
         writer.create_item("t", 1, newest(writer, "act"))
-    assert refused.value.__notes__ == ["The message held 3 items. None of them was inserted."]
+    assert refused.value.__notes__ == ["None of the 3 items of the message was inserted."]
     writer.flush()
     append_steps(writer, 1)
     writer.create_item("t", 1, {"act": writer.history["act"][:]})  # with the value that was refused

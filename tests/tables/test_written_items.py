@@ -263,7 +263,7 @@ def test_a_refused_message_of_several_items_changes_nothing_and_stops_nobody(wro
     writer.create_item(*bad[wrong])
     with pytest.raises((ValueError, KeyError, CapacityError), match=message[wrong]) as refused:
         writer.create_item("t", 1.0, {"act": writer.history["act"][1]})
-    assert "held 3 items" in refused.value.__notes__[0]
+    assert "3 items of the message" in refused.value.__notes__[0]
     assert server.info()["t"].inserts == 0
     writer.flush()
     for _ in range(3):
@@ -300,13 +300,13 @@ def test_a_writer_that_vanishes_while_the_lock_is_held_stops_nobody():
     with server._lock:
         del lost
         gc.collect()
-        assert server._cells.store.references.sum() == 1, "nothing happens in a finalizer"
+        assert server._cells.allocator.references.sum() == 1, "nothing happens in a finalizer"
     writer = TrajectoryWriter(server, 9)
     writer.append({"act": 2})
     writer.create_item("t", 1.0, {"act": writer.history["act"][-1]})
     server.reset("t")
     writer.close()
-    assert not server._cells.store.references.any()
+    assert not server._cells.allocator.references.any()
 
 
 def test_lists_take_as_much_room_as_the_items_that_are_there():

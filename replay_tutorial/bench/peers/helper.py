@@ -20,7 +20,7 @@ from typing import Any
 
 from replay_tutorial.measuring.fresh import python_path
 from replay_tutorial.measuring.timing import RemoteWorkload
-from replay_tutorial.tables.remote.local_socket import VARIABLE as KEY_VARIABLE
+from replay_tutorial.tables.remote.local_socket import KEY_VARIABLE
 
 PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
 PROGRAM = Path(__file__).with_name("program.py")

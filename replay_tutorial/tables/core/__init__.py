@@ -1,1 +1,1 @@
-"""Tables by themselves: cells, items, selectors, limiters, and how a message becomes items."""
+"""The parts of a table: cells, items, selectors, rate limiters, hooks, and its state."""

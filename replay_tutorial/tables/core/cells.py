@@ -1,14 +1,12 @@
-"""Cells: where the values of steps lie, each once, for as long as anybody names it.
+"""Cells: reference-counted storage for the values of steps, each stored once.
 
-A *cell* holds one column's value of one step. Its number says where it is:
+A *cell* holds the value of one column in one step. Its number encodes its position:
 
     cell = slot · columns + column          values[column][slot]
 
-Whoever names a cell is counted: an item for each time that it does, and the writer that may still name it.
-The moment nobody does, the cell is free, and its slot goes on the column's stack of free ones. There is no
-other way for a cell to become free, and none to be written while it is named.
-
-Left out: who names them (`writer_state` for writers, `items` for items).
+Every reference to a cell is counted: one for each occurrence in an item, and one for the writer that may
+still reference it. When the count reaches 0, the cell is freed and its slot is pushed onto the column's stack
+of free slots. A referenced cell is never written to.
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -19,24 +17,24 @@ import numpy.typing as npt
 from replay_tutorial.buffers.fields import Field, Fields
 from replay_tutorial.buffers.jit import Integers, int64, kernel, types
 
-# Numbers of cells, int32: most of what an item takes in memory is a list of them.
+# Cell numbers are int32, because lists of them account for most of an item's memory.
 CellList = Annotated[npt.NDArray[np.int32], types.int32[::1]]
 CellMatrix = Annotated[npt.NDArray[np.int32], types.int32[:, ::1]]
-MOST_CELLS = 2**31 - 1
+MAX_CELLS = 2**31 - 1
 
 
 class CapacityError(MemoryError):
-    """A column has no free cells for what is to be stored."""
+    """A column has too few free cells."""
 
 
-class Store(NamedTuple):
-    """Who is named, and who is free, as kernels take it.
+class AllocatorState(NamedTuple):
+    """Reference counts and free lists, as arrays for the kernels.
 
     Attributes:
-        references: int32[capacity * columns]; how often each cell is named, 0 if it is free.
-        free: int32[columns, capacity]; of each column a stack of free slots.
-        free_counts: int64[columns]; their heights.
-        high_water: int64[columns]; slots that have ever been used, the first ones.
+        references: int32[capacity * columns]; reference count of each cell, 0 if it is free.
+        free: int32[columns, capacity]; for each column, a stack of free slots.
+        free_counts: int64[columns]; height of each stack.
+        high_water: int64[columns]; number of slots that have ever been used. They are the lowest ones.
     """
 
     references: CellList
@@ -45,84 +43,85 @@ class Store(NamedTuple):
     high_water: Integers
 
 
-Plain = Annotated[tuple[Any, ...], Store]
+AllocatorTuple = Annotated[tuple[Any, ...], AllocatorState]
 
 
 @kernel
-def take(cells: CellList, plain: Plain) -> int:
-    """Take free cells, named once from now on.
+def allocate_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> int:
+    """Allocate free cells with a reference count of 1.
 
     Args:
-        cells: ~column for each cell that is wanted; it becomes the cell's number.
-        plain: The store.
+        cells: ~column for each requested cell; replaced by the number of the allocated cell.
+        allocator_tuple: The allocator state.
 
     Returns:
-        -1; or a column that has too few. Nothing has changed then.
+        -1 on success. Otherwise a column with too few free cells, and nothing has changed.
     """
-    store = Store(*plain)
-    columns, capacity = store.free.shape
+    allocator = AllocatorState(*allocator_tuple)
+    columns, capacity = allocator.free.shape
     wanted = np.zeros(columns, np.int64)
     for i in range(len(cells)):
         column = ~cells[i]
         wanted[column] += 1
-        if wanted[column] > store.free_counts[column] + capacity - store.high_water[column]:
+        if wanted[column] > allocator.free_counts[column] + capacity - allocator.high_water[column]:
             return column
     for i in range(len(cells)):
         column = ~cells[i]
-        if store.free_counts[column]:
-            store.free_counts[column] -= 1
-            slot = int64(store.free[column, store.free_counts[column]])
-        else:  # none has come back: one that was never used
-            slot = store.high_water[column]
-            store.high_water[column] += 1
+        if allocator.free_counts[column]:
+            allocator.free_counts[column] -= 1
+            slot = int64(allocator.free[column, allocator.free_counts[column]])
+        else:  # no slot has been freed: use the next one that was never used
+            slot = allocator.high_water[column]
+            allocator.high_water[column] += 1
         cells[i] = slot * columns + column
-        store.references[cells[i]] = 1
+        allocator.references[cells[i]] = 1
     return -1
 
 
 @kernel
-def retain(cells: CellList, references: CellList) -> None:
-    """Count one more that names these cells."""
+def retain_cells(cells: CellList, references: CellList) -> None:
+    """Increment the reference counts of these cells."""
     for i in range(len(cells)):
         references[cells[i]] += 1
 
 
 @kernel
-def release(cells: CellList, plain: Plain) -> None:
-    """Count one less that names these cells; those that nobody names any more become free."""
-    store = Store(*plain)
-    columns = store.free.shape[0]
+def release_cells(cells: CellList, allocator_tuple: AllocatorTuple) -> None:
+    """Decrement the reference counts of these cells and free those that reach 0."""
+    allocator = AllocatorState(*allocator_tuple)
+    columns = allocator.free.shape[0]
     for cell in cells:
-        store.references[cell] -= 1
-        if store.references[cell] == 0:
+        allocator.references[cell] -= 1
+        if allocator.references[cell] == 0:
             column = cell % columns
-            store.free[column, store.free_counts[column]] = cell // columns
-            store.free_counts[column] += 1
+            allocator.free[column, allocator.free_counts[column]] = cell // columns
+            allocator.free_counts[column] += 1
 
 
 class Cells:
-    """The cells of all columns, and how many name each.
+    """The cells of all columns and their reference counts.
 
     Attributes:
         fields: The columns, in order.
-        capacity: Cells of each column.
-        numbers: Of each column, by name, its number.
-        values: For each column dtype[capacity, *shape].
-        bytes: The same memory, uint8[capacity, bytes of a value].
-        store: Who is named, and who is free.
-        plain: The same, as kernels take it.
+        capacity: Number of cells per column.
+        numbers: Column name → column number.
+        values: For each column, dtype[capacity, *shape].
+        bytes: The same memory as `values`, as uint8[capacity, bytes per value].
+        allocator: Reference counts and free lists.
+        allocator_tuple: `allocator` as a plain tuple, for the kernels.
     """
 
     def __init__(self, fields: Fields, capacity: int) -> None:
-        """Reserve memory; pages are handed out when they are first written.
+        """Reserve memory, which the operating system allocates page by page on the first write.
 
         Raises:
-            ValueError: If the capacity is below 1, or there would be too many cells to number.
+            CapacityError: If the memory cannot be reserved.
+            ValueError: If the capacity is below 1, or cell numbers would exceed int32.
         """
         columns = len(fields.fields)
-        if not 1 <= capacity <= MOST_CELLS // columns:
+        if not 1 <= capacity <= MAX_CELLS // columns:
             raise ValueError(
-                f"capacity must be between 1 and {MOST_CELLS // columns:,} for {columns} columns, "
+                f"capacity must be between 1 and {MAX_CELLS // columns:,} for {columns} columns, "
                 f"not {capacity}."
             )
         self.fields: list[Field] = list(fields.fields.values())
@@ -133,43 +132,45 @@ class Cells:
         except MemoryError:
             step = sum(field.nbytes for field in self.fields)
             raise CapacityError(
-                f"A capacity of {capacity:,} steps of {step:,} bytes takes {capacity * step / 2**30:,.0f} "
-                "GiB, which this machine does not have. Build the server with a lower capacity."
+                f"A capacity of {capacity:,} steps of {step:,} bytes requires {capacity * step / 2**30:,.0f} "
+                "GiB, which exceeds the available memory. Create the server with a lower capacity."
             ) from None
         self.bytes = [values.reshape(capacity, -1).view(np.uint8) for values in self.values]
-        self.store = Store(
+        self.allocator = AllocatorState(
             references=np.zeros(capacity * columns, np.int32),
             free=np.zeros((columns, capacity), np.int32),
             free_counts=np.zeros(columns, np.int64),
             high_water=np.zeros(columns, np.int64),
         )
-        self.plain = tuple(self.store)
+        self.allocator_tuple = tuple(self.allocator)
 
     def free_count(self, column: int) -> int:
-        """Count the free cells of a column."""
-        return int(self.capacity - self.store.high_water[column] + self.store.free_counts[column])
+        """Return the number of free cells of a column."""
+        return int(self.capacity - self.allocator.high_water[column] + self.allocator.free_counts[column])
 
-    def take(self, cells: CellList) -> None:
-        """Take free cells, named once from now on: each ~column in `cells` becomes the number of one.
+    def allocate(self, cells: CellList) -> None:
+        """Allocate cells: replace each ~column in `cells` by the number of a free cell of that column.
 
         Raises:
-            CapacityError: If there are too few. Nothing has changed then.
+            CapacityError: If there are too few free cells; nothing has changed.
         """
-        full: int = take(cells, self.plain)
+        full: int = allocate_cells(cells, self.allocator_tuple)
         if full >= 0:
             raise CapacityError(
-                f"The column {self.fields[full].name!r} is full: {self.capacity:,} cells, "
-                f"{self.free_count(full)} of them free. Build the server with a higher capacity, or tables "
+                f"The column {self.fields[full].name!r} is full: {self.capacity:,} cells, of which "
+                f"{self.free_count(full)} are free. Create the server with a higher capacity, or its tables "
                 "with a lower max_size."
             )
 
-    def recount(self, named: CellList, high_water: Integers) -> None:
-        """Begin again: `named` lists all names, of the `high_water` first slots of each column."""
+    def recount(self, references: CellList, high_water: Integers) -> None:
+        """Rebuild all counts and free lists from `references`, the list of all references."""
         columns = len(self.fields)
-        self.store.high_water[:] = high_water
-        self.store.references[:] = 0
-        np.add.at(self.store.references, named, 1)
+        self.allocator.high_water[:] = high_water
+        self.allocator.references[:] = 0
+        np.add.at(self.allocator.references, references, 1)
         for column in range(columns):
-            unnamed = np.flatnonzero(self.store.references[column::columns][: high_water[column]] == 0)
-            self.store.free[column, : len(unnamed)] = unnamed
-            self.store.free_counts[column] = len(unnamed)
+            unreferenced = np.flatnonzero(
+                self.allocator.references[column::columns][: high_water[column]] == 0
+            )
+            self.allocator.free[column, : len(unreferenced)] = unreferenced
+            self.allocator.free_counts[column] = len(unreferenced)

@@ -1,14 +1,12 @@
-"""Items: lists of cells, each under a key that is never used again.
+"""The items of a table: lists of cells, each with a priority and a unique key.
 
-    slot       0   1   2   3         4 slots: key = lap · 4 + slot
+    slot       0   1   2   3         4 slots: key = generation · 4 + slot
     keys       8   1  -7   3         slot 0 holds its third item; slot 2 is empty, its next key is ~(-7) = 6
-    starts     6   0   3   9         where in `cells` the item's list begins
+    starts     6   0   3   9         where the item's list starts in `cells`
 
-Because a slot's next item has another key, a stale key is detected by comparing. A list names every cell,
-part after part, and is never kept as "the first cell and how many": steps that are not neighbours would come
-back wrong.
-
-Left out: what an item is for (`table_state`), and who counts its cells (`cells`).
+A slot gives each new item another key, so a stale key is detected by comparing it with the slot's current
+key. An item stores every cell explicitly, part after part, never only the first cell and a length, because
+its steps need not be consecutive.
 """
 
 from collections import defaultdict
@@ -20,7 +18,7 @@ from replay_tutorial.buffers.jit import Flags, Floats, Integers
 from replay_tutorial.tables.core.cells import CellList
 from replay_tutorial.tables.core.selectors import Slots
 
-Lengths = tuple[int, ...]  # of each part of a trajectory the number of its cells
+Lengths = tuple[int, ...]  # number of cells in each part of a trajectory
 
 
 class Items:
@@ -28,18 +26,18 @@ class Items:
 
     Attributes:
         num_slots: Number of slots.
-        size: How many of them hold an item.
-        keys: int64[num_slots]; the key of the item there, or ~(the next key) < 0.
-        priorities: float64[num_slots].
+        size: Number of items.
+        keys: int64[slots]; key of the slot's item, or ~(next key) < 0 if the slot is empty.
+        priorities: float64[slots].
         times_sampled: int32[slots].
-        starts: int64[num_slots]; where the item's list begins in `cells`.
-        free_slots: int32[num_slots]; a stack. The first num_slots - size count.
-        cells: int32[n]; the lists of all items, in any order, with gaps.
-        longest: Of each part the most cells that an item has had since the table was empty or reset.
+        starts: int64[slots]; where the item's list starts in `cells`.
+        free_slots: int32[slots]; a stack of free slots, of height num_slots - size.
+        cells: int32[n]; the lists of all items, in any order and with gaps.
+        longest: For each part, the largest length of any item since the table was last empty or reset.
     """
 
     def __init__(self, num_slots: int) -> None:
-        """Begin with none."""
+        """Create an empty container."""
         self.num_slots = num_slots
         self.size = 0
         self.keys: Integers = ~np.arange(num_slots)
@@ -47,40 +45,40 @@ class Items:
         self.times_sampled: Slots = np.zeros(num_slots, np.int32)
         self.starts: Integers = np.zeros(num_slots, np.int64)
         self.free_slots: Slots = np.arange(num_slots, dtype=np.int32)[::-1].copy()
-        self._forget_lists()
+        self._clear_cell_lists()
 
-    def _forget_lists(self) -> None:
+    def _clear_cell_lists(self) -> None:
         self.cells: CellList = np.empty(0, np.int32)
         self.longest: Lengths = ()
-        self._used = 0  # cells of `cells` that have ever been part of a list, the first ones
-        self._free = defaultdict[int, list[int]](list)  # gaps: of each room the starts
-        self._lengths: Lengths = ()  # of all items, if they are alike
-        self._count = 0  # their sum
-        self._each: Slots | None = None  # int32[num_slots, parts]: of each item, if they are not
+        self._used = 0  # high-water mark of `cells`
+        self._free = defaultdict[int, list[int]](list)  # allocation size → starts of the gaps of this size
+        self._lengths: Lengths = ()  # lengths of all items, while they are equal
+        self._count = 0  # sum of `_lengths`
+        self._each: Slots | None = None  # int32[slots, parts]; lengths of each item, once they differ
 
     def insert(self, cells: CellList, lengths: Lengths, priority: float) -> int:
-        """Put an item into a free slot, and return the slot."""
+        """Store an item in a free slot and return the slot."""
         slot = int(self.free_slots[self.num_slots - self.size - 1])
         self.keys[slot] = ~self.keys[slot]
-        self.put_back(slot, cells, lengths, priority, 0)
+        self.restore(slot, cells, lengths, priority, 0)
         return slot
 
-    def put_back(
+    def restore(
         self, slot: int, cells: CellList, lengths: Lengths, priority: float, times_sampled: int
     ) -> None:
-        """Put an item into a slot whose key is set, as `insert` did once."""
+        """Store an item in a slot whose key is already set."""
         if lengths != self._lengths or self._each is not None:
-            self._note_lengths(slot, lengths)
+            self._record_lengths(slot, lengths)
         self.size += 1
         self.priorities[slot] = priority
         self.times_sampled[slot] = times_sampled
         count = len(cells)
-        room = room_for(count)
-        if gaps := self._free[room]:
+        space = allocation_size(count)
+        if gaps := self._free[space]:
             start = gaps.pop()
         else:
             start = self._used
-            self._used += room
+            self._used += space
             if self._used > len(self.cells):
                 longer = np.empty(max(self._used, 2 * len(self.cells)), np.int32)
                 longer[:start] = self.cells[:start]
@@ -88,10 +86,10 @@ class Items:
         self.cells[start : start + count] = cells
         self.starts[slot] = start
 
-    def _note_lengths(self, slot: int, lengths: Lengths) -> None:
-        """Hold an item's lengths, when not all items have had the same."""
+    def _record_lengths(self, slot: int, lengths: Lengths) -> None:
+        """Record the lengths of an item that differ from those of the other items."""
         if not self.size:
-            self._forget_lists()
+            self._clear_cell_lists()
             self._lengths, self._count, self.longest = lengths, sum(lengths), lengths
             return
         if self._each is None:
@@ -100,26 +98,26 @@ class Items:
         self.longest = tuple(map(max, self.longest, lengths))
 
     def delete(self, slot: int) -> None:
-        """Take an item out."""
-        self._free[room_for(self._count_of(slot))].append(int(self.starts[slot]))
+        """Delete an item; its slot and its space in `cells` can be reused."""
+        self._free[allocation_size(self._count_of(slot))].append(int(self.starts[slot]))
         self.free_slots[self.num_slots - self.size] = slot
         self.keys[slot] = ~(self.keys[slot] + self.num_slots)
         self.size -= 1
 
     def clear(self) -> None:
-        """Take all items out; their keys are not used again."""
+        """Delete all items; their keys are not reused."""
         used = self.used_slots()
         self.keys[used] = ~(self.keys[used] + self.num_slots)
         self.free_slots[self.num_slots - self.size :] = used[::-1]
         self.size = 0
-        self._forget_lists()
+        self._clear_cell_lists()
 
     def lengths_of(self, slot: int) -> Lengths:
-        """Return of each part of an item's trajectory the number of its cells."""
+        """Return the length of each part of an item."""
         return self._lengths if self._each is None else tuple(self._each[slot].tolist())
 
     def cells_of(self, slot: int) -> CellList:
-        """Return the list of an item: a view, int32[cells]."""
+        """Return the cells of an item as a view, int32[cells]."""
         start = self.starts[slot]
         return self.cells[start : start + self._count_of(slot)]
 
@@ -127,8 +125,10 @@ class Items:
         return self._count if self._each is None else int(self._each[slot].sum())
 
     def lengths(self, slots: Integers) -> tuple[Lengths, Integers | None]:
-        """Return of each part the most cells that one of these items has; and if they are not alike, of each
-        part the cells of every item: int64[parts, items].
+        """Return the largest length of each part in these items, and the lengths of every item.
+
+        Returns:
+            The largest lengths, and int64[parts, items], or None if all lengths are equal.
         """
         if self._each is None:
             return self._lengths, None
@@ -136,30 +136,31 @@ class Items:
         most = tuple(each.max(axis=1).tolist())
         return most, None if (each == each[:, :1]).all() else each
 
-    def lists(self) -> tuple[Integers, CellList]:
-        """Return the lengths, int64[items, parts], and the joined lists of all items, by slot."""
+    def all_cells(self) -> tuple[Integers, CellList]:
+        """Return the lengths, int64[items, parts], and the concatenated cells of all items in slot order."""
         slots = self.used_slots()
         each = np.tile(self._lengths, (len(slots), 1)) if self._each is None else self._each[slots]
         counts = each.sum(axis=1, dtype=np.int64)
-        begins = np.cumsum(counts) - counts
-        places: Integers = np.arange(int(counts.sum()))
-        places += np.repeat(self.starts[slots] - begins, counts)
-        return each.astype(np.int64), self.cells[places]
+        offsets = np.cumsum(counts) - counts
+        indices: Integers = np.arange(int(counts.sum()))
+        indices += np.repeat(self.starts[slots] - offsets, counts)
+        return each.astype(np.int64), self.cells[indices]
 
     def used_slots(self) -> Integers:
-        """List the slots that hold an item, ascending."""
+        """Return the slots that hold an item, in ascending order."""
         return np.flatnonzero(self.keys >= 0)
 
     def find(self, keys: Integers) -> tuple[Integers, Flags]:
-        """Find the slots of keys, int64[n]; and which of these items are still there, bool[n]."""
+        """Return the slots of keys, int64[n], and whether each key is still valid, bool[n]."""
         slots = keys % self.num_slots
         return slots, (self.keys[slots] == keys) & (keys >= 0)
 
 
 @lru_cache(1024)
-def room_for(count: int) -> int:
-    """Return how much room a list of so many cells gets: at most a quarter more than it needs, so that a gap
-    can be used again by a list that is not quite as long.
+def allocation_size(count: int) -> int:
+    """Return the space to allocate for a list of `count` cells.
+
+    It exceeds `count` by at most a quarter, so that lists of similar lengths can reuse the same gap.
     """
     unit = 1 << max(0, count.bit_length() - 3)
     return -(-count // unit) * unit

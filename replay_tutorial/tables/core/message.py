@@ -12,14 +12,14 @@ knows how far it has come: passed again after a timeout or Ctrl-C, it goes on wh
 Left out: who waits for whom (`server`), and where the values lie (`cells`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from replay_tutorial.buffers.jit import Floats, Integers, writable
+from replay_tutorial.buffers.jit import Floats
 
 Steps = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class NewItems(NamedTuple):
     steps: Steps
 
 
-class Run(NamedTuple):
+class ColumnSlice(NamedTuple):
     """Values of one column in consecutive steps.
 
     Attributes:
@@ -89,7 +89,7 @@ class Message:
         keys: Of the items that have been inserted, the first ones; None until the message is accepted.
     """
 
-    runs: Sequence[Run]
+    slices: Sequence[ColumnSlice]
     items: Sequence[NewItems]
     keep_from: int
     number: int = 0
@@ -107,42 +107,3 @@ class UnknownWriter(LookupError):
 
     The remedy is a new writer, and so a new episode.
     """
-
-
-def as_floats(priorities: Any, count: int) -> Floats:
-    """Convert priorities to float64[count], whether or not each is in range.
-
-    Raises:
-        TypeError: If they are not real numbers.
-        ValueError: If there are more or fewer.
-    """
-    array = np.asarray(priorities)
-    if array.shape == (count,) and array.dtype == np.float64 and array.flags.carray:
-        return array
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"Priorities are real numbers, not {array.dtype} ({priorities!r:.60}).")
-    if array.shape != (count,):
-        raise ValueError(f"There must be one priority for each of {count} items, not {array.shape}.")
-    return writable(np.ascontiguousarray(array, np.float64))
-
-
-def as_updates(updates: Mapping[int, float] | tuple[Any, Any]) -> tuple[Integers, Floats]:
-    """Convert priorities by key, or keys and priorities, as `as_keys` and `as_floats` do."""
-    pair = (list(updates), list(updates.values())) if isinstance(updates, Mapping) else updates
-    keys = as_keys(pair[0])
-    return keys, as_floats(pair[1], len(keys))
-
-
-def as_keys(keys: Any) -> Integers:
-    """Convert keys to int64[n].
-
-    Raises:
-        TypeError: If they are not integers.
-        ValueError: If they are not in one row.
-    """
-    array: npt.NDArray[Any] = np.asarray(keys if hasattr(keys, "__array__") else list(keys))
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"Keys are integers, as `sample` gave them, not {array.dtype}.")
-    if array.ndim != 1:
-        raise ValueError(f"Keys stand in one row, not in an array of shape {array.shape}.")
-    return writable(np.ascontiguousarray(array, np.int64))

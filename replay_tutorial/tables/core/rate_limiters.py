@@ -1,17 +1,15 @@
-"""Rate limiters: how many inserts and samples a table lets happen, by four numbers and two inequalities.
+"""Rate limiters: four numbers that decide when inserts and samples have to wait.
 
-With I inserts, S samples and D deletions since the table was made or reset, and σ samples per insert,
+With I inserts, S samples and D deletes since the table was created or reset, and σ samples per insert,
 
-    n inserts may happen    if  I + n - D ≤ min_size  or  (I + n) · σ - S ≤ max_diff
-    n samples may happen    if  I - D ≥ min_size     and  I · σ - S - n ≥ min_diff
+    n inserts are admitted    if  I + n - D ≤ min_size  or  (I + n) · σ - S ≤ max_diff
+    n samples are admitted    if  I - D ≥ min_size     and  I · σ - S - n ≥ min_diff
 
-so I · σ - S, the *cursor*, is kept in a band. Below min_size items nothing is sampled, and inserts are free:
-a table that has lost items gets so many again. A limiter only holds the numbers; the table counts, and the
-server waits. So one limiter may serve many tables, and be replaced while they run.
+so the *cursor* I · σ - S stays between min_diff and max_diff. A table with fewer than min_size items admits
+every insert and no sample. A limiter holds no counts, so several tables can share one, and it can be replaced
+at any time.
 
-Left out: the same band between processes, without deletions (`SamplesPerInsert`).
-
-Source: Reverb (Cassirer et al. 2021, section 3.4), whose arithmetic this is to the letter.
+Source: Reverb (Cassirer et al. 2021, section 3.4), with identical arithmetic.
 """
 
 import math
@@ -23,18 +21,18 @@ from dataclasses import dataclass
 
 from replay_tutorial.buffers.rows import checked_integer, checked_number
 
-MOST_ITEMS = 2**53  # integers up to here are floats
+MAX_ITEMS = 2**53  # float64 represents all integers up to this limit
 
 
 @dataclass(frozen=True)
 class RateLimiter:
-    """The four numbers.
+    """A rate limiter defined by its four numbers.
 
     Attributes:
-        samples_per_insert: σ, finite and above 0.
-        min_size: Items that there must be before one is sampled; at least 1.
-        min_diff: The smallest cursor that samples may lead to.
-        max_diff: The largest cursor that inserts may lead to.
+        samples_per_insert: σ, finite and positive.
+        min_size: Number of items required for sampling; at least 1.
+        min_diff: Lower limit of the cursor after a sample.
+        max_diff: Upper limit of the cursor after an insert.
     """
 
     samples_per_insert: float
@@ -45,30 +43,30 @@ class RateLimiter:
     def __post_init__(self) -> None:
         ratio = checked_number("samples_per_insert", self.samples_per_insert)
         if not 0.0 < ratio < math.inf:
-            raise ValueError(f"samples_per_insert must be finite and above 0, not {ratio}.")
-        if not 1 <= checked_integer("min_size", self.min_size) <= MOST_ITEMS:
+            raise ValueError(f"samples_per_insert must be finite and positive, not {ratio}.")
+        if not 1 <= checked_integer("min_size", self.min_size) <= MAX_ITEMS:
             size = checked_number("min_size", self.min_size)
-            raise ValueError(f"min_size must be at least 1, and at most 2 ** 53, not {size:g}.")
+            raise ValueError(f"min_size must be at least 1 and at most 2 ** 53, not {size:g}.")
         if not checked_number("min_diff", self.min_diff) <= checked_number("max_diff", self.max_diff):
             raise ValueError(f"min_diff must be at most max_diff, not {self.min_diff} and {self.max_diff}.")
 
     def may_insert(self, inserts: int, samples: int, deletes: int) -> bool:
-        """Return whether one more item may be inserted."""
+        """Return whether one more insert is admitted."""
         return (
             inserts + 1 - deletes <= self.min_size
             or (inserts + 1) * self.samples_per_insert - samples <= self.max_diff
         )
 
     def may_sample(self, inserts: int, samples: int, deletes: int, count: int = 1) -> bool:
-        """Return whether `count` more items may be sampled."""
+        """Return whether `count` more samples are admitted."""
         return (
             inserts - deletes >= self.min_size
             and inserts * self.samples_per_insert - samples - count >= self.min_diff
         )
 
     def sampleable(self, inserts: int, samples: int, deletes: int, most: int) -> int:
-        """Count how many more items may be sampled: 0 to `most`."""
-        if self.may_sample(inserts, samples, deletes, most):  # nearly always
+        """Return the number of samples that are admitted, at most `most`."""
+        if self.may_sample(inserts, samples, deletes, most):  # the common case
             return most
         return bisect_left(
             range(1, most), True, key=lambda n: not self.may_sample(inserts, samples, deletes, n)
@@ -76,34 +74,34 @@ class RateLimiter:
 
 
 class MinSize(RateLimiter):
-    """Sampling waits for a number of items; inserting never waits."""
+    """Admits samples once the table holds `min_size` items; inserts never wait."""
 
     def __init__(self, min_size: int) -> None:
-        """Set the number of items that there must be, at least 1."""
+        """Set the number of items required for sampling, at least 1."""
         super().__init__(1.0, min_size, -sys.float_info.max, sys.float_info.max)
 
 
 class SampleToInsertRatio(RateLimiter):
-    """Each item is sampled so many times on average, within a band."""
+    """Keeps the average number of samples per inserted item within a band."""
 
     def __init__(
         self, samples_per_insert: float, min_size: int, error_buffer: float | Sequence[float]
     ) -> None:
-        """Set the band.
+        """Set the ratio and the band.
 
         Args:
-            samples_per_insert: Above 0.
-            min_size: Items before the first sample; at least 1.
-            error_buffer: Half the width of the band, around samples_per_insert · min_size; or the cursor's
-                smallest and largest value.
+            samples_per_insert: Average number of samples per insert; positive.
+            min_size: Number of items required for sampling; at least 1.
+            error_buffer: Half the width of the band around samples_per_insert · min_size, or the pair
+                (min_diff, max_diff) of its limits.
 
         Raises:
             TypeError: If an argument is not a number.
-            ValueError: If an argument is out of range, or the band is so narrow, or so high, that both sides
-                would wait for good.
+            ValueError: If an argument is out of range, or if inserts and samples could block each other
+                because the band is too narrow or too high.
         """
         size = checked_integer("min_size", min_size)
-        middle = checked_number("samples_per_insert", samples_per_insert) * min(size, MOST_ITEMS)
+        middle = checked_number("samples_per_insert", samples_per_insert) * min(size, MAX_ITEMS)
         match error_buffer:
             case [min_diff, max_diff]:
                 pass
@@ -114,31 +112,32 @@ class SampleToInsertRatio(RateLimiter):
         least = 2 * max(1.0, samples_per_insert)
         if not max_diff - min_diff >= least:
             raise ValueError(
-                f"The band {min_diff} to {max_diff} is {max_diff - min_diff} wide; it must be at least "
-                f"2 · max(1, samples_per_insert) = {least}, or both sides might wait for good. Widen it."
+                f"The band from {min_diff} to {max_diff} is {max_diff - min_diff} wide; its width must be at "
+                f"least 2 · max(1, samples_per_insert) = {least}, otherwise inserts and samples could block "
+                "each other. Increase error_buffer."
             )
         if min_diff > middle:
             raise ValueError(
-                f"The band begins at {min_diff}, above samples_per_insert · min_size = {middle}: with "
-                f"min_size items nothing could be sampled yet. Lower it, or raise min_size."
+                f"The band starts at {min_diff}, above samples_per_insert · min_size = {middle}, so a table "
+                "with min_size items could not be sampled. Lower the band or increase min_size."
             )
         if max_diff < middle:
             warnings.warn(
-                f"The band ends at {max_diff}, below samples_per_insert · min_size = {middle}: whoever "
-                "inserts and samples in one thread may wait for itself.",
+                f"The band ends at {max_diff}, below samples_per_insert · min_size = {middle}, so a thread "
+                "that both inserts and samples can deadlock.",
                 stacklevel=2,
             )
 
 
 class Queue(RateLimiter):
-    """At most so many items more have been inserted than sampled; for tables that sample each once."""
+    """Limits the number of unsampled items, for tables that sample each item once."""
 
     def __init__(self, size: int) -> None:
-        """Set how many items may wait, at least 1."""
+        """Set the maximum number of items in the queue, at least 1."""
         if checked_integer("size", size) < 1:
             raise ValueError(f"size must be at least 1, not {size}.")
         super().__init__(1.0, 1, 0.0, float(size))
 
 
 class Stack(Queue):
-    """The same arithmetic; what differs is the table's selectors."""
+    """The limiter of a stack. It equals `Queue`; only the selectors of the table differ."""

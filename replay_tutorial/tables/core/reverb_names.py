@@ -3,15 +3,15 @@
 Left out: calls that are the same in both.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import ClassVar, NoReturn, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def explains(**remedies: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def explain_reverb_arguments(**remedies: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Refuse keyword arguments that only Reverb's call has, each with what to write instead."""
 
     def decorate(call: Callable[P, R]) -> Callable[P, R]:
@@ -27,24 +27,13 @@ def explains(**remedies: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-class ExplainsNames:
+class ExplainsReverbNames:
     """A class that some names of Reverb's class are looked up in."""
 
-    instead: ClassVar[Mapping[str, str]]  # of each such name, what to write instead
+    _reverb_names: ClassVar[Mapping[str, str]]  # of each such name, what to write instead
 
     def __getattr__(self, name: str) -> NoReturn:
-        remedy = self.instead.get(name)
+        remedy = self._reverb_names.get(name)
         raise AttributeError(
             f"A {type(self).__name__} has no {name!r}{f': {remedy}' if remedy else '.'}", name=name, obj=self
         )
-
-
-def check_named(data: Any, columns: Iterable[str]) -> None:
-    """Refuse the values of a step that come without the names of their columns.
-
-    Raises:
-        TypeError: If they are not in a dict.
-    """
-    if type(data) is not dict and not isinstance(data, Mapping):
-        named = ", ".join(f"{name!r}: ..." for name in columns)
-        raise TypeError(f"Values are passed by column, as {{{named}}}, not as {type(data).__name__}.")

@@ -1,8 +1,8 @@
-"""What sampling returns, and the weights of what was sampled.
+"""The results of sampling, and the importance-sampling weights of a sample.
 
-    w_i = (min_k P(k) / P(i))^β        the largest weight in the table, or in the batch, is 1
+    w_i = (min_k P(k) / P(i))^β        the largest weight of the table, or of the batch, is 1
 
-It is the weight of the buffers: there P(i) = mass / total, and the total cancels out.
+The weights equal those of the buffers, where P(i) = mass / total and the total cancels out.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.4.
 """
@@ -22,15 +22,16 @@ from replay_tutorial.tables.core.rate_limiters import RateLimiter
 
 
 class SampleInfo(NamedTuple):
-    """What is known of each item of a sample, at the moment when it was drawn.
+    """Information on each item of a sample, at the time of sampling.
 
     Attributes:
-        keys: int64[n]; for `mutate_priorities`.
-        probabilities: float64[n]; with which it was drawn.
-        least_probabilities: float64[n]; the smallest that any item had which could be drawn.
-        table_size: int64[n]; items in the table, before this one was deleted if it was drawn the last time.
-        priorities: float64[n].
-        times_sampled: int64[n]; with this time.
+        keys: int64[n]; keys of the items, for `mutate_priorities`.
+        probabilities: float64[n]; sampling probabilities.
+        least_probabilities: float64[n]; smallest non-zero sampling probability in the table.
+        table_size: int64[n]; number of items in the table, including this item even if it was sampled for the
+            last time.
+        priorities: float64[n]; priorities of the items.
+        times_sampled: int64[n]; number of times the item has been sampled, including this time.
     """
 
     keys: Integers
@@ -42,7 +43,7 @@ class SampleInfo(NamedTuple):
 
 
 class ItemInfo(NamedTuple):
-    """One row of a `SampleInfo`, under the names that Reverb gives the fields."""
+    """One row of a `SampleInfo`, with Reverb's field names."""
 
     key: int
     probability: float
@@ -53,7 +54,7 @@ class ItemInfo(NamedTuple):
 
 
 class SampledItem(NamedTuple):
-    """One item of a sample: `info`, and of each part of its trajectory the values, a view of the sample's."""
+    """One item of a sample: its information, and the values of each part as views of the sample's arrays."""
 
     info: ItemInfo
     data: Batch
@@ -61,14 +62,15 @@ class SampledItem(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Trajectories, with an axis over items in front; `for item in sample` yields each as a `SampledItem`.
+    """A batch of trajectories; iterating over it yields `SampledItem` objects.
 
     Attributes:
-        info: Of each item.
-        data: Of each part of the trajectories its values: shape (n, length, *shape of the column), or
-            (n, *shape) if it is squeezed.
-        lengths: None if all are of one length; else of each part, int64[n]. The values behind are 0.
-        squeezed: The names of the parts that have no axis of time.
+        info: Information on each item.
+        data: For each part, the values of all items; shape (n, length, *shape of the column), or (n, *shape)
+            for squeezed parts.
+        lengths: For each part, the lengths of its trajectories before padding with zeros, int64[n]; None if
+            all trajectories have equal lengths.
+        squeezed: Names of the parts without a time axis.
     """
 
     info: SampleInfo
@@ -77,11 +79,11 @@ class Sample:
     squeezed: frozenset[str]
 
     def __len__(self) -> int:
-        """Count the items."""
+        """Return the number of items."""
         return len(self.info.keys)
 
     def __iter__(self) -> Iterator[SampledItem]:
-        """Yield one item after the other, a shorter trajectory without the zeros behind it."""
+        """Yield the items one by one, without the padding of shorter trajectories."""
         for i, numbers in enumerate(zip(*(column.tolist() for column in self.info), strict=True)):
             data: Batch = {name: values[i] for name, values in self.data.items()}
             if self.lengths is not None:
@@ -90,19 +92,22 @@ class Sample:
             yield SampledItem(ItemInfo(*numbers), data)
 
     def pin_memory(self) -> Self:
-        """Pin the memory of tensors: `DataLoader(as_torch(...), pin_memory=True)` calls this."""
+        """Return the sample with its tensors in pinned memory.
+
+        PyTorch calls this method for `DataLoader(as_torch(...), pin_memory=True)`.
+        """
         data: dict[str, Any] = self.data
         return replace(self, data={name: tensor.pin_memory() for name, tensor in data.items()})
 
 
-def join(samples: Sequence[Sample]) -> Sample:
-    """Lay samples of one table one behind the other; shorter trajectories are filled up with zeros."""
+def concatenate_samples(samples: Sequence[Sample]) -> Sample:
+    """Concatenate samples of one table; shorter trajectories are padded with zeros."""
     info = SampleInfo._make(map(np.concatenate, zip(*(sample.info for sample in samples), strict=True)))
     data: Batch = {}
     lengths: dict[str, npt.NDArray[np.int64]] = {}
     for name in samples[0].data:
         arrays = [sample.data[name] for sample in samples]
-        lengths[name] = np.concatenate([lengths_in(sample, name) for sample in samples])
+        lengths[name] = np.concatenate([part_lengths(sample, name) for sample in samples])
         if name not in samples[0].squeezed:
             most, rest = lengths[name].max(), [(0, 0)] * (arrays[0].ndim - 2)
             arrays = [np.pad(array, [(0, 0), (0, most - array.shape[1]), *rest]) for array in arrays]
@@ -111,8 +116,8 @@ def join(samples: Sequence[Sample]) -> Sample:
     return Sample(info, data, None if are_equal else lengths, samples[0].squeezed)
 
 
-def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
-    """Return how many values a part has in each item of a sample, int64[n]."""
+def part_lengths(sample: Sample, name: str) -> npt.NDArray[np.int64]:
+    """Return the length of a part in each item of a sample, int64[n]."""
     if sample.lengths is not None:
         return sample.lengths[name]
     values = sample.data[name]
@@ -120,20 +125,20 @@ def lengths_in(sample: Sample, name: str) -> npt.NDArray[np.int64]:
 
 
 class TableInfo(NamedTuple):
-    """A table at one moment. Counts begin when it was made or reset.
+    """State of a table at one moment. Counts start when the table is created or reset.
 
     Attributes:
-        size: Items in it.
-        max_size: Items that it can hold.
-        inserts: Items inserted.
-        samples: Items sampled, each time counted.
-        deletes: Items deleted: evicted, by hand, or sampled for the last time.
-        unique_samples: Items sampled at least once.
-        stale: Keys given to `mutate_priorities` whose items were gone.
-        highest_priority: That any item has had; 1 before the first.
-        rate_limiter: The limiter in force.
-        waiting_inserts: Calls that wait to insert.
-        waiting_samples: Calls that wait to sample.
+        size: Number of items.
+        max_size: Maximum number of items.
+        inserts: Number of inserts.
+        samples: Number of samples, including repeated samples of the same item.
+        deletes: Number of items that were evicted, deleted by key, or sampled for the last time.
+        unique_samples: Number of items that have been sampled at least once.
+        stale: Number of keys passed to `mutate_priorities` whose items no longer existed.
+        highest_priority: Highest priority of any item so far; 1 before the first item.
+        rate_limiter: The current rate limiter.
+        waiting_inserts: Number of calls waiting to insert.
+        waiting_samples: Number of calls waiting to sample.
     """
 
     size: int
@@ -149,7 +154,7 @@ class TableInfo(NamedTuple):
     waiting_samples: int = 0
 
     def missing(self, side: str) -> str:
-        """Say what calls that "insert", or "sample", wait for."""
+        """Describe what calls that `side`, "insert" or "sample", are waiting for."""
         limiter = self.rate_limiter
         cursor = self.inserts * limiter.samples_per_insert - self.samples
         least, most = limiter.min_diff, limiter.max_diff
@@ -157,7 +162,7 @@ class TableInfo(NamedTuple):
         bounds += [f"at most {most:,.10g}"] * (most < sys.float_info.max)
         band = (
             f"{self.inserts:,} inserts · {limiter.samples_per_insert:g} - {self.samples:,} samples = "
-            f"{cursor:,.10g}, which the limiter keeps {' and '.join(bounds)}; "
+            f"{cursor:,.10g} (limits: {' and '.join(bounds)}); "
         )
         return (
             f"more {'samples' if side == 'insert' else 'inserts'}: size {self.size:,}, "
@@ -167,12 +172,13 @@ class TableInfo(NamedTuple):
 
 
 def importance_weights(info: SampleInfo, beta: float, normalize: str = "buffer") -> Weights:
-    """Weigh a sample, so that drawing by priority changes no expected update.
+    """Return importance-sampling weights, which correct the bias of prioritized sampling.
 
     Args:
-        info: Of the sample; not empty.
-        beta: How much to correct, in [0, 1].
-        normalize: "buffer" for a largest weight of 1 in the table, "batch" in this sample.
+        info: The `info` of a non-empty sample.
+        beta: Strength of the correction, in [0, 1].
+        normalize: "buffer" scales the largest weight in the table to 1, "batch" the largest weight in this
+            sample.
 
     Returns:
         float32[n].

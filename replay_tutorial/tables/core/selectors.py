@@ -1,9 +1,9 @@
-"""The six selectors: which item is sampled next, and which is evicted next.
+"""The six selectors, which decide which item is sampled or evicted next.
 
-A table has two: one that draws, and one that evicts. The table owns the items and their priorities; a
-selector keeps only what it needs to be fast, by slot. Everything has been checked when it is called.
-
-What a user makes, such as `Fifo()`, has no slots: it describes. Each table makes its own from it by `over`.
+A table has two of them, a sampler and a remover. The table owns the items and their priorities; a selector
+keeps only its own index structure over the slots, and its arguments have been checked by the table. A
+selector that the user creates, such as `Fifo()`, is a description without slots; each table derives its own
+instance with `for_slots`.
 """
 
 import copy
@@ -20,17 +20,17 @@ from replay_tutorial.buffers.priorities import power
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.buffers.sum_tree import ROOT, SumTree, set_leaves
 
-# Slots as they are kept: half the memory of int64.
+# Slots are stored as int32, which takes half the memory of int64.
 Slots = Annotated[npt.NDArray[np.int32], types.int32[::1]]
 
 
 class Selected(NamedTuple):
-    """Which slots were selected, with what probability.
+    """Selected slots and their probabilities.
 
     Attributes:
         slots: int64[n].
         probabilities: float64[n].
-        least_probability: The smallest that any item had which could be selected.
+        least_probability: Smallest non-zero probability of any slot.
     """
 
     slots: Integers
@@ -40,81 +40,84 @@ class Selected(NamedTuple):
 
 @dataclass
 class Selector(Protocol):
-    """A way to select slots: in an order, so that one is `first`; or at random.
+    """Base class of selectors.
 
-    One that selects at random has no `first`, and its own `pick`, `select` and `probabilities`. Two selectors
-    of one class are equal, and print alike, if their numbers are.
+    A deterministic selector implements `first`. A random selector overrides `select_one`, `select` and
+    `probabilities` instead. Selectors of the same class are equal, and have the same repr, if their
+    parameters are equal.
     """
 
-    low = -sys.float_info.max  # the smallest priority that it takes
-    high = sys.float_info.max  # the largest
+    low = -sys.float_info.max  # smallest valid priority
+    high = sys.float_info.max  # largest valid priority
 
-    def over(self, num_slots: int) -> Self:
-        """Make a selector of this kind, for slots 0 to num_slots - 1, with none in."""
+    def for_slots(self, num_slots: int) -> Self:
+        """Return an empty selector with the same parameters, for slots 0 to num_slots - 1."""
         selector = copy.copy(self)
-        selector.begin(num_slots)
+        selector.allocate(num_slots)
         return selector
 
-    def begin(self, num_slots: int) -> None:
-        """Allocate the arrays for `num_slots` slots."""
+    def allocate(self, num_slots: int) -> None:
+        """Allocate the arrays for this number of num_slots."""
         ...
 
     def insert(self, slot: int, priority: float) -> None:
-        """Take in a slot that is not in yet."""
+        """Add a slot."""
         ...
 
     def update(self, slots: Integers, priorities: Floats) -> None:
-        """Change priorities, one after the other, of slots that are in."""
+        """Set new priorities of slots, one after the other."""
 
     def delete(self, slot: int) -> None:
-        """Let go of a slot that is in."""
+        """Remove a slot."""
         ...
 
     def first(self) -> int:
-        """Return the slot that is next, where one is for certain."""
+        """Return the slot that a deterministic selector selects next."""
         return int(self.in_order()[0])
 
-    def pick(self, rng: np.random.Generator) -> int:
-        """Select once, and return the slot alone."""
+    def select_one(self, rng: np.random.Generator) -> int:
+        """Select one slot and return it without its probability."""
         return self.first()
 
     def select(self, count: int, rng: np.random.Generator) -> Selected:
-        """Select `count` times, with replacement; there must be a slot."""
+        """Select `count` slots with replacement; the selector must not be empty."""
         return Selected(np.full(count, self.first(), np.int64), np.ones(count), 1.0)
 
     def probabilities(self, slots: Integers) -> Floats:
-        """Return with what probability each of these would be selected now, float64[n]."""
+        """Return the current probability of selecting each of these slots, float64[n]."""
         return (slots == self.first()).astype(np.float64)
 
     def in_order(self) -> Integers:
-        """List the slots, int64[size], so that inserting them in this order leads to the same selector."""
+        """Return all slots, int64[size], in an order whose insertion rebuilds an equal selector."""
         ...
 
 
 class Uniform(Selector):
-    """Every item is as likely: the slots stand without a gap in a vector, so that a place in it can be drawn.
+    """Selects all items with equal probability.
 
-    insert 7    3 5 2 7         at the end
-    delete 3    7 5 2           the last one moves into the hole
+    The slots are kept without gaps in an array, so that a random position selects a slot:
+
+        insert 7    3 5 2 7         append
+        delete 3    7 5 2           move the last slot into the gap
     """
 
-    def begin(self, num_slots: int) -> None:
+    def allocate(self, num_slots: int) -> None:
         self._size = 0
-        self._slots: Slots = np.zeros(num_slots, np.int32)  # the first `_size` count
-        self._places: Slots = np.zeros(num_slots, np.int32)  # where each slot stands
+        self._slots: Slots = np.zeros(num_slots, np.int32)  # the first `_size` elements are valid
+        self._positions: Slots = np.zeros(num_slots, np.int32)  # position of each slot in `_slots`
 
     def insert(self, slot: int, priority: float) -> None:
         self._slots[self._size] = slot
-        self._places[slot] = self._size
+        self._positions[slot] = self._size
         self._size += 1
 
     def delete(self, slot: int) -> None:
         self._size -= 1
-        place, last = self._places[slot], self._slots[self._size]
-        self._slots[place] = last
-        self._places[last] = place
+        position, last = self._positions[slot], self._slots[self._size]
+        self._slots[position] = last
+        self._positions[last] = position
 
-    def pick(self, rng: np.random.Generator) -> int:
+    def select_one(self, rng: np.random.Generator) -> int:
         return int(self.select(1, rng).slots[0])
 
     def select(self, count: int, rng: np.random.Generator) -> Selected:
@@ -130,71 +133,72 @@ class Uniform(Selector):
 
 
 class Fifo(Selector):
-    """The item that was inserted first: a list, linked both ways, so that any slot can leave it.
+    """Selects the oldest item; updates have no effect.
 
-    ⟷ oldest ⟷ … ⟷ newest ⟷ end ⟷      the end stands before the oldest and after the newest
+    The slots form a doubly linked list with a sentinel, so any slot can be removed in O(1):
 
-    Updates don't count.
+        ⟷ oldest ⟷ … ⟷ newest ⟷ sentinel ⟷
     """
 
-    def begin(self, num_slots: int) -> None:
-        self._end = num_slots  # stands for no slot
-        self._after: Slots = np.full(num_slots + 1, num_slots, np.int32)
-        self._before: Slots = np.full(num_slots + 1, num_slots, np.int32)
+    def allocate(self, num_slots: int) -> None:
+        self._sentinel = num_slots
+        self._next: Slots = np.full(num_slots + 1, num_slots, np.int32)
+        self._previous: Slots = np.full(num_slots + 1, num_slots, np.int32)
 
     def insert(self, slot: int, priority: float) -> None:
-        newest = self._before[self._end]
-        self._after[newest] = slot
-        self._before[slot] = newest
-        self._after[slot] = self._end
-        self._before[self._end] = slot
+        newest = self._previous[self._sentinel]
+        self._next[newest] = slot
+        self._previous[slot] = newest
+        self._next[slot] = self._sentinel
+        self._previous[self._sentinel] = slot
 
     def delete(self, slot: int) -> None:
-        before, after = self._before[slot], self._after[slot]
-        self._after[before] = after
-        self._before[after] = before
+        previous, next_ = self._previous[slot], self._next[slot]
+        self._next[previous] = next_
+        self._previous[next_] = previous
 
     def first(self) -> int:
-        return int(self._after[self._end])
+        return int(self._next[self._sentinel])
 
     def in_order(self) -> Integers:
         slots: list[int] = []
-        slot = int(self._after[self._end])
-        while slot != self._end:
+        slot = int(self._next[self._sentinel])
+        while slot != self._sentinel:
             slots.append(slot)
-            slot = int(self._after[slot])
+            slot = int(self._next[slot])
         return np.array(slots, np.int64)
 
 
 class Lifo(Fifo):
-    """The item that was inserted last; updates don't count."""
+    """Selects the newest item; updates have no effect."""
 
     def first(self) -> int:
-        """Return the newest."""
-        return int(self._before[self._end])
+        """Return the newest slot."""
+        return int(self._previous[self._sentinel])
 
 
-class Nodes(NamedTuple):
-    """A heap's arrays.
+class HeapArrays(NamedTuple):
+    """The arrays of a binary heap.
 
     Attributes:
-        heap: int32[num_slots]; of each node its slot. The first `size` count.
-        places: int32[num_slots]; of each slot its node.
-        ranks: float64[num_slots]; of each slot its priority, or its opposite: the least comes first.
-        stamps: int64[num_slots]; of each slot when it was last inserted or updated.
+        heap: int32[slots]; slot of each node, valid for the first `size` nodes.
+        positions: int32[slots]; node of each slot.
+        ranks: float64[slots]; sort key of each slot, which is its priority or its negated priority. The
+            smallest is selected first.
+        stamps: int64[slots]; order of the last insert or update of each slot, which breaks ties.
     """
 
     heap: Slots
-    places: Slots
+    positions: Slots
     ranks: Floats
     stamps: Integers
 
 
-HeapArrays = Annotated[tuple[Any, ...], Nodes]
+HeapTuple = Annotated[tuple[Any, ...], HeapArrays]
 
 
 @kernel
-def comes_before(nodes: Nodes, slot: int, other: int) -> bool:
+def precedes(nodes: HeapArrays, slot: int, other: int) -> bool:
     """Return whether a slot is selected before another."""
     if nodes.ranks[slot] != nodes.ranks[other]:
         return nodes.ranks[slot] < nodes.ranks[other]
@@ -202,30 +206,30 @@ def comes_before(nodes: Nodes, slot: int, other: int) -> bool:
 
 
 @kernel
-def sift(nodes: Nodes, slot: int, place: int, size: int) -> None:
-    """Put a slot at a place, and move it up or down to where it belongs."""
-    heap, places = nodes.heap, nodes.places
-    while place > 0 and comes_before(nodes, slot, heap[(place - 1) // 2]):
-        heap[place] = heap[(place - 1) // 2]
-        places[heap[place]] = place
-        place = (place - 1) // 2
-    while 2 * place + 1 < size:
-        child = 2 * place + 1
-        if child + 1 < size and comes_before(nodes, heap[child + 1], heap[child]):
+def sift(nodes: HeapArrays, slot: int, position: int, size: int) -> None:
+    """Place a slot at a node, then move it up or down until the heap is ordered."""
+    heap, positions = nodes.heap, nodes.positions
+    while position > 0 and precedes(nodes, slot, heap[(position - 1) // 2]):
+        heap[position] = heap[(position - 1) // 2]
+        positions[heap[position]] = position
+        position = (position - 1) // 2
+    while 2 * position + 1 < size:
+        child = 2 * position + 1
+        if child + 1 < size and precedes(nodes, heap[child + 1], heap[child]):
             child += 1
-        if not comes_before(nodes, heap[child], slot):
+        if not precedes(nodes, heap[child], slot):
             break
-        heap[place] = heap[child]
-        places[heap[place]] = place
-        place = child
-    heap[place] = slot
-    places[slot] = place
+        heap[position] = heap[child]
+        positions[heap[position]] = position
+        position = child
+    heap[position] = slot
+    positions[slot] = position
 
 
 @kernel
-def insert_node(plain: HeapArrays, slot: int, rank: float, stamp: int, size: int) -> None:
+def insert_node(heap_tuple: HeapTuple, slot: int, rank: float, stamp: int, size: int) -> None:
     """Insert a slot into a heap of `size` slots."""
-    nodes = Nodes(*plain)
+    nodes = HeapArrays(*heap_tuple)
     nodes.ranks[slot] = rank
     nodes.stamps[slot] = stamp
     sift(nodes, slot, size, size + 1)
@@ -233,54 +237,54 @@ def insert_node(plain: HeapArrays, slot: int, rank: float, stamp: int, size: int
 
 @kernel
 def update_nodes(
-    plain: HeapArrays, slots: Integers, priorities: Floats, sign: float, stamp: int, size: int
+    heap_tuple: HeapTuple, slots: Integers, priorities: Floats, sign: float, stamp: int, size: int
 ) -> None:
-    """Move slots, one after the other, to where their new priorities belong."""
-    nodes = Nodes(*plain)
+    """Update the priorities of slots one after the other and restore the heap order."""
+    nodes = HeapArrays(*heap_tuple)
     for i in range(len(slots)):
         nodes.ranks[slots[i]] = sign * priorities[i]
         nodes.stamps[slots[i]] = stamp + i
-        sift(nodes, slots[i], nodes.places[slots[i]], size)
+        sift(nodes, slots[i], nodes.positions[slots[i]], size)
 
 
 @kernel
-def delete_node(plain: HeapArrays, slot: int, size: int) -> None:
-    """Take a slot out of a heap of `size` slots: the last one takes its place."""
-    nodes = Nodes(*plain)
-    place, last = nodes.places[slot], nodes.heap[size - 1]
+def delete_node(heap_tuple: HeapTuple, slot: int, size: int) -> None:
+    """Remove a slot from a heap of `size` slots; the last node replaces it."""
+    nodes = HeapArrays(*heap_tuple)
+    position, last = nodes.positions[slot], nodes.heap[size - 1]
     if last != slot:
-        sift(nodes, last, place, size - 1)
+        sift(nodes, last, position, size - 1)
 
 
 class MinHeap(Selector):
-    """The item of the least priority; of several the one inserted or updated longest ago.
+    """Selects the item with the lowest priority; ties go to the item inserted or updated longest ago.
 
-    A binary heap: node i has the children 2 i + 1 and 2 i + 2, and comes before both. The order of equal
-    priorities never depends on how the heap was built.
+    A binary heap: node i comes before its children 2i + 1 and 2i + 2. Because stamps break ties, the order
+    never depends on how the heap was built.
     """
 
-    sign = 1.0  # of a priority in its rank
+    sign = 1.0  # rank = sign · priority
 
-    def begin(self, num_slots: int) -> None:
+    def allocate(self, num_slots: int) -> None:
         self.size = 0
         self._next_stamp = 0
-        places = np.zeros(num_slots, np.int32)
-        self._nodes = Nodes(
-            np.zeros(num_slots, np.int32), places, np.zeros(num_slots), np.zeros(num_slots, np.int64)
+        positions = np.zeros(num_slots, np.int32)
+        self._nodes = HeapArrays(
+            np.zeros(num_slots, np.int32), positions, np.zeros(num_slots), np.zeros(num_slots, np.int64)
         )
-        self._plain = tuple(self._nodes)
+        self._heap_tuple = tuple(self._nodes)
 
     def insert(self, slot: int, priority: float) -> None:
-        insert_node(self._plain, slot, self.sign * priority, self._next_stamp, self.size)
+        insert_node(self._heap_tuple, slot, self.sign * priority, self._next_stamp, self.size)
         self._next_stamp += 1
         self.size += 1
 
     def update(self, slots: Integers, priorities: Floats) -> None:
-        update_nodes(self._plain, slots, priorities, self.sign, self._next_stamp, self.size)
+        update_nodes(self._heap_tuple, slots, priorities, self.sign, self._next_stamp, self.size)
         self._next_stamp += len(slots)
 
     def delete(self, slot: int) -> None:
-        delete_node(self._plain, slot, self.size)
+        delete_node(self._heap_tuple, slot, self.size)
         self.size -= 1
 
     def first(self) -> int:
@@ -292,43 +296,43 @@ class MinHeap(Selector):
 
 
 class MaxHeap(MinHeap):
-    """The item of the greatest priority; of several the one inserted or updated longest ago."""
+    """Selects the item with the highest priority; ties go to the item inserted or updated longest ago."""
 
     sign = -1.0
 
 
 @kernel
-def powers_of(priorities: Floats, exponent: float) -> Floats:
-    """Return the masses of slots with these priorities, float64[n]."""
+def masses_of(priorities: Floats, exponent: float) -> Floats:
+    """Return the masses of these priorities, float64[n]."""
     masses = np.zeros(priorities.shape[0])
     for i in range(priorities.shape[0]):
         if priorities[i] > 0.0:
-            small = exponent <= 1.0  # all that `power` can
+            small = exponent <= 1.0  # the range that `power` supports
             masses[i] = power(priorities[i], exponent) if small else priorities[i] ** exponent
     return masses
 
 
 @kernel
-def put_mass(sums: Floats, minima: Floats, slot: int, priority: float, exponent: float) -> None:
-    """Set the mass of one slot; one call, where two with arrays of one would cost twice as much."""
-    set_leaves(sums, minima, np.full(1, slot), powers_of(np.full(1, priority), exponent))
+def set_mass(sums: Floats, minima: Floats, slot: int, priority: float, exponent: float) -> None:
+    """Set the mass of one slot, without the overhead of two kernel calls on arrays of one element."""
+    set_leaves(sums, minima, np.full(1, slot), masses_of(np.full(1, priority), exponent))
 
 
 @dataclass
 class Prioritized(Selector):
-    """An item with a probability proportional to priority ** exponent: a sum tree over the slots.
+    """Selects items with probability proportional to priority ** exponent, using a sum tree over the slots.
 
         P(i) = p_i^α / Σ_k p_k^α,   α ≥ 0
 
-    A priority of 0 has no mass, whatever α is. If no slot has any, all are as likely; then a draw looks at
-    every slot. Draws are independent of each other, as their probabilities say; those of the buffers are
-    stratified.
+    Items with priority 0 have no mass, whatever the exponent is, and are selected only if all priorities are
+    0. In that case all items are equally likely, and sampling takes O(n). Samples are drawn independently,
+    whereas the buffers use stratified sampling.
 
-    Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1, with ε = 0; the rules for 0 are
-    Reverb's.
+    Source: Schaul et al. 2016, "Prioritized Experience Replay", eq. 1, with ε = 0; the rules for priority 0
+    are Reverb's.
 
     Attributes:
-        exponent: α, finite and at least 0. With 0 all items are as likely, but those of priority 0.
+        exponent: α, finite and non-negative. With 0 all items of non-zero priority are equally likely.
     """
 
     exponent: float
@@ -337,27 +341,27 @@ class Prioritized(Selector):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.exponent < math.inf:
-            raise ValueError(f"exponent must be finite and at least 0, not {self.exponent}.")
+            raise ValueError(f"exponent must be finite and non-negative, not {self.exponent}.")
         self.exponent = float(self.exponent)
 
-    def begin(self, num_slots: int) -> None:
-        # The total of all masses can't overflow, with a margin for rounding.
+    def allocate(self, num_slots: int) -> None:
+        # The largest priority for which the sum of all masses cannot overflow, with a margin for rounding.
         self.high = (sys.float_info.max / (16 * num_slots)) ** (1.0 / max(self.exponent, 1.0))
         self._tree = SumTree(num_slots)
-        self._is_in = np.zeros(num_slots, np.bool_)  # also those without mass
+        self._present = np.zeros(num_slots, np.bool_)  # includes slots with mass 0
 
     def insert(self, slot: int, priority: float) -> None:
-        self._is_in[slot] = True
-        put_mass(self._tree.sums, self._tree.minima, slot, priority, self.exponent)
+        self._present[slot] = True
+        set_mass(self._tree.sums, self._tree.minima, slot, priority, self.exponent)
 
     def update(self, slots: Integers, priorities: Floats) -> None:
-        self._tree.set(slots, powers_of(priorities, self.exponent))
+        self._tree.set(slots, masses_of(priorities, self.exponent))
 
     def delete(self, slot: int) -> None:
-        self._is_in[slot] = False
-        put_mass(self._tree.sums, self._tree.minima, slot, 0.0, self.exponent)
+        self._present[slot] = False
+        set_mass(self._tree.sums, self._tree.minima, slot, 0.0, self.exponent)
 
-    def pick(self, rng: np.random.Generator) -> int:
+    def select_one(self, rng: np.random.Generator) -> int:
         return int(self.select(1, rng).slots[0])
 
     def select(self, count: int, rng: np.random.Generator) -> Selected:
@@ -373,8 +377,8 @@ class Prioritized(Selector):
     def probabilities(self, slots: Integers) -> Floats:
         total = self._tree.total
         if total == 0.0:
-            return np.full(len(slots), 1.0 / max(int(self._is_in.sum()), 1))
+            return np.full(len(slots), 1.0 / max(int(self._present.sum()), 1))
         return self._tree.leaves[slots] / total
 
     def in_order(self) -> Integers:
-        return np.flatnonzero(self._is_in)  # the order changes nothing
+        return np.flatnonzero(self._present)  # any order rebuilds an equal tree

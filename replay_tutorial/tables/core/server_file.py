@@ -47,17 +47,17 @@ def save(
     tables: Mapping[str, TableState],
 ) -> None:
     """Write a file."""
-    high_water = cells.store.high_water
+    high_water = cells.allocator.high_water
     arrays: Arrays = {"touched": [high_water]}
     arrays |= {f"column_{i}": [values[: high_water[i]]] for i, values in enumerate(cells.values)}
     every: list[dict[str, Any]] = []
     for number, table in enumerate(tables.values()):
         items, used = table.items, table.items.used_slots()
-        lengths, listed = items.lists()
+        lengths, listed = items.all_cells()
         settled = table.parts.items() if items.size else ()
         parts = {name: (column, length == "one") for name, (column, length) in settled}
         counts = {name: getattr(table, name) for name in COUNTS}
-        every.append({**counts, "highest": table.max_given, "parts": parts, "cells": len(listed)})
+        every.append({**counts, "highest": table.max_priority, "parts": parts, "cells": len(listed)})
         state = {
             "laps": np.where(items.keys < 0, ~items.keys, items.keys) // items.num_slots,
             "free_slots": items.free_slots[: items.num_slots - items.size],
@@ -139,7 +139,7 @@ def fill(
         name: (column, "one" if one else "any") for name, (column, one) in counters["parts"].items()
     }
     if parts and not table.description.parts:
-        table.settle(parts)
+        table.set_parts(parts)
     laps, free = read("laps", np.int64, items.num_slots), read("free_slots", np.int32, items.num_slots - size)
     drawn, evicted = read("sampler", np.int64, size), read("remover", np.int64, size)
     used = np.sort(drawn)
@@ -149,9 +149,9 @@ def fill(
     items.free_slots[: len(free)] = free
     items.keys[:] = ~(laps * items.num_slots + slots)
     items.keys[used] = ~items.keys[used]
-    table.max_given = float(counters["highest"])
+    table.max_priority = float(counters["highest"])
     priorities: Floats = read("priorities", np.float64, size)
-    table.check_priorities(np.append(priorities, [table.max_given] * (table.max_given != -math.inf)))
+    table.check_priorities(np.append(priorities, [table.max_priority] * (table.max_priority != -math.inf)))
     times = read("times_sampled", np.int32, size).tolist()
     lengths: Integers = read("lengths", np.int64, size, len(parts))
     cells: CellList = read("cells", np.int32, checked_count(counters, "cells"))
@@ -163,7 +163,7 @@ def fill(
     rows: list[list[int]] = lengths.tolist()
     for (slot, priority), row, count in zip(by_slot.items(), rows, times, strict=True):
         end = begin + sum(row)
-        items.put_back(slot, cells[begin:end], tuple(row), priority, count)
+        items.restore(slot, cells[begin:end], tuple(row), priority, count)
         begin = end
     for order, selector in (drawn, table.sampler), (evicted, table.remover):
         for slot in order.tolist():

@@ -1,6 +1,6 @@
-"""A table, as the user describes it.
+"""The description of a table, from which a server creates the table.
 
-Left out: its items (`table_state`). The server makes the table from the description, which stays as it is.
+A description is configuration only and can be used by several servers; `table_state` holds the items.
 """
 
 import operator
@@ -18,12 +18,12 @@ from replay_tutorial.tables.core.selectors import Fifo, Lifo, Selector
 
 Length = int | Literal["one", "any"]
 Signature = Mapping[str, Length | tuple[str, Length]]
-Parts = dict[str, tuple[str, Length]]  # of each part of a trajectory its column and length, in their order
+Parts = dict[str, tuple[str, Length]]  # name of each part → its column and length; ordered
 
 
 @dataclass
 class Table:
-    """Which items are sampled, which make room for others, and when.
+    """Configuration of a table: its selectors, size, rate limiter and signature.
 
     Example:
         >>> from replay_tutorial.tables import MinSize, Prioritized, Fifo, Table
@@ -31,18 +31,19 @@ class Table:
         ...               rate_limiter=MinSize(100))
 
     Attributes:
-        name: How it is called.
-        sampler: How items are drawn.
-        remover: How items are evicted, one for each that is inserted into a full table.
-        max_size: Items that it can hold.
-        rate_limiter: Who waits for whom. One that waits for more items than max_size is refused.
-        max_times_sampled: An item sampled so often is deleted; 0 for no limit.
-        hooks: What is called when an item comes, goes, or changes.
-        signature: The parts of every item's trajectory, in their order, and of each how many values it has:
-            4; "one" for a value without an axis of time; "any" for one or more. `("obs", 4)` names a column
-            that is not called as the part. None takes the parts of the first item, whatever they are, and
-            any lengths; `reset` forgets them.
-        parts: Of each part that the signature declares the column and the length; empty without a signature.
+        name: Name of the table.
+        sampler: Selects the items to sample.
+        remover: Selects the item to evict when an item is inserted into a full table.
+        max_size: Maximum number of items.
+        rate_limiter: Decides when inserts and samples have to wait. Its `min_size` must not exceed
+            `max_size`.
+        max_times_sampled: An item is deleted after it has been sampled this many times; 0 for no limit.
+        hooks: Callbacks for inserts, samples, updates and deletes.
+        signature: The parts of every item's trajectory, in order, with their lengths: 4 for four values,
+            "one" for one value without a time axis, "any" for at least one value. A part that is not named
+            after its column is declared as `(column, length)`, such as `("obs", 4)`. With None the first item
+            determines the parts until `reset`, and lengths are not restricted.
+        parts: Column and length of each part in the signature; empty without a signature.
 
     Example:
         >>> queue = Table.queue("pairs", 100, signature={"rew": "one", "pair": ("obs", 2)})
@@ -62,7 +63,7 @@ class Table:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise TypeError(f"A table's name is a string, not {self.name!r}.")
+            raise TypeError(f"A table's name must be a string, not {self.name!r}.")
         if not self.name:
             raise ValueError("A table's name can't be empty.")
         self.max_size = checked_integer("max_size", self.max_size)
@@ -75,14 +76,19 @@ class Table:
             )
         for selector in (self.sampler, self.remover):
             if Selector not in type(selector).mro():
-                raise TypeError(f"A selector is such as Uniform() or Prioritized(0.6), not {selector!r}.")
+                raise TypeError(
+                    f"A selector must be, for example, Uniform() or Prioritized(0.6), not {selector!r}."
+                )
         check_reachable(self.rate_limiter, self.max_size)
         self.hooks = tuple(self.hooks)
         self.parts = parts_of(self.signature)
 
     @property
     def cells_of_an_item(self) -> int:
-        """How many cells of one column an item names, at most; 1 for each length that is not declared."""
+        """Largest number of cells of one column that an item references according to the signature.
+
+        A part of unknown length counts as 1.
+        """
         cells = dict.fromkeys((column for column, _ in self.parts.values()), 0)
         for column, length in self.parts.values():
             cells[column] += length if isinstance(length, int) else 1
@@ -92,9 +98,9 @@ class Table:
     def queue(
         cls, name: str, max_size: int, hooks: Sequence[Hook] = (), signature: Signature | None = None
     ) -> Self:
-        """Describe a queue: each item is sampled once, the oldest first; a full one lets nothing in.
+        """Describe a queue: items are sampled once, oldest first; inserts wait while it is full.
 
-        An item that is deleted by hand stays counted: it makes no room. So it is in Reverb.
+        As in Reverb, an item that is deleted by its key still counts as queued, so it frees no space.
         """
         return cls(
             name,
@@ -111,22 +117,24 @@ class Table:
     def stack(
         cls, name: str, max_size: int, hooks: Sequence[Hook] = (), signature: Signature | None = None
     ) -> Self:
-        """Describe a stack: each item is sampled once, the newest first; a full one lets nothing in."""
+        """Describe a stack: items are sampled once, newest first; inserts wait while it is full."""
         queue = cls.queue(name, max_size, hooks, signature)
         return replace(queue, sampler=Lifo(), remover=Lifo(), rate_limiter=Stack(max_size))
 
 
 def parts_of(signature: Any) -> Parts:
-    """Read a signature; None has no parts.
+    """Parse a signature; None yields no parts.
 
     Raises:
-        TypeError: If it is not a dict, or a column is not named by a string.
-        ValueError: If it has no parts, or a length is none.
+        TypeError: If the signature is not a mapping, or a column name is not a string.
+        ValueError: If the signature is empty, or a length is invalid.
     """
     if signature is None:
         return {}
     if not isinstance(signature, Mapping):
-        raise TypeError(f"A signature is a dict, such as {{'obs': 4, 'rew': 'one'}}, not {signature!r:.60}.")
+        raise TypeError(
+            f"A signature must be a dict such as {{'obs': 4, 'rew': 'one'}}, not {signature!r:.60}."
+        )
     parts: Parts = {}
     for name, value in cast("Mapping[str, Any]", signature).items():
         match value:
@@ -140,21 +148,22 @@ def parts_of(signature: Any) -> Parts:
             parts[name] = column, length
         else:
             raise ValueError(
-                f"The signature gives the part {name!r} the length {length!r:.60}; a length is at least 1, "
-                "or 'one' without an axis of time, or 'any'. ('obs', 4) names a column and a length."
+                f"The signature declares the part {name!r} with the length {length!r:.60}; a length must be "
+                "an integer of at least 1, 'one' (no time axis) or 'any'. Use ('obs', 4) for a column and a "
+                "length."
             )
     if not parts:
-        raise ValueError("A signature has at least one part.")
+        raise ValueError("A signature needs at least one part.")
     return parts
 
 
 def inferred_parts(layout: Layout) -> Parts:
-    """Return the parts that a table has whose first item is laid out so: any lengths will do."""
+    """Return the parts that a first item determines for its table; lengths are unrestricted."""
     return {part.name: (part.column, "one" if part.squeezed else "any") for part in layout}
 
 
-def fits(layout: Layout, parts: Parts) -> bool:
-    """Return whether a trajectory has these parts, in this order, and lengths that they allow."""
+def layout_matches(layout: Layout, parts: Parts) -> bool:
+    """Return whether a trajectory has exactly these parts, in this order, with permitted lengths."""
     return len(layout) == len(parts) and all(
         (part.name, part.column) == (name, column)
         and part.squeezed == (length == "one")
@@ -164,11 +173,11 @@ def fits(layout: Layout, parts: Parts) -> bool:
 
 
 def check_reachable(limiter: RateLimiter, max_size: int) -> None:
-    """Refuse what is no limiter, and one that waits for more items than the table can hold."""
+    """Raise an error unless `limiter` is a rate limiter whose `min_size` fits into the table."""
     if not isinstance(limiter, RateLimiter):
-        raise TypeError(f"A rate limiter is such as MinSize(100), not {limiter!r}.")
+        raise TypeError(f"A rate limiter must be, for example, MinSize(100), not {limiter!r}.")
     if limiter.min_size > max_size:
         raise ValueError(
-            f"The limiter waits for {limiter.min_size} items, but the table holds {max_size} at most: "
-            "nothing could ever be sampled. Lower min_size, or raise max_size."
+            f"The limiter requires min_size={limiter.min_size} items, but max_size is {max_size}, so nothing "
+            "could ever be sampled. Lower min_size or raise max_size."
         )

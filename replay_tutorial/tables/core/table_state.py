@@ -1,14 +1,14 @@
-"""What a table holds, and the rules by which it changes.
+"""The state of a table, and the operations that change it.
 
-    insert      in, then evict one if there are too many (perhaps the newcomer), then count the insert
-    sample      count it, draw, then delete the item if it has been sampled often enough
-    mutate      deletes first, then updates; keys of items that are gone are dropped and counted
-    reset       nothing in it, all counts 0; keys are not used again, parts that were inferred are forgotten
+    insert      insert the item, evict one if the table is overfull (perhaps the new one), count the insert
+    sample      count the sample, select an item, then delete it if it has reached max_times_sampled
+    mutate      delete items, then update priorities; stale keys are ignored and counted
+    reset       delete all items and set the counts to 0; keys are not reused, inferred parts are forgotten
 
-Everything here happens at once: nobody waits, and whoever calls holds the server's lock. What is not allowed
-must have been refused before, so that no rule stops halfway.
+All operations run without waiting, with the server's lock held. Arguments must have been checked, so that no
+operation fails halfway.
 
-Source: Reverb (Cassirer et al. 2021, section 3), whose order of steps this is.
+Source: Reverb (Cassirer et al. 2021, section 3), which applies these steps in the same order.
 """
 
 import logging
@@ -21,33 +21,33 @@ from replay_tutorial.buffers.fields import Batch
 from replay_tutorial.buffers.jit import Bytes, Floats, Integers, kernel
 from replay_tutorial.buffers.priorities import FIRST_PRIORITY
 from replay_tutorial.buffers.rows import copy_row
-from replay_tutorial.tables.core.cells import CellList, Cells, release, retain
+from replay_tutorial.tables.core.cells import CellList, Cells, release_cells, retain_cells
 from replay_tutorial.tables.core.hooks import HookedTable, Item, Tables
 from replay_tutorial.tables.core.items import Items, Lengths
 from replay_tutorial.tables.core.message import Layout, Part
 from replay_tutorial.tables.core.sampled import Sample, SampleInfo, TableInfo
 from replay_tutorial.tables.core.selectors import Slots
-from replay_tutorial.tables.core.table import Parts, Table, fits, inferred_parts
+from replay_tutorial.tables.core.table import Parts, Table, inferred_parts, layout_matches
 
 log = logging.getLogger("replay_tutorial")
-ALIKE: Integers = np.zeros(0, np.int64)
+NO_LENGTHS: Integers = np.zeros(0, np.int64)
 
 
 @kernel
 def first_outside(values: Floats, low: float, high: float) -> int:
-    """Find the first value that does not lie between two; -1 if there is none."""
+    """Return the index of the first value outside [low, high], or -1."""
     for i in range(len(values)):
-        if not low <= values[i] <= high:  # so written, NaN fails too
+        if not low <= values[i] <= high:  # also true for NaN
             return i
     return -1
 
 
 @kernel
 def count_samples(slots: Integers, times_sampled: Slots, counts: Integers) -> int:
-    """Count slots as sampled, one after the other; write how often each was by then.
+    """Increment `times_sampled` for each slot in turn and store the new values in `counts`.
 
     Returns:
-        How many were sampled for the first time.
+        Number of slots that were sampled for the first time.
     """
     first_times = 0
     for i in range(len(slots)):
@@ -58,7 +58,7 @@ def count_samples(slots: Integers, times_sampled: Slots, counts: Integers) -> in
 
 
 @kernel
-def take_cells(
+def gather_cells(
     values: Bytes,
     cells: CellList,
     starts: Integers,
@@ -68,8 +68,10 @@ def take_cells(
     columns: int,
     copies: Bytes,
 ) -> None:
-    """Copy values to `most` rows an item: of its cells from starts + begin on `lengths`, or `most`
-    if no lengths are given.
+    """Copy the values of one part: item i fills rows i * most and following of `copies`.
+
+    Each item contributes `lengths[i]` cells, or `most` if `lengths` is empty, which start at `starts[i] +
+    begin` in `cells`.
     """
     for i in range(len(starts)):
         length = lengths[i] if len(lengths) else most
@@ -78,84 +80,84 @@ def take_cells(
 
 
 class TableState(HookedTable):
-    """A table's items, selectors and counts.
+    """The items, selectors and counts of a table.
 
     Attributes:
-        description: The table as it was described.
-        limiter: The rate limiter in force.
+        description: The configuration of the table.
+        limiter: The current rate limiter.
         items: The items.
-        parts: Those that all items have, also those that wait: the signature's, or those of the first item;
-            empty before that.
-        inserts: Items inserted since the table was made or reset.
-        samples: Items sampled since then, each time counted.
-        deletes: Items deleted since then.
+        parts: The parts of all items, including waiting items. They are those of the signature, or else of
+            the first item; empty before the first item.
+        inserts: Number of inserts since the table was created or reset.
+        samples: Number of samples since then.
+        deletes: Number of deletes since then.
     """
 
     def __init__(self, table: Table, cells: Cells, rng: np.random.Generator) -> None:
-        """Begin empty."""
+        """Create an empty table."""
         self.description = table
         self.limiter = table.rate_limiter
         for column, _ in table.parts.values():
             if column not in cells.numbers:
                 raise KeyError(
-                    f"The signature of the table {table.name!r} names the column {column!r}; there are "
-                    f"{list(cells.numbers)}."
+                    f"The signature of the table {table.name!r} refers to the column {column!r}; the columns "
+                    f"are {list(cells.numbers)}."
                 )
         self._cells = cells
         self._rng = rng
-        self._hooks_under_way = 0
-        self.items = Items(table.max_size + 1)  # the newcomer is in before another one goes
-        self.settle(table.parts)
-        self._begin()
+        self._hook_depth = 0
+        self.items = Items(table.max_size + 1)  # a new item is inserted before one is evicted
+        self.set_parts(table.parts)
+        self._clear()
 
-    def _begin(self) -> None:
-        """Be without items, and count from 0."""
+    def _clear(self) -> None:
+        """Delete all items, create new selectors and set the counts to 0."""
         self.items.clear()
-        self.sampler = self.description.sampler.over(self.items.num_slots)
-        self.remover = self.description.remover.over(self.items.num_slots)
+        self.sampler = self.description.sampler.for_slots(self.items.num_slots)
+        self.remover = self.description.remover.for_slots(self.items.num_slots)
         self._low = max(self.sampler.low, self.remover.low)
         self._high = min(self.sampler.high, self.remover.high)
         self.inserts = self.samples = self.deletes = self.unique_samples = self.stale = 0
-        self.max_given = -math.inf
+        self.max_priority = -math.inf
 
-    def settle(self, parts: Parts) -> None:
-        """Decide the parts of all items; there must be none with other ones."""
+    def set_parts(self, parts: Parts) -> None:
+        """Set the parts of all items; the table must not hold items with other parts."""
         self.parts = parts
-        self._newest: tuple[Layout, Lengths] = (), ()  # a layout that fits, and its lengths
+        self._newest: tuple[Layout, Lengths] = (), ()  # the last layout that matched, and its lengths
         self._squeezed = frozenset(name for name, (_, length) in parts.items() if length == "one")
         numbers = [self._cells.numbers[column] for column, _ in parts.values()]
         self._columns = [(self._cells.fields[number], self._cells.bytes[number]) for number in numbers]
 
     @property
     def highest_priority(self) -> float:
-        """The highest priority that any item has had; FIRST_PRIORITY before the first."""
-        return FIRST_PRIORITY if self.max_given == -math.inf else self.max_given
+        """Highest priority of any item so far; FIRST_PRIORITY before the first item."""
+        return FIRST_PRIORITY if self.max_priority == -math.inf else self.max_priority
 
     def info(self, waiting_inserts: int = 0, waiting_samples: int = 0) -> TableInfo:
-        """Describe the table at this moment."""
+        """Return the current state of the table."""
         counts = (self.inserts, self.samples, self.deletes, self.unique_samples, self.stale)
         rest = (self.highest_priority, self.limiter, waiting_inserts, waiting_samples)
         return TableInfo(self.items.size, self.description.max_size, *counts, *rest)
 
-    # May it? Nothing changes.
+    # Queries and checks, which change nothing
 
     def may_insert(self) -> bool:
-        """Return whether the limiter lets one more item in."""
+        """Return whether the rate limiter admits one more insert."""
         return self.limiter.may_insert(self.inserts, self.samples, self.deletes)
 
     def may_sample(self) -> bool:
-        """Return whether the limiter lets one more item be sampled."""
+        """Return whether the rate limiter admits one more sample."""
         return self.limiter.may_sample(self.inserts, self.samples, self.deletes)
 
     def check_layout(self, layout: Layout, parts: Parts) -> Lengths:
-        """Return the lengths of a trajectory, which must fit the parts that the table has, or will have.
+        """Return the lengths of a trajectory after checking that it matches `parts`.
 
         Raises:
-            ValueError: If it does not.
+            ValueError: If it does not match.
         """
-        if layout == self._newest[0] and parts is self.parts:  # nearly always
+        if layout == self._newest[0] and parts is self.parts:  # the common case
             return self._newest[1]
-        if not fits(layout, parts):
+        if not layout_matches(layout, parts):
             self._refuse_layout(layout, parts)
         lengths = tuple(part.length for part in layout)
         if parts is self.parts:
@@ -163,23 +165,24 @@ class TableState(HookedTable):
         return lengths
 
     def _refuse_layout(self, layout: Layout, parts: Parts) -> NoReturn:
-        came = {part.name: (part.column, "one" if part.squeezed else part.length) for part in layout}
+        received = {part.name: (part.column, "one" if part.squeezed else part.length) for part in layout}
         if self.description.parts:
             raise ValueError(
-                f"The signature of the table {self.description.name!r} is {parts}, and an item came with "
-                f"{came}."
+                f"The signature of the table {self.description.name!r} is {parts}, but an item has "
+                f"{received}."
             )
         raise ValueError(
-            f"Items of the table {self.description.name!r} have the parts {parts}, as the first one had, and "
-            f"an item came with {came}. Only lengths may differ; use a table for each kind. If the first one "
-            "was wrong, call reset; Table(signature=...) declares the parts."
+            f"The first item of the table {self.description.name!r} had the parts {parts}, but this item has "
+            f"{received}. Only lengths may differ, so use one table per kind of item. If the first item was "
+            "wrong, call reset. Table(signature=...) declares the parts in advance."
         )
 
     def check_size(self, count: int, most: int) -> None:
-        """Refuse to copy so many items if they may take more than `most` bytes.
+        """Check that copying `count` items takes at most `most` bytes.
 
         Raises:
-            ValueError: If it is so. Shorter items count as much as the longest, since they are padded.
+            ValueError: If it could take more. Every item counts as the longest one, because samples are
+                padded.
         """
 
         def bytes_of(lengths: Lengths) -> int:
@@ -187,24 +190,24 @@ class TableState(HookedTable):
             return values + 8 * len(SampleInfo._fields)
 
         item = bytes_of(self.items.longest)
-        if count * item > most:  # the longest may be gone
+        if count * item > most:  # `longest` may be the length of a deleted item
             item = bytes_of(self.items.lengths(self.items.used_slots())[0])
         if count * item > most:
             raise ValueError(
-                f"{count:,} items of the table {self.description.name!r} may take {count * item:,} bytes; an "
-                f"answer has at most {most:,}. Ask for at most {most // item:,} items at once."
+                f"{count:,} items of the table {self.description.name!r} may take {count * item:,} bytes; "
+                f"the limit for one reply is {most:,} bytes. Request at most {most // item:,} items at once."
             )
 
     def check_priorities(self, priorities: Floats) -> None:
-        """Refuse priorities that a selector can't take.
+        """Check that both selectors accept these priorities.
 
         Raises:
-            ValueError: If it is so.
+            ValueError: If a priority is out of range.
         """
         wrong = first_outside(priorities, self._low, self._high)
         if wrong >= 0:
             raise ValueError(
-                f"A priority in the table {self.description.name!r} must lie between {self._low:.3g} and "
+                f"Priorities in the table {self.description.name!r} must be between {self._low:.3g} and "
                 f"{self._high:.3g}, not {priorities[wrong]}."
             )
 
@@ -220,38 +223,38 @@ class TableState(HookedTable):
     def times_sampled(self, key: int) -> int:
         return int(self.items.times_sampled[key % self.items.num_slots])
 
-    # Changes; all that they are given has been checked.
+    # Operations, whose arguments have been checked
 
     def insert(self, cells: CellList, lengths: Lengths, priority: float | None, tables: Tables) -> int:
-        """Insert an item, and return its key."""
+        """Insert an item and return its key."""
         if priority is None:
             priority = self.highest_priority
-        self.max_given = max(self.max_given, priority)
+        self.max_priority = max(self.max_priority, priority)
         slot = self.items.insert(cells, lengths, priority)
         key = int(self.items.keys[slot])
-        retain(cells, self._cells.store.references)
+        retain_cells(cells, self._cells.allocator.references)
         self.sampler.insert(slot, priority)
         self.remover.insert(slot, priority)
         self._call_hooks("on_insert", tables, key)
         if self.items.size > self.description.max_size:
-            self._delete(self.remover.pick(self._rng), tables)
+            self._delete(self.remover.select_one(self._rng), tables)
         self.inserts += 1
         return key
 
     def try_insert(self, item: Item, tables: Tables) -> int | None:
-        if self._hooks_under_way or not self.may_insert():  # not in the middle of a change
+        if self._hook_depth or not self.may_insert():  # a hook is called while the table is being changed
             return None
         parts = self.parts or inferred_parts(item.layout)
-        if not fits(item.layout, parts) or not self._low <= item.priority <= self._high:
+        if not layout_matches(item.layout, parts) or not self._low <= item.priority <= self._high:
             return None
         if not self.parts:
-            self.settle(parts)
+            self.set_parts(parts)
         lengths = tuple(part.length for part in item.layout)
         return self.insert(item.cells, lengths, item.priority, tables)
 
     def sample(self, most: int, tables: Tables) -> Sample:
-        """Sample as many items as the limiter lets through now, at most `most`; it must let one through."""
-        spent: list[int] = []  # sampled for the last time; freed when they have been copied
+        """Sample as many items as the limiter admits, at most `most`; it must admit at least one."""
+        spent: list[int] = []  # items sampled for the last time, which are freed after copying
         try:
             if self.description.max_times_sampled or self.description.hooks:
                 slots, info = self._draw_one_by_one(most, spent, tables)
@@ -262,17 +265,17 @@ class TableState(HookedTable):
                 self._free(slot)
 
     def _draw(self, most: int) -> Sample:
-        """Draw all at once: no draw changes what the next one may be."""
+        """Sample all items in one call, because no sample affects the next one."""
         count = self.limiter.sampleable(self.inserts, self.samples, self.deletes, most)
         slots, probabilities, least = self.sampler.select(count, self._rng)
-        copied = self._copy(slots)  # a batch that is too big for the memory is not counted
+        copied = self._copy(slots)  # first, so that a batch that does not fit into memory is not counted
         sizes, times = np.full(count, self.items.size), np.empty(count, np.int64)
         self.samples += count
         self.unique_samples += count_samples(slots, self.items.times_sampled, times)
         return Sample(self._info(slots, probabilities, np.full(count, least), sizes, times), *copied)
 
     def _draw_one_by_one(self, most: int, spent: list[int], tables: Tables) -> tuple[Integers, SampleInfo]:
-        """Draw one after the other: what is deleted can't be drawn again."""
+        """Sample items one by one, because a deleted item cannot be sampled again."""
         items, slots = self.items, list[int]()
         rows: list[tuple[float, ...]] = []
         while len(slots) < most and self.may_sample():
@@ -286,7 +289,7 @@ class TableState(HookedTable):
             rows.append((drawn.probabilities[0], drawn.least_probability, items.size - len(spent), times))
             self._call_hooks("on_sample", tables, int(items.keys[slot]))
             if 0 < self.description.max_times_sampled <= times:
-                self._take_out(slot, tables)
+                self._remove_from_selectors(slot, tables)
                 spent.append(slot)
         chosen = np.array(slots)
         probabilities, least, sizes, times = map(np.array, zip(*rows, strict=True))
@@ -299,29 +302,29 @@ class TableState(HookedTable):
         return SampleInfo(keys, probabilities, least, sizes, priorities, times)
 
     def _copy(self, slots: Integers) -> tuple[Batch, dict[str, Integers] | None, frozenset[str]]:
-        """Copy the trajectories of items: the data, lengths and squeezed parts of a `Sample`."""
+        """Copy the trajectories of items; return `data`, `lengths` and `squeezed` of a `Sample`."""
         batch: Batch = {}
         if not len(slots):
             return batch, None, frozenset()
         items, count, columns, squeezed = self.items, len(slots), len(self._cells.fields), self._squeezed
-        starts, begin = items.starts[slots], 0  # of a part its cells stand from their sum on
+        starts, begin = items.starts[slots], 0  # starts + begin: first cell of the current part
         longest, each = items.lengths(slots)
         for part, (name, (field, values)) in enumerate(zip(self.parts, self._columns, strict=True)):
             most = longest[part]
             if each is None:
                 copies = np.empty((count * most, values.shape[1]), np.uint8)
-                take_cells(values, items.cells, starts, begin, ALIKE, most, columns, copies)
+                gather_cells(values, items.cells, starts, begin, NO_LENGTHS, most, columns, copies)
                 begin += most
             else:
                 copies = np.zeros((count * most, values.shape[1]), np.uint8)
-                take_cells(values, items.cells, starts, begin, each[part], most, columns, copies)
+                gather_cells(values, items.cells, starts, begin, each[part], most, columns, copies)
                 starts += each[part]
             shape = (count, *field.shape) if name in squeezed else (count, most, *field.shape)
             batch[name] = copies.view(field.dtype).reshape(shape)
         return batch, None if each is None else dict(zip(self.parts, each, strict=True)), squeezed
 
-    def look(self) -> Sample:
-        """Copy all items, in the order of their slots; nothing is counted."""
+    def snapshot(self) -> Sample:
+        """Return a copy of all items in slot order, without counting them as sampled."""
         slots = self.items.used_slots()
         probabilities = self.sampler.probabilities(slots)
         positive = probabilities[probabilities > 0]
@@ -330,10 +333,10 @@ class TableState(HookedTable):
         return Sample(self._info(slots, probabilities, least, sizes, times), *self._copy(slots))
 
     def mutate(self, keys: Integers, priorities: Floats, deletes: Integers, tables: Tables) -> int:
-        """Delete items, then give others new priorities; of a repeated key the last one stays.
+        """Delete items, then update the priorities of others; the last priority of a repeated key is used.
 
         Returns:
-            How many keys were stale.
+            Number of stale keys.
         """
         stale = 0
         for key in deletes.tolist():
@@ -349,23 +352,23 @@ class TableState(HookedTable):
             self.items.priorities[slots] = priorities
             self.sampler.update(slots, priorities)
             self.remover.update(slots, priorities)
-            self.max_given = max(self.max_given, float(priorities.max()))
+            self.max_priority = max(self.max_priority, float(priorities.max()))
         for key in self.items.keys[slots].tolist() if self.description.hooks else ():
             self._call_hooks("on_update", tables, key)
         self.stale += stale
         return stale
 
     def reset(self, tables: Tables, keep_parts: bool) -> None:
-        """Delete everything, and count from 0 again; keep inferred parts if items that wait have them."""
-        release(self.items.lists()[1], self._cells.plain)
-        self._begin()
+        """Delete all items and set the counts to 0; `keep_parts` keeps inferred parts for waiting items."""
+        release_cells(self.items.all_cells()[1], self._cells.allocator_tuple)
+        self._clear()
         if not keep_parts:
-            self.settle(self.description.parts)
+            self.set_parts(self.description.parts)
         self._call_hooks("on_reset", tables)
 
     def _call_hooks(self, event: str, tables: Tables, *keys: int) -> None:
-        """Call all hooks, in the middle of a change: what one raises must not leave it half done."""
-        self._hooks_under_way += 1
+        """Call all hooks; exceptions are logged, because they must not interrupt the operation."""
+        self._hook_depth += 1
         try:
             for hook in self.description.hooks:
                 try:
@@ -373,20 +376,20 @@ class TableState(HookedTable):
                 except Exception:
                     log.exception("%r of the table %r failed in %s", hook, self.description.name, event)
         finally:
-            self._hooks_under_way -= 1
+            self._hook_depth -= 1
 
     def _delete(self, slot: int, tables: Tables) -> None:
-        self._take_out(slot, tables)
+        self._remove_from_selectors(slot, tables)
         self._free(slot)
 
-    def _take_out(self, slot: int, tables: Tables) -> None:
-        """Let nobody find an item any more; its list of cells stays."""
+    def _remove_from_selectors(self, slot: int, tables: Tables) -> None:
+        """Make an item unreachable; its cells stay allocated until `_free`."""
         self._call_hooks("on_delete", tables, int(self.items.keys[slot]))
         self.sampler.delete(slot)
         self.remover.delete(slot)
         self.deletes += 1
 
     def _free(self, slot: int) -> None:
-        """Give an item's cells, and its slot, back."""
-        release(self.items.cells_of(slot), self._cells.plain)
+        """Release the cells and the slot of an item."""
+        release_cells(self.items.cells_of(slot), self._cells.allocator_tuple)
         self.items.delete(slot)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from threading import TIMEOUT_MAX, Condition, RLock
 
-LOOK = 0.25  # seconds between two questions whether to cancel
+POLL_INTERVAL = 0.25  # seconds between two questions whether to cancel
 
 
 class Closed(RuntimeError):
@@ -40,12 +40,12 @@ def deadline_of(timeout: float | None) -> float:
 class WaitQueue:
     """Calls that wait; all methods are called with the lock held."""
 
-    def __init__(self, lock: RLock, may_go: Callable[[], bool], patience: float) -> None:
+    def __init__(self, lock: RLock, can_proceed: Callable[[], bool], patience: float) -> None:
         """Begin empty; a call that waits for more than `patience` seconds logs a warning."""
         if not patience >= 0.0:
             raise ValueError(f"patience must be at least 0 seconds, not {patience}.")
         self._lock = lock
-        self._may_go = may_go
+        self._may_go = can_proceed
         self._patience = patience
         self._turns: deque[tuple[Condition, object]] = deque()  # each with the writer that it is for
 
@@ -53,7 +53,7 @@ class WaitQueue:
         return len(self._turns)
 
     @property
-    def is_free(self) -> bool:
+    def can_enter(self) -> bool:
         """Whether a call that comes now may go at once."""
         return not self._turns and self._may_go()
 
@@ -71,7 +71,7 @@ class WaitQueue:
     def wait(
         self,
         deadline: float,
-        on_patience_lost: Callable[[], None],
+        on_slow: Callable[[], None],
         check: Callable[[], None],
         writer: object = None,
         should_cancel: Callable[[], bool] | None = None,
@@ -97,7 +97,7 @@ class WaitQueue:
         self._turns.append(turn)
         try:
             while not came:
-                longest = TIMEOUT_MAX if should_cancel is None else LOOK
+                longest = TIMEOUT_MAX if should_cancel is None else POLL_INTERVAL
                 turn[0].wait(max(0.0, min(longest, min(deadline, warn_at) - time.monotonic())))
                 check()
                 if should_cancel is not None and should_cancel():
@@ -107,7 +107,7 @@ class WaitQueue:
                 if not came and now >= deadline:
                     return False
                 if not came and now >= warn_at:
-                    on_patience_lost()
+                    on_slow()
                     warn_at = math.inf
             return True
         finally:

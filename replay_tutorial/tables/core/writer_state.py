@@ -16,13 +16,14 @@ from operator import getitem
 
 import numpy as np
 
-from replay_tutorial.tables.core.cells import CellList, CellMatrix, Cells, release
-from replay_tutorial.tables.core.message import Layout, Message, Steps, UnknownWriter, as_floats
+from replay_tutorial.tables.core.arguments import as_priorities
+from replay_tutorial.tables.core.cells import CellList, CellMatrix, Cells, release_cells
+from replay_tutorial.tables.core.message import Layout, Message, Steps, UnknownWriter
 from replay_tutorial.tables.core.table import Parts, inferred_parts
 from replay_tutorial.tables.core.table_state import TableState
 
-MOST_STEPS = 1 << 62  # a step's number is below it
-CellOf = list[dict[int, int]]  # of each column the cells, by step
+MAX_STEPS = 1 << 62  # a step's number is below it
+CellsByStep = list[dict[int, int]]  # of each column the cells, by step
 
 
 class WriterState:
@@ -37,11 +38,11 @@ class WriterState:
 
     is_open = False
 
-    def __init__(self, cells: Cells, dropped: deque[CellOf]) -> None:
+    def __init__(self, cells: Cells, dropped: deque[CellsByStep]) -> None:
         """Begin with no step; when nobody holds it any more, its cells are put into `dropped`."""
         self.message: Message | None = None
-        self.first = 0
-        self.cell_of: CellOf = [{} for _ in cells.fields]
+        self.first_kept_step = 0
+        self.cells_by_step: CellsByStep = [{} for _ in cells.fields]
         self._cells = cells
         self._dropped = dropped
         self.is_open = True
@@ -50,7 +51,7 @@ class WriterState:
         # The garbage collector may call this in any thread, also in one that holds the server's lock: the
         # cells are noted, and released by the next call that inserts.
         if self.is_open:
-            self._dropped.append(self.cell_of)
+            self._dropped.append(self.cells_by_step)
 
     def check_open(self) -> None:
         """Refuse to go on with a writer that the server has forgotten."""
@@ -71,13 +72,13 @@ class WriterState:
         inferred: dict[str, Parts] = {}
         checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
         for name, priorities, layout, steps in message.items:
-            table = table_of(tables, name)
+            table = find_table(tables, name)
             parts = table.parts or inferred.setdefault(name, inferred_parts(layout))
             lengths = table.check_layout(layout, parts)
             if priorities is None:
                 checked.append((table, lengths, [None] * len(steps)))
             else:
-                given = as_floats(priorities, len(steps))
+                given = as_priorities(priorities, len(steps))
                 table.check_priorities(given)
                 checked.append((table, lengths, given.tolist()))
         new_cells = self._store(message)
@@ -85,69 +86,77 @@ class WriterState:
             message.accepted = [
                 (table, cells, lengths, priority)
                 for new, (table, lengths, priorities) in zip(message.items, checked, strict=True)
-                for cells, priority in zip(self._look_up(new.layout, new.steps), priorities, strict=True)
+                for cells, priority in zip(self._find_cells(new.layout, new.steps), priorities, strict=True)
             ]
         except ValueError:
-            for column, first_step, values in message.runs:
+            for column, first_step, values in message.slices:
                 for step in range(first_step, first_step + len(values)):
-                    del self.cell_of[self._cells.numbers[column]][step]
-            release(new_cells, self._cells.plain)
+                    del self.cells_by_step[self._cells.numbers[column]][step]
+            release_cells(new_cells, self._cells.allocator_tuple)
             raise
         for name, parts in inferred.items():
-            tables[name].settle(parts)
-        message.keys, message.runs, message.items = [], (), ()
+            tables[name].set_parts(parts)
+        message.keys, message.slices, message.items = [], (), ()
         self.message = message
 
     def _store(self, message: Message) -> CellList:
         """Store a message's values; return their cells."""
-        cells, columns = self._cells, len(self.cell_of)
-        runs = [(cells.numbers[column], first_step, values) for column, first_step, values in message.runs]
+        cells, columns = self._cells, len(self.cells_by_step)
+        slices = [
+            (cells.numbers[column], first_step, values) for column, first_step, values in message.slices
+        ]
         wanted: list[int] = []
-        for column, _, values in runs:
+        for column, _, values in slices:
             wanted += [~column] * len(values)
-        taken = np.array(wanted, np.int32)
-        cells.take(taken)
-        numbers: list[int] = taken.tolist()
+        allocated = np.array(wanted, np.int32)
+        cells.allocate(allocated)
+        numbers: list[int] = allocated.tolist()
         begin = 0
-        for column, first_step, values in runs:
-            end, cell_of = begin + len(values), self.cell_of[column]
+        for column, first_step, values in slices:
+            end, cells_by_step = begin + len(values), self.cells_by_step[column]
             if len(values) == 1:  # an index costs a quarter of an array of one
-                cell_of[first_step] = numbers[begin]
+                cells_by_step[first_step] = numbers[begin]
                 cells.values[column][numbers[begin] // columns] = values[0]
             else:
-                cell_of.update(enumerate(numbers[begin:end], first_step))
-                cells.values[column][taken[begin:end] // columns] = values
+                cells_by_step.update(enumerate(numbers[begin:end], first_step))
+                cells.values[column][allocated[begin:end] // columns] = values
             begin = end
-        return taken
+        return allocated
 
-    def _look_up(self, layout: Layout, steps: Steps) -> CellMatrix:
+    def _find_cells(self, layout: Layout, steps: Steps) -> CellMatrix:
         """Find the cells of steps: int64[items, cells] → int32[items, cells]."""
         numbers = self._cells.numbers
-        of_place = [self.cell_of[numbers[part.column]] for part in layout for _ in range(part.length)]
+        cells_by_part = [
+            self.cells_by_step[numbers[part.column]] for part in layout for _ in range(part.length)
+        ]
         named: list[list[int]] = steps.tolist()
         try:
-            return np.array([list(map(getitem, of_place, row)) for row in named], np.int32)
+            return np.array([list(map(getitem, cells_by_part, row)) for row in named], np.int32)
         except KeyError as error:
             raise ValueError(
                 f"An item names step {error} in a column of which the server has no value for it: it was not "
-                f"sent, or forgotten by keep_from. Steps from {self.first} on are kept."
+                f"sent, or forgotten by keep_from. Steps from {self.first_kept_step} on are kept."
             ) from None
 
-    def forget(self, keep_from: int) -> None:
+    def release_before(self, keep_from: int) -> None:
         """Let go of the steps before this one."""
         gone: list[int] = []
-        steps = range(self.first, keep_from)
-        for cell_of in self.cell_of:
-            known = steps if len(steps) <= len(cell_of) else [step for step in cell_of if step < keep_from]
-            gone += [cell_of.pop(step) for step in known if step in cell_of]
+        steps = range(self.first_kept_step, keep_from)
+        for cells_by_step in self.cells_by_step:
+            known = (
+                steps
+                if len(steps) <= len(cells_by_step)
+                else [step for step in cells_by_step if step < keep_from]
+            )
+            gone += [cells_by_step.pop(step) for step in known if step in cells_by_step]
         if gone:
-            release(np.array(gone, np.int32), self._cells.plain)
-        self.first = max(self.first, keep_from)
+            release_cells(np.array(gone, np.int32), self._cells.allocator_tuple)
+        self.first_kept_step = max(self.first_kept_step, keep_from)
 
     def close(self) -> None:
         """Let go of all steps; items that wait are not inserted."""
         if self.is_open:
-            self.forget(MOST_STEPS)
+            self.release_before(MAX_STEPS)
             self.is_open = False
 
     def has_items_for(self, table: TableState) -> bool:
@@ -161,7 +170,7 @@ class WriterState:
         )
 
 
-def table_of(tables: Mapping[str, TableState], name: str) -> TableState:
+def find_table(tables: Mapping[str, TableState], name: str) -> TableState:
     """Find a table.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Datasets: iterators over what is sampled, as whole items or step by step."""
+"""Datasets: iterators over sampled trajectories or single steps."""

@@ -1,11 +1,11 @@
-"""Datasets: batches of trajectories, or of their steps, for a learner's loop.
+"""Datasets: iterators that sample batches of trajectories for a learner's training loop.
 
-A dataset takes what a table gives out at the moment until its batch is full. It ends when no item has come
-for `timeout` seconds while a batch was waited for, or when `max_samples` items have been drawn. A thread may
-draw a few batches ahead: they were drawn before the newest items and priorities came in, and the table's
-limiter has counted them.
+A dataset samples the items that the rate limiter admits until a batch is full. It ends when it has waited
+`timeout` seconds for an item, or when it has sampled `max_samples` items. With `in_flight` a thread samples
+batches in advance; these do not reflect later items and priorities, and the rate limiter has already counted
+them.
 
-Left out: shuffling. A table draws as it was told to.
+Left out: shuffling, because the table's sampler determines the order.
 """
 
 import operator
@@ -17,9 +17,9 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from replay_tutorial.tables.core.sampled import Sample, join
+from replay_tutorial.tables.core.sampled import Sample, concatenate_samples
 from replay_tutorial.tables.core.waiting import deadline_of
-from replay_tutorial.tables.reading.ahead import Ahead
+from replay_tutorial.tables.reading.prefetch import Prefetcher
 from replay_tutorial.tables.server import Server
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """What a dataset needs of a server, here or far away: see `Server`."""
+    """The method of a server or client that a dataset needs; see `Server.sample`."""
 
     def sample(
         self,
@@ -38,19 +38,19 @@ class Source(Protocol):
         *,
         should_cancel: Callable[[], bool] | None = None,
     ) -> Sample:
-        """Draw `batch_size` items, or if `partial` is set 1 to `batch_size`."""
+        """Sample `batch_size` items, or 1 to `batch_size` items if `partial` is set."""
         ...
 
 
 def check_at_least(least: int, name: str, number: int) -> None:
-    """Refuse a number that is too small, or no integer."""
+    """Raise an error unless `number` is an integer of at least `least`."""
     if operator.index(number) < least:
         raise ValueError(f"{name} must be at least {least}, not {number}.")
 
 
 @dataclass
 class TrajectoryDataset:
-    """Batches of a table's trajectories; each `iter` of it begins anew.
+    """An iterable of batches of trajectories from one table; each iterator starts afresh.
 
     Example:
         >>> from replay_tutorial.tables import Client, Server, Table
@@ -60,16 +60,17 @@ class TrajectoryDataset:
         [[10.0, 11.0], [12.0, 13.0], [14.0]]
 
     Attributes:
-        source: A server, or a handle with the same methods.
-        table: The table's name.
-        batch_size: Items in a batch.
-        timeout: Seconds to wait for an item before the batches end; None never ends, 0 ends at once when
-            nothing may be drawn.
-        max_samples: Items to draw before they end.
-        in_flight: Batches that a thread draws ahead; 0 draws when a batch is asked for.
-        drop_last: Whether to drop a last batch that is not full. Its items have been drawn all the same,
-            if it is the time that was up.
-        pad: Whether trajectories may be of different lengths: the sample says how long each is.
+        source: A server, a client or a `RemoteServer`.
+        table: Name of the table.
+        batch_size: Number of items in a batch.
+        timeout: Seconds to wait for an item before the iteration ends. None waits indefinitely; 0 ends it as
+            soon as no item can be sampled.
+        max_samples: Number of items after which the iteration ends; None for no limit.
+        in_flight: Number of batches that a thread samples in advance; 0 samples on demand.
+        drop_last: Whether to drop an incomplete last batch. If the iteration ends because of the timeout, its
+            items have been sampled nevertheless.
+        pad: Whether trajectories of different lengths are allowed. Shorter ones are padded with zeros, and
+            `Sample.lengths` holds their lengths.
     """
 
     source: Source
@@ -87,33 +88,33 @@ class TrajectoryDataset:
         check_at_least(0, "in_flight", self.in_flight)
         if self.max_samples is not None:
             check_at_least(1, "max_samples", self.max_samples)
-        deadline_of(self.timeout)  # refuses what is none
+        deadline_of(self.timeout)  # raises an error if it is invalid
         self._process = os.getpid()
 
     def __iter__(self) -> Generator[Sample]:
-        """Draw batches; who stops before the end lets go of the generator, or closes it, to end the thread.
+        """Iterate over batches. If you stop early, close or delete the generator to stop its thread.
 
         Yields:
-            `batch_size` items; in the last batch perhaps fewer.
+            `batch_size` items; the last batch may hold fewer.
 
         Raises:
-            RuntimeError: If this process has but a copy of the server.
-            ValueError: If trajectories have different lengths, and `pad` is not set.
-            Exception: What the server raises, after a last batch of what was drawn before.
+            RuntimeError: If the server belongs to another process, such as the parent of a DataLoader worker.
+            ValueError: If trajectories have different lengths and `pad` is not set.
+            Exception: Errors of the server; items that were already sampled are yielded first.
         """
         server = getattr(self.source, "server", self.source)
         if isinstance(server, Server) and os.getpid() != self._process:
             raise RuntimeError(
-                "The server is in the process that made it: use DataLoader(..., num_workers=0), and the "
-                "dataset's in_flight to draw ahead; or a RemoteServer."
+                "The server belongs to another process. Use DataLoader(..., num_workers=0) with "
+                "in_flight, or use a RemoteServer."
             )
         draw = partial(self.source.sample, self.table, partial=True)
         if self.in_flight:
-            return Ahead(draw, self._batches, self.in_flight, self.timeout).batches()
+            return Prefetcher(draw, self._batches, self.in_flight, self.timeout).batches()
         return self._batches(lambda count: draw(count, self.timeout))
 
     def _batches(self, draw: Callable[[int], Sample]) -> Generator[Sample]:
-        """Make batches of what is drawn, until there is no more."""
+        """Yield batches of the items that `draw` returns, until it raises TimeoutError."""
         left, least = self.max_samples or sys.maxsize, self.batch_size if self.drop_last else 1
         with suppress(TimeoutError):
             while left >= least:
@@ -125,26 +126,26 @@ class TrajectoryDataset:
                         pieces.append(draw(missing))
                         missing -= len(pieces[-1].info.keys)
                 except Exception:
-                    if pieces and not self.drop_last:  # the table has counted them
+                    if pieces and not self.drop_last:  # the table has counted these items
                         yield self._joined(pieces)
                     raise
                 yield self._joined(pieces)
 
     def _joined(self, pieces: list[Sample]) -> Sample:
-        sample = pieces[0] if len(pieces) == 1 else join(pieces)
+        sample = pieces[0] if len(pieces) == 1 else concatenate_samples(pieces)
         if sample.lengths is not None and not self.pad:
             raise ValueError(
-                f"{self.table!r} has trajectories of different lengths. Build the dataset with pad=True, and "
-                "look at the lengths of each sample."
+                f"Trajectories of the table {self.table!r} have different lengths. Create the dataset with "
+                "pad=True and use `lengths` of each sample."
             )
         return sample
 
 
 def as_torch(dataset: Iterable[Any]) -> "IterableDataset[Any]":
-    """Return a dataset of tensors for PyTorch: `DataLoader(as_torch(dataset), batch_size=None)`.
+    """Return a PyTorch dataset that yields tensors, for `DataLoader(as_torch(dataset), batch_size=None)`.
 
-    Processes of the loader (`num_workers`) need a `RemoteServer`, and each counts `max_samples` by itself.
-    With a server of this process `in_flight` draws ahead.
+    Worker processes of the loader (`num_workers`) require a `RemoteServer`, and each worker counts
+    `max_samples` separately. With a server in this process, use `in_flight` instead of workers.
     """
     from torch.utils import data as torch_data
     from torch.utils.data import IterableDataset

@@ -1,7 +1,4 @@
-"""Single steps of trajectories, for learners that want no axis of time.
-
-Left out: trajectories whose parts are of different lengths. Which step would belong to which?
-"""
+"""Batches of single steps, for learners without a time axis."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -16,12 +13,12 @@ from replay_tutorial.tables.reading.dataset import Source, TrajectoryDataset, ch
 
 
 class Timesteps(NamedTuple):
-    """Steps of trajectories.
+    """A batch of single steps.
 
     Attributes:
-        info: Of each step its item's.
-        data: Of each part of the trajectories its values in these steps: shape (n, *shape).
-        positions: int64[n]; each step's place in its trajectory. Where it is 0 a trajectory begins.
+        info: For each step, the information on its item.
+        data: For each part of the trajectories, the values in these steps; shape (n, *shape).
+        positions: int64[n]; position of each step in its trajectory, 0 for the first step.
     """
 
     info: SampleInfo
@@ -30,65 +27,65 @@ class Timesteps(NamedTuple):
 
 
 class TimestepDataset:
-    """Batches of single steps, in the order in which they stand in their trajectories.
+    """An iterable of batches of single steps, in the order of their trajectories.
 
-    Trajectories are drawn one by one, when their steps are needed. All parts of a trajectory must have an
-    axis of time, and be of one length.
+    Trajectories are sampled one by one, when their steps are needed. All parts must have a time axis and the
+    same length, because the steps could not be matched otherwise.
     """
 
     def __init__(self, source: Source, table: str, batch_size: int, **options: Any) -> None:
-        """Draw nothing yet.
+        """Create a dataset.
 
-        All is as in a `TrajectoryDataset`: `batch_size` counts steps, `max_samples` and `in_flight` count
-        trajectories, and `pad` changes nothing.
+        The arguments are those of `TrajectoryDataset`. `batch_size` counts steps; `max_samples` and
+        `in_flight` count trajectories; `pad` has no effect.
         """
         check_at_least(1, "batch_size", batch_size)
         self.batch_size = batch_size
         self.trajectories = TrajectoryDataset(source, table, 1, **options)
 
     def __iter__(self) -> Generator[Timesteps]:
-        """Draw steps.
+        """Iterate over batches of steps.
 
         Yields:
-            `batch_size` steps; in the last batch perhaps fewer.
+            `batch_size` steps; the last batch may hold fewer.
 
         Raises:
-            ValueError: If a part has no axis of time, or is longer than another one.
-            Exception: What a `TrajectoryDataset` raises. A batch of the steps before comes first.
+            ValueError: If a part has no time axis, or the parts differ in length.
+            Exception: Errors of `TrajectoryDataset`; steps that were already sampled are yielded first.
         """
-        pieces: list[tuple[Sample, range]] = []  # trajectories of one item, and which of its steps
+        pieces: list[tuple[Sample, range]] = []  # samples of one item, each with a range of its steps
         missing = self.batch_size
         try:
             with closing(iter(self.trajectories)) as trajectories:
                 for sample in trajectories:
-                    steps = range(length_of(sample))
+                    steps = range(trajectory_length(sample))
                     while steps:
                         pieces.append((sample, steps[:missing]))
                         steps, missing = steps[missing:], missing - len(steps[:missing])
                         if not missing:
-                            yield steps_of(pieces)
+                            yield concatenate_steps(pieces)
                             pieces, missing = [], self.batch_size
         except Exception:
             if pieces and not self.trajectories.drop_last:
-                yield steps_of(pieces)
+                yield concatenate_steps(pieces)
             raise
         if pieces and not self.trajectories.drop_last:
-            yield steps_of(pieces)
+            yield concatenate_steps(pieces)
 
 
-def length_of(sample: Sample) -> int:
-    """Return how many steps the trajectory of a sample of one item has."""
+def trajectory_length(sample: Sample) -> int:
+    """Return the number of steps in the trajectory of a sample of one item."""
     lengths = {name: values.shape[1] for name, values in sample.data.items() if name not in sample.squeezed}
     if sample.squeezed or len(set(lengths.values())) > 1:
         raise ValueError(
-            f"Steps can be told apart only if all parts have an axis of time and one length; here "
-            f"{sorted(sample.squeezed)} have none, and the lengths are {lengths}."
+            "A TimestepDataset requires parts with a time axis and equal lengths; the parts "
+            f"{sorted(sample.squeezed)} have no time axis, and the lengths of the others are {lengths}."
         )
     return min(lengths.values())
 
 
-def steps_of(pieces: Sequence[tuple[Sample, range]]) -> Timesteps:
-    """Lay steps one behind the other: of each piece those of its one trajectory that the range names."""
+def concatenate_steps(pieces: Sequence[tuple[Sample, range]]) -> Timesteps:
+    """Concatenate ranges of steps, each from a sample of one trajectory."""
     counts = [len(steps) for _, steps in pieces]
     columns = map(np.concatenate, zip(*(sample.info for sample, _ in pieces), strict=True))
     return Timesteps(

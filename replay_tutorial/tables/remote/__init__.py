@@ -1,1 +1,1 @@
-"""Calls between processes of one machine: the bytes, the socket, and both of its ends."""
+"""Calls from other processes on the same machine: wire format, sockets, endpoint and handle."""

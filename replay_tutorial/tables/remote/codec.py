@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from replay_tutorial.tables.core.cells import CapacityError
-from replay_tutorial.tables.core.message import NewItems, Run, UnknownWriter
+from replay_tutorial.tables.core.message import ColumnSlice, NewItems, UnknownWriter
 from replay_tutorial.tables.core.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 from replay_tutorial.tables.core.sampled import Sample, TableInfo
 from replay_tutorial.tables.core.waiting import Closed
@@ -38,15 +38,15 @@ class BadFrame(ValueError):
 
 
 HEAD = struct.Struct("=QQ")
-MOST_BYTES = 1 << 28  # of a call
-MOST_TEXT = 1 << 20  # of these, the text: decoding it takes twenty times its size
+MAX_CALL_BYTES = 1 << 28  # of a call
+MAX_TEXT_BYTES = 1 << 20  # of these, the text: decoding it takes twenty times its size
 INT64 = range(-(1 << 63), 1 << 63)  # all integers that a text may hold
 DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of bools and numbers
 
 HELLO = "hello 6"  # with the version of the protocol
 CALLS: dict[str, tuple[Any, Any]] = {  # types of the arguments, and of the result
     HELLO: (tuple[str, str], tuple[str, str, dict[str, Array]]),
-    "insert": (tuple[int, int, Sequence[Run], Sequence[NewItems], int, float | None], list[int]),
+    "insert": (tuple[int, int, Sequence[ColumnSlice], Sequence[NewItems], int, float | None], list[int]),
     "close_writer": (tuple[int], None),
     "sample": (tuple[str, int, float | None, bool], Sample),
     "mutate_priorities": (tuple[str, tuple[Array, Array], Array], int),
@@ -57,9 +57,11 @@ CALLS: dict[str, tuple[Any, Any]] = {  # types of the arguments, and of the resu
     "save": (tuple[str], None),
     "load": (tuple[str], None),
 }
-TAKES = {name: takes for name, (takes, _) in CALLS.items()}
-GREETING = {HELLO: TAKES.pop(HELLO)}  # the first call of a connection, and no other
-GIVES = {name: {"answer": tuple[gives], "error": tuple[str, str]} for name, (_, gives) in CALLS.items()}
+ARGUMENT_TYPES = {name: takes for name, (takes, _) in CALLS.items()}
+GREETING = {HELLO: ARGUMENT_TYPES.pop(HELLO)}  # the first call of a connection, and no other
+RESULT_TYPES = {
+    name: {"answer": tuple[gives], "error": tuple[str, str]} for name, (_, gives) in CALLS.items()
+}
 ERRORS: dict[str, type[Exception]] = {  # of the server, that its client raises: the first that fits
     kind.__name__: kind
     for kind in (
@@ -93,14 +95,14 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
 
     # the list of forms is written last, when all arrays are in it
     text = json.dumps([name, [*values], forms], default=replaced, separators=(",", ":")).encode()
-    if len(text) > MOST_TEXT:
+    if len(text) > MAX_TEXT_BYTES:
         raise ValueError(f"A text of {len(text):,} bytes is too long: make fewer kinds of items in one call.")
     pieces: list[Any] = [text, bytes(-len(text) % 8)]
     for array in arrays:
         pieces += [array, bytes(-array.nbytes % 8)]
     size = sum(memoryview(piece).nbytes for piece in pieces)
-    if size > MOST_BYTES and name in CALLS:
-        raise ValueError(f"A call of {size:,} bytes is too long; {MOST_BYTES:,} may be. Send less.")
+    if size > MAX_CALL_BYTES and name in CALLS:
+        raise ValueError(f"A call of {size:,} bytes is too long; {MAX_CALL_BYTES:,} may be. Send less.")
     return b"".join([HEAD.pack(len(text), size), *pieces])
 
 
@@ -115,18 +117,20 @@ def unpack(length: int, body: memoryview, known: Mapping[str, Any]) -> tuple[str
     Raises:
         BadFrame: If it holds anything else.
     """
-    if length > min(MOST_TEXT, len(body)):
-        raise BadFrame(f"A frame of {len(body):,} bytes has no text of {length:,}; {MOST_TEXT:,} may be.")
+    if length > min(MAX_TEXT_BYTES, len(body)):
+        raise BadFrame(
+            f"A frame of {len(body):,} bytes has no text of {length:,}; {MAX_TEXT_BYTES:,} may be."
+        )
     try:
         name, values, forms = json.loads(bytes(body[:length]))
-        return name, reader_of(known[name])(values, arrays_of(forms, body, length + -length % 8))
+        return name, decoder_for(known[name])(values, decode_arrays(forms, body, length + -length % 8))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise BadFrame(f"A frame is none of {[*known]}: {error!r:.200}.") from None
     except (RecursionError, StopIteration):
         raise BadFrame("A frame is nested too deeply, or lacks arrays.") from None
 
 
-def arrays_of(forms: Any, body: memoryview, start: int) -> Iterator[Array]:
+def decode_arrays(forms: Any, body: memoryview, start: int) -> Iterator[Array]:
     """Return the arrays of a frame, which lie one behind the other and end with it."""
     arrays: list[Array] = []
     for letter, shape in forms:
@@ -143,49 +147,49 @@ PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (flo
 
 
 @cache
-def reader_of(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
+def decoder_for(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
     """Return a function that makes a value of a type of its JSON and the arrays; it raises if that fails."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind in PLAIN:
-        return lambda word, _: checked(word, PLAIN[kind])
+        return lambda value, _: checked_type(value, PLAIN[kind])
     if origin is np.ndarray:
         return lambda _, arrays: next(arrays)
     if origin is list:  # of integers, sent as an array
         return lambda _, arrays: next(arrays).tolist()
     if NoneType in inner:
-        some = reader_of(inner[0])
-        return lambda word, arrays: None if word is None else some(word, arrays)
+        some = decoder_for(inner[0])
+        return lambda value, arrays: None if value is None else some(value, arrays)
     if origin is dict:
-        each = reader_of(inner[1])
-        return lambda word, arrays: {name: each(one, arrays) for name, one in word.items()}
+        each = decoder_for(inner[1])
+        return lambda value, arrays: {name: each(one, arrays) for name, one in value.items()}
     if origin in (Sequence, frozenset) or Ellipsis in inner:
-        every, many = reader_of(inner[0]), cast(Any, list if origin is Sequence else origin)
-        return lambda word, arrays: many([every(one, arrays) for one in checked(word, (list,))])
-    make: Callable[..., Any] = as_tuple
+        every, many = decoder_for(inner[0]), cast(Any, list if origin is Sequence else origin)
+        return lambda value, arrays: many([every(one, arrays) for one in checked_type(value, (list,))])
+    make: Callable[..., Any] = make_tuple
     kinds = inner
     if origin is None:  # a NamedTuple, or a dataclass
         make, kinds = kind, tuple(get_type_hints(kind).values())
     if kind is RateLimiter:
-        make, kinds = limiter_of, (str, *kinds)
-    readers = [reader_of(one) for one in kinds]
-    return lambda word, arrays: make(
-        *[read(one, arrays) for read, one in zip(readers, checked(word, (list,)), strict=True)]
+        make, kinds = decode_limiter, (str, *kinds)
+    readers = [decoder_for(one) for one in kinds]
+    return lambda value, arrays: make(
+        *[read(one, arrays) for read, one in zip(readers, checked_type(value, (list,)), strict=True)]
     )
 
 
-def as_tuple(*fields: Any) -> tuple[Any, ...]:
+def make_tuple(*fields: Any) -> tuple[Any, ...]:
     """Return fields as they are."""
     return fields
 
 
-def checked(word: Any, types: tuple[type, ...]) -> Any:
+def checked_type(value: Any, types: tuple[type, ...]) -> Any:
     """Return a word that JSON made; refuse one of another type, and an integer of more than 64 bits."""
-    if type(word) not in types or (type(word) is int and word not in INT64):
-        raise TypeError(f"{reprlib.repr(word)} must be of {types}, in 64 bits")
-    return word
+    if type(value) not in types or (type(value) is int and value not in INT64):
+        raise TypeError(f"{reprlib.repr(value)} must be of {types}, in 64 bits")
+    return value
 
 
-def limiter_of(kind: str, *numbers: Any) -> RateLimiter:
+def decode_limiter(kind: str, *numbers: Any) -> RateLimiter:
     """Make a limiter of its kind and its four numbers, however they were found."""
     limiter = object.__new__(LIMITERS[kind])
     RateLimiter.__init__(limiter, *numbers)

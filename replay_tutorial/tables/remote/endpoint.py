@@ -23,17 +23,27 @@ from typing import Any, Self
 import numpy as np
 
 from replay_tutorial.tables.core.waiting import CallerGone, Closed
-from replay_tutorial.tables.remote.codec import ERRORS, GREETING, MOST_BYTES, TAKES, BadFrame, pack, unpack
-from replay_tutorial.tables.remote.local_socket import Wire, checked_key, listen, stop_listening
+from replay_tutorial.tables.remote.codec import (
+    ARGUMENT_TYPES,
+    ERRORS,
+    GREETING,
+    MAX_CALL_BYTES,
+    BadFrame,
+    pack,
+    unpack,
+)
+from replay_tutorial.tables.remote.local_socket import Connection, checked_key, listen, stop_listening
 from replay_tutorial.tables.remote.session import Session
 from replay_tutorial.tables.server import Server
 
-MOST_CONNECTIONS = 1000
-MOST_NEWCOMERS = 64  # connections beside these that have not proved to know the key
-NEWCOMER = 1.0  # seconds after which one may be dropped for another; a proof takes milliseconds
-MOST_ERROR = 2000  # characters of an error's text
-NAP = 0.2  # seconds
-PATIENCE = 1.0  # seconds that the end waits for answers that are on their way
+MAX_CONNECTIONS = 1000
+MAX_UNAUTHENTICATED = 64  # connections beside these that have not proved to know the key
+UNAUTHENTICATED_SECONDS = (
+    1.0  # seconds after which one may be dropped for another; a proof takes milliseconds
+)
+MAX_ERROR_LENGTH = 2000  # characters of an error's text
+ACCEPT_TIMEOUT = 0.2  # seconds
+CLOSE_TIMEOUT = 1.0  # seconds that the end waits for answers that are on their way
 
 log = logging.getLogger("replay_tutorial")
 
@@ -68,66 +78,68 @@ class Endpoint:
         self._key = checked_key(key, "take a longer one, such as make_key() returns")
         self._instance = secrets.token_hex(8)
         self._sessions: dict[str, Session] = {}
-        self._threads: dict[Wire, threading.Thread] = {}
+        self._threads: dict[Connection, threading.Thread] = {}
         self._closed = False
         self._listening, self.address = listen(address)
-        self._listening.settimeout(NAP)  # how soon it hears that it is closed
-        self._listener = threading.Thread(target=self._listen, name="tables listen", daemon=True)
+        self._listening.settimeout(ACCEPT_TIMEOUT)  # how soon it hears that it is closed
+        self._listener = threading.Thread(target=self._accept_connections, name="tables listen", daemon=True)
         self._listener.start()
 
-    def _listen(self) -> None:
+    def _accept_connections(self) -> None:
         while not self._closed:
-            self._make_room()
+            self._limit_unauthenticated()
             try:
-                wire = Wire(self._listening.accept()[0])
+                connection = Connection(self._listening.accept()[0])
             except TimeoutError:
                 continue
             except OSError as error:
                 log.warning("Can't take a connection: %s", error)  # too many open files, for example
-                time.sleep(NAP)
+                time.sleep(ACCEPT_TIMEOUT)
                 continue
-            thread = threading.Thread(target=self._receive, args=(wire,), name="tables client", daemon=True)
-            self._threads[wire] = thread
+            thread = threading.Thread(
+                target=self._serve_connection, args=(connection,), name="tables client", daemon=True
+            )
+            self._threads[connection] = thread
             try:
-                if sum(known.is_proved for known in list(self._threads)) >= MOST_CONNECTIONS:
-                    raise RuntimeError(f"there are {MOST_CONNECTIONS} already")
+                if sum(known.is_authenticated for known in list(self._threads)) >= MAX_CONNECTIONS:
+                    raise RuntimeError(f"there are {MAX_CONNECTIONS} already")
                 thread.start()
             except RuntimeError as error:  # also of a system that has no more threads
                 log.warning("Refused a connection: %s", error)
-                del self._threads[wire]
-                wire.close()
+                del self._threads[connection]
+                connection.close()
 
-    def _make_room(self) -> None:
+    def _limit_unauthenticated(self) -> None:
         """Leave connections in the backlog while too many have proved nothing; drop the oldest of these."""
         while not self._closed:
-            newcomers = [wire for wire in list(self._threads) if not wire.is_proved]
-            if len(newcomers) < MOST_NEWCOMERS:
+            newcomers = [connection for connection in list(self._threads) if not connection.is_authenticated]
+            if len(newcomers) < MAX_UNAUTHENTICATED:
                 return
-            if time.monotonic() - newcomers[0].made_at >= NEWCOMER:
-                newcomers[0].cut()  # its thread ends
+            if time.monotonic() - newcomers[0].created_at >= UNAUTHENTICATED_SECONDS:
+                newcomers[0].shutdown()  # its thread ends
             time.sleep(0.01)
 
-    def _receive(self, wire: Wire) -> None:
+    def _serve_connection(self, connection: Connection) -> None:
         """Carry out all calls of a connection."""
         try:
-            wire.prove(self._key, first=True)
-            _, greeting = unpack(*wire.receive(MOST_BYTES), GREETING)
-            with self._session(wire, *greeting) as calls:
+            connection.authenticate(self._key, first=True)
+            _, greeting = unpack(*connection.receive(MAX_CALL_BYTES), GREETING)
+            with self._session(connection, *greeting) as calls:
                 while True:
-                    self._carry_out(*wire.receive(MOST_BYTES), calls, wire)
+                    self._handle_call(*connection.receive(MAX_CALL_BYTES), calls, connection)
         except (BadFrame, Closed) as error:
             with suppress(OSError):
-                wire.send(error_frame(error))
+                connection.send(error_frame(error))
         except AuthenticationError as error:
             log.warning("Refused a connection that does not know the key: %s", error)
         except (OSError, EOFError, CallerGone):
             pass  # the client has gone
         finally:
-            del self._threads[wire]
-            wire.close()
+            del self._threads[connection]
+            connection.close()
 
     @contextmanager
-    def _session(self, wire: Wire, instance: str, session: str) -> Generator[Session]:
+    def _session(self, connection: Connection, instance: str, session: str) -> Generator[Session]:
         """Begin a session, if none is named, or belong to one; close its writers when it has ended."""
         if instance not in ("", self._instance):
             raise Closed("The server was started again; what it held is gone.")
@@ -140,7 +152,7 @@ class Endpoint:
         columns = self._server.fields.fields.values()
         empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
         try:
-            wire.send(pack("answer", [(self._instance, session, empty)]))
+            connection.send(pack("answer", [(self._instance, session, empty)]))
             yield calls
         finally:
             if begins:
@@ -148,22 +160,22 @@ class Endpoint:
             if session not in self._sessions:  # a call of another connection may have ended later
                 calls.close()
 
-    def _carry_out(self, length: int, body: memoryview, session: Session, wire: Wire) -> None:
+    def _handle_call(self, length: int, body: memoryview, session: Session, connection: Connection) -> None:
         """Carry out a call, and answer it."""
         try:
-            name, values = unpack(length, body, TAKES)
+            name, values = unpack(length, body, ARGUMENT_TYPES)
             if name == "close_writer":
                 return session.close_writer(*values)  # nobody waits for an answer
-            if name == "insert" and not wire.is_there():
+            if name == "insert" and not connection.is_connected():
                 raise CallerGone  # it may have sent the message again, elsewhere, and be further by now
-            options: dict[str, Any] = {"most_bytes": MOST_BYTES} if name in ("sample", "items") else {}
+            options: dict[str, Any] = {"most_bytes": MAX_CALL_BYTES} if name in ("sample", "items") else {}
             if name in ("sample", "insert"):
-                options["should_cancel"] = lambda: not wire.is_there()
+                options["should_cancel"] = lambda: not connection.is_connected()
             result = getattr(session if name == "insert" else self._server, name)(*values, **options)
             answer = pack("answer", [np.array(result, np.int64) if name == "insert" else result])
         except tuple(ERRORS.values()) as error:
             answer = error_frame(error)
-        wire.send(answer)
+        connection.send(answer)
 
     def close(self) -> None:
         """End all connections. Answers that are on their way get a second; calls that wait are given up."""
@@ -171,12 +183,12 @@ class Endpoint:
         self._listener.join()
         stop_listening(self._listening)
         threads = list(self._threads.items())
-        for wire, _ in threads:
-            wire.cut(socket.SHUT_RD)
-        deadline = time.monotonic() + PATIENCE
-        for wire, thread in threads:
+        for connection, _ in threads:
+            connection.shutdown(socket.SHUT_RD)
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for connection, thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-            wire.cut()
+            connection.shutdown()
 
     def __enter__(self) -> Self:
         return self
@@ -189,4 +201,4 @@ def error_frame(error: Exception) -> bytes:
     """Say what went wrong."""
     kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
     text = str(error.args[0] if isinstance(error, KeyError) else error)
-    return pack("error", [kind, text if len(text) <= MOST_ERROR else f"{text[:MOST_ERROR]}..."])
+    return pack("error", [kind, text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."])

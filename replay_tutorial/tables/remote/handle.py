@@ -23,14 +23,15 @@ from typing import Any, Self
 
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.rows import check_batch_size
-from replay_tutorial.tables.core.message import Message, as_keys, as_updates
+from replay_tutorial.tables.core.arguments import as_keys, as_updates
+from replay_tutorial.tables.core.message import Message
 from replay_tutorial.tables.core.rate_limiters import RateLimiter
 from replay_tutorial.tables.core.sampled import Sample, TableInfo
-from replay_tutorial.tables.core.waiting import LOOK, CallerGone, Closed
-from replay_tutorial.tables.remote.codec import ERRORS, GIVES, HELLO, pack, unpack
-from replay_tutorial.tables.remote.local_socket import Wire, dial, read_key
+from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone, Closed
+from replay_tutorial.tables.remote.codec import ERRORS, HELLO, RESULT_TYPES, pack, unpack
+from replay_tutorial.tables.remote.local_socket import Connection, connect, read_key
 
-PAUSE = 0.02  # seconds between two attempts to reach a server that is being started
+RETRY_INTERVAL = 0.02  # seconds between two attempts to reach a server that is being started
 
 
 class ServerLost(ConnectionError):
@@ -90,35 +91,35 @@ class RemoteServer:
         self._instance = ""  # the server's name for itself, so that no other one is taken for it
         self._closed = False
         self._dropped = deque[int]()  # writers that were dropped without `close`
-        self._wires = set[weakref.ref[Wire]]()  # weak: what an interrupted call drops is closed
+        self._connections = set[weakref.ref[Connection]]()  # weak: what an interrupted call drops is closed
         # of this process, or a forked one: the first connection, the session, and connections nobody uses
-        self._held: dict[int, tuple[Wire, str, list[Wire]]] = {}
+        self._sessions: dict[int, tuple[Connection, str, list[Connection]]] = {}
         deadline = None
-        while not self._held:
+        while not self._sessions:
             try:
-                self._held[os.getpid()] = self._begin()
+                self._sessions[os.getpid()] = self._start_session()
             except ServerLost:
                 # counted from the first failure: on a busy machine a handshake may have used its whole limit
                 deadline = deadline or time.monotonic() + timeout
                 if time.monotonic() >= deadline:
                     raise
-                time.sleep(PAUSE)
+                time.sleep(RETRY_INTERVAL)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(RemoteServer, timeout=self._timeout), (self.address,)
 
-    def _begin(self) -> tuple[Wire, str, list[Wire]]:
+    def _start_session(self) -> tuple[Connection, str, list[Connection]]:
         """Begin a session."""
         return *self._connect(""), []
 
-    def _connect(self, session: str) -> tuple[Wire, str]:
+    def _connect(self, session: str) -> tuple[Connection, str]:
         """Make a connection of a session, or of a new one; return also the session's name."""
         try:
-            wire = dial(self.address)
-            self._wires.add(weakref.ref(wire, self._wires.discard))
-            wire.prove(self._key, first=False)
-            wire.send(pack(HELLO, (self._instance, session)))
-            outcome, values = unpack(*wire.receive(), GIVES[HELLO])
+            connection = connect(self.address)
+            self._connections.add(weakref.ref(connection, self._connections.discard))
+            connection.authenticate(self._key, first=False)
+            connection.send(pack(HELLO, (self._instance, session)))
+            outcome, values = unpack(*connection.receive(), RESULT_TYPES[HELLO])
         except AuthenticationError as error:
             raise AuthenticationError(
                 f"The server at {self.address} has another key, or a process without it "
@@ -134,14 +135,16 @@ class RemoteServer:
             raise ServerLost(f"{values[1]} Make a new handle on {self.address}, and new writers.")
         ((self._instance, session, columns),) = values
         self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
-        return wire, session
+        return connection, session
 
-    def _take(self) -> tuple[Wire, list[Wire]]:
+    def _acquire(self) -> tuple[Connection, list[Connection]]:
         """Take a connection that nobody uses; return also where to put it back."""
         self._check_open()
         process = os.getpid()
         # if two threads of a forked process begin at once, one of them has begun in vain
-        _, session, idle = self._held.get(process) or self._held.setdefault(process, self._begin())
+        _, session, idle = self._sessions.get(process) or self._sessions.setdefault(
+            process, self._start_session()
+        )
         try:
             return idle.pop(), idle
         except IndexError:
@@ -157,15 +160,15 @@ class RemoteServer:
 
     def _exchange(self, name: str, frame: bytes, should_cancel: Callable[[], bool] | None = None) -> Any:
         """Send the frame of a call, and return its result."""
-        wire, idle = self._take()
+        connection, idle = self._acquire()
         try:
-            wire.send(frame)
-            while should_cancel is not None and not wire.has_word(LOOK):
+            connection.send(frame)
+            while should_cancel is not None and not connection.poll(POLL_INTERVAL):
                 if should_cancel():
                     raise CallerGone
-            outcome, back = unpack(*wire.receive(), GIVES[name])
+            outcome, back = unpack(*connection.receive(), RESULT_TYPES[name])
         except BaseException as error:
-            wire.close()  # an answer may still come, for which nobody waits any more
+            connection.close()  # an answer may still come, for which nobody waits any more
             if not isinstance(error, (OSError, EOFError)):
                 raise
             self._check_open()
@@ -173,7 +176,7 @@ class RemoteServer:
                 f"The server at {self.address} has ended ({error!r}); nobody knows if the call was carried "
                 "out. Start it, and make a new handle and new writers."
             ) from None
-        idle.append(wire)
+        idle.append(connection)
         if outcome == "error":
             kind, text = back
             raise ERRORS[kind](text)
@@ -189,7 +192,7 @@ class RemoteServer:
             with suppress(IndexError):  # another thread may have been faster
                 self._send_close(self._dropped.popleft())
         sequence = writer.sequence + (message is not writer.message)
-        values = (writer.number, sequence, message.runs, message.items, message.keep_from, timeout)
+        values = (writer.number, sequence, message.slices, message.items, message.keep_from, timeout)
         frame = pack("insert", values)  # one that can't be sent has no number
         writer.sequence, writer.message = sequence, message
         return self._exchange("insert", frame)
@@ -202,9 +205,9 @@ class RemoteServer:
 
     def _send_close(self, number: int) -> None:
         with suppress(Closed, OSError):  # then the server has forgotten it, or will
-            wire, idle = self._take()
-            wire.send(pack("close_writer", (number,)))
-            idle.append(wire)
+            connection, idle = self._acquire()
+            connection.send(pack("close_writer", (number,)))
+            idle.append(connection)
 
     def sample(
         self,
@@ -253,8 +256,8 @@ class RemoteServer:
     def close(self) -> None:
         """Close the handle, and what its writers hold; calls of other threads raise `Closed`."""
         self._closed = True
-        for wire in filter(None, [known() for known in list(self._wires)]):
-            wire.cut()
+        for connection in filter(None, [known() for known in list(self._connections)]):
+            connection.shutdown()
 
     def __enter__(self) -> Self:
         return self

@@ -37,12 +37,12 @@ import numpy as np
 
 from replay_tutorial.tables.remote.codec import HEAD, BadFrame
 
-HANDSHAKE = 5.0  # seconds in which a newcomer has to prove itself, in all
+HANDSHAKE_TIMEOUT = 5.0  # seconds in which a newcomer has to prove itself, in all
 NONCE = DIGEST = 32  # bytes
 BACKLOG = 128
-VARIABLE = "REPLAY_TUTORIAL_KEY"
-LEAST = 16  # bytes of a key
-MOST_PORT = 65535
+KEY_VARIABLE = "REPLAY_TUTORIAL_KEY"
+MIN_KEY_BYTES = 16  # bytes of a key
+MAX_PORT = 65535
 PORT = re.compile(r"(localhost|127\.0\.0\.1):([0-9]{1,5})")
 # A forked child would hold them open, and nobody would see its parent's end: it closes them.
 SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -50,11 +50,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [one.close() for one in SOCKETS])
 
 
-def place_of(address: str) -> tuple[str, int] | str:
+def parse_address(address: str) -> tuple[str, int] | str:
     """Read an address: a host and a port, or a path; refuse any other."""
     if match := PORT.fullmatch(address):
-        if int(match[2]) > MOST_PORT:
-            raise ValueError(f"{address!r}: a port is between 0 and {MOST_PORT}.")
+        if int(match[2]) > MAX_PORT:
+            raise ValueError(f"{address!r}: a port is between 0 and {MAX_PORT}.")
         return "127.0.0.1", int(match[2])
     if not address or re.fullmatch(r"[^/\\]*:[0-9]*", address):
         raise ValueError(f"{address!r} is not of this machine: use 127.0.0.1:PORT, or the path of a socket.")
@@ -71,11 +71,11 @@ def listen(address: str) -> tuple[socket.socket, str]:
     Raises:
         OSError: If it can't be opened there, such as when another server listens.
     """
-    place = place_of(address)
+    place = parse_address(address)
     if isinstance(place, tuple):
         SOCKETS.add(listening := socket.create_server(place, backlog=BACKLOG))
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
-    place = str(place_of(os.path.abspath(place)))  # clients are told it, wherever they are
+    place = str(parse_address(os.path.abspath(place)))  # clients are told it, wherever they are
     if Path(place).is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)  # one that is busy answers later
@@ -102,18 +102,18 @@ def stop_listening(listening: socket.socket) -> None:
     listening.close()
 
 
-def dial(address: str) -> "Wire":
+def connect(address: str) -> "Connection":
     """Connect to a server; an OSError says that there is none."""
-    place = place_of(address)
-    dialing = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
-    wire = Wire(dialing)
-    dialing.connect(place)
-    if dialing.getsockname() == place:  # a port may call itself where nobody listens
+    place = parse_address(address)
+    connecting = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
+    connection = Connection(connecting)
+    connecting.connect(place)
+    if connecting.getsockname() == place:  # a port may call itself where nobody listens
         raise ConnectionRefusedError(f"Nobody listens at {address}.")
-    return wire
+    return connection
 
 
-class Wire:
+class Connection:
     """One end of a connection, until it is dropped; one thread reads and writes, any other may cut it.
 
     Attributes:
@@ -124,32 +124,34 @@ class Wire:
     def __init__(self, connected: socket.socket) -> None:
         """Take a socket over."""
         self._socket = connected
-        self.made_at, self.is_proved = time.monotonic(), False
+        self.created_at, self.is_authenticated = time.monotonic(), False
         SOCKETS.add(connected)
         self._finalizer = weakref.finalize(self, connected.close)
         if connected.family == socket.AF_INET:
             # or the end of a frame waits until its beginning is confirmed
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def prove(self, key: bytes, *, first: bool) -> None:
+    def authenticate(self, key: bytes, *, first: bool) -> None:
         """Prove to the other end that one knows the key, and let it prove the same; a server asks first.
 
         Raises:
             AuthenticationError: If it does not know the key, or does not take ours.
             EOFError, OSError: As `receive` and `send` do, also if the time is up.
         """
-        deadline, ours = time.monotonic() + HANDSHAKE, secrets.token_bytes(NONCE)
+        deadline, ours = time.monotonic() + HANDSHAKE_TIMEOUT, secrets.token_bytes(NONCE)
         where = self._listening_address(first)
         self.send(ours)
-        theirs = bytes(self._exactly(NONCE, deadline))
+        theirs = bytes(self._receive_exactly(NONCE, deadline))
         nonces = ours + theirs if first else theirs + ours
         proofs = [digest(key, role, nonces, where) for role in (b"client", b"server")]
         if not first:
             self.send(proofs[0])
-        self.is_proved = hmac.compare_digest(self._exactly(DIGEST, deadline), proofs[not first])
+        self.is_authenticated = hmac.compare_digest(
+            self._receive_exactly(DIGEST, deadline), proofs[not first]
+        )
         if first:
-            self.send(proofs[1] if self.is_proved else bytes(DIGEST))
-        if not self.is_proved:
+            self.send(proofs[1] if self.is_authenticated else bytes(DIGEST))
+        if not self.is_authenticated:
             raise AuthenticationError("its digest is not that of the key, this address and this connection")
         self._socket.settimeout(None)
 
@@ -170,12 +172,12 @@ class Wire:
             EOFError: If the other end went away.
             OSError: If the connection was cut.
         """
-        length, size = HEAD.unpack(self._exactly(HEAD.size))
+        length, size = HEAD.unpack(self._receive_exactly(HEAD.size))
         if most is not None and size > most:
             raise BadFrame(f"A frame of {size:,} bytes came; there may be {most:,}.")
-        return length, self._exactly(size)
+        return length, self._receive_exactly(size)
 
-    def _exactly(self, count: int, deadline: float | None = None) -> memoryview:
+    def _receive_exactly(self, count: int, deadline: float | None = None) -> memoryview:
         """Receive so many bytes."""
         data, done = np.empty(count, np.uint8).data, 0  # takes no memory before they come
         while done < count:
@@ -187,15 +189,15 @@ class Wire:
             done += more
         return data
 
-    def has_word(self, seconds: float) -> bool:
+    def poll(self, seconds: float) -> bool:
         """Wait so long for the other end to say something, or to end."""
         return bool(wait([self._socket], seconds))
 
-    def is_there(self) -> bool:
+    def is_connected(self) -> bool:
         """Return whether the other end is still there; only while it has nothing to send."""
-        return not self.has_word(0)
+        return not self.poll(0)
 
-    def cut(self, how: int = socket.SHUT_RDWR) -> None:
+    def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
         """End the connection, from any thread: whoever reads or writes, here or there, sees the end at once.
 
         With SHUT_RD, only who reads here does, and what is being sent arrives. To close the socket would not
@@ -206,7 +208,7 @@ class Wire:
 
     def close(self) -> None:
         """Cut the connection, and close the socket; only the thread that reads and writes may do it."""
-        self.cut()
+        self.shutdown()
         self._finalizer()
 
 
@@ -226,7 +228,7 @@ def key_path() -> Path:
 def make_key() -> bytes:
     """Return the key, as `read_key` does; make one if there is none."""
     place = key_path()
-    if VARIABLE not in os.environ and not place.exists():
+    if KEY_VARIABLE not in os.environ and not place.exists():
         whole = place.with_name(f"{place.name}.{secrets.token_hex(8)}")  # nobody sees half of one
         try:
             with open(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -245,12 +247,12 @@ def read_key() -> bytes:
         OSError: If there is none.
         ValueError: If it is too short, or others can read it.
     """
-    given, place = os.environ.get(VARIABLE), key_path()
+    given, place = os.environ.get(KEY_VARIABLE), key_path()
     if given is not None:
-        return checked_key(given.encode(), f"{VARIABLE} of the environment")
+        return checked_key(given.encode(), f"{KEY_VARIABLE} of the environment")
     if not place.exists():
         raise FileNotFoundError(
-            f"There is no key: neither {VARIABLE} in the environment, nor {place}. The server makes it; "
+            f"There is no key: neither {KEY_VARIABLE} in the environment, nor {place}. The server makes it; "
             "start that first, as the same user."
         )
     if place.stat().st_mode & 0o077 and sys.platform != "win32":
@@ -260,6 +262,6 @@ def read_key() -> bytes:
 
 def checked_key(key: bytes, where: str) -> bytes:
     """Return a key; refuse one that can be guessed."""
-    if len(key) < LEAST:
-        raise ValueError(f"The key has {len(key)} bytes, of at least {LEAST}: {where}.")
+    if len(key) < MIN_KEY_BYTES:
+        raise ValueError(f"The key has {len(key)} bytes, of at least {MIN_KEY_BYTES}: {where}.")
     return key

@@ -14,8 +14,8 @@ import numpy as np
 
 from replay_tutorial.buffers.jit import writable
 from replay_tutorial.tables.core.cells import CapacityError, Cells
-from replay_tutorial.tables.core.message import Layout, Message, NewItems, Run, UnknownWriter
-from replay_tutorial.tables.core.writer_state import MOST_STEPS, WriterState
+from replay_tutorial.tables.core.message import ColumnSlice, Layout, Message, NewItems, UnknownWriter
+from replay_tutorial.tables.core.writer_state import MAX_STEPS, WriterState
 from replay_tutorial.tables.server import Server
 
 
@@ -32,7 +32,7 @@ class Session:
         self,
         writer: int,
         sequence: int,
-        runs: Sequence[Run],
+        slices: Sequence[ColumnSlice],
         items: Sequence[NewItems],
         keep_from: int,
         timeout: float | None = None,
@@ -67,7 +67,7 @@ class Session:
                     )
                 self._writers[writer] = self._server.open_writer()
             state = self._writers[writer]
-        message = Message(runs, items, keep_from, number=sequence)
+        message = Message(slices, items, keep_from, number=sequence)
         return self._server.insert(
             state, message, timeout, check=checked_message, should_cancel=should_cancel
         )
@@ -102,26 +102,31 @@ def checked_message(message: Message, writer: WriterState, cells: Cells) -> Mess
         raise ValueError(f"Message {message.number} of a writer came after a later one.")
     if last is not None and not last.is_finished:
         raise ValueError(f"Message {last.number} is not in yet. Send that again until it is finished.")
-    if not 0 <= message.keep_from <= MOST_STEPS:
+    if not 0 <= message.keep_from <= MAX_STEPS:
         raise ValueError(f"keep_from must be the number of a step, not {message.keep_from}.")
     sent: dict[str, set[int]] = {}
-    for run in message.runs:
-        check_run(run, cells)
-        steps = range(run.first_step, run.first_step + len(run.values))
-        cell_of, seen = writer.cell_of[cells.numbers[run.column]], sent.setdefault(run.column, set())
-        if steps[0] < writer.first or not (cell_of.keys().isdisjoint(steps) and seen.isdisjoint(steps)):
+    for column_slice in message.slices:
+        check_slice(column_slice, cells)
+        steps = range(column_slice.first_step, column_slice.first_step + len(column_slice.values))
+        cells_by_step, seen = (
+            writer.cells_by_step[cells.numbers[column_slice.column]],
+            sent.setdefault(column_slice.column, set()),
+        )
+        if steps[0] < writer.first_kept_step or not (
+            cells_by_step.keys().isdisjoint(steps) and seen.isdisjoint(steps)
+        ):
             raise ValueError(
-                f"Of {run.column!r} the steps {steps[0]} to {steps[-1]} were sent; one of them is there "
-                f"already, or comes before {writer.first}, the first that is kept. Send each value once."
+                f"Steps {steps[0]} to {steps[-1]} of {column_slice.column!r} were sent, but one of them is "
+                f"already stored or precedes {writer.first_kept_step}, the first kept step."
             )
         seen.update(steps)
     message.items = [checked_items(new, cells) for new in message.items]
     return message
 
 
-def check_run(run: Run, cells: Cells) -> None:
+def check_slice(column_slice: ColumnSlice, cells: Cells) -> None:
     """Check values of consecutive steps."""
-    name, first_step, values = run
+    name, first_step, values = column_slice
     if name not in cells.numbers:
         raise KeyError(f"There is no column {name!r}; there are {list(cells.numbers)}.")
     field = cells.fields[cells.numbers[name]]
@@ -135,7 +140,7 @@ def check_run(run: Run, cells: Cells) -> None:
             f"{len(values):,} values of the column {name!r} don't fit into {cells.capacity:,} cells, free "
             "or not. Build the server with a higher capacity."
         )
-    if not 0 <= first_step <= MOST_STEPS - len(values):
+    if not 0 <= first_step <= MAX_STEPS - len(values):
         raise ValueError(f"The first step of {name!r} is {first_step}; steps are counted from 0.")
 
 

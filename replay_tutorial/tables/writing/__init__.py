@@ -1,1 +1,1 @@
-"""Writers: which steps an item names, and when they are sent."""
+"""Writers: they append steps, create items that reference them, and send both to the server."""

@@ -1,14 +1,13 @@
-"""The steps that a writer still holds: `history["obs"][-4:]` names cells.
+"""The steps that a writer still holds; indexing a column, as in `history["obs"][-4:]`, references its cells.
 
-A writer copies each step. A trajectory is put together by naming steps of each column: one (`[-1]`), a slice
-with any stride (`[-5:-1]`, `[::2]`), or a list (`[[-4, -1]]`). What is named is a list of step numbers, one a
-cell, and never only the first and the last: steps that are not neighbours can't come back as if they were.
+An index is an int (`[-1]`), a slice with any stride (`[-5:-1]`, `[::2]`) or a list (`[[-4, -1]]`). The result
+lists every referenced step, never only the first one and a length, because the steps need not be consecutive.
 
-Steps are counted as in a list: 0 is the episode's first, or that of an earlier one if the history went on at
-its end; -1 is the newest. But nothing is clamped: where a list would return less than was asked for, a
-history raises an IndexError.
+Steps are numbered as in a list: 0 is the first step of the episode (of an earlier episode if `end_episode`
+kept the history), and -1 the newest step. Unlike list slices, slices are not clipped: a missing step raises
+IndexError.
 
-Left out: masks and arrays as indexes.
+Left out: masks and arrays as indices.
 """
 
 import operator
@@ -22,20 +21,20 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.fields import Field, Fields
 from replay_tutorial.buffers.spaces import flatten
-from replay_tutorial.tables.core.message import Run
+from replay_tutorial.tables.core.message import ColumnSlice
 
 Index = int | slice | list[int] | tuple[int, ...]
-SEVERAL = (slice, list, tuple)  # the kinds of index that leave a sample its axis of time
+SEVERAL = (slice, list, tuple)  # types of index that keep the time axis
 
 
 @dataclass(slots=True, eq=False)
-class NamedCells:
-    """Cells of one column: a part of a trajectory, as `history[name][...]` names it.
+class TrajectoryColumn:
+    """Referenced cells of one column, the result of `history[name][...]`.
 
     Attributes:
-        column: Whose cells they are.
-        steps: The numbers of their steps, in the order in which a sample shows them.
-        squeezed: Whether one step was named by an int, so that a sample has no axis of time.
+        column: The column of the cells.
+        steps: Step number of each cell, in the order of the sampled values.
+        squeezed: Whether the index was an int, so that samples have no time axis.
     """
 
     column: "ColumnHistory"
@@ -46,10 +45,10 @@ class NamedCells:
         return len(self.steps)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return a copy of the values: shape (steps, *shape), or *shape if one step was named by an int.
+        """Return a copy of the values, of shape (steps, *shape), or *shape if squeezed.
 
         Raises:
-            IndexError: If the writer does not hold them any more.
+            IndexError: If the history no longer holds one of the steps.
         """
         self.column.check(self.steps)
         values = np.array([self.column.values[step] for step in self.steps])
@@ -57,18 +56,18 @@ class NamedCells:
 
 
 class ColumnHistory:
-    """What a writer holds of one column: of each step with a value its number, and a copy of the value.
+    """The steps of one column that a writer holds.
 
     Attributes:
-        name: The column's.
-        history: All columns, and which steps they hold.
-        values: The values of steps that can be named.
-        unsent: Of these, those that the server lacks.
-        in_flight: What the next message brings. It stays, whatever the history forgets.
+        name: Name of the column.
+        history: The history of all columns.
+        values: Step number → value, for all steps that can be referenced.
+        unsent: The subset of `values` that the server lacks.
+        in_flight: The values that the next message sends, whether or not `values` still holds them.
     """
 
     def __init__(self, field: Field, history: "History") -> None:
-        """Begin without a step."""
+        """Create an empty column."""
         self.name = field.name
         self.history = history
         self.values: dict[int, npt.NDArray[Any]] = {}
@@ -76,83 +75,86 @@ class ColumnHistory:
         self.in_flight: dict[int, npt.NDArray[Any]] = {}
         self._dtype, self._ndim = field.dtype, len(field.shape)
 
-    def __getitem__(self, index: "Index") -> NamedCells:
-        """Name steps.
+    def __getitem__(self, index: "Index") -> TrajectoryColumn:
+        """Reference steps of this column.
 
         Args:
-            index: An int names one step, and a sample has no axis of time; a slice or a list of ints names
-                any number, and it has. From 0 on they count from the episode's first step, from -1 on
-                backwards from the newest.
+            index: An int references one step, and samples have no time axis. A slice or a list of ints
+                references any number of steps, and samples have a time axis. Indices count from the episode's
+                first step (0, 1, …) or from the newest step (-1, -2, …).
 
         Raises:
-            IndexError: If a step is not there, is not held any more, or has no value in this column; or if no
-                step is named.
-            TypeError: If it is neither an int, a slice nor a list of ints.
+            IndexError: If no step is referenced, or if a step does not exist, is no longer held, or has no
+                value in this column.
+            TypeError: If the index is not an int, a slice or a list of ints.
         """
-        steps = steps_named(index, self.history.first, self.history.end)
+        steps = resolve_steps(index, self.history.first, self.history.end)
         self.check(steps)
-        return NamedCells(self, steps, not isinstance(index, SEVERAL))
+        return TrajectoryColumn(self, steps, not isinstance(index, SEVERAL))
 
-    def put(self, step: int, value: Any) -> None:
-        """Hold a copy of a step's value, which has been checked."""
+    def store(self, step: int, value: Any) -> None:
+        """Store a copy of a step's value, which must have been checked."""
         self.values[step] = self.unsent[step] = np.array(value, self._dtype, ndmin=self._ndim)
 
-    def send(self, steps: Sequence[int]) -> None:
-        """Let the next message bring those of these values that the server lacks."""
+    def stage(self, steps: Sequence[int]) -> None:
+        """Put those values of these steps in flight that the server lacks."""
         for step in steps:
             if step in self.unsent:
                 self.in_flight[step] = self.unsent[step]
 
-    def runs(self) -> list[Run]:
-        """Return what is in flight, in as few runs as there are gaps."""
+    def pending_slices(self) -> list[ColumnSlice]:
+        """Return the values in flight as slices of consecutive steps."""
         steps = sorted(self.in_flight)
         begins = [i for i, step in enumerate(steps) if not i or step != steps[i - 1] + 1]
         return [
-            Run(self.name, steps[begin], np.array([self.in_flight[step] for step in steps[begin:end]]))
+            ColumnSlice(
+                self.name, steps[begin], np.array([self.in_flight[step] for step in steps[begin:end]])
+            )
             for begin, end in pairwise([*begins, len(steps)])
         ]
 
-    def arrive(self, refused: bool) -> None:
-        """Note that the server has what was in flight; or that it refused it, so that it is still unsent."""
-        if not refused:
+    def clear_in_flight(self, rejected: bool) -> None:
+        """Clear the values in flight; they count as sent unless the message was rejected."""
+        if not rejected:
             for step in self.in_flight:
                 self.unsent.pop(step, None)
         self.in_flight.clear()
 
     def check(self, steps: Sequence[int]) -> None:
-        """Refuse an empty list, and one with a step that is not there or has no value."""
+        """Raise IndexError unless there is at least one step and every step has a value."""
         if steps and all(map(self.values.__contains__, steps)):
             return
         if not steps:
             raise IndexError(
-                f"This names no step of {self.name!r}; every part of a trajectory needs at least 1."
+                f"The index selects no step of {self.name!r}; each part of a trajectory needs at least one."
             )
         first, oldest, end = self.history.first, self.history.oldest, self.history.end
         wrong = next(step for step in steps if step not in self.values)
         if not first <= wrong < end:
-            where = f"{first - wrong} before the first" if wrong < first else f"number {wrong - first}"
+            where = f"{first - wrong} before the first one" if wrong < first else f"{wrong - first}"
             raise IndexError(
-                f"{self.name!r} has {end - first} steps, and no step {where}. Nothing is clamped: wait until "
-                "there are enough."
+                f"{self.name!r} has {end - first} steps and no step {where}. Indices are not clipped: append "
+                "more steps first."
             )
         if wrong < oldest:
             raise IndexError(
-                f"{self.name!r} does not hold step {wrong - first} of {end - first} any more: the writer "
-                f"keeps the newest {self.history.keep}. Build it with a larger num_keep_alive_refs."
+                f"{self.name!r} no longer holds step {wrong - first} of {end - first}, because the writer "
+                f"keeps the newest {self.history.max_steps} steps. Create it with a larger "
+                "num_keep_alive_refs."
             )
-        raise IndexError(f"{self.name!r} has no value in step {wrong - first}: it was left out of `append`.")
+        raise IndexError(f"{self.name!r} has no value in step {wrong - first}; `append` omitted it.")
 
 
-def steps_named(index: "Index", first: int, end: int) -> Sequence[int]:
-    """Return the numbers of the steps that an index names, whether they are there or not.
+def resolve_steps(index: "Index", first: int, end: int) -> Sequence[int]:
+    """Return the step numbers that an index references, whether or not they exist.
 
     Args:
         index: An int, a slice or a list of ints.
-        first: The number of step 0.
-        end: One more than the number of step -1.
+        first: Step number of index 0.
+        end: Step number of index -1, plus 1.
 
     Example:
-        >>> list(steps_named(slice(-4, None, 2), first=10, end=13))  # there are 3 steps; 9 is none of them
+        >>> list(resolve_steps(slice(-4, None, 2), first=10, end=13))  # steps 10 to 12 exist, step 9 does not
         [9, 11]
     """
     if isinstance(index, slice):
@@ -172,30 +174,30 @@ def steps_named(index: "Index", first: int, end: int) -> Sequence[int]:
 
 
 class History(dict[str, ColumnHistory]):
-    """The newest steps, column by column; a number means the same step in each of them.
+    """The newest steps of all columns; a step has the same number in every column.
 
     Attributes:
-        keep: Steps that are held at most.
-        first: The number of step 0 of the episode.
-        oldest: The number of the oldest step that is held.
-        end: One more than the number of the newest step.
+        max_steps: Maximum number of steps to hold.
+        first: Number of the first step of the episode.
+        oldest: Number of the oldest step that is held.
+        end: Number of the newest step, plus 1.
     """
 
-    def __init__(self, fields: Fields, keep: int) -> None:
-        """Begin without a step, for these columns, to hold so many."""
-        self.keep = keep
+    def __init__(self, fields: Fields, max_steps: int) -> None:
+        """Create an empty history of at most `max_steps` steps."""
+        self.max_steps = max_steps
         self.first = self.oldest = self.end = 0
         self._env_dict = fields.env_dict
-        # A step may leave columns out: of each set of names that has come, the check, and where values go.
+        # Steps may omit columns: for each set of names seen so far, its fields and columns.
         self._checks: dict[tuple[str, ...], tuple[Fields, list[ColumnHistory]]] = {}
         super().__init__((name, ColumnHistory(field, self)) for name, field in fields.fields.items())
 
     def __missing__(self, name: str) -> ColumnHistory:
-        raise KeyError(f"There is no column {name!r}; there are {list(self)}.")
+        raise KeyError(f"There is no column {name!r}; the columns are {list(self)}.")
 
-    def append(self, data: Mapping[str, Any], goes_on: bool) -> None:
-        """Take in a step, or if it goes on, more of the newest one; see `TrajectoryWriter.append`."""
-        if not data and goes_on:
+    def append(self, data: Mapping[str, Any], continues_step: bool) -> None:
+        """Append a step, or add columns to the newest one; see `TrajectoryWriter.append`."""
+        if not data and continues_step:
             return
         if not (check := self._checks.get(tuple(data))):
             data = self._flat(data)
@@ -203,28 +205,28 @@ class History(dict[str, ColumnHistory]):
         fields, columns = check
         count, values = fields.to_columns(data)
         if count != 1:
-            raise ValueError(f"`append` takes one step, and this is a batch of {count}. Append one by one.")
-        if not goes_on:
+            raise ValueError(f"`append` takes one step, not a batch of {count}. Append the steps one by one.")
+        if not continues_step:
             self._begin_step()
         elif known := [column.name for column in columns if self.end - 1 in column.values]:
             raise ValueError(
-                f"The open step has a value in {known[0]!r} already. Close it first: the last part of a "
-                "step comes without partial_step=True."
+                f"The open step already has a value in {known[0]!r}. Close the step first: pass its last "
+                "columns without partial_step=True."
             )
         for column, value in zip(columns, values, strict=True):
-            column.put(self.end - 1, value)
+            column.store(self.end - 1, value)
 
     def _flat(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Join the names of nested values by "/", unless all are columns as they are."""
+        """Join nested names by "/", unless all names are columns already."""
         if data.keys() <= self.keys():
             return data
         pairs = list(flatten(data))
         if len(dict(pairs)) < len(pairs):
-            raise KeyError(f"A column is given twice, nested and by its name: {sorted(dict(pairs))}.")
+            raise KeyError(f"A column is passed twice, nested and by its joined name: {sorted(dict(pairs))}.")
         return dict(pairs)
 
     def _check_for(self, names: tuple[str, ...]) -> tuple[Fields, list[ColumnHistory]]:
-        """Return the check for a set of columns, which is the one that a buffer makes of its transitions."""
+        """Return the fields and columns for a set of names; a buffer checks transitions in the same way."""
         if not names:
             raise ValueError("A step needs a value in at least one column.")
         if names not in self._checks:
@@ -233,16 +235,16 @@ class History(dict[str, ColumnHistory]):
         return self._checks[names]
 
     def _begin_step(self) -> None:
-        """Add a step, the newest one now, without any value."""
+        """Start a step without values, and drop the oldest step if the history is full."""
         self.end += 1
-        if self.end - self.oldest > self.keep:
+        if self.end - self.oldest > self.max_steps:
             for column in self.values():
                 column.values.pop(self.oldest, None)
                 column.unsent.pop(self.oldest, None)
             self.oldest += 1
 
-    def forget_all(self) -> None:
-        """Forget all steps, and no column; the next one is step 0."""
+    def clear_steps(self) -> None:
+        """Drop all steps and keep the columns; the next step gets index 0."""
         self.first = self.oldest = self.end
         for column in self.values():
             column.values.clear()

@@ -1,16 +1,14 @@
-"""A writer: steps go in one by one, items name some of them, and both travel to the server as messages.
+"""The trajectory writer: appends steps one by one and creates items that reference them.
 
-A step waits in the writer until an item names it: only what is named is sent, and each value once, however
-many items name it. The server keeps it as long as an item names it, or the writer still may.
+A step stays in the writer until an item references it, so only referenced values are sent, each of them once.
+The server keeps a value while an item references it or the writer may still do so. Items in flight are
+collected, with the values that they reference, and sent in one message: a message of twenty items takes
+little longer than a message of one.
 
-Some items may be in flight: they wait in the writer, with the values that they name, until there are enough
-for a message. A message of twenty costs hardly more than that of one.
+If a timeout or an interruption leaves a message unfinished, the writer keeps it until `flush` has sent it
+again. The server inserts each item of it only once.
 
-If the time is up before all items of a message are in, or the call is interrupted, the writer keeps the
-message until `flush` has sent it again with success: what has been done is not done twice.
-
-Left out: messages that are on their way while the writer goes on. One writer is for one environment, and for
-one thread.
+Left out: sending in the background while the writer appends further steps.
 """
 
 import operator
@@ -22,20 +20,21 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from replay_tutorial.tables.core.arguments import check_mapping
 from replay_tutorial.tables.core.cells import CapacityError
 from replay_tutorial.tables.core.message import Layout, Message, NewItems, Part, UnknownWriter
-from replay_tutorial.tables.core.reverb_names import ExplainsNames, check_named, explains
+from replay_tutorial.tables.core.reverb_names import ExplainsReverbNames, explain_reverb_arguments
 from replay_tutorial.tables.core.waiting import deadline_of
 from replay_tutorial.tables.remote.handle import RemoteServer
 from replay_tutorial.tables.server import Server
-from replay_tutorial.tables.writing.history import History, NamedCells
+from replay_tutorial.tables.writing.history import History, TrajectoryColumn
 
-# What the server refuses a message with, before it has changed anything.
-REFUSED = (LookupError, TypeError, ValueError, CapacityError)
+# The errors with which the server rejects a message before it changes anything.
+REJECTION_ERRORS = (LookupError, TypeError, ValueError, CapacityError)
 
 
-class ItemInFlight(NamedTuple):
-    """An item that waits for its message: table, priority and layout, and for each cell the step."""
+class PendingItem(NamedTuple):
+    """An item that waits to be sent: table, priority, layout, and the step of each referenced cell."""
 
     table: str
     priority: float | None
@@ -43,8 +42,8 @@ class ItemInFlight(NamedTuple):
     steps: list[int]
 
 
-class TrajectoryWriter(ExplainsNames):
-    """Writes the steps of one environment, and items that name them.
+class TrajectoryWriter(ExplainsReverbNames):
+    """Appends the steps of one environment and creates items that reference them; not thread-safe.
 
     Example:
         >>> from replay_tutorial.tables import Server, Table
@@ -57,160 +56,161 @@ class TrajectoryWriter(ExplainsNames):
         [[0.0, 2.0]]
 
     Attributes:
-        history: The steps that can be named: `history["obs"][-2:]`.
-        episode_steps: Steps of this episode, without one that is still open.
-        step_is_open: Whether the next `append` goes on with the newest step.
+        history: The steps that items can reference, such as `history["obs"][-2:]`.
+        episode_steps: Number of complete steps in this episode.
+        step_is_open: Whether the next `append` adds columns to the newest step.
     """
 
-    instead: ClassVar = {
-        "append_sequence": "append one step after the other, or call client.insert_batch.",
-        "configure": "every column keeps its newest num_keep_alive_refs steps; leave it out.",
+    _reverb_names: ClassVar = {
+        "append_sequence": "append the steps one by one, or use client.insert_batch.",
+        "configure": "omit it; every column keeps its newest num_keep_alive_refs steps.",
     }
 
     def __init__(
         self, server: Server | RemoteServer, num_keep_alive_refs: int, max_in_flight_items: int = 0
     ) -> None:
-        """Begin an episode.
+        """Start an episode.
 
         Args:
-            server: Where items go.
-            num_keep_alive_refs: The newest steps that can be named; at least 1.
-            max_in_flight_items: How many items wait for each other, to be sent in one message; with 0
-                `create_item` sends each by itself. The server needs free cells for all that a message brings
-                before it evicts an item.
+            server: The server that stores the items.
+            num_keep_alive_refs: Number of newest steps that items can reference; at least 1.
+            max_in_flight_items: Number of items to collect and send in one message. With 0, `create_item`
+                sends each item immediately. The server stores all values of a message before it evicts items,
+                so it needs enough free cells for a whole message.
 
         Raises:
-            ValueError: If num_keep_alive_refs is below 1, or max_in_flight_items below 0.
+            ValueError: If `num_keep_alive_refs` is below 1, or `max_in_flight_items` is negative.
         """
         if operator.index(num_keep_alive_refs) < 1:
             raise ValueError(f"num_keep_alive_refs must be at least 1, not {num_keep_alive_refs}.")
         if operator.index(max_in_flight_items) < 0:
             raise ValueError(f"max_in_flight_items must be at least 0, not {max_in_flight_items}.")
         self.history = History(server.fields, num_keep_alive_refs)
-        self._most = max(1, max_in_flight_items)
+        self._items_per_message = max(1, max_in_flight_items)
         self._server = server
-        self._in_flight: list[ItemInFlight] = []
-        self._unfinished: Message | None = None  # it has all that is in flight
+        self._in_flight: list[PendingItem] = []
+        self._unfinished: Message | None = None  # contains everything in flight
         self._closed = False
-        self._begin()
+        self._start_session()
 
-    def _begin(self) -> None:
-        """Begin a new writer session, in a history without a step."""
+    def _start_session(self) -> None:
+        """Start a new writer session with an empty history."""
         self._process = os.getpid()
-        self._writer: Any = None  # the server's, once a message is sent; another one in each episode
-        self.history.forget_all()
+        self._writer: Any = None  # the server's session of this episode, opened by the first message
+        self.history.clear_steps()
         self.episode_steps, self.step_is_open = 0, False
 
     def append(self, data: Mapping[str, Any], *, partial_step: bool = False) -> None:
-        """Take in a step, or a part of one.
+        """Append a step, or add columns to an open step.
 
         Args:
-            data: The values of one step, by column; nested dicts and tuples are joined by "/". Columns may be
-                left out. They are copied.
-            partial_step: Whether the step stays open: the next call adds other columns to it. Items may name
-                what it has already. An empty dict closes it.
+            data: One value per column; values are copied. Names in nested dicts and tuples are joined by "/".
+                Columns may be omitted.
+            partial_step: Whether the step stays open, so that the next call adds other columns to it. Items
+                can reference the values it already has. An empty dict closes an open step.
 
         Raises:
-            KeyError: If there is no such column.
+            KeyError: If a column does not exist.
             TypeError: If a value is not numeric.
-            ValueError: If a shape or a value does not fit, the open step has the column already, or the
-                writer is closed. Nothing has changed then, in any column.
+            ValueError: If a value has the wrong shape or does not fit its dtype, the open step already has
+                the column, or the writer is closed. The history is unchanged.
         """
         self._check_open()
-        check_named(data, self.history)
+        check_mapping(data, self.history)
         self.history.append(data, self.step_is_open)
         self.step_is_open = partial_step
         self.episode_steps += not partial_step
 
-    @explains(
-        num_timesteps="pass a trajectory of as many steps, such as "
+    @explain_reverb_arguments(
+        num_timesteps="pass a trajectory with that number of steps, such as "
         "{name: writer.history[name][-3:] for name in writer.history}."
     )
     def create_item(
         self,
         table: str,
         priority: float | None,
-        trajectory: Mapping[str, NamedCells],
+        trajectory: Mapping[str, TrajectoryColumn],
         timeout: float | None = None,
     ) -> int | None:
-        """Make an item; if it is the last one of a message, wait until the tables have let all of them in.
+        """Create an item. If it completes a message, send it and wait until all its items are inserted.
 
-        A message that the server refuses, because of one of its items, brings none of them: all are dropped.
-        This is said once, by the call that sent it, and the writer goes on.
+        If the server rejects one item, it rejects the whole message and its items are dropped. The call that
+        sent the message raises the error, and the writer remains usable.
 
         Args:
-            table: Where it goes.
-            priority: Its priority; None stands for the highest that the table has seen.
-            trajectory: Its parts, each a name in a sample and cells of `history`. They may be of different
-                lengths and share steps with each other and with other items.
-            timeout: Seconds to wait at most, for the whole message; None waits, 0 looks once.
+            table: Name of the table.
+            priority: Priority of the item; None stands for the table's highest priority so far.
+            trajectory: The parts of the trajectory, each a name and cells of `history`. Parts may differ in
+                length and share steps with each other and with other items.
+            timeout: Seconds to wait for the whole message. None waits indefinitely, 0 does not wait.
 
         Returns:
-            Its key; None if it is in flight.
+            The item's key; None if the item is in flight.
 
         Raises:
-            CapacityError: If there are no free cells for the values. The message is refused.
-            IndexError: If a part names steps that are not held any more.
-            KeyError: If there is no such table. The message is refused.
-            RuntimeError: If a message before timed out, or its call was interrupted: call `flush` first.
-            TimeoutError: If the tables did not let all in. The rest is kept; `flush` waits on.
-            TypeError: If a part is not of a history.
-            UnknownWriter: If the server has been loaded meanwhile. The message is refused, and the writer has
-                begun a new episode.
-            ValueError: If a part is of another writer's history. Or if the priority does not fit, or the
-                parts are others than the table's: the message is refused.
+            CapacityError: If there are too few free cells for the values; the message is rejected.
+            IndexError: If a part references steps that the history no longer holds.
+            KeyError: If the table does not exist; the message is rejected.
+            RuntimeError: If an earlier message timed out or was interrupted. Call `flush` first.
+            TimeoutError: If some items were not inserted in time. They are kept; call `flush`.
+            TypeError: If a part does not consist of cells of a history.
+            UnknownWriter: If the server has loaded a file in the meantime. The message is rejected, and the
+                writer starts a new episode.
+            ValueError: If a part belongs to another writer. If the priority is out of range, or the parts do
+                not match those of the table, the message is rejected.
         """
         self._check_ready(timeout)
-        self._put(table, priority, trajectory)
+        self._add_item(table, priority, trajectory)
         keys = self._send_if_full(timeout)
         return keys[-1] if keys else None
 
-    @explains(
-        block_until_num_items="`flush` always waits for all items.", timeout_ms="pass timeout, in seconds."
+    @explain_reverb_arguments(
+        block_until_num_items="omit it; flush always waits for all items.",
+        timeout_ms="use timeout, in seconds.",
     )
     def flush(self, timeout: float | None = None) -> list[int]:
-        """Send what is in flight, and wait for items that timed out, or whose call was interrupted.
+        """Send all items in flight, including those of a message that timed out or was interrupted.
 
         Args:
-            timeout: Seconds to wait at most; None waits, 0 looks once.
+            timeout: Seconds to wait. None waits indefinitely, 0 does not wait.
 
         Returns:
-            The keys of these items, in their order.
+            The keys of these items, in order.
 
         Raises:
-            TimeoutError: If they are not in yet; they are kept.
-            Exception: What `create_item` raises when a message is refused; its items are lost.
+            TimeoutError: If some items were not inserted in time; they are kept.
+            Exception: The errors that `create_item` raises for a rejected message; its items are dropped.
         """
-        deadline_of(timeout)  # refused by the server, the message would be given up
+        deadline_of(timeout)  # check it here: if the server rejected it, the message would be dropped
         if self._in_flight:
             self._check_open()
         return self._send(timeout) if self._in_flight else []
 
-    @explains(timeout_ms="pass timeout, in seconds.")
+    @explain_reverb_arguments(timeout_ms="use timeout, in seconds.")
     def end_episode(self, clear_buffers: bool = True, timeout: float | None = None) -> None:
-        """Send what is in flight, and begin a new episode; a step that is open is closed.
+        """Send all items in flight, close an open step, and start a new episode.
 
         Args:
-            clear_buffers: Whether no item may reach back beyond here. If not, the history goes on, and its
-                steps are counted on.
-            timeout: Seconds to wait at most.
+            clear_buffers: Whether to clear the history. If False, later items can reference steps of this
+                episode, and step numbers continue.
+            timeout: Seconds to wait.
 
         Raises:
-            TimeoutError: If not all items are in yet; the episode goes on.
-            Exception: What `flush` raises.
+            TimeoutError: If some items were not inserted in time; the episode does not end.
+            Exception: Other errors of `flush`.
         """
         self._check_open()
         self.flush(timeout)
         self.episode_steps, self.step_is_open = 0, False
         if clear_buffers:
-            self._begin_anew()
+            self._restart_session()
 
     def close(self) -> None:
-        """Let the server forget what no item names. An item that is in flight, or timed out, is lost."""
+        """Close the writer and release its steps on the server; items in flight are dropped."""
         if not self._closed:
             self._closed, self._unfinished = True, None
             self._in_flight.clear()
-            if self._writer is not None and os.getpid() == self._process:  # a forked child has only a copy
+            if self._writer is not None and os.getpid() == self._process:  # not in a forked child
                 self._server.close_writer(self._writer)
 
     def __enter__(self) -> Self:
@@ -219,7 +219,7 @@ class TrajectoryWriter(ExplainsNames):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the writer; unless there was an error, `flush` before."""
+        """Close the writer; call `flush` first unless the block raised an exception."""
         try:
             if kind is None and os.getpid() == self._process:
                 self.flush()
@@ -228,48 +228,54 @@ class TrajectoryWriter(ExplainsNames):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ValueError("This writer is closed. Make a new one.")
+            raise ValueError("This writer is closed. Create a new one.")
         if os.getpid() != self._process:
             raise RuntimeError(
-                f"This writer belongs to the process {self._process}, of which this one was forked. Make a "
-                "writer in each process."
+                f"This writer belongs to the parent process {self._process}. Create a writer in each process."
             )
 
     def _check_ready(self, timeout: float | None) -> None:
-        """Refuse to make items if the writer is closed, or keeps some that `flush` has to send first."""
+        """Raise an error if the writer is closed or holds an unfinished message."""
         self._check_open()
         deadline_of(timeout)
         if self._unfinished is not None:
-            raise RuntimeError("Items of the last call are not in yet. Call flush() until it returns.")
+            raise RuntimeError(
+                "Some items of an earlier message have not been inserted. Call flush() until it returns."
+            )
 
-    def _put(self, table: str, priority: float | None, trajectory: Mapping[str, NamedCells]) -> None:
-        """Let an item, and those of its cells that the server lacks, wait for the next message."""
+    def _add_item(
+        self, table: str, priority: float | None, trajectory: Mapping[str, TrajectoryColumn]
+    ) -> None:
+        """Put an item in flight, together with the referenced values that the server lacks."""
         layout: list[Part] = []
         steps: list[int] = []
         history = self.history
         if not isinstance(trajectory, Mapping):
             raise TypeError(
-                f"A trajectory is a dict of cells, such as {{'obs': writer.history['obs'][-3:]}}, "
+                f"A trajectory must be a dict such as {{'obs': writer.history['obs'][-3:]}}, "
                 f"not {trajectory!r:.60}."
             )
         for name, cells in trajectory.items():
-            if not isinstance(cells, NamedCells):
-                raise TypeError(f"{name!r} must be cells, such as history['obs'][-2:], not {cells!r:.60}.")
+            if not isinstance(cells, TrajectoryColumn):
+                raise TypeError(
+                    f"The part {name!r} must be cells of the history, such as history['obs'][-2:], "
+                    f"not {cells!r:.60}."
+                )
             if cells.column.history is not history:
-                raise ValueError(f"{name!r} names cells of another writer's history.")
-            if min(cells.steps) < history.oldest:  # all were there when they were named
+                raise ValueError(f"The part {name!r} references the history of another writer.")
+            if min(cells.steps) < history.oldest:  # they existed when they were indexed, but may be gone
                 cells.column.check(cells.steps)
             layout.append(Part(name, cells.column.name, len(cells.steps), cells.squeezed))
             steps += cells.steps
         if not steps:
-            raise ValueError("A trajectory needs at least 1 part.")
-        item = ItemInFlight(table, None if priority is None else float(priority), tuple(layout), steps)
+            raise ValueError("A trajectory needs at least one part.")
+        item = PendingItem(table, None if priority is None else float(priority), tuple(layout), steps)
         for cells in trajectory.values():
-            cells.column.send(cells.steps)
+            cells.column.stage(cells.steps)
         self._in_flight.append(item)
 
     def _message(self) -> Message:
-        """Write all that is in flight into a message; items of one kind that follow each other together."""
+        """Build a message of everything in flight; consecutive items of the same kind form one `NewItems`."""
         new: list[NewItems] = []
         for (table, layout, given), group in groupby(
             self._in_flight, lambda item: (item.table, item.layout, item.priority is not None)
@@ -278,38 +284,38 @@ class TrajectoryWriter(ExplainsNames):
             priorities = np.array([item.priority for item in items], np.float64) if given else None
             steps = np.array([item.steps for item in items], np.int64)
             new.append(NewItems(table, priorities, layout, steps))
-        runs = [run for column in self.history.values() for run in column.runs()]
-        return Message(runs, new, self.history.oldest)
+        slices = [piece for column in self.history.values() for piece in column.pending_slices()]
+        return Message(slices, new, self.history.oldest)
 
     def _send_if_full(self, timeout: float | None) -> list[int]:
-        return self._send(timeout) if len(self._in_flight) >= self._most else []
+        return self._send(timeout) if len(self._in_flight) >= self._items_per_message else []
 
     def _send(self, timeout: float | None) -> list[int]:
-        """Send what is in flight; keep the message until it is finished or refused."""
+        """Send everything in flight; keep the message until it is finished or rejected."""
         self._unfinished = message = self._unfinished or self._message()
         if self._writer is None:
             self._writer = self._server.open_writer()
         try:
             keys = self._server.insert(self._writer, message, timeout)
-        except REFUSED as error:
+        except REJECTION_ERRORS as error:
             if len(self._in_flight) > 1 and not isinstance(error, UnknownWriter):
-                error.add_note(f"The message held {len(self._in_flight)} items. None of them was inserted.")
-            self._finish(refused=True)
+                error.add_note(f"None of the {len(self._in_flight)} items of the message was inserted.")
+            self._finish(rejected=True)
             if isinstance(error, UnknownWriter):
-                self._begin_anew()
+                self._restart_session()
             raise
-        self._finish(refused=False)
+        self._finish(rejected=False)
         return keys
 
-    def _finish(self, refused: bool) -> None:
-        """Be done with what was in flight; Ctrl-C may come between any two lines, but not inside one."""
-        if refused:  # at once, or `flush` might send the message again, and its values later once more
+    def _finish(self, rejected: bool) -> None:
+        """Clear what was in flight. Ctrl-C may arrive between any two of these statements."""
+        if rejected:  # first, otherwise `flush` could send the message, and later its values, again
             self._in_flight, self._unfinished = [], None
         for column in self.history.values():
-            column.arrive(refused)
+            column.clear_in_flight(rejected)
         self._in_flight, self._unfinished = [], None
 
-    def _begin_anew(self) -> None:
+    def _restart_session(self) -> None:
         if self._writer is not None:
             self._server.close_writer(self._writer)
-        self._begin()
+        self._start_session()

@@ -1,5 +1,5 @@
-// Tables of figures: "5.69 (5.60, 5.81)" is a median and its quartiles. The figure never wraps, and the brackets come
-// and go with a button; without scripts they are always there.
+// Tables of figures: "5.69 (5.60, 5.81)" is a median and its quartiles. The figure never wraps, and a button shows or
+// hides the quartiles; without scripts they are always shown.
 document.querySelectorAll(".md-typeset table:not([class])").forEach((table) => {
   const spreads = [];
   table.querySelectorAll("td").forEach((cell) => {

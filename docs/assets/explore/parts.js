@@ -1,4 +1,4 @@
-// What the explorables draw with: elements, buttons, and a slider for mouse, finger and keyboard.
+// Building blocks of the explorables: elements, buttons, and a slider for mouse, touch and keyboard.
 const Parts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
 
@@ -22,10 +22,10 @@ const Parts = (() => {
     if (text !== undefined && element.textContent !== String(text)) element.textContent = text;
   }
 
-  // A number with so many decimals at most, and no more than it needs.
+  // Formats a number with at most this many decimals, without trailing zeros.
   const short = (number, decimals = 2) => String(Number(number.toFixed(decimals))).replace("-", "−");
 
-  // A range input with its name before and its value behind it.
+  // A range input between its name and its value.
   function range(name, { min, max, step, value, oninput }) {
     const output = html("output", {}, short(value));
     const input = html("input", { type: "range", min, max, step, value, "aria-label": name });
@@ -38,7 +38,7 @@ const Parts = (() => {
 
   const KEYS = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 2, PageDown: -2 };
 
-  // Makes an SVG element a slider. `at(event)` is the value under a pointer, `limits()` { max, step }.
+  // Turns an SVG element into a slider. `at(event)` returns the value under the pointer, `limits()` { max, step }.
   function slider(element, { name, limits, get, change, at }) {
     fill(element, { role: "slider", tabindex: 0, "aria-label": name, class: "explore-slider" }, []);
     const moveTo = (value) => change(Math.min(limits().max, Math.max(0, value)));
@@ -51,7 +51,7 @@ const Parts = (() => {
       event.preventDefault();
     });
     element.addEventListener("pointerdown", (event) => {
-      event.preventDefault(); // no text is selected, and no page scrolled
+      event.preventDefault(); // don't select text or scroll the page
       element.focus();
       element.setPointerCapture(event.pointerId);
       moveTo(at(event));
@@ -61,12 +61,12 @@ const Parts = (() => {
     });
   }
 
-  // Calls draw(width) now and whenever the element's width has changed.
+  // Calls draw(width) now and whenever the element's width changes.
   function onWidth(element, draw) {
     let before = 0;
     new ResizeObserver(() => {
       const width = Math.floor(element.clientWidth);
-      // not at once: a drawing that changes sizes while they are observed is an error in the console
+      // deferred: resizing inside the observer's callback logs an error to the console
       if (width && width !== before) requestAnimationFrame(() => draw((before = width)));
     }).observe(element);
   }

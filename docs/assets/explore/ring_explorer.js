@@ -1,13 +1,13 @@
-// Visits every state that a model of the ring can reach, the nearest first, until an invariant is broken.
+// Breadth-first search of all states that a model of the ring can reach, until an invariant is violated.
 const RingExplorer = (() => {
-  // Yields the number of states found, from time to time, so that a page can show it and stay awake. Returns
-  // { states, violation, trail }: how many states there are, what was found broken (null if nothing), and the
-  // moves that lead there by one of the shortest ways.
+  // Yields the number of states found at intervals, so that the page can show it and stay responsive. Returns
+  // { states, violation, trail }: the number of states, the violated invariant (null if none), and the moves of
+  // a shortest path to it.
   function* exploring(model) {
     const states = [model.start()];
     const numbers = new Map([[JSON.stringify(states[0]), 0]]);
-    const cameFrom = [null]; // [number of the state before, move]
-    // For each writer, the state that each state leads to if that writer alone goes on; itself where it has
+    const cameFrom = [null]; // [number of the previous state, move]
+    // For each writer, the successor of each state if only that writer runs; the state itself if the writer has
     // ended.
     const alone = states[0].writers.map(() => []);
     const found = (violation, at, ...last) => ({
@@ -42,9 +42,9 @@ const RingExplorer = (() => {
     return { states: states.length, violation: null, trail: [] };
   }
 
-  // Finds a state from which following the ways goes round in a circle.
+  // Finds a state from which the successors form a cycle.
   function firstThatNeverEnds(ways) {
-    const ends = new Uint8Array(ways.length); // 1: leads to an end, 2: on the way that is being followed
+    const ends = new Uint8Array(ways.length); // 1: leads to an end, 2: on the current path
     for (let start = 0; start < ways.length; start++) {
       const way = [start];
       let at = start;

@@ -1,12 +1,12 @@
-// The explorable ring without its drawing: the protocol of the shared ring as a state machine.
+// The model behind the explorable ring: the protocol of the shared ring as a state machine.
 //
-// The same states, moves and mutations as the Python model of the project's tests, which says how a machine's
-// memory is modelled; tests/test_explorables.py holds one against the other. Here a stamp fits into 32 bits.
+// It has the same states, moves and mutations as the Python model (replay_tutorial/teaching), which documents
+// the memory model; tests/test_explorables.py compares the two. Here a stamp fits into 32 bits.
 //
 // state   { nextIndex, stamps[slot], words[3 * slot + 0, 1, 2], writers, sampler, crashes, heirs }
-// writer  { step, adds, reserved, passed, seen, pending }: pending are stores that nobody sees yet, in groups
-//         with a fence between; a store may become visible only while it is in the first group
-// sampler null, or [slot, word 1, word 2, first look, second look]
+// writer  { step, adds, reserved, passed, seen, pending }: pending are stores that are not yet visible, in groups
+//         separated by fences; only stores of the first group may become visible
+// sampler null, or [slot, word 1, word 2, first check, second check]
 const RingModel = (() => {
   const { NOTHING, NEVER_WRITTEN, NOBODY, WORD_1, WORD_2, MASS, FIRST, SECOND } = RingStamps;
   const { publishedStamp, heldStamp, indexOf, ownerOf, isHeld, abandoned, mayBeRead } = RingStamps;
@@ -22,7 +22,7 @@ const RingModel = (() => {
   });
   const hasEnded = (writer) => writer.step === "done" || writer.step === "dead";
 
-  // What a writer stores after its swap, in groups with a fence or a release between.
+  // The stores of a writer after its swap, in groups separated by a fence or a release.
   function storesOf(row, mutation) {
     const stores = {
       "no fence after the swap": [["hold", ...row], ["publish"]],
@@ -33,7 +33,7 @@ const RingModel = (() => {
     return stores[mutation] ?? [["hold"], row, ["publish"]];
   }
 
-  // The sampler's loads, and which of them must have happened before each.
+  // The sampler's loads, and for each the loads that must come before it.
   function loadsOf(mutation) {
     const [first, word1, word2, second] = {
       "no second look": [[], [FIRST], [FIRST]],
@@ -67,7 +67,7 @@ const RingModel = (() => {
       this.loads = loadsOf(mutation);
     }
 
-    // The empty ring, with every writer before its first call.
+    // The initial state: an empty ring, and every writer before its first call.
     start() {
       return {
         nextIndex: 0,
@@ -80,9 +80,9 @@ const RingModel = (() => {
       };
     }
 
-    // Every memory operation and every crash that can come next: { actor, kind, after } and what is special to
-    // the kind; `violation` says which invariant the move breaks. A look at a slot without a whole row changes
-    // nothing: its `after` is the state itself.
+    // Every memory operation and every crash that can come next: { actor, kind, after } and fields that depend on
+    // the kind; `violation` is the invariant that the move violates. A check of a slot without a complete row
+    // changes nothing: its `after` is the same state.
     moves(state) {
       const moves = [];
       state.writers.forEach((writer, actor) => {
@@ -120,7 +120,7 @@ const RingModel = (() => {
       return { ...state, writers: put(state.writers, actor, writer) };
     }
 
-    // Goes on to the next row of the call, to the rows passed over, or to the next call.
+    // Continues with the next row of the call, the skipped rows, or the next call.
     nextRow(writer, passedNow) {
       const reserved = writer.reserved.slice(1);
       const passed = writer.passed + passedNow;
@@ -143,7 +143,7 @@ const RingModel = (() => {
       const stamp = state.stamps[index % this.capacity];
       const lapped = stamp >= publishedStamp(index) && this.mutation !== "no test for being lapped";
       if (lapped) return this.changed(state, actor, this.nextRow(writer, 0));
-      // Without the test for being lapped, a writer that was takes even what nobody holds any more for held.
+      // Without the test for a newer row, a writer that was lapped treats even a slot without an owner as held.
       const held = isHeld(stamp) && (ownerOf(stamp) !== NOBODY || stamp >= publishedStamp(index));
       const step = held && this.mutation !== "take what a living writer holds" ? "test_holder" : "swap";
       return this.changed(state, actor, { ...writer, step, seen: stamp });
@@ -155,7 +155,7 @@ const RingModel = (() => {
         return this.changed(state, actor, { ...writer, step: "look", seen: 0 });
       }
       const after = this.changed(state, actor, { ...writer, step: "store", seen: 0, pending: this.stores });
-      // With a fence behind it, a swap that is not yet visible is like one that has not happened yet.
+      // Because a fence follows, a swap that is not yet visible is equivalent to one that has not happened.
       return this.stores[0].length === 1 ? this.store(after, actor, "hold") : after;
     }
 
@@ -168,7 +168,7 @@ const RingModel = (() => {
       return state.stamps[slot];
     }
 
-    // Lets one pending store of a writer become visible.
+    // Makes one pending store of a writer visible.
     store(state, actor, which) {
       const writer = state.writers[actor];
       const index = writer.reserved[0];
@@ -201,13 +201,13 @@ const RingModel = (() => {
       return free ? { ...after, stamps: put(state.stamps, slot, abandoned(writer.seen)) } : after;
     }
 
-    // A new process that takes over the number of a dead one.
+    // Starts a new process with the number of a dead one.
     beginHeir(state, actor) {
       const step = this.mutation === "number inherited without freeing" ? "reserve" : "inherit";
       return { ...this.changed(state, actor, newWriter(step, this.heirAdds)), heirs: state.heirs - 1 };
     }
 
-    // Frees the next slot that the number's last process held; without one, begins to work.
+    // Frees the next slot that the previous process with this number held, or starts to add rows if there is none.
     inherit(state, actor, heir) {
       const slot = state.stamps.findIndex((stamp) => isHeld(stamp) && ownerOf(stamp) === actor + 1);
       if (slot < 0) return this.changed(state, actor, { ...heir, step: "reserve" });
@@ -243,7 +243,7 @@ const RingModel = (() => {
       return this.loads.every(([load]) => loaded[load + 1] !== NOTHING);
     }
 
-    // What is wrong with the row that these loads would return; null if nothing, or if none is returned.
+    // The fault of the row that these loads would return; null if it is correct or no row is returned.
     faultOfRead(loaded) {
       const [, word1, word2, first, second] = loaded;
       if (!mayBeRead(first) || !this.isComplete(loaded) || (second !== first && second !== NOTHING))
@@ -254,7 +254,7 @@ const RingModel = (() => {
       return word1 === index ? null : `wrong index: row ${word1} returned as row ${index}`;
     }
 
-    // The invariant of states that does not hold, and once all have ended the one of ends; null if all do.
+    // The violated invariant of a state, including those of final states if all have ended; null if none.
     faultOf(state) {
       for (const [slot, stamp] of state.stamps.entries()) {
         const right = !this.masses || state.words[3 * slot + MASS] === indexOf(stamp);
@@ -267,7 +267,7 @@ const RingModel = (() => {
       return state.writers.every(hasEnded) ? this.faultOfEnd(state) : null;
     }
 
-    // Once all have ended, a new writer must get a row into every slot.
+    // After all have ended, a new writer must be able to write to every slot.
     faultOfEnd(state) {
       const newcomer = state.writers.length;
       let after = { ...state, writers: [...state.writers, newWriter("reserve", [this.capacity])] };

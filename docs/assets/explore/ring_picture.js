@@ -1,5 +1,5 @@
-// The picture of the explorable ring: what writers still hold back, shared memory, and the sampler's copy, in
-// columns: stamp, word 1, word 2 and, if rows have masses, the mass.
+// The picture of the explorable ring: pending stores of the writers, shared memory, and the sampler's copy. The
+// columns are stamp, word 1, word 2 and, if rows have masses, mass.
 const RingPicture = (() => {
   const R = RingModel;
   const { svg, set } = Parts;
@@ -70,7 +70,7 @@ const RingPicture = (() => {
       }
     }
 
-    // Shows a state, and what the last move has changed. `last` is the move that led here, null at the start.
+    // Shows a state and what the last move changed. `last` is the move that led here, null at the start.
     function show(state, last, violation) {
       memoryTitle.textContent = `shared memory · next index ${state.nextIndex}`;
       state.writers.forEach((writer, actor) => {
@@ -108,7 +108,7 @@ const RingPicture = (() => {
     const group = writer.pending.findIndex((stores) => stores.some((which) => columnOf(which) === column));
     if (group < 0) return null;
     const index = writer.reserved[0];
-    // Of two stores to the stamp the first one that waits is shown.
+    // Of two pending stores to the stamp, the first is shown.
     const which = writer.pending[group].find((store) => columnOf(store) === column);
     const stamp = which === "hold" ? R.heldStamp(index, actor + 1) : R.publishedStamp(index);
     return { ...(column === 0 ? stampCell(stamp) : wordCell(index)), isWaiting: true, isNext: group === 0 };

@@ -1,8 +1,8 @@
-// The stamps of the explorable ring, and the numbers that stand for words and loads. A stamp has the layout of
-// the package's `protocol`, and fits into 32 bits, because indexes stay small here.
+// The stamps of the explorable ring, and constants for words and loads. A stamp has the layout of the package's
+// `protocol`, but fits into 32 bits, because indexes are small here.
 const RingStamps = (() => {
-  const NOTHING = -1; // a word never written, a load not yet done
-  const NEVER_WRITTEN = -2; // a word that was loaded, and never written
+  const NOTHING = -1; // a word that was never written, a load that is not done yet
+  const NEVER_WRITTEN = -2; // the loaded value of a word that was never written
   const NOBODY = 0;
   const [HELD, OWNER_SHIFT, INDEX_SHIFT] = [1, 1, 11];
   const OWNER_BITS = 1023 << OWNER_SHIFT;

@@ -5,7 +5,7 @@ const RingView = (() => {
 
   function start(place) {
     let model, drawing, search;
-    let history = []; // { state, move, story }: all moves that are known, also those undone with Back
+    let history = []; // { state, move, story }: all moves, including those undone with Back
     let position = 0;
     let note = "";
     let width = 0;
@@ -72,7 +72,7 @@ const RingView = (() => {
       update();
     }
 
-    // Visits every state, a piece at a time, so that the page stays awake.
+    // Searches all states in portions, so that the page stays responsive.
     function startSearch() {
       const mine = (search = RingExplorer.exploring(model));
       const goOn = () => {
@@ -124,7 +124,7 @@ const RingView = (() => {
       ];
     }
 
-    // The buttons of all moves; the focus stays with the process whose button was pressed.
+    // Shows a button for each move; the focus stays with the process whose button was pressed.
     function showActions(state, violation) {
       const focused = actions.contains(document.activeElement) ? document.activeElement.dataset : null;
       const moves = violation || search ? [] : model.moves(state);

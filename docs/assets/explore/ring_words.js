@@ -123,7 +123,7 @@ const RingWords = (() => {
     return `${index} held by ${letter(R.ownerOf(value) - 1)}`;
   }
 
-  // What a writer is about to do, beside its name.
+  // The next action of a writer, shown below its name.
   function situation(model, writer) {
     if (writer.step === "dead") return "killed";
     if (writer.step === "done") return "finished";
@@ -154,7 +154,7 @@ const RingWords = (() => {
     }[move.kind]();
   }
 
-  // The text of the log once a move is made.
+  // The line of the log for a move that was made.
   function story(model, state, move) {
     if (move.actor === "sampler") return `Sampler ${storyOfLoad(model, move)}`;
     const writer = state.writers[move.actor];

@@ -1,7 +1,7 @@
-// Three rows of bars below the explorable tree, a bar for each slot: share of draws, weight, both together.
+// Three bar charts below the explorable tree, with a bar per slot: share of draws, weight, and their product.
 const TreeCharts = (() => {
   const { html, svg, set, short } = Parts;
-  const [ROW, TOP, BAR] = [104, 22, 54]; // heights of a row, its title, its highest bar
+  const [ROW, TOP, BAR] = [104, 22, 54]; // heights of a chart, its title, and its highest bar
 
   function start() {
     const picture = svg("svg", { class: "explore-picture", role: "img" });

@@ -1,10 +1,10 @@
-// The explorable sum tree without its drawing: a plain binary heap over the masses of slots.
+// The model behind the explorable sum tree: a plain binary heap over the masses of slots.
 //
 // nodes[1] is the root, node n has the children 2n and 2n + 1, and the leaf of slot s is
 // nodes[nodes.length / 2 + s]. A leaf holds a mass, every other node the sum of its children.
-// Held against Python by tests/test_explorables.py.
+// tests/test_explorables.py compares it with Python.
 const TreeModel = (() => {
-  // Numbers in [0, 1) that a seed fixes (mulberry32), so that what is seen once can be seen again.
+  // Reproducible random numbers in [0, 1) (mulberry32).
   function randomNumbers(seed) {
     let state = seed >>> 0;
     return () => {
@@ -34,14 +34,14 @@ const TreeModel = (() => {
     const path = [];
     while (node > 1) {
       node >>= 1;
-      nodes[node] = nodes[2 * node] + nodes[2 * node + 1]; // not += difference: differences drift
+      nodes[node] = nodes[2 * node] + nodes[2 * node + 1]; // not += difference: rounding errors would accumulate
       path.push(node);
     }
     return path;
   }
 
-  // One comparison. Strictly less goes left, and nothing goes to where no mass is, so that no query ends on a
-  // leaf without mass: not one equal to the total, nor one that rounding has led astray.
+  // One comparison. A query that is strictly less goes left, and no query enters a subtree without mass. So none
+  // ends at a leaf without mass, even if it equals the total or is off by a rounding error.
   function step(nodes, node, query) {
     const left = nodes[2 * node];
     const right = nodes[2 * node + 1];
@@ -57,7 +57,7 @@ const TreeModel = (() => {
     };
   }
 
-  // The comparisons from the root to a leaf, and the slot that they lead to.
+  // The comparisons from the root to a leaf, and the slot of that leaf.
   function find(nodes, query) {
     const steps = [];
     let [node, rest] = [1, query];
@@ -77,7 +77,7 @@ const TreeModel = (() => {
     return masses(nodes).map((mass) => (mass > 0 ? (smallest / mass) ** beta : null));
   }
 
-  // How often each slot comes out of so many draws.
+  // Counts how often each slot is drawn in a number of draws.
   function countDraws(nodes, draws, random) {
     const counts = new Array(leafCount(nodes)).fill(0);
     for (let draw = 0; draw < draws; draw++) counts[find(nodes, random() * nodes[1]).slot]++;

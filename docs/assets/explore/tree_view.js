@@ -5,12 +5,12 @@ const SumTreeView = (() => {
   const PRIORITIES = [3, 1, 5, 1, 4, 0, 2, 8];
   const MOST = 10; // the largest priority
   const SEED = 1;
-  // Heights, in pixels: of the strip, of a level of the tree, of a node, of a priority's track.
+  // Heights in pixels of the strip, a level of the tree, a node, and the track of a priority.
   const [STRIP, LEVEL, NODE, TRACK] = [58, 50, 26, 72];
   const TREE = STRIP + 24;
   const TRACK_TOP = TREE + 3 * LEVEL + NODE + 26;
   const HEIGHT = TRACK_TOP + TRACK + 40;
-  const MARGIN = 8; // beside the strip, so that the needle is seen at its ends
+  const MARGIN = 8; // beside the strip, so that the needle is visible at its ends
 
   function start(place) {
     const random = TreeModel.randomNumbers(SEED);
@@ -243,7 +243,7 @@ const SumTreeView = (() => {
       const lines = linesOfLog(way);
       const written = [...log.children];
       const same = written.findIndex((item, i) => item.textContent !== lines[i]);
-      const kept = same < 0 ? written.length : same; // what stays is not read aloud again
+      const kept = same < 0 ? written.length : same; // screen readers don't repeat lines that stay
       written.slice(kept).forEach((item) => item.remove());
       log.append(...lines.slice(kept).map((line) => html("li", {}, line)));
     }

@@ -29,7 +29,7 @@ for host in 1 2 3; do
     ip -n host$host link set lo up
 done
 
-# One secret for all hosts: anybody who has it can run code on them.
+# One secret for all hosts: anyone who has it can run code on them.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$folder/token
 head --bytes 32 /dev/urandom | base64 > "$folder/token"
 

@@ -1,8 +1,8 @@
-"""Experience replay, to read from the first line to the last, and then to import."""
+"""Replay buffers for reinforcement learning: uniform, prioritized and shared between processes."""
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # type checkers know this name; `typing` would take longer than the rest of this file
+TYPE_CHECKING = False  # type checkers recognize the name; importing `typing` would slow down the import
 if TYPE_CHECKING:
     from typing import Any
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> "Any":
-    """Import a public name when it is first asked for: `--help` need not wait for Numba."""
+    """Import a public name on first access, so that `--help` doesn't load Numba."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     buffers = import_module(f"{__name__}.buffers")
@@ -32,5 +32,5 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    """List the public names, also those that nobody has asked for yet."""
+    """Return all public names, including those not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The ground floor: replay buffers for one process."""
+"""Replay buffers for a single process."""
 
 from replay_tutorial.buffers.n_step_windows import NStep
 from replay_tutorial.buffers.prioritized import PrioritizedReplayBuffer

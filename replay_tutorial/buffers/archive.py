@@ -1,13 +1,12 @@
-"""Archives: a buffer's whole state in one file, without pickle.
+"""Archives: the complete state of a buffer in one file, without pickle.
 
-The file is a zip of `.npy` arrays and one JSON text, so `numpy.load` opens it and loading it runs no code of
-a stranger. It is written beside its place and moved there when it is complete: a crash leaves the old file
-whole. Every member carries a checksum, and the text says which buffer wrote it.
+The file is a zip of `.npy` arrays and a JSON text, with a checksum for each member. `numpy.load` can open it,
+and loading it executes no code from the file. It is written atomically: a crash leaves the old file intact.
+The JSON describes the buffer that wrote the file.
 
-A checksum is right in a forged file too. So a file can't choose how much memory it takes: each array must be
-as long as the buffer that loads it expects; the numbers in it are checked by those whose they are.
-
-Left out: compression. Observations that compress well are better kept small in memory too (`frames`).
+Checksums don't protect against forged files. A file therefore can't determine how much memory is allocated:
+each array must have the length that the loading buffer expects, and each loader checks the values. Files are
+not compressed; for observations that compress well, `frames` saves memory as well as disk space.
 """
 
 import errno
@@ -29,24 +28,24 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.atomic_file import atomic_write
 
-STATE = "state.json"  # the member with the text
+STATE = "state.json"  # the JSON member
 FORMAT = "replay_tutorial buffer"
 VERSION = 2
-PIECE = 1 << 20  # bytes written, or read, at once
-HEADER = 1 << 10  # bytes that the header of an array has at most; NumPy's have 128
-TEXT = 1 << 20  # bytes that the text has at most, beside the layout
-MOST = 1 << 51  # no count in a file is larger: a loaded buffer has as many indexes again to give out
-# Pieces of one array, laid end to end along axis 0.
+PIECE = 1 << 20  # bytes per read or write
+HEADER = 1 << 10  # maximum size of an array's header, in bytes; NumPy's have 128
+TEXT = 1 << 20  # maximum size of the JSON in bytes, in addition to the layout
+MOST = 1 << 51  # maximum count in a file; leaves room for as many further indexes after loading
+# Parts of one array, concatenated along axis 0.
 Segments = Sequence[npt.NDArray[Any]]
-# By name; a function is called when those before are written.
+# By name; a function is called only after the arrays before it have been written.
 Arrays = dict[str, Segments | Callable[[], Segments]]
 
 
 class Damaged(Exception):
-    """A file says what can't be; `open_archive` adds the file's name."""
+    """The contents of a file are invalid; `open_archive` adds the path to the message."""
 
 
-# What reading a zip with flipped bits may raise.
+# Exceptions that reading a corrupted zip file may raise.
 DAMAGE = (
     *(Damaged, zipfile.BadZipFile, zlib.error, struct.error, UnicodeDecodeError),
     *(ArithmeticError, EOFError, LookupError, OSError, RuntimeError),
@@ -56,7 +55,7 @@ DAMAGE = (
 def save(
     path: str | PathLike[str], layout: Mapping[str, Any], counters: Mapping[str, Any], arrays: Arrays
 ) -> None:
-    """Write a file, and put it in its place when it is complete; `layout` and `counters` are JSON."""
+    """Write an archive atomically; `layout` and `counters` must be JSON."""
     place = checked_path(path)
     text = json.dumps(
         {"format": FORMAT, "version": VERSION, "layout": layout, "counters": counters}, indent=1
@@ -69,14 +68,14 @@ def save(
                 with container.open(f"{array}.npy", "w", force_zip64=True) as member:
                     write_npy(member, segments() if callable(segments) else segments)
             container.close()
-        finally:  # closing it after an interrupt would raise a ValueError instead: a member may be open
+        finally:  # prevents a ValueError from `close` if Ctrl-C leaves a member open
             container.fp = None
         file.flush()
         os.fsync(file.fileno())
 
 
 def write_npy(member: IO[bytes], segments: Segments) -> None:
-    """Write pieces as one `.npy` array."""
+    """Write segments as one `.npy` array."""
     shape = (sum(len(segment) for segment in segments), *segments[0].shape[1:])
     header = {"descr": segments[0].dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(member, header)
@@ -84,7 +83,7 @@ def write_npy(member: IO[bytes], segments: Segments) -> None:
         if segment.size:
             raw = np.ascontiguousarray(segment).reshape(-1).view(np.uint8)
             for first in range(0, len(raw), PIECE):
-                # a copy, because shared memory may change between the checksum and the file
+                # a copy, because shared memory may change between the checksum and the write
                 member.write(raw[first : first + PIECE].tobytes())
 
 
@@ -92,15 +91,15 @@ class Reader:
     """Reads the arrays of an open archive."""
 
     def __init__(self, container: zipfile.ZipFile) -> None:
-        """Read nothing yet."""
+        """Prepare to read an open zip file."""
         self._container = container
 
     def check(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
-        """Refuse an array of another shape or dtype, before there is memory for it."""
+        """Raise Damaged if an array has another shape or dtype; call it before allocating memory."""
         self._open(name, shape, np.dtype(dtype)).close()
 
     def read_into(self, name: str, segments: Segments) -> None:
-        """Read an array into pieces of memory that it fills exactly."""
+        """Read an array into segments, whose total length must match."""
         shape = (sum(len(segment) for segment in segments), *segments[0].shape[1:])
         with self._open(name, shape, segments[0].dtype) as member:
             for segment in segments:
@@ -108,48 +107,48 @@ class Reader:
                 while len(memory):
                     count = member.readinto(memory[:PIECE])  # type: ignore[attr-defined]
                     if not count:
-                        raise EOFError(f"{name} ends too early")
+                        raise EOFError(f"{name} is too short")
                     memory = memory[count:]
-            if member.read(1):  # reading to the end also compares the checksum
+            if member.read(1):  # reading to the end also verifies the checksum
                 raise Damaged(f"{name} is too long")
 
     def read_text(self, most: int) -> Any:
-        """Read the text, of at most so many bytes."""
+        """Read the JSON, which may have at most `most` bytes."""
         size = stored_size(self._container.getinfo(STATE))
         if size > most:
-            raise Damaged(f"{STATE} has {size:,} bytes, more than the {most:,} that this buffer's can have")
+            raise Damaged(f"{STATE} has {size:,} bytes, more than the maximum of {most:,} for this buffer")
         try:
             return json.loads(self._container.read(STATE))
         except (ValueError, RecursionError) as error:
-            raise Damaged(f"{STATE} is no such text as `save` writes ({error})") from error
+            raise Damaged(f"{STATE} is not valid JSON ({error})") from error
 
     def _open(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> IO[bytes]:
-        """Open an array and go to its first element."""
+        """Open an array, positioned at its first element."""
         info = self._container.getinfo(f"{name}.npy")
         header = stored_size(info) - math.prod(shape) * dtype.itemsize
-        if not 0 < header <= HEADER:  # NumPy reads what is announced before it compares it with its limit
-            raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer needs it")
+        if not 0 < header <= HEADER:  # NumPy reads a header of any size before it checks its own limit
+            raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer requires")
         member = self._container.open(info)
-        with suppress(Exception):  # NumPy raises errors of many kinds at a header that is none
+        with suppress(Exception):  # NumPy raises many kinds of errors for an invalid header
             version = np.lib.format.read_magic(member)
             found = np.lib.format.read_array_header_2_0(member, max_header_size=HEADER)
             if (version, found, member.tell()) == ((2, 0), (shape, False, dtype), header):
                 return member
         member.close()
-        raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer needs it")
+        raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer requires")
 
 
 def check_directory(container: zipfile.ZipFile) -> None:
-    """Refuse a zip with two members that begin at the same byte; `open` warns of some from Python 3.13 on."""
+    """Raise Damaged if two members begin at the same byte; `open` detects some cases from Python 3.13 on."""
     members = container.infolist()
     if len({info.header_offset for info in members}) < len(members):
-        raise Damaged("two of its members begin at the same byte")
+        raise Damaged("two members begin at the same byte")
 
 
 def stored_size(info: zipfile.ZipInfo) -> int:
-    """Return how many bytes a member has; refuse one that unpacks to more than lies in the file."""
+    """Return the size of a member in bytes; raise Damaged if it is compressed, because it could be huge."""
     if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-        raise Damaged(f"{info.filename} is compressed, as `save` never does it")
+        raise Damaged(f"{info.filename} is compressed, but `save` never compresses")
     return info.file_size
 
 
@@ -157,16 +156,16 @@ def stored_size(info: zipfile.ZipInfo) -> int:
 def open_archive(
     path: str | PathLike[str], layout: Mapping[str, Any]
 ) -> Generator[tuple[dict[str, Any], Reader]]:
-    """Open a file that a buffer of this layout wrote; yield its counters, and a reader of the arrays."""
+    """Open an archive and yield its counters and a reader of its arrays; the layouts must be equal."""
     path = checked_path(path)
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
-        text = "There is no such file to load; `save` writes one"
+        text = "There is no such file to load"
         raise FileNotFoundError(errno.ENOENT, text, str(path)) from None
-    if not stat.S_ISREG(mode):  # a pipe would be waited for
-        raise OSError(errno.EINVAL, "This is no regular file", str(path))
-    with open(path, "rb") as file:  # a file that can't be opened is not a damaged one
+    if not stat.S_ISREG(mode):  # opening a pipe would block
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    with open(path, "rb") as file:  # outside `try`: a file that can't be opened is not damaged
         try:
             with zipfile.ZipFile(file) as container:
                 check_directory(container)
@@ -175,48 +174,51 @@ def open_archive(
                 yield counters_of(state, path, json.loads(ours)), reader
         except DAMAGE as error:
             raise ValueError(
-                f"{path} is damaged, or not a file that `save` wrote: {error}. Load another one."
+                f"{path} is damaged, or was not written by `save`: {error}. Load another file."
             ) from error
 
 
 def checked_path(path: str | PathLike[str]) -> Path:
-    """Return a path; refuse a number, which the system would take for an open file."""
+    """Convert to a Path; raise TypeError for a number, which `open` would treat as a file descriptor."""
     try:
         return Path(path)
     except TypeError:
-        raise TypeError(f"A file is named by a string or a path, not by {path!r:.60}.") from None
+        raise TypeError(f"path must be a string or a path, not {path!r:.60}.") from None
 
 
 def counters_of(state: Any, path: object, layout: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counters of a file; refuse one that another kind of buffer, or another version, wrote."""
+    """Return the counters of a file; raise ValueError if its version or layout differs."""
     known = checked_dict(state, STATE)
     if known.get("format") != FORMAT:
         raise Damaged(f"its format is not {FORMAT!r}")
     if known["version"] != VERSION:
         raise ValueError(
             f"{path} has version {known['version']!r:.60}; this package reads version {VERSION}. "
-            "Load it with the package that wrote it."
+            "Load it with the version of the package that wrote it."
         )
     theirs = checked_dict(known["layout"], "the layout")
     differences = [
-        f"{key} is {theirs.get(key)!r} there, {layout.get(key)!r} here"
+        f"{key} is {theirs.get(key)!r} in the file, {layout.get(key)!r} here"
         for key in sorted({*theirs, *layout})
         if theirs.get(key) != layout.get(key)
     ]
     if differences:
-        raise ValueError(f"{path} is of another layout: {'; '.join(differences)}. Build the buffer alike.")
+        raise ValueError(
+            f"{path} has another layout: {'; '.join(differences)}. Load it into a buffer or server that was "
+            "constructed with the same arguments."
+        )
     return checked_dict(known["counters"], "counters")
 
 
 def checked_dict(value: Any, name: str) -> dict[str, Any]:
-    """Return what must be a dict."""
+    """Return a value that must be a dict; raise Damaged otherwise."""
     if type(value) is not dict:
         raise Damaged(f"{name} is {value!r:.60}, not a dict")
     return value  # pyright: ignore[reportUnknownVariableType]
 
 
 def checked_parts(counters: Mapping[str, Any], name: str, count: int) -> list[dict[str, Any]]:
-    """Return the counters of `count` parts, such as rings of frames."""
+    """Return a list of `count` dicts of counters, such as one per frame log."""
     parts: Any = counters[name]
     if type(parts) is not list or len(parts) != count:  # pyright: ignore[reportUnknownArgumentType]
         raise Damaged(f"{name} is {parts!r:.60}, not a list of {count}")
@@ -224,7 +226,7 @@ def checked_parts(counters: Mapping[str, Any], name: str, count: int) -> list[di
 
 
 def checked_count(counters: Mapping[str, Any], name: str, most: int = MOST) -> int:
-    """Return a counter; refuse one that no buffer can have."""
+    """Return a counter; raise Damaged if it is not an integer from 0 to `most`."""
     count = counters[name]
     if type(count) is not int or not 0 <= count <= min(most, MOST):
         raise Damaged(f"{name} is {count!r:.60}, not an integer between 0 and {min(most, MOST)}")
@@ -232,12 +234,12 @@ def checked_count(counters: Mapping[str, Any], name: str, most: int = MOST) -> i
 
 
 def checked_generator(counters: Mapping[str, Any]) -> np.random.Generator:
-    """Make a generator of random numbers that goes on where the saved one stood."""
+    """Return a random generator in the saved state."""
     generator, state = np.random.default_rng(), counters["random_state"]
     try:
         generator.bit_generator.state = state
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise Damaged(f"random_state is no state of a generator ({error!r})") from error
+        raise Damaged(f"random_state is not a valid generator state ({error!r})") from error
     if generator.bit_generator.state != state:
-        raise Damaged("random_state is no state of a generator")
+        raise Damaged("random_state is not a valid generator state")
     return generator

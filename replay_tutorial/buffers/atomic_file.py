@@ -1,10 +1,9 @@
-"""Files that are whole or not there: written beside their place, then moved into it in one step.
+"""Atomic file writes: a temporary file in the same folder is written, then renamed to the target.
 
-A crash leaves the old file or the new one; what a killed process left is written over by the next one, or
-removed. Whose writer lives is told by the system's lock on it, which ends with its process: process numbers
-would not do where containers share a disk. On Windows, and on disks without locks, it stays.
-
-Left out: waiting until the disk has it; a writer that needs that calls `os.fsync` itself.
+A crash leaves either the old file or the new one. Temporary files of killed processes are overwritten or
+removed by the next write. Whether their writer is alive is detected by its file lock, which the system
+releases when the process ends; process IDs would not work for containers that share a disk. On Windows, and
+on file systems without locks, such files remain. Callers that need durability call `os.fsync` themselves.
 """
 
 import errno
@@ -22,9 +21,9 @@ if sys.platform != "win32":
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then move it there; if it raises, the old file stays."""
+    """Replace `path` atomically by a file that `write` creates; if `write` raises, keep the old file."""
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "It is a folder; name a file", str(path))
+        raise IsADirectoryError(errno.EISDIR, "The path is a folder; pass the path of a file", str(path))
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         write(unfinished)
@@ -38,9 +37,9 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def atomic_write(place: Path) -> Generator[IO[bytes]]:
-    """Open a file of this thread's own beside `place`; at the end move it there, after an error remove it.
+    """Open a temporary file next to `place`; rename it to `place` at the end, or remove it after an error.
 
-    Two that write to one place at the same time don't write into one file; the later one wins.
+    Each thread has its own temporary file. If several write to the same place, the last to finish wins.
     """
     remove_leftovers(place)
     part = place.with_name(f".{place.name}.{os.getpid()}-{threading.get_ident()}.part")
@@ -48,45 +47,45 @@ def atomic_write(place: Path) -> Generator[IO[bytes]]:
         with open_locked(part) as file:
             yield file
             if sys.platform != "win32":
-                part.replace(place)  # still locked, lest another takes it for left behind
+                part.replace(place)  # while still locked, so that no other writer removes it as a leftover
         if sys.platform == "win32":
-            part.replace(place)  # an open file can't be moved there
+            part.replace(place)  # Windows can't rename an open file
     except BaseException:
         part.unlink(missing_ok=True)
         raise
 
 
 def open_locked(part: Path) -> IO[bytes]:
-    """Open a file for writing, and lock it for as long as it is open."""
+    """Open a file for writing and lock it until it is closed."""
     while True:
         file = part.open("wb")
         if sys.platform == "win32":
             return file
-        with suppress(OSError):  # no locks here
+        with suppress(OSError):  # the file system has no locks
             fcntl.flock(file, fcntl.LOCK_EX)
         if part.exists():
             return file
-        file.close()  # it was taken for left behind, before it was locked
+        file.close()  # another writer removed it as a leftover before it was locked
 
 
 def remove_leftovers(place: Path) -> None:
-    """Remove what killed writers of `place` left beside it."""
+    """Remove temporary files that killed writers of `place` left behind."""
     if sys.platform == "win32":
         return
     leftover = re.compile(rf"\.{re.escape(place.name)}\.\d+-\d+\.part")
-    with suppress(OSError):  # a folder that can't be listed may still be written to
+    with suppress(OSError):  # a folder may be writable although it can't be listed
         for path in place.parent.iterdir():
             if leftover.fullmatch(path.name):
                 with suppress(OSError), path.open("r+b") as file:
-                    # Refused if the writer lives, or the disk has no locks.
+                    # Fails if the writer is alive, or the file system has no locks.
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # Under this name there may be a new file meanwhile, whose writer has locked that one.
+                    # The name may refer to a new file by now, which its writer has locked.
                     if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                         path.unlink()
 
 
 def with_path(error: OSError, path: Path) -> OSError:
-    """Return an error that says which file it is about; the library's own words are left alone."""
+    """Return the error with the file's path added; errors without an errno are returned unchanged."""
     if error.errno is None:
         return error
     return type(error)(error.errno, error.strerror, str(path))

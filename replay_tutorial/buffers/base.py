@@ -1,7 +1,4 @@
-"""What every buffer has, of one process or of many: counts of its rows, and its way to a file and back.
-
-Left out: everything in which buffers differ.
-"""
+"""The base class of all buffers: size and memory queries, saving and loading."""
 
 from collections.abc import Mapping
 from os import PathLike
@@ -12,56 +9,56 @@ from replay_tutorial.buffers.fields import Fields
 
 
 class CpprbKwargs(TypedDict, total=False):
-    """Keywords of cpprb's constructors that have nothing to do here."""
+    """Keyword arguments of cpprb's constructors that are accepted for compatibility."""
 
-    backend: Any  # shared memory is of one kind
-    check_for_update: Any  # a priority that comes too late never counts
-    ctx: Any  # every start method works
-    mmap_prefix: str | None  # refused, unless it is None
+    backend: Any  # ignored: there is only one kind of shared memory
+    check_for_update: Any  # ignored: updates of replaced rows are always dropped
+    ctx: Any  # ignored: every start method works
+    mmap_prefix: str | None  # must be None
 
 
 def check_keywords(kind: str, keywords: Mapping[str, Any]) -> None:
-    """Pass over the keywords of cpprb, and refuse all others."""
+    """Raise TypeError if a keyword argument is unknown, and ValueError if `mmap_prefix` is set."""
     if unknown := keywords.keys() - CpprbKwargs.__optional_keys__:
         wrong = min(unknown)
         hint = ""
         if wrong.lower().replace("_", "") in ("nstep", "nsteps"):
             hint = ' Did you mean Nstep={"size": 3, "rew": "rew", "next": "next_obs"}?'
             if kind.startswith("MP"):
-                hint = " Did you mean NStep, the class with which an actor folds its steps?"
+                hint = " Did you mean the class NStep, with which an actor computes n-step returns?"
         raise TypeError(f"{kind} got an unexpected keyword argument {wrong!r}; see help({kind}).{hint}")
     if keywords.get("mmap_prefix") is not None:
         raise ValueError(
-            f"{kind} has no mmap_prefix. For rows in a file build MPReplayBuffer or "
+            f"{kind} has no mmap_prefix. To store rows in a file, use MPReplayBuffer or "
             "MPPrioritizedReplayBuffer with path=..."
         )
 
 
 class BaseBuffer:
-    """A buffer on a ring."""
+    """Base class of the buffers; rows are stored in a ring."""
 
-    _ring: Any  # with capacity, stored and next_index
-    _fields: Fields  # of what `add` takes
-    _layout: dict[str, Any]  # what must agree for a file to be loaded
+    _ring: Any  # has capacity, stored and next_index
+    _fields: Fields  # the arguments of `add`
+    _layout: dict[str, Any]  # must be equal in a file that is loaded
 
     def __repr__(self) -> str:
         stored, size = self._ring.stored, self._ring.capacity
         return f"<{type(self).__name__}: {stored:,} of {size:,} transitions of {self._fields}>"
 
     def get_stored_size(self) -> int:
-        """Count the transitions that are stored."""
+        """Return the number of stored transitions."""
         return self._ring.stored
 
     def __len__(self) -> int:
-        """Count the transitions that are stored."""
+        """Return the number of stored transitions."""
         return self._ring.stored
 
     def get_buffer_size(self) -> int:
-        """Return how many transitions can be stored."""
+        """Return the capacity: the maximum number of stored transitions."""
         return self._ring.capacity
 
     def get_next_index(self) -> int:
-        """Return the index that the next row will get."""
+        """Return the index of the next row to be added."""
         return self._ring.next_index
 
     @property
@@ -71,45 +68,47 @@ class BaseBuffer:
 
     @property
     def bytes_per_transition(self) -> float:
-        """Bytes reserved for each transition that can be stored."""
+        """Bytes reserved per transition: `nbytes` divided by the capacity."""
         return self.nbytes / self._ring.capacity
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write everything to one file: rows, counters, open n-step windows and the random state.
+        """Save the buffer to a file: rows, counters, unfinished n-step windows and the random state.
 
-        Other processes may go on adding to a shared buffer; rows that are replaced meanwhile are left out.
-        The file holds arrays and text, no pickle; `numpy.load` opens it. It replaces an old file only when it
-        is complete. What a killed `save` to this path left, `.name.….part`, is removed (not on Windows).
+        Other processes may keep adding to a shared buffer; rows that they replace during the call are not
+        saved. The file is a zip of `.npy` arrays and JSON, without pickle, which `numpy.load` can open. An
+        existing file is replaced atomically. Temporary files `.name.….part`, left by a `save` that was
+        killed, are removed (except on Windows).
 
         Args:
-            path: The file; no suffix is added.
+            path: Path of the file; no suffix is added.
 
         Raises:
-            OSError: If it can't be written. An old file is left as it was.
+            OSError: If the file can't be written. An existing file is then unchanged.
         """
         archive.save(path, self._layout, *self._state())
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Replace everything by what `save` wrote, bit for bit.
+        """Replace the contents of the buffer with the exact state that `save` wrote.
 
-        What was stored before is given up only when the file has been read, so that a buffer in use needs its
-        memory twice for that long.
+        The old contents are freed only after the whole file has been read, so that loading into a buffer in
+        use temporarily needs twice its memory.
 
         Args:
-            path: A file written by a buffer that was built with the same arguments (except the seed).
+            path: A file saved by a buffer that was constructed with the same arguments (except the seed).
 
         Raises:
-            OSError: If it can't be read.
-            ValueError: If it is damaged, or of another layout or version. Nothing has changed then.
+            OSError: If the file can't be read.
+            ValueError: If the file is damaged, or its layout or version differs. The buffer is then
+                unchanged.
         """
         with archive.open_archive(path, self._layout) as (counters, reader):
             loaded = self._from_state(counters, reader)
         self.__dict__.update(loaded.__dict__)
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
-        """Return the counters, as JSON, and the arrays, in the order in which they are to be written."""
+        """Return the counters, which must be JSON, and the arrays in the order in which they are written."""
         raise NotImplementedError
 
     def _from_state(self, counters: dict[str, Any], reader: archive.Reader) -> Self:
-        """Make a buffer alike from what `_state` returned; this one stays as it is."""
+        """Return a new buffer with the saved state; doesn't change this one."""
         raise NotImplementedError

@@ -1,9 +1,8 @@
-"""A value's way into a dtype that is not its own: rounding is fine, losing the value is not.
+"""Checked conversion of values to a field's dtype: rounding is allowed, overflow and truncation are not.
 
-Observations come as float64 from most environments and are stored as float32, so this is done at every step.
-The quick look asks only whether anything at all was lost; what it was is worked out for the message.
-
-Left out: which shapes a field takes (`fields`).
+Most environments return float64 observations, which are stored as float32, so the conversion runs at every
+step. The kernels only detect that some value can't be represented; the value is looked up for the error
+message.
 """
 
 import math
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, kernel, types
 
-# The ones that NumPy has: `is` costs a third of `==`.
+# NumPy's own instances: comparing them with `is` takes a third of the time of `==`.
 FLOAT64, FLOAT32, UINT8 = np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.uint8)
 
 Float32s = Annotated[npt.NDArray[np.float32], types.float32[::1]]
@@ -23,7 +22,7 @@ ByteValues = Annotated[npt.NDArray[np.uint8], types.uint8[::1]]
 
 @kernel
 def round_floats(given: Floats, rounded: Float32s) -> bool:
-    """Round to float32; return whether a finite number became infinite."""
+    """Round to float32; return whether a finite number overflowed to infinity."""
     lost = False
     for i in range(len(given)):
         rounded[i] = given[i]
@@ -33,18 +32,18 @@ def round_floats(given: Floats, rounded: Float32s) -> bool:
 
 @kernel
 def to_bytes(given: Float32s, values: ByteValues) -> bool:
-    """Convert pictures of whole numbers to bytes; return whether one is no number from 0 to 255."""
+    """Convert integer-valued floats to bytes; return whether one is not an integer from 0 to 255."""
     lost = False
     for i in range(len(given)):
         fits = (given[i] >= 0) & (given[i] <= 255)
-        values[i] = np.uint8(given[i] if fits else 0)  # of others the processor makes what it likes
+        values[i] = np.uint8(given[i] if fits else 0)  # converting a value out of range is undefined
         lost |= values[i] != given[i]
     return lost
 
 
 @kernel
 def all_finite(values: Float32s) -> bool:
-    """Return whether no number is NaN or infinite."""
+    """Return whether all numbers are finite."""
     finite = True
     for i in range(len(values)):
         finite &= np.isfinite(values[i])
@@ -52,7 +51,7 @@ def all_finite(values: Float32s) -> bool:
 
 
 def check_finite(name: str, value: Any) -> None:
-    """Refuse NaN and infinity, in one number or an array of floats or complex numbers."""
+    """Raise ValueError if a number or an array, float or complex, contains NaN or infinity."""
     if isinstance(value, float | int) and math.isfinite(value):
         return
     array = np.asarray(value)
@@ -62,14 +61,19 @@ def check_finite(name: str, value: Any) -> None:
     if not finite.all():
         wrong = array[~finite].flat[0]
         part = wrong.imag if np.isfinite(wrong.real) else wrong.real
-        raise ValueError(f"{name!r} holds {part}, which check_finite=True refuses.")
+        raise ValueError(f"{name!r} holds {part}, which check_finite=True doesn't allow.")
 
 
 def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Return a field's values as an array of its dtype: the same array if it has it."""
+    """Convert an array to a field's dtype without copying it if it already has that dtype.
+
+    Raises:
+        TypeError: If the array is not numeric.
+        ValueError: If a value can't be represented in the dtype.
+    """
     given = array.dtype
     if given == dtype:
-        return array  # of an array that was pickled, the dtype is equal and not the same
+        return array  # callers compare with `is`; the dtype of an unpickled array is equal, but not identical
     if given == FLOAT64 and dtype == FLOAT32 and array.flags.carray:
         rounded = np.empty(array.size, dtype)
         if not round_floats(array if array.ndim == 1 else array.reshape(-1), rounded):
@@ -79,11 +83,11 @@ def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArra
         if not to_bytes(array.reshape(-1), values.reshape(-1)):
             return values
     elif given.kind not in "biufc":
-        raise TypeError(f"{name!r} takes numbers, not {given} ({array!r:.60}).")
+        raise TypeError(f"{name!r} must be numeric, not {given} ({array!r:.60}).")
     elif np.can_cast(given, dtype, "safe"):
         return array.astype(dtype)
     elif given.kind == "c" and dtype.kind != "c":
-        raise ValueError(f"{name!r} is {dtype}, which can't hold complex numbers.")
+        raise ValueError(f"{name!r} has the dtype {dtype}, which can't hold complex numbers.")
     with np.errstate(all="ignore"):
         values = array.astype(dtype)
         if dtype.kind in "fc":
@@ -91,8 +95,8 @@ def cast(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArra
         else:
             lost = values != array
             if given.kind == "f" and dtype.itemsize == 8:
-                # 2**63 as an int64 may be 2**63 - 1, which is 2**63 as a float
+                # 2**63 may be converted to the int64 2**63 - 1, which compares equal to the float 2**63
                 lost |= array >= float(np.iinfo(dtype).max)
     if lost.any():
-        raise ValueError(f"{name!r} is {dtype}, which can't hold {array[lost].flat[0]}.")
+        raise ValueError(f"{name!r} has the dtype {dtype}, which can't hold {array[lost].flat[0]}.")
     return values

@@ -1,17 +1,15 @@
-"""Frame layouts: which frames an observation consists of, and which observations share theirs.
+"""Frame layouts: how observations are split into frames and reassembled, and which observations share frames.
 
-An observation is a stack of frames along one axis, or is one frame itself. This module takes observations
-apart and puts them together again; it also adds the next observation to the fields. Frames of bytes that lie
-side by side along the last axis, pixel by pixel, are moved by kernels:
+An observation is a single frame or a stack of frames along one axis. If bytes are stacked along the last
+axis, the pixels of the frames are interleaved, and kernels convert between the two layouts:
 
     frames        a0 a1 a2 …    b0 b1 b2 …    c0 c1 c2 …
     their stack   a0 b0 c0 a1 b1 c1 a2 b2 c2 …
 
-A loop whose number of frames is known when it is compiled moves 16 to 64 pixels with a few instructions, as
-fast as they can be read; one that learns the number when it runs moves them one by one. The length of a tuple
-is part of its type, so the frames come as a tuple, and the usual numbers of frames have one each.
-
-Left out: where frames are kept (`frames`, and `shared.shared_frames` for many processes).
+If the number of frames is known at compile time, a loop moves 16 to 64 pixels with a few instructions, as
+fast as they can be read; otherwise it moves them one by one. The length of a tuple is part of its type, so
+common numbers of frames are passed as tuples. The storage is in `frames`, and in `shared.shared_frames` for
+processes.
 """
 
 import math
@@ -32,7 +30,7 @@ StackCompress = str | Sequence[str] | Mapping[str, int] | None
 
 @jitable
 def interleave(frames: tuple[Any, ...], stack: Any) -> None:
-    """Lay frames side by side."""
+    """Interleave the pixels of frames."""
     for pixel in range(len(stack) // len(frames)):
         for i in range(len(frames)):
             stack[pixel * len(frames) + i] = frames[i][pixel]
@@ -40,7 +38,7 @@ def interleave(frames: tuple[Any, ...], stack: Any) -> None:
 
 @jitable
 def take_apart(stack: Any, frames: tuple[Any, ...]) -> None:
-    """Copy what lies side by side to a frame each."""
+    """Split interleaved pixels into frames: the inverse of `interleave`."""
     for pixel in range(len(stack) // len(frames)):
         for i in range(len(frames)):
             frames[i][pixel] = stack[pixel * len(frames) + i]
@@ -48,7 +46,7 @@ def take_apart(stack: Any, frames: tuple[Any, ...]) -> None:
 
 @kernel
 def stacks_of(frames: Bytes, numbers: Numbers, stacks: Bytes) -> None:
-    """Interleave for each row the frames that its numbers name; a frame may be longer than is asked for."""
+    """Interleave the frames of each row, given by `numbers`; frames may be longer than needed."""
     depth = numbers.shape[1]
     for row in range(numbers.shape[0]):
         f, n, stack = frames, numbers[row], stacks[row]
@@ -70,7 +68,7 @@ def stacks_of(frames: Bytes, numbers: Numbers, stacks: Bytes) -> None:
 
 @kernel
 def frames_of(stacks: Given, frames: Stacks) -> None:
-    """Take stacks apart: the inverse."""
+    """Split the stacks of all rows into frames: the inverse of `stacks_of`."""
     depth = frames.shape[1]
     for row in range(stacks.shape[0]):
         stack, f = stacks[row], frames[row]
@@ -89,49 +87,49 @@ def frames_of(stacks: Given, frames: Stacks) -> None:
 
 
 class FrameLayout:
-    """How one observation, and its next observation if that is shared, is made of frames.
+    """The frames of an observation, and of its next observation if they share frames.
 
     Attributes:
         names: The fields that consist of these frames.
-        field: The first of them; the other one is like it.
-        axis: The axis of the observation along which frames are stacked; None if it is one frame.
-        stack: Frames in a stack; 1 if the observation is not stacked.
-        frame_bytes: Bytes of a frame.
+        field: The first of these fields; the other has the same shape and dtype.
+        axis: The axis along which frames are stacked, or None for a single frame.
+        stack: Number of frames in an observation; 1 if it is not stacked.
+        frame_bytes: Size of a frame in bytes.
     """
 
     def __init__(self, field: Field, names: tuple[str, ...], axis: int | None) -> None:
-        """Describe a field that is stacked along an axis, or is one frame (None)."""
+        """Describe a field that is stacked along `axis`, or is a single frame if it is None."""
         self.names = names
         self.field = field
         self.axis = axis
         self.stack = 1 if axis is None else field.shape[axis]
-        # An observation is an array of shape (before, stack, after), whatever lies before and after the axis.
+        # Every observation can be viewed as an array of shape (before, stack, after).
         self._before = math.prod(field.shape[: axis or 0])
         self._after = math.prod(field.shape) // (self._before * self.stack)
         self.frame_bytes = field.dtype.itemsize * self._before * self._after
         self._bytes_alternate = self._after * field.dtype.itemsize == 1
-        self._places = [  # of each field's frames among those of a row
+        self._places = [  # position of each field's frames among the frames of a row
             (name, (..., slice(i * self.stack, (i + 1) * self.stack))) for i, name in enumerate(names)
         ]
 
     @property
     def frames_per_row(self) -> int:
-        """Frames that a row names."""
+        """Number of frames that a row refers to."""
         return len(self.names) * self.stack
 
     def observations(self, count: int, columns: Mapping[str, Any]) -> list[npt.NDArray[Any]]:
-        """Return each field's observations in some rows, arrays of shape (n, *shape)."""
+        """Return the observations of each field, arrays of shape (n, *shape)."""
         shape = (count, *self.field.shape)
         return [np.asarray(columns[name], self.field.dtype).reshape(shape) for name in self.names]
 
     def numbers_by_name(self, numbers: Integers) -> dict[str, Integers]:
-        """Tell the frames of rows, int64[..., frames of a row], apart by field."""
+        """Split the frame numbers of rows, int64[..., frames of a row], by field."""
         return {name: numbers[place] for name, place in self._places}
 
     def split(self, observations: npt.NDArray[Any]) -> Stacks:
-        """Take observations, an array of shape (n, *shape), apart: uint8[n, stack, frame_bytes].
+        """Split observations, an array of shape (n, *shape), into frames, uint8[n, stack, frame_bytes].
 
-        It may be a view of them, and read-only.
+        The result may be a view, and read-only.
         """
         count, plain = len(observations), np.ascontiguousarray(observations)
         if self._before == 1:
@@ -146,7 +144,7 @@ class FrameLayout:
         return frames
 
     def join(self, frames: Stacks) -> npt.NDArray[Any]:
-        """Put observations together: the inverse of `split`. Frames may be longer than they have bytes."""
+        """Reassemble observations: the inverse of `split`. Frames may have padding at the end."""
         count = len(frames)
         if self._before == 1:
             plain = np.ascontiguousarray(frames[:, :, : self.frame_bytes])
@@ -157,7 +155,7 @@ class FrameLayout:
         return observations
 
     def take(self, log: Bytes, numbers: Integers, observations: npt.NDArray[Any]) -> None:
-        """Put together observations, (n, *shape) and contiguous, of the frames `numbers`, int64[n, stack]."""
+        """Fill observations, (n, *shape) and contiguous, with the frames `numbers`, int64[n, stack]."""
         count = len(numbers)
         flat = observations.reshape(count, math.prod(self.field.shape)).view(np.uint8)
         if self._before == 1:
@@ -177,19 +175,19 @@ class FrameLayout:
 def frame_layouts(
     fields: Fields, next_of: tuple[str, ...], stack_compress: StackCompress
 ) -> list[FrameLayout]:
-    """Describe every observation that is to be kept as frames."""
+    """Return the layout of every observation that is stored as frames."""
     axes = stack_axes(fields, stack_compress)
     layouts: list[FrameLayout] = []
     for name in dict.fromkeys((*next_of, *axes)):
         if name.removeprefix("next_") in next_of and name not in next_of:
-            continue  # stack_compress names the next observation too, which has its observation's frames
+            continue  # a next observation in stack_compress that already shares its observation's frames
         names = (name, f"next_{name}") if name in next_of else (name,)
         layouts.append(FrameLayout(fields.fields[name], names, axes.get(name)))
     return layouts
 
 
 def with_numbers(fields: Fields, layouts: Sequence[FrameLayout]) -> Fields:
-    """Put int64[stack] frame numbers in the place of each observation that is kept as frames."""
+    """Replace each observation that is stored as frames by a field of frame numbers, int64[stack]."""
     numbers = {
         name: {"shape": layout.stack, "dtype": np.int64} for layout in layouts for name in layout.names
     }
@@ -197,36 +195,37 @@ def with_numbers(fields: Fields, layouts: Sequence[FrameLayout]) -> Fields:
 
 
 def with_next(fields: Fields, next_of: tuple[str, ...]) -> Fields:
-    """Add the field `next_…` of every observation in `next_of`."""
+    """Add a field `next_…` for every observation in `next_of`."""
     env_dict = fields.env_dict
     for name in next_of:
         if name.removeprefix("next_") in set(next_of) - {name}:
-            raise ValueError(f"next_of names {name!r}, which is the next one of another that it names.")
+            raise ValueError(f"next_of: {name!r} is the next observation of another field in next_of.")
         if name not in env_dict:
-            raise ValueError(f"next_of names {name!r}; there are {list(env_dict)}.")
+            raise ValueError(f"next_of: there is no field {name!r}; the fields are {list(env_dict)}.")
         following = env_dict.setdefault(f"next_{name}", env_dict[name])
         if following != env_dict[name]:
             raise ValueError(
-                f"next_of: 'next_{name}' must be like {name!r}, {env_dict[name]}, not {following}."
+                f"next_of: 'next_{name}' must have the same shape and dtype as {name!r}: {env_dict[name]}, "
+                f"not {following}."
             )
     return Fields(env_dict)
 
 
 def stack_axes(fields: Fields, stack_compress: StackCompress) -> dict[str, int]:
-    """Find each stack's axis: the one given, else the shorter of the first and last; if equal, the last."""
+    """Return the axis of each stack: as specified, or else the shorter of first and last, last if equal."""
     if stack_compress is None:
         return {}
-    told = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
+    specified = dict(stack_compress) if isinstance(stack_compress, Mapping) else {}
     axes: dict[str, int] = {}
-    for name in told or field_names(stack_compress):
+    for name in specified or field_names(stack_compress):
         shape = fields.fields[name].shape if name in fields.fields else ()
         if not shape:
             raise ValueError(
-                f"stack_compress names {name!r}, which is no field with an axis; "
-                f"there are {list(fields.fields)}."
+                f"stack_compress: {name!r} is not a field with at least one axis; "
+                f"the fields are {list(fields.fields)}."
             )
-        axis = told.get(name, 0 if shape[0] < shape[-1] else len(shape) - 1)
+        axis = specified.get(name, 0 if shape[0] < shape[-1] else len(shape) - 1)
         if not -len(shape) <= axis < len(shape):
-            raise ValueError(f"stack_compress: {name!r} has the shape {shape}, and so no axis {axis}.")
+            raise ValueError(f"stack_compress: {name!r} has the shape {shape} and so has no axis {axis}.")
         axes[name] = axis % len(shape)
     return axes

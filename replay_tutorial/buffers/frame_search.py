@@ -1,10 +1,8 @@
-"""Frame search: number frames, and store only those that are new.
+"""Frame deduplication: finds the number of a frame that is already stored, and appends only new frames.
 
-The frames that were added last are remembered by a hash. It says which frame may be the same one, and only
-with that one are bytes compared: two frames with the same hash are rare, and do no harm. Frames are stored in
-a log here, and in a ring of many processes in `shared`.
-
-Left out: how much of a log is kept (`frames`).
+A hash table maps the hashes of recent frames to their numbers. Only a frame with the same hash is compared
+byte by byte, so that hash collisions are harmless. Frames are stored in a log here, and in a shared ring in
+`shared`.
 """
 
 from collections.abc import Callable
@@ -15,7 +13,7 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Bytes, Integers, int64, jitable, kernel, types, uint64
 
-# Frames that can be remembered: each in one of two places, the older gives way.
+# Size of the hash table. Each frame has two possible places; a new frame replaces the older entry.
 REMEMBERED_BITS = 14
 REMEMBERED = 1 << REMEMBERED_BITS
 NO_FRAME = -1
@@ -28,18 +26,18 @@ IntegerRows = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]
 
 
 class Log(NamedTuple):
-    """Frames of one process: frame i lies at i % length."""
+    """The frames of one process; frame i is stored at i % length."""
 
     frames: Bytes  # [length, bytes]
-    ends: Integers  # [2], the oldest frame that has not been written over, and the next new one
-    young: int  # among how many of the newest frames one is looked for
+    ends: Integers  # [2], the oldest stored frame, and the next new one
+    searched: int  # number of newest frames that are searched
     hashes: Hashes  # [REMEMBERED]
-    remembered: Integers  # [REMEMBERED], the number of the frame with this hash, NO_FRAME for none
+    remembered: Integers  # [REMEMBERED], the number of the frame with this hash, or NO_FRAME
 
 
 @kernel
 def hash_of(frame: Frame) -> np.uint64:
-    """Hash a frame: multiply the halves of each word, each mixed with numbers of its own, and sum up."""
+    """Hash a frame: XOR each word with a multiple of a prime, multiply its halves, and sum the products."""
     prime = uint64(0x9E3779B97F4A7C15)
     whole, mixed, low_half = len(frame) // 8 * 8, uint64(0), uint64(0xFFFFFFFF)
     words = frame[:whole].view(np.uint64)
@@ -53,7 +51,7 @@ def hash_of(frame: Frame) -> np.uint64:
 
 @kernel
 def same_bytes(left: Frame, right: Frame) -> bool:
-    """Compare without stopping early: a loop without a way out is compiled to vector instructions."""
+    """Return whether two frames are equal; without an early exit, so that the loop is vectorized."""
     whole, difference = len(left) // 8 * 8, uint64(0)
     left_words, right_words = left[:whole].view(np.uint64), right[:whole].view(np.uint64)
     for i in range(len(left_words)):
@@ -73,19 +71,20 @@ def number_frames(
     start: int,
     numbers: IntegerRows,
 ) -> int:
-    """Find the number of each frame of some rows, or append the frame to the store.
+    """Write the number of each frame of some rows; append the frames that are not found to the store.
 
     Args:
-        store: Where frames lie; its `hashes` and `remembered` say which were appended last.
-        has: Whether a frame has a number, may be found under it, and has the same bytes.
-        append: Appends a frame; returns the number it gets, and whether there was room.
+        store: The frame storage, with the hash table `hashes` and `remembered`.
+        has: Function (store, number, frame): whether that frame is stored, may be reused and has the same
+            bytes.
+        append: Function (store, frame): appends a frame; returns its number, and whether there was space.
         observations: Frames of the rows, [rows, frames of an observation, bytes or words].
-        next_observations: Those that follow in each row; of no matter if a row names no more than the first.
-        start: Where to begin: counts the frames of all rows.
-        numbers: int64[rows, frames of a row], where the numbers go.
+        next_observations: Frames of the next observations; ignored if rows have only one observation.
+        start: Position of the first frame to process, among the frames of all rows.
+        numbers: Output, int64[rows, frames of a row].
 
     Returns:
-        The frame for which there was no room, or how many there are.
+        The position of the first frame for which there was no space, or the number of frames.
     """
     stack, per_row = observations.shape[1], numbers.shape[1]
     for frame in range(start, numbers.size):
@@ -109,13 +108,13 @@ def number_frames(
 
 @jitable
 def place_of(code: np.uint64) -> int:
-    """Return the first of the two places of a hash; the other is its neighbour."""
+    """Return the first of a hash's two places in the table; the other one is `place ^ 1`."""
     return int64(code >> uint64(64 - REMEMBERED_BITS))
 
 
 @jitable
 def remember(store: Any, code: np.uint64, number: int) -> None:
-    """Put a frame in the place of the older of two."""
+    """Add a frame to the hash table, in place of the older of two entries."""
     place = place_of(code)
     if store.remembered[place] > store.remembered[place ^ 1]:
         place ^= 1
@@ -124,18 +123,18 @@ def remember(store: Any, code: np.uint64, number: int) -> None:
 
 @jitable
 def is_in_log(log: Log, number: int, frame: Frame) -> bool:
-    """Return whether a young frame of a log has these bytes."""
-    oldest = max(log.ends[0], log.ends[1] - log.young)
+    """Return whether a frame number is among those searched and has these bytes."""
+    oldest = max(log.ends[0], log.ends[1] - log.searched)
     return number >= oldest and same_bytes(log.frames[number % len(log.frames)], frame)
 
 
 @jitable
 def append_to_log(log: Log, frame: Frame) -> tuple[int, bool]:
-    """Append a frame to a log, unless it is full."""
+    """Append a frame unless the log is full; return its number and whether it was appended."""
     number = log.ends[1]
     if number - log.ends[0] == len(log.frames):
         return number, False
-    for byte in range(len(frame)):  # compiled to memcpy; assigning the frame takes 14 times as long
+    for byte in range(len(frame)):  # compiled to memcpy; a slice assignment takes 14 times as long
         log.frames[number % len(log.frames), byte] = frame[byte]
     log.ends[1] = number + 1
     return number, True
@@ -148,19 +147,19 @@ PlainLog = Annotated[tuple[Any, ...], Log]
 def number_in_log(
     plain: PlainLog, observations: Stacks, next_observations: Stacks, start: int, numbers: IntegerRows
 ) -> int:
-    """Number the frames of rows in a log; see `number_frames`."""
+    """Call `number_frames` for a log."""
     log = Log(*plain)
     return number_frames(log, is_in_log, append_to_log, observations, next_observations, start, numbers)
 
 
 @kernel
-def remember_log(plain: PlainLog) -> None:
-    """Remember the young frames of a log."""
+def index_log(plain: PlainLog) -> None:
+    """Add the newest frames of a log to its hash table, after loading."""
     log = Log(*plain)
-    for number in range(max(log.ends[0], log.ends[1] - log.young), log.ends[1]):
+    for number in range(max(log.ends[0], log.ends[1] - log.searched), log.ends[1]):
         remember(log, hash_of(log.frames[number % len(log.frames)]), number)
 
 
-def empty_memory() -> tuple[Hashes, Integers]:
-    """Make `hashes` and `remembered` of a process that has added no frame."""
+def empty_index() -> tuple[Hashes, Integers]:
+    """Return `hashes` and `remembered` of an empty hash table."""
     return np.zeros(REMEMBERED, np.uint64), np.full(REMEMBERED, NO_FRAME)

@@ -1,11 +1,9 @@
-"""From rows to a batch: which arrays a sample consists of, and whose they are.
+"""Gathering rows into a batch.
 
-Small fields are copied a whole record at a time, one visit to memory per row, and so lie side by side in the
-batch, too. A large field is contiguous, and lies apart from the small ones: it costs as much, and a reward
-that is kept does not hold the pictures of its rows. The caller may give arrays to copy into, again and again:
-new memory costs a page fault for every 4 KiB, which is more than the copying.
-
-Left out: where the rows lie (`ring`), and pictures that are stored as frames (`frames`).
+Small fields are copied together as one record, with one memory access per row, so that their arrays are
+strided views of one block. Each large field is copied to a contiguous array of its own, at the same cost;
+keeping the rewards of a batch therefore doesn't keep its images alive. Callers can reuse their own arrays as
+output, because new memory costs a page fault for every 4 KiB, which takes longer than the copy.
 """
 
 import math
@@ -23,21 +21,21 @@ from replay_tutorial.buffers.rows import take_parts, take_rows
 
 Out = Mapping[str, npt.NDArray[Any]]
 
-ArraySpec = tuple[np.dtype[Any], tuple[int, ...]]  # of a field: dtype and shape
+ArraySpec = tuple[np.dtype[Any], tuple[int, ...]]  # dtype and shape of a field
 
 DRAW_SPECS: dict[str, ArraySpec] = {
     "indexes": (np.dtype(np.int64), ()),
     "weights": (np.dtype(np.float32), ()),
 }
 
-LINE = 64  # bytes, of the cache
+LINE = 64  # bytes of a cache line
 
 
 class Gather:
-    """Takes rows of certain fields out of a ring."""
+    """Copies rows out of a ring into a batch."""
 
     def __init__(self, fields: Fields) -> None:
-        """Find the small fields, with which a row begins, and the large ones behind them."""
+        """Locate the small fields at the start of a row and the large ones after them."""
         places: Any = fields.dtype.fields  # name → dtype and offset
         self._names = list(fields.fields)
         self._large = [(f, places[f.name][1]) for f in fields.fields.values() if f.nbytes >= LARGE]
@@ -53,7 +51,7 @@ class Gather:
         )
 
     def take(self, rows: Bytes, slots: Integers, out: Out, threads: int = 1) -> Batch:
-        """Copy the rows in slots, int64[n]: each field to a new array, (n, *shape), or to that in `out`."""
+        """Copy the rows in slots, int64[n], to arrays of shape (n, *shape): those in `out`, or new ones."""
         count = len(slots)
         small = np.empty((count, self._small.itemsize), np.uint8)
         records = small.view(self._small).reshape(-1)
@@ -78,17 +76,17 @@ class Gather:
         return {name: batch[name] for name in self._names}
 
     def to_batch(self, records: Rows, out: Out) -> Batch:
-        """Return copies of rows as a batch: their small fields in place."""
+        """Convert copied rows to a batch; small fields remain views of `records`."""
         if not (self._large or out):
             return {name: records[name] for name in self._names}
         return self.take(as_bytes(records), np.arange(len(records)), out)
 
 
 def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> Batch:
-    """Make an array of shape (count, *shape) for each large field.
+    """Allocate an array of shape (count, *shape) for each large field, all in one block.
 
-    In one block: the system's allocator gives two large ones back each time they are freed, and with them
-    all their pages.
+    The C allocator returns the pages of several large blocks to the operating system whenever they are freed;
+    those of a single block can be reused.
     """
     arrays: Batch = {}
     sizes = {name: count * dtype.itemsize * math.prod(shape) for name, (dtype, shape) in specs.items()}
@@ -100,16 +98,16 @@ def new_arrays(count: int, specs: Mapping[str, ArraySpec]) -> Batch:
 
 
 def write_to_out(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
-    """Put arrays into a batch, or what they hold into the caller's."""
+    """Add arrays to a batch; copy those whose name is in `out` to the caller's arrays."""
     for name, array in arrays.items():
         batch[name] = out.get(name, array)
-        if name in out and not np.may_share_memory(array, out[name]):  # else it was made there
+        if name in out and not np.may_share_memory(array, out[name]):  # otherwise it is already there
             out[name][...] = array
     return batch
 
 
 def in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
-    """Let each thread copy an equal number of `count` rows: kernels release the GIL."""
+    """Divide `count` rows evenly among threads, which copy in parallel because kernels release the GIL."""
     threads = max(1, min(threads, count))
     first, *others = [slice(count * k // threads, count * (k + 1) // threads) for k in range(threads)]
     if not others:
@@ -118,30 +116,39 @@ def in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
         copies = [pool.submit(copy, share) for share in others]
         copy(first)
         for each in copies:
-            each.result()  # raises what went wrong there
+            each.result()  # re-raises an exception of the thread
 
 
 def check_out(out: Out, batch_size: int, expected: Mapping[str, ArraySpec]) -> Out:
-    """Refuse arrays for a sample that are not of its fields, shapes and dtypes, or can't be written to."""
+    """Check that the arrays in `out` have the names, shapes and dtypes of a sample, and are writable.
+
+    Raises:
+        KeyError: If a name is unknown.
+        TypeError: If `out` is not a dict of arrays.
+        ValueError: If an array doesn't match, or two arrays share memory.
+    """
     if not isinstance(out, Mapping):
-        raise TypeError(f"out must be a dict of arrays by field's name, not {out!r:.60}.")
+        raise TypeError(f"out must be a dict of arrays, not {out!r:.60}.")
     for name, array in out.items():
         if name not in expected:
-            raise KeyError(f"out names {name!r}; a sample has {list(expected)}.")
+            raise KeyError(f"out contains {name!r}; the fields of a sample are {list(expected)}.")
         if not isinstance(array, np.ndarray):
             raise TypeError(f"out[{name!r}] must be a NumPy array, not {type(array).__name__}.")
         dtype, shape = expected[name][0], (batch_size, *expected[name][1])
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(
-                f"out[{name!r}] must be {dtype} of shape {shape}, not {array.dtype} of shape {array.shape}."
+                f"out[{name!r}] must have the dtype {dtype} and the shape {shape}, not {array.dtype} and "
+                f"{array.shape}."
             )
         if not array.flags.carray:
             raise ValueError(f"out[{name!r}] must be C-contiguous, aligned and writable.")
     if any(np.may_share_memory(one, other) for one, other in combinations(out.values(), 2)):
-        raise ValueError(f"out has the same memory under two names, of {list(out)}: give each its own array.")
+        raise ValueError(
+            f"Two arrays in out share memory: {list(out)}. Pass a separate array for each field."
+        )
     return out
 
 
 def array_specs(fields: Fields) -> dict[str, ArraySpec]:
-    """Describe the arrays of a sample."""
+    """Return the dtype and shape of each field."""
     return {field.name: (field.dtype, field.shape) for field in fields.fields.values()}

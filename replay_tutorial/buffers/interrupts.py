@@ -1,6 +1,7 @@
-"""Ctrl-C: hold it back while something is changed that must not be left half done.
+"""Protection of critical sections from Ctrl-C.
 
-Python raises KeyboardInterrupt in the main thread only, where it checks for signals (see `ring`).
+Python raises KeyboardInterrupt only in the main thread, at the points where it checks for signals (see
+`ring`).
 """
 
 import queue
@@ -13,16 +14,16 @@ from typing import Any
 
 
 class defer_sigint:
-    """Holds Ctrl-C back for a moment: a change of tables that ends halfway would leave none of them whole.
+    """Context manager that defers Ctrl-C until the block ends, so that the block is never left half done.
 
-    It is held back only while the function with the block runs: the handler of another signal may raise an
-    exception in `__enter__` or `__exit__`, after which nobody would give it back.
+    Ctrl-C is deferred only while the function that contains the block is running. If the handler of another
+    signal raises an exception in `__enter__` or `__exit__`, Ctrl-C would otherwise never be restored.
     """
 
     def __enter__(self) -> None:
         self._came: tuple[int, FrameType | None] | None = None
         self._function: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        is_main = current_thread() is main_thread()  # Python raises it in no other one
+        is_main = current_thread() is main_thread()  # other threads never receive KeyboardInterrupt
         self._handler: Any = signal.getsignal(signal.SIGINT) if is_main else None
         while isinstance(left := getattr(self._handler, "__self__", None), defer_sigint) and not left.is_on():
             self._handler = left._handler
@@ -30,7 +31,7 @@ class defer_sigint:
             signal.signal(signal.SIGINT, self._note)
 
     def is_on(self) -> bool:
-        """Return whether the function with the block is running."""
+        """Return whether the function that contains the block is running."""
         running: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         while running is not None and running is not self._function:
             running = running.f_back
@@ -51,31 +52,33 @@ class defer_sigint:
 
 
 def run_in_thread(work: Callable[[], None]) -> None:
-    """Do work that takes several steps in a thread, which no signal interrupts; wait for its end."""
-    begins, ended = queue.SimpleQueue[None](), queue.SimpleQueue[None]()
+    """Call `work` in another thread, which signals can't interrupt, and wait until it returns."""
+    start, finished = queue.SimpleQueue[None](), queue.SimpleQueue[None]()
     errors: list[Exception] = []
-    may_begin = [False]
+    may_run = [False]
 
     def run() -> None:
-        begins.get()
+        start.get()
         try:
-            if may_begin[0]:
+            if may_run[0]:
                 work()
-        except Exception as error:  # noqa: BLE001 - it is raised again below
+        except Exception as error:  # noqa: BLE001 - re-raised below
             errors.append(error)
         finally:
-            ended.put(None)
-            ended.put(None)  # an interrupt may come when the first has just been taken
+            finished.put(None)
+            finished.put(None)  # for the handler below, if Ctrl-C comes right after the first `get`
 
     try:
         Thread(target=run, daemon=True).start()
-        may_begin[0] = True
-        begins.put(None)
-        ended.get()
+        may_run[0] = True
+        start.put(None)
+        finished.get()
     except BaseException:
-        begins.put(None)
-        if may_begin[0]:  # not `Thread.join`, which takes a thread for ended if it is interrupted (bpo-45274)
-            ended.get()
+        start.put(None)
+        if may_run[
+            0
+        ]:  # not `Thread.join`, which after an interrupt believes the thread has ended (bpo-45274)
+            finished.get()
         raise
     for error in errors:
         raise error

@@ -1,14 +1,14 @@
-"""The one doorway to Numba: how this package compiles a function, and what the functions' arrays are called.
+"""The interface to Numba: the decorator `kernel` and the array types of kernels.
 
-Numba turns a Python function over arrays into machine code, once, and keeps the result on disk beside the
-source. A kernel's annotations are its signature, so that it is compiled exactly once, at its first call: an
-argument of another type is an error, never a second compilation in the middle of a training run.
+Numba compiles a Python function to machine code and caches the result on disk next to the source. The
+annotations of a kernel are its signature, so that it is compiled exactly once, at its first call. An argument
+of another type is an error instead of a second compilation in the middle of a training run.
 
-Left out: parallel loops (`prange`). Most kernels wait for memory, and Ape-X uses the other cores already.
+Parallel loops (`prange`) are not used: most kernels are memory-bound, and Ape-X already uses the other cores.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# (Numba and llvmlite have no annotations: nobody but this file sees them)
+# (Numba and llvmlite are not annotated; only this file imports them)
 
 import logging
 import math
@@ -32,33 +32,33 @@ from replay_tutorial.buffers.interrupts import defer_sigint
 
 WARN_AFTER_SECONDS = 1.0
 COMPILING = (
-    "replay_tutorial is compiling its kernels, which is needed once on a machine; "
-    "`python -m replay_tutorial warm-up` does it in advance"
+    "replay_tutorial is compiling its kernels, once per machine; "
+    "to compile them in advance, run `python -m replay_tutorial warm-up`"
 )
 NO_CACHE = (
-    "Compiled kernels can't be kept on disk ({}), so that every process compiles them again. "
-    "Set NUMBA_CACHE_DIR to a folder that can be written to."
+    "Compiled kernels can't be cached on disk ({}), so every process compiles them again. "
+    "Set NUMBA_CACHE_DIR to a writable folder."
 )
 
-# Called inside of a kernel, they convert a number to the type.
+# In a kernel, these convert a number to the type.
 int64: Any = numba.int64
 uint64: Any = numba.uint64
 
-# A small function that stays Python's for Python, and becomes part of every kernel that calls it.
+# Decorator of small functions: compiled into each kernel that calls them, plain Python if called from Python.
 jitable: Any = extending.register_jitable
 
-# For functions whose machine code is written by hand.
+# Decorator of functions that generate their own LLVM code.
 intrinsic: Any = extending.intrinsic
 types: Any = numba_types
 ir: Any = llvm
 cgutils: Any = code_generation
 
-# The arrays of kernels, all contiguous: for the reader what they hold, for Numba their type.
+# Array types of kernels, all contiguous: an annotation for the reader, with Numba's type.
 Integers = Annotated[npt.NDArray[np.int64], numba.int64[::1]]
 Floats = Annotated[npt.NDArray[np.float64], numba.float64[::1]]
 Flags = Annotated[npt.NDArray[np.bool_], numba.boolean[::1]]
-Bytes = Annotated[npt.NDArray[np.uint8], numba.uint8[:, ::1]]  # rows, or what else, as [rows, bytes]
-Words = Annotated[npt.NDArray[np.uint64], numba.uint64[:, ::1]]  # rows as words of eight bytes, [rows, words]
+Bytes = Annotated[npt.NDArray[np.uint8], numba.uint8[:, ::1]]  # usually [rows, bytes]
+Words = Annotated[npt.NDArray[np.uint64], numba.uint64[:, ::1]]  # rows as 8-byte words, [rows, words]
 
 SCALARS: dict[Any, Any] = {
     int: numba.int64,
@@ -70,20 +70,20 @@ SCALARS: dict[Any, Any] = {
 
 
 def writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array as kernels take it: a copy if it is read-only, because they are compiled for others."""
+    """Return the array, or a copy if it is read-only, because kernels are compiled for writable arrays."""
     return array if array.flags.writeable else array.copy()
 
 
-# That compilations took in this process; none is counted after the warning. Some compile others on their way.
+# Total compilation time of this process, until the warning is logged, and the depth of nested compilations.
 compiling = {"seconds": 0.0, "depth": 0.0}
-kernels: list[Any] = []  # of all modules that have been imported
+kernels: list[Any] = []  # of all imported modules
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function over arrays to machine code at its first call, cached on disk.
+    """Decorator that compiles a function to machine code at its first call and caches it on disk.
 
-    Kernels assume valid input: the class that owns the arrays has checked it. They release the GIL. The
-    compiled function keeps its source as `.py_func`.
+    Kernels release the GIL. They assume valid arguments, which the class that owns the arrays has checked.
+    The Python function remains available as `.py_func`.
     """
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
 
@@ -100,15 +100,15 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
                     count_compilation(time.perf_counter() - start)
         return dispatcher
 
-    # Numba calls the one at the first call from Python, and then what it returns, and the other at the
-    # compilation of a kernel that calls this one. Neither is called again, so that later calls cost nothing.
+    # Numba calls `_compile_for_args` at the first call from Python (and then calls its result), and `compile`
+    # when it compiles a kernel that calls this one. Later calls use neither and so have no overhead.
     dispatcher._compile_for_args = dispatcher.compile = compile_declared
     kernels.append(dispatcher)
     return dispatcher
 
 
 def count_compilation(seconds: float) -> None:
-    """Log a warning, once, when compilation has taken longer than `WARN_AFTER_SECONDS`."""
+    """Add to the total compilation time; once it exceeds `WARN_AFTER_SECONDS`, log a single warning."""
     compiling["seconds"] += seconds
     if compiling["seconds"] > WARN_AFTER_SECONDS:
         compiling["seconds"] = -math.inf
@@ -116,7 +116,7 @@ def count_compilation(seconds: float) -> None:
 
 
 def compile_signature(dispatcher: Any) -> None:
-    """Compile a kernel for the types that its annotations declare, and for no others ever after."""
+    """Compile a kernel for the types that its annotations declare, and disable other signatures."""
     *arguments, result = (numba_type(hint) for hint in hints_of(dispatcher.py_func))
     compile_for = partial(type(dispatcher).compile, dispatcher)
     signature, reason = result(*arguments), None
@@ -125,7 +125,7 @@ def compile_signature(dispatcher: Any) -> None:
     except RuntimeError as error:
         if "no locator available" not in str(error):
             raise
-        reason = "there is no such folder"
+        reason = "there is no writable folder"
     try:
         compile_for(signature)
     except OSError as error:
@@ -138,19 +138,19 @@ def compile_signature(dispatcher: Any) -> None:
 
 
 def compile_now(*wanted: Callable[..., Any]) -> None:
-    """Compile kernels before their first calls: those that processes started later will need, too."""
+    """Compile kernels before their first call, so that processes started later find them in the cache."""
     for each in wanted:
         each.compile()  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def compile_all() -> list[str]:
-    """Compile the kernels of all modules imported so far; return the folders that keep them."""
-    compiling["seconds"] = -math.inf  # this is what the warning recommends
+    """Compile the kernels of all imported modules; return the folders of their caches."""
+    compiling["seconds"] = -math.inf  # no warning: it recommends calling this function
     compile_now(*kernels)
     return sorted({each.stats.cache_path for each in kernels} - {None})
 
 
-if hasattr(os, "register_at_fork"):  # a child forked while another thread compiles could never compile
+if hasattr(os, "register_at_fork"):  # a child forked while another thread compiles would inherit a held lock
     os.register_at_fork(
         before=global_compiler_lock.acquire,
         after_in_parent=global_compiler_lock.release,
@@ -159,22 +159,24 @@ if hasattr(os, "register_at_fork"):  # a child forked while another thread compi
 
 
 def hints_of(thing: Any) -> list[Any]:
-    """List the annotations of a function, its result last, or of a NamedTuple."""
+    """Return the annotations of a function, with the return type last, or of a NamedTuple."""
     return list(get_type_hints(thing, include_extras=True).values())
 
 
 def numba_type(hint: Any) -> Any:
-    """Find Numba's type for an annotation.
+    """Return Numba's type for an annotation.
 
-    A NamedTuple keeps its names between kernels. From Python it comes as a plain tuple,
-    `Annotated[tuple[Any, ...], It]`, and is named inside, `It(*plain)`: taking ten arrays out of a named
-    tuple costs 0.7 µs more than taking them one by one, out of a plain one 0.1 µs.
+    Kernels pass NamedTuples to each other. Python passes a plain tuple, annotated as
+    `Annotated[tuple[Any, ...], It]`, which the kernel converts with `It(*plain)`. Unpacking ten arrays from a
+    NamedTuple costs 0.7 µs more than passing them separately, from a plain tuple 0.1 µs.
     """
     if hint in SCALARS:
         return SCALARS[hint]
     if get_origin(hint) is Annotated:
-        told = get_args(hint)[1]
-        return numba_types.Tuple(list(map(numba_type, hints_of(told)))) if isinstance(told, type) else told
+        declared = get_args(hint)[1]
+        if isinstance(declared, type):
+            return numba_types.Tuple(list(map(numba_type, hints_of(declared))))
+        return declared
     if get_origin(hint) is tuple:
         return numba_types.Tuple(list(map(numba_type, get_args(hint))))
     return numba_types.NamedTuple(list(map(numba_type, hints_of(hint))), hint)

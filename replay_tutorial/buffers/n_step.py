@@ -1,14 +1,12 @@
-"""N-step transitions: sum the rewards of n steps into one row.
+"""N-step transitions: sum the discounted rewards of n steps into one row.
 
-A row (s_t, a_t, r_t, s_t+1) becomes (s_t, a_t, R, s_t+k), with the return of the k steps that follow
+A step (s_t, a_t, r_t, s_t+1) becomes the row (s_t, a_t, R, s_t+k) with the k-step return
 
     R = r_t + γ r_t+1 + … + γ^(k-1) r_t+k-1        discount = γ^k, or 0 if the last of these steps terminated
 
-so that the target of Q-learning is `R + discount * Q(s_t+k)`, whatever k was. k is n, and less only where the
-episode ends inside the window. A truncated episode has a last observation, and bootstraps from it; only a
-terminated one has no future.
-
-Left out: off-policy corrections. As in Ape-X, the n-step return is used as it is.
+so that the Q-learning target is `R + discount * Q(s_t+k)` for every k. Normally k = n; k is smaller only if
+the episode ends within the window. A truncated episode bootstraps from its last observation; a terminated
+episode doesn't bootstrap. As in Ape-X, returns are not corrected for being off-policy.
 
 Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
 """
@@ -23,22 +21,22 @@ from replay_tutorial.buffers.fields import Fields, field_names
 from replay_tutorial.buffers.jit import Bytes, Flags, Floats, Integers, jitable, kernel, types
 from replay_tutorial.buffers.rows import checked_integer, copy_part, copy_row
 
-FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, numbers of a reward]
-Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], where in a record, from and to
+FloatRows = Annotated[npt.NDArray[np.float64], types.float64[:, ::1]]  # [steps or rows, reward elements]
+Spans = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [k, 2], byte offsets in a record: start, stop
 
 
-ENDS = ("terminated", "truncated", "done")  # a step with any of these true is the last of its episode
+END_FIELDS = ("terminated", "truncated", "done")  # if one of these is true, the step is the episode's last
 
 
 class NStepSettings(NamedTuple):
-    """What `Nstep` asks for.
+    """The parsed argument `Nstep`.
 
     Attributes:
         size: n, the number of rewards in a return.
-        gamma: The discount of one step, in [0, 1].
+        gamma: The discount factor per step, in [0, 1].
         rewards: The fields that are summed.
-        nexts: The fields that move to the end of the window; `terminated`, `truncated` and `done` do so by
-            themselves.
+        nexts: The fields taken from the last step, besides `terminated`, `truncated` and `done`, which
+            always are.
     """
 
     size: int
@@ -47,16 +45,19 @@ class NStepSettings(NamedTuple):
     nexts: tuple[str, ...]
 
 
-def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
-    """Check `Nstep` against the fields."""
+def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
+    """Parse and check the argument `Nstep` for a buffer with these fields."""
     if not isinstance(settings, Mapping):
         raise TypeError(
             f'Nstep must be a dict such as {{"size": 3, "rew": "rew", "next": "next_obs"}}, not {settings!r}.'
         )
     if unknown := set(settings) - {"size", "gamma", "rew", "next"}:
-        raise ValueError(f"Nstep knows 'size', 'gamma', 'rew' and 'next', not {sorted(map(str, unknown))}.")
+        raise ValueError(
+            f"Nstep has unknown keys {sorted(map(str, unknown))}; it accepts "
+            "'size', 'gamma', 'rew' and 'next'."
+        )
     if "size" not in settings:
-        raise ValueError("Nstep needs 'size', the number of rewards in a return.")
+        raise ValueError("Nstep requires 'size', the number of rewards in a return.")
     size, gamma = checked_integer("Nstep['size']", settings["size"]), float(settings.get("gamma", 0.99))
     if size < 1:
         raise ValueError(f"Nstep['size'] must be at least 1, not {size}.")
@@ -66,90 +67,91 @@ def read_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings:
     following = [name for name in fields.fields if name.startswith("next_")]
     if following and settings.get("next") is None:
         raise ValueError(
-            f"Nstep names no 'next', and there is {following[0]!r}, which would stay one step on: say "
-            f'"next": {following[0]!r}, or "next": () if it is to.'
+            f"Nstep has no 'next', so {following[0]!r} would be the observation after one step, not after n. "
+            f'Set "next": {following[0]!r}, or "next": () if that is intended.'
         )
     for name in (*rewards, *nexts):
         if name not in fields.fields:
-            raise ValueError(f"Nstep names the field {name!r}; there are {list(fields.fields)}.")
+            raise ValueError(f"Nstep: there is no field {name!r}; the fields are {list(fields.fields)}.")
     for name in rewards:
         if fields.fields[name].dtype.kind != "f":
             raise ValueError(
-                f"Nstep needs a float dtype for {name!r}, not {fields.fields[name].dtype}: γ r is no integer."
+                f"Nstep: {name!r} must have a float dtype, not {fields.fields[name].dtype}, because rewards "
+                "are discounted."
             )
-    for name in ENDS:
+    for name in END_FIELDS:
         if name in fields.fields and fields.fields[name].shape not in ((), (1,)):
             raise ValueError(
-                f"Nstep needs one {name!r} per transition, not the shape {fields.fields[name].shape}."
+                f"Nstep: {name!r} must have the shape () or (1,), not {fields.fields[name].shape}."
             )
     if not {"terminated", "done"} & fields.fields.keys():
         raise ValueError(
-            "Nstep needs the field 'terminated' or 'done': without it no row has the discount 0, so that a "
-            f"target bootstraps from terminal states. There are {list(fields.fields)}. Declare "
-            '"terminated": {"dtype": bool}; where episodes never terminate, add it as False.'
+            "Nstep requires the field 'terminated' or 'done'; without it, targets would bootstrap from "
+            f"terminal states. The fields are {list(fields.fields)}. Declare "
+            '"terminated": {"dtype": bool}, and add False if episodes never terminate.'
         )
     if "discount" in fields.fields:
-        raise ValueError("Nstep makes the field 'discount' itself; leave it out of env_dict.")
+        raise ValueError("Nstep adds the field 'discount' itself; remove it from env_dict.")
     return NStepSettings(size, gamma, rewards, nexts)
 
 
-class Waiting(NamedTuple):
-    """The steps that wait, each environment's in a small ring of its own: the slots from number * room on."""
+class PendingSteps(NamedTuple):
+    """Steps whose rows are not complete yet; each environment has a ring of `room` slots."""
 
-    steps: Bytes  # [environments * room, bytes]
-    rewards: FloatRows  # [environments * room, numbers]
-    oldest: Integers  # [environments], where in its ring the oldest one is
-    counts: Integers  # [environments], how many wait
+    steps: Bytes  # [environments * room, bytes]; environment e has the slots from e * room on
+    rewards: FloatRows  # [environments * room, reward elements]
+    oldest: Integers  # [environments], position of the oldest step in its ring
+    counts: Integers  # [environments], number of pending steps
 
 
-class Whole(NamedTuple):
-    """The rows that become whole: room for exactly as many as there will be."""
+class CompletedRows(NamedTuple):
+    """Output arrays of the kernels, one entry per row that is completed."""
 
     rows: Bytes
     returns: FloatRows
     discounts: Floats
 
 
-# As they come from Python: see `jit.numba_type`.
-PlainWaiting = Annotated[tuple[Any, ...], Waiting]
-PlainWhole = Annotated[tuple[Any, ...], Whole]
+# The same as plain tuples, the form in which Python passes them: see `jit.numba_type`.
+PlainPending = Annotated[tuple[Any, ...], PendingSteps]
+PlainCompleted = Annotated[tuple[Any, ...], CompletedRows]
 
 
 @kernel
-def look_ahead(counts: Integers, environments: Integers, ends: Flags, n: int) -> tuple[int, int]:
-    """Count the rows that steps will make whole, and the most that will wait in one environment."""
+def count_completed(counts: Integers, environments: Integers, ends: Flags, n: int) -> tuple[int, int]:
+    """Return how many rows some steps will complete, and the maximum number of pending steps meanwhile."""
     counts = counts.copy()
-    whole, most = 0, 0
+    completed, most = 0, 0
     for i in range(len(environments)):
         environment = environments[i]
         count = int(counts[environment]) + 1
         most = max(most, count)
         out = count if ends[i] else count // n
         counts[environment] = count - out
-        whole += out
-    return whole, most
+        completed += out
+    return completed, most
 
 
 @kernel
-def find_jump(
-    plain_waiting: PlainWaiting, environments: Integers, steps: Bytes, there: Integers, here: Spans
+def find_discontinuity(
+    plain_pending: PlainPending, environments: Integers, steps: Bytes, there: Integers, here: Spans
 ) -> int:
-    """Find a step that does not begin where the step that waits before it led to; -1 if there is none.
+    """Return the position of the first step whose `obs` is not the previous step's `next_obs`, or -1.
 
-    No two steps are of one environment. The bytes from `there[k]` on of the step that waits are compared with
-    those of the new step from `here[k]`, from and to.
+    Each step must belong to a different environment. The bytes `here[k]` (start, stop) of a new step are
+    compared with those of the newest pending step that begin at `there[k]`.
     """
-    waiting, oldest, counts = plain_waiting[0], plain_waiting[2], plain_waiting[3]
-    room = len(waiting) // len(counts)
+    pending, oldest, counts = plain_pending[0], plain_pending[2], plain_pending[3]
+    room = len(pending) // len(counts)
     for i in range(len(steps)):
         environment = environments[i]
         if counts[environment] > 0:
             last = environment * room + (oldest[environment] + counts[environment] - 1) % room
             for k in range(len(here)):
                 start, stop = here[k]
-                began, led_to = steps[i, start:stop], waiting[last, there[k] : there[k] + stop - start]
+                began, led_to = steps[i, start:stop], pending[last, there[k] : there[k] + stop - start]
                 different = np.uint8(0)
-                for byte in range(len(began)):  # nothing else in this loop, so that it is vectorized
+                for byte in range(len(began)):  # without a branch, so that the compiler vectorizes it
                     different |= began[byte] ^ led_to[byte]
                 if different:
                     return i
@@ -157,9 +159,9 @@ def find_jump(
 
 
 @jitable
-def give_out(
-    waiting: Waiting,
-    whole: Whole,
+def emit_rows(
+    pending: PendingSteps,
+    completed: CompletedRows,
     first_row: int,
     environment: int,
     number: int,
@@ -167,32 +169,32 @@ def give_out(
     at_end: Spans,
     gamma: float,
 ) -> None:
-    """Make whole rows of the oldest steps of an environment; the newest is the last step of each of them."""
-    steps, rewards, oldest, counts = waiting
+    """Convert the oldest `number` pending steps of an environment to rows that end at its newest step."""
+    steps, rewards, oldest, counts = pending
     room = len(steps) // len(counts)
     base = environment * room
     last = base + (oldest[environment] + counts[environment] - 1) % room
     for row in range(first_row, first_row + number):
         first = base + oldest[environment]
-        copy_part(whole.rows, row, 0, steps, first, 0, steps.shape[1])
+        copy_part(completed.rows, row, 0, steps, first, 0, steps.shape[1])
         for k in range(len(at_end)):
             start, stop = at_end[k]
-            copy_part(whole.rows, row, start, steps, last, start, stop - start)
+            copy_part(completed.rows, row, start, steps, last, start, stop - start)
         discount = 1.0
         for step in range(counts[environment]):
             slot = base + (oldest[environment] + step) % room
             for i in range(rewards.shape[1]):
-                whole.returns[row, i] += discount * rewards[slot, i]
-            discount *= gamma  # once per reward: γ^k for the k rewards that are really there
-        whole.discounts[row] = 0.0 if terminated else discount
+                completed.returns[row, i] += discount * rewards[slot, i]
+            discount *= gamma  # once per reward, hence γ^k even if k < n
+        completed.discounts[row] = 0.0 if terminated else discount
         oldest[environment] = (oldest[environment] + 1) % room
         counts[environment] -= 1
 
 
 @kernel
 def push_steps(
-    plain_waiting: PlainWaiting,
-    plain_whole: PlainWhole,
+    plain_pending: PlainPending,
+    plain_completed: PlainCompleted,
     environments: Integers,
     steps: Bytes,
     rewards: FloatRows,
@@ -202,27 +204,31 @@ def push_steps(
     n: int,
     gamma: float,
 ) -> None:
-    """Let steps wait, and give out the rows that they make whole."""
-    waiting, whole = Waiting(*plain_waiting), Whole(*plain_whole)
-    oldest, counts = waiting.oldest, waiting.counts
-    room = len(waiting.steps) // len(counts)
+    """Add steps to the pending ones, and write the rows that they complete."""
+    pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
+    oldest, counts = pending.oldest, pending.counts
+    room = len(pending.steps) // len(counts)
     row = 0
     for i in range(len(steps)):
         environment = environments[i]
         slot = environment * room + (oldest[environment] + counts[environment]) % room
-        copy_row(waiting.steps, slot, steps, i)
+        copy_row(pending.steps, slot, steps, i)
         for k in range(rewards.shape[1]):
-            waiting.rewards[slot, k] = rewards[i, k]
+            pending.rewards[slot, k] = rewards[i, k]
         counts[environment] += 1
         out = counts[environment] if ends[i] else counts[environment] // n
-        give_out(waiting, whole, row, environment, out, terminates[i], at_end, gamma)
+        emit_rows(pending, completed, row, environment, out, terminates[i], at_end, gamma)
         row += out
 
 
 @kernel
 def flush_steps(
-    plain_waiting: PlainWaiting, plain_whole: PlainWhole, environment: int, at_end: Spans, gamma: float
+    plain_pending: PlainPending,
+    plain_completed: PlainCompleted,
+    environment: int,
+    at_end: Spans,
+    gamma: float,
 ) -> None:
-    """Give out all rows of an environment, with the rewards that were there."""
-    waiting, whole = Waiting(*plain_waiting), Whole(*plain_whole)
-    give_out(waiting, whole, 0, environment, waiting.counts[environment], False, at_end, gamma)
+    """Convert all pending steps of an environment to rows, which sum fewer than n rewards."""
+    pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
+    emit_rows(pending, completed, 0, environment, pending.counts[environment], False, at_end, gamma)

@@ -1,13 +1,13 @@
-"""The prioritized replay buffer: what surprised the agent most is drawn most.
+"""The prioritized replay buffer: transitions with a high TD error are sampled more often.
 
     add:                row in the ring, priority ──▶ mass in its leaf
     sample:             leaves drawn by mass ──▶ slots, their rows, indexes and weights
     update_priorities:  index ──▶ slot ──▶ the same leaf, unless the row has been replaced
 
-A row is drawn in proportion to its mass, (priority + eps) ** alpha, and weighs less in the loss the likelier
-it was to be drawn, so that with beta 1 the expected gradient is the uniform buffer's, times one factor. The
-equations are in `priorities`, the tree in `sum_tree`: leaf i holds the mass of the row in slot i. `add`
-writes a leaf, `sample` all that lies above.
+A row is sampled with probability proportional to its mass, (priority + eps) ** alpha. Importance-sampling
+weights correct the bias: with beta = 1 the expected gradient is that of the uniform buffer, times a constant.
+The equations are in `priorities`, the tree is in `sum_tree`: leaf i holds the mass of the row in slot i.
+`add` writes only leaves; `sample` first recomputes the nodes above them.
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", algorithm 1.
 """
@@ -53,14 +53,14 @@ def draw(
     indexes: Integers,
     weights: Weights,
 ) -> None:
-    """Draw for n numbers in [0, 1) as many slots; write them, and the indexes and weights of their rows."""
+    """Sample one slot for each of n uniform numbers; write the slots and their rows' indexes and weights."""
     found, masses = find_stratified(sums, uniforms)
     next_slot = next_index % capacity
     for i in range(found.shape[0]):
         slots[i] = found[i]
         indexes[i] = found[i] + next_index - next_slot
         if found[i] >= next_slot:
-            indexes[i] -= capacity  # the slots from next_slot on still hold rows of the lap before
+            indexes[i] -= capacity  # slots from next_slot on hold rows of the previous lap
     write_weights(masses, beta, minima[ROOT], by_buffer, weights)
 
 
@@ -77,9 +77,9 @@ def update_leaves(
     max_given: Floats,
     stale_updates: Integers,
 ) -> int:
-    """Give rows that are still there new masses, note the largest of their priorities, and count the others.
+    """Set the masses of rows, update the maximum priority, and count updates of rows that were replaced.
 
-    Returns what `check_update` returns; if not DONE, nothing has changed.
+    Return the status of `check_update`; if it is not DONE, nothing has changed.
     """
     alpha, eps, priority_limit = formula
     status = check_update(indexes, priorities, next_index, priority_limit)
@@ -91,9 +91,9 @@ def update_leaves(
     count, max_priority = 0, max_given[0]
     for i in range(indexes.shape[0]):
         index = indexes[i]
-        if index >= oldest_index:  # else the row has been replaced, and its slot holds another one
+        if index >= oldest_index:  # otherwise the row has been replaced, and its slot holds a newer one
             slot = index - first_of_lap if index >= first_of_lap else index - first_of_lap + capacity
-            sums[first_node + slot] = masses[i]  # of a repeated index the last one stays
+            sums[first_node + slot] = masses[i]  # the last priority of a repeated index counts
             max_priority = max(max_priority, priorities[i])
             slots[count] = slot
             count += 1
@@ -104,7 +104,9 @@ def update_leaves(
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
-    """The newest transitions of one process, drawn in proportion to their priority.
+    """A replay buffer that samples transitions in proportion to their priorities.
+
+    It has the methods of `ReplayBuffer`, and is not thread-safe either.
 
     Example:
         >>> buffer = PrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -116,8 +118,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
     """
 
-    # The mass of a step that waits in the window; named so because no field of the user's can be.
-    _beside = MappingProxyType({"priorities": {"shape": (), "dtype": np.float64}})
+    # The mass of a pending step. The name can't collide, because users can't declare a field "priorities".
+    _window_fields = MappingProxyType({"priorities": {"shape": (), "dtype": np.float64}})
 
     def __init__(
         self,
@@ -134,24 +136,24 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         eps: float = 1e-4,
         **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
-        """Reserve memory for `size` transitions.
+        """Create an empty buffer.
 
         Args:
             size: As for `ReplayBuffer`.
-            env_dict: As for `ReplayBuffer`; the names `indexes`, `weights` and `priorities` are taken.
+            env_dict: As for `ReplayBuffer`; the names `indexes`, `weights` and `priorities` are reserved.
             next_of: As for `ReplayBuffer`.
             stack_compress: As for `ReplayBuffer`.
             default_dtype: As for `ReplayBuffer`.
             Nstep: As for `ReplayBuffer`.
             seed: As for `ReplayBuffer`.
             check_finite: As for `ReplayBuffer`.
-            alpha: How much priorities count, in [0, 1]; 0 is uniform.
-            eps: Added to each priority, finite and at least 0, so that a row of priority 0 is drawn too.
+            alpha: Exponent of the priorities, in [0, 1]; 0 samples uniformly.
+            eps: Added to each priority so that rows of priority 0 can be sampled; finite and at least 0.
             **cpprb_kwargs: As for `ReplayBuffer`.
 
         Raises:
-            TypeError: If an argument is of the wrong kind.
-            ValueError: If a value is out of range or names a field that does not exist.
+            TypeError: If an argument has the wrong type.
+            ValueError: If a value is out of range or refers to a field that does not exist.
         """
         super().__init__(
             size,
@@ -165,33 +167,35 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             **cpprb_kwargs,
         )
         if taken := {"indexes", "weights", "priorities"} & self._fields.fields.keys():
-            raise ValueError(f"{sorted(taken)} can't be fields: a prioritized buffer uses the names itself.")
+            raise ValueError(
+                f"The field names {sorted(taken)} are reserved in a prioritized buffer; rename the fields."
+            )
         self._sampled |= DRAW_SPECS
         self._prioritization = Prioritization(self._ring.capacity, np.full(1, NO_PRIORITY), alpha, eps)
         self._tree = SumTree(self._ring.capacity)
-        self._tree_index = 0  # above the leaves, the tree knows the rows before this index
+        self._tree_index = 0  # the nodes above the leaves include the rows before this index
         self._stale_updates = np.zeros(1, np.int64)
         self._layout |= {"alpha": self._prioritization.alpha, "eps": self._prioritization.eps}
 
     def add(self, /, *, priorities: Any = None, **fields: Any) -> int | None:
-        """Add one transition, or a batch of consecutive ones along axis 0.
+        """Add one transition, or a batch of consecutive transitions along axis 0.
 
-        O(batch); `sample` brings the sum tree up to date.
+        O(batch); the next `sample` updates the sum tree.
 
         Args:
-            priorities: |TD error|, one for each transition or one for all, finite and at least 0; None gives
-                all of them the largest priority that any row has been given, so that each is soon drawn. An
-                n-step row keeps the priority given with its first step.
-            **fields: A value for each field.
+            priorities: |TD error|, one per transition or one for all, finite and at least 0. The default is
+                `get_max_priority()`, so that each new transition is likely to be sampled soon. An n-step row
+                has the priority of its first step.
+            **fields: One value per field, as for `ReplayBuffer.add`.
 
         Returns:
-            The index of the first row that this call stored, None if it stored none.
+            The index of the first row stored by this call, or None if no row was stored.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape, a length or a priority does not fit, or a value is lost in the field's
-                dtype or refused by `check_finite`. Nothing has changed then.
+            ValueError: As for `ReplayBuffer.add`, or if a priority is negative, infinite or NaN. The buffer
+                is then unchanged.
         """
         count, columns = self._checked(fields)
         rules = self._prioritization
@@ -215,25 +219,29 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         out: Out | None = None,
         threads: int = 1,
     ) -> Batch:
-        """Draw transitions in proportion to their masses, stratified (appendix B.2.1), with replacement.
+        """Sample transitions in proportion to their masses, with replacement.
 
-        O(batch_size · log capacity); allocates the batch.
+        Sampling is stratified: the total mass is divided into batch_size equal segments, and one transition
+        is drawn from each (Schaul et al. 2016, appendix B.2.1). O(batch_size · log capacity); allocates the
+        batch.
 
         Args:
             batch_size: Number of transitions.
-            beta: How much of the bias the weights correct, in [0, 1].
-            normalize: Weights are divided by the largest weight of the "buffer", or of the "batch".
-            out: As for `ReplayBuffer.sample`; `indexes` and `weights` may be among them.
+            beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
+            normalize: Whether weights are divided by the largest weight in the "buffer" or in the "batch".
+            out: As for `ReplayBuffer.sample`; may also contain `indexes` and `weights`.
             threads: As for `ReplayBuffer.sample`.
 
         Returns:
-            As from `ReplayBuffer.sample`, `indexes`, int64[batch_size], serial numbers as `add` returns, and
-            `weights`, float32[batch_size] in (0, 1], to scale losses by. Rows come by slot, `index % size`.
+            The fields, as from `ReplayBuffer.sample`; `indexes`, int64[batch_size], for `update_priorities`;
+            and `weights`, float32[batch_size] in (0, 1], by which to multiply the losses. The rows are in
+            ascending order of their slots, `index % size`.
 
         Raises:
-            KeyError: If `out` names no field.
+            KeyError: If `out` contains an unknown field.
             TypeError: If batch_size is not an integer.
-            ValueError: If an argument is out of range or unfit, the buffer is empty, or every mass is 0.
+            ValueError: If an argument is out of range, an array in `out` doesn't match, the buffer is empty,
+                or every mass is 0.
         """
         self._check_sample(batch_size, out, threads)
         beta = check_weight_options(beta, normalize)
@@ -241,7 +249,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         tree.check_total()
         uniforms, by_buffer = self._rng.random(batch_size), normalize == "buffer"
         slots, indexes = np.empty(batch_size, np.int64), np.empty(batch_size, np.int64)
-        weights = np.empty(batch_size, np.float32)  # arrays that a kernel returned would let Ctrl-C in
+        weights = np.empty(batch_size, np.float32)  # Ctrl-C could interrupt a kernel that returns arrays
         draw(
             *(tree.sums, tree.minima, uniforms, ring.next_index, ring.capacity),
             *(beta, by_buffer, slots, indexes, weights),
@@ -253,17 +261,18 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def update_priorities(self, indexes: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Set the priorities of rows.
 
-        Of a repeated index the last priority stays. An update for a row that has been replaced since it was
-        drawn is dropped and counted in `stale_updates`. O(n log capacity).
+        If an index is repeated, its last priority counts. Updates of rows that have been replaced since they
+        were sampled are ignored and counted in `stale_updates`. O(n log capacity).
 
         Args:
-            indexes: Integers[n], as `sample` gave them.
-            priorities: |TD error|[n], or one for all of them, finite and at least 0.
+            indexes: The `indexes` of a sample, int[n].
+            priorities: |TD error|, float[n] or one number for all rows, finite and at least 0.
 
         Raises:
-            IndexError: If an index was never given out.
-            TypeError: If indexes are not integers or priorities not real numbers.
-            ValueError: If the lengths differ or a priority is negative, infinite or NaN. Nothing has changed.
+            IndexError: If no row has ever had an index.
+            TypeError: If the indexes are not integers or the priorities not real numbers.
+            ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
+                unchanged.
         """
         rules, ring, tree = self._prioritization, self._ring, self._tree
         checked, given = rules.as_update(indexes, priorities)
@@ -277,25 +286,25 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     @property
     def stale_updates(self) -> int:
-        """Priorities dropped because their row had been replaced."""
+        """Number of priority updates ignored because the row had been replaced."""
         return int(self._stale_updates[0])
 
     def get_max_priority(self) -> float:
-        """Return the largest priority that any row has been given; 1.0 before the first."""
+        """Return the largest priority that has been set for any row; 1.0 if none has been set."""
         return self._prioritization.max_priority
 
     @property
     def total_mass(self) -> float:
-        """The sum of the masses, (priority + eps) ** alpha, of all rows that are stored; 0.0 of none."""
+        """Sum of the masses, (priority + eps) ** alpha, of all stored rows; 0.0 if the buffer is empty."""
         return self._synced_tree().total
 
     @property
     def min_mass(self) -> float:
-        """The smallest mass above 0 of a row that is stored; 0.0 if there is none."""
+        """Smallest nonzero mass of a stored row; 0.0 if there is none."""
         return float(self._synced_tree().minima[ROOT])
 
     def _synced_tree(self) -> SumTree:
-        """Return the tree, once it is up to date: `add` has written leaves, and nothing above them."""
+        """Recompute the nodes above the leaves that `add` has written, and return the tree."""
         tree, ring = self._tree, self._ring
         first_new = max(self._tree_index, ring.oldest_index)
         if first_new < ring.next_index:
@@ -303,9 +312,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             self._tree_index = ring.next_index
         return tree
 
-    def _emptied(self) -> dict[str, Any]:
+    def _cleared(self) -> dict[str, Any]:
         capacity, rules = self._ring.capacity, self._prioritization
-        return super()._emptied() | {
+        return super()._cleared() | {
             "_prioritization": Prioritization(capacity, np.full(1, NO_PRIORITY), rules.alpha, rules.eps),
             "_tree": SumTree(capacity),
             "_tree_index": self._ring.next_index,
@@ -323,9 +332,9 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         masses, seen = np.zeros(loaded.get_stored_size()), np.zeros(1)
         reader.read_into("masses", [masses])
         reader.read_into("seen", [seen])
-        waiting = loaded._window.waiting()["priorities"] if loaded._window else np.zeros(0)
+        pending = loaded._window.pending()["priorities"] if loaded._window else np.zeros(0)
         rules = self._prioritization
-        rules.check_loaded(np.append(masses, waiting), float(seen[0]))
+        rules.check_loaded(np.append(masses, pending), float(seen[0]))
         loaded._prioritization = Prioritization(self._ring.capacity, seen, rules.alpha, rules.eps)
         loaded._tree, loaded._tree_index = SumTree(self._ring.capacity), 0
         loaded._tree.leaves[loaded._ring.slots_in_order()] = masses

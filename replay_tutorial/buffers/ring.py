@@ -1,17 +1,15 @@
-"""A ring of rows: the newest `capacity` transitions, each under an index that is never used again.
+"""A ring buffer of rows: stores the newest `capacity` transitions.
 
-The index counts transitions from 0; row `index` lies in slot `index % capacity`, where it replaces the row
-`index - capacity`. Because an index names one transition forever, whoever still holds it after the row has
-been replaced can be told so.
+Transitions are numbered from 0 by an index that is never reused. Row `index` is stored in slot
+`index % capacity`, where it replaces row `index - capacity`. An index therefore identifies a transition
+uniquely, and it can be detected that the row has been replaced.
 
     slot    0  1   2  3  4  5  6  7        capacity 8, next_index 11: the oldest row is 3,
     index   8  9  10  3  4  5  6  7        and row 11 will replace it in slot 3
 
-Ctrl-C raises KeyboardInterrupt where CPython checks for signals: at the start of a function, at a backward
-jump, and after a call. So what belongs together is assigned in one statement that makes no call, and the
-values are computed before it. A loop over columns is a `map` that such a statement exhausts.
-
-Left out: what a row means (`fields`).
+CPython raises KeyboardInterrupt only where it checks for signals: at the start of a function, at a backward
+jump and after a call. Attributes that must change together are therefore assigned in one statement without
+a call, with values computed beforehand; a loop over columns is a `map` that the statement exhausts.
 """
 
 import copy
@@ -31,23 +29,23 @@ Assignment = tuple[Any, Any, Any]  # target, key and value of `target[key] = val
 
 
 class Ring:
-    """Storage for the newest rows.
+    """Stores the newest rows.
 
     Attributes:
         capacity: Number of slots.
-        next_index: The index that the next row will get.
-        stored: Number of rows held, at most the capacity.
+        next_index: Index of the next row.
+        stored: Number of stored rows, at most the capacity.
         bytes: The rows as uint8[capacity, bytes of a row].
     """
 
     def __init__(self, capacity: int, dtype: np.dtype[np.void], next_index: int = 0, stored: int = 0) -> None:
-        """Reserve memory for rows; pages are handed out when they are first written.
+        """Reserve memory for the rows; the operating system allocates each page on its first write.
 
         Args:
             capacity: Number of slots.
-            dtype: The record that a row is.
-            next_index: Where to begin to count.
-            stored: Rows that are to be read into `segments`.
+            dtype: dtype of a row.
+            next_index: Index of the first row that is added.
+            stored: Number of rows that the caller will write to `segments()`.
         """
         self.capacity = capacity
         self.next_index = next_index
@@ -68,7 +66,7 @@ class Ring:
 
     @property
     def oldest_index(self) -> int:
-        """The index of the oldest row held; `next_index` if there is none."""
+        """Index of the oldest stored row; `next_index` if there is none."""
         return self.next_index - self.stored
 
     @property
@@ -77,15 +75,16 @@ class Ring:
         return self._rows.nbytes
 
     def append(self, count: int, columns: Sequence[Any], also: Iterable[Assignment] = ()) -> int:
-        """Add rows; the oldest make room.
+        """Append rows; they replace the oldest ones if the ring is full.
 
         Args:
-            count: How many.
-            columns: For each field what is assigned to it: shape (count, …), or one value if count is 1.
-            also: What is assigned together with the rows; an interrupt comes before all of it, or after.
+            count: Number of rows.
+            columns: One array per field, of shape (count, …), or one value per field if count is 1.
+            also: Further assignments, made together with the rows: Ctrl-C interrupts before or after all of
+                them.
 
         Returns:
-            The index of the first of them.
+            The index of the first new row.
         """
         first_index, stored = self.next_index, self.stored
         if stored < self.capacity:
@@ -93,7 +92,7 @@ class Ring:
         others = starmap(setitem, also) if also else None
         if count == 1:
             slot, row = first_index % self.capacity, tuple(columns)
-            if others is None:  # as below, and faster
+            if others is None:  # faster than the next branch
                 self._rows[slot], self.next_index, self.stored = row, first_index + 1, stored
             else:
                 self._rows[slot], self.next_index, self.stored, _ = row, first_index + 1, stored, [*others]
@@ -103,9 +102,9 @@ class Ring:
         return first_index
 
     def slots_of(self, first_index: int, count: int) -> slice | Integers:
-        """Find the slots of `count` consecutive rows: a slice, or int64[count] across the wrap-around.
+        """Return the slots of `count` consecutive rows: a slice, or int64[count] if they wrap around.
 
-        Of more rows than there are slots the last ones stay: of a repeated slot NumPy keeps the last value.
+        If there are more rows than slots, slots are repeated; an assignment to them keeps the last rows.
         """
         slot = first_index % self.capacity
         if slot + count <= self.capacity:
@@ -113,39 +112,39 @@ class Ring:
         return self.slot_numbers(first_index, first_index + count)
 
     def slot_numbers(self, first_index: int, end_index: int) -> Integers:
-        """List the slots of the rows from `first_index` on, up to but not including `end_index`."""
+        """Return the slots of the rows from `first_index` up to, but not including, `end_index`."""
         return np.arange(first_index, end_index) % self.capacity
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Integers:
-        """Draw slots that hold rows, uniformly, with replacement: int64[batch_size]."""
+        """Sample slots of stored rows uniformly with replacement: int64[batch_size]."""
         drawn = random_below(self.stored, batch_size, rng)
-        if self.stored < self.capacity:  # in a full ring the slots are 0 to capacity - 1, wherever it begins
+        if self.stored < self.capacity:  # in a full ring every slot holds a row, so no offset is needed
             drawn += self.oldest_index
             drawn %= self.capacity
         return drawn
 
     def take(self, slots: Integers) -> Rows:
-        """Copy the rows in `slots`, int64[n], each of which must hold one.
+        """Return a copy of the rows in `slots`, int64[n], each of which must hold a row.
 
-        A whole record at a time: one visit to memory per row, where field by field it would be one per field.
+        Rows are copied as whole records: one memory access per row instead of one per field.
         """
         copies = np.empty((len(slots), self.bytes.shape[1]), np.uint8)
         take_rows(self.bytes, slots, copies)
         return copies.view(self._rows.dtype).reshape(-1)
 
     def slots_in_order(self) -> Integers:
-        """List the slots that hold rows, the oldest first."""
+        """Return the slots of all stored rows, oldest first."""
         return self.slot_numbers(self.oldest_index, self.next_index)
 
     def segments(self) -> list[npt.NDArray[np.uint8]]:
-        """Return the rows, oldest first, in two views, uint8[n, itemsize]: a ring wraps around."""
+        """Return the rows, oldest first, as two views, uint8[n, itemsize], split at the wrap-around."""
         first = self.oldest_index % self.capacity
         count = min(self.stored, self.capacity - first)
         raw = self._rows.view(np.uint8).reshape(self.capacity, -1)
         return [raw[first : first + count], raw[: self.stored - count]]
 
-    def emptied(self) -> "Ring":
-        """Make a ring without rows in the same memory, whose indexes go on counting."""
+    def cleared(self) -> "Ring":
+        """Return an empty ring in the same memory that continues to count indexes."""
         ring = copy.copy(self)
         ring.stored = 0
         return ring

@@ -1,10 +1,8 @@
-"""Rows of a ring: which are drawn, and how they are copied.
+"""Copying and sampling the rows of a ring, and checks of integer arguments.
 
-A row is copied whole by the system's `memcpy`, which moves up to 64 bytes with one instruction. A loop over
-the row's words is the same in Numba, and two to five times slower: it can't know that the rows don't overlap.
-Every ring draws and copies so, that of one process (`ring`) and that of many (`shared`).
-
-Left out: rows that are not whole words of eight bytes; `fields` pads them.
+Rows are copied with the C library's `memcpy`, which moves up to 64 bytes per instruction. A Numba loop over
+the words of a row is two to five times slower, because the compiler can't know that the rows don't overlap.
+Both the ring of one process (`ring`) and the shared ring (`shared`) use these functions.
 """
 
 import math
@@ -18,7 +16,7 @@ from replay_tutorial.buffers.jit import Bytes, Integers, cgutils, intrinsic, jit
 
 
 def address(context: Any, builder: Any, array_type: Any, array: Any, row: Any, element: Any) -> Any:
-    """Build the address of `array[row, element]`."""
+    """Generate code for the address of `array[row, element]`."""
     made = context.make_array(array_type)(context, builder, array)
     place = builder.add(builder.mul(row, builder.extract_value(made.shape, 1)), element)
     return builder.gep(made.data, [place], source_etype=context.get_value_type(array_type.dtype))
@@ -30,7 +28,7 @@ def copy_part(
 ) -> Any:
     """Copy `source[slot, start : start + length]` to `target[place, to : to + length]`.
 
-    Both are contiguous arrays of one dtype that don't overlap.
+    Both must be contiguous arrays of the same dtype that don't overlap.
     """
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -46,43 +44,45 @@ def copy_part(
 
 @jitable
 def copy_row(target: Any, place: int, source: Any, slot: int) -> None:
-    """Copy `source[slot]` to `target[place]`: rows of the same length."""
+    """Copy `source[slot]` to `target[place]`; the rows must have the same length."""
     copy_part(target, place, 0, source, slot, 0, source.shape[1])
 
 
 @kernel
 def take_rows(rows: Bytes, slots: Integers, copies: Bytes) -> None:
-    """Copy the rows in slots."""
+    """Copy the rows in `slots` to `copies`."""
     for i in range(len(slots)):
         copy_row(copies, i, rows, slots[i])
 
 
 @kernel
 def take_parts(rows: Bytes, slots: Integers, start: int, copies: Bytes, length: int) -> None:
-    """Copy a part of the rows in slots: `length` bytes, from `start` on."""
+    """Copy `length` bytes of each row in `slots`, beginning at byte `start`."""
     for i in range(len(slots)):
         copy_part(copies, i, 0, rows, slots[i], start, length)
 
 
 def random_below(limit: int, count: int, rng: np.random.Generator) -> Integers:
-    """Draw whole numbers from 0 to limit - 1, each as likely: int64[count].
+    """Return uniform random integers from 0 to limit - 1: int64[count].
 
-    A third of the time of `rng.integers`. One number is likelier than another by limit / 2^53 at most, and
-    even the largest double below 1 times the limit stays below the limit.
+    This takes a third of the time of `rng.integers`. The relative bias is at most limit / 2^53. The result is
+    below the limit, because the largest double below 1, times the limit, is.
     """
     return (rng.random(count) * limit).astype(np.int64)
 
 
 def check_batch_size(batch_size: int, threads: int = 1) -> None:
-    """Refuse a batch size below 1 or above any memory, and fewer than 1 thread to copy the batch."""
-    if not 1 <= checked_integer("batch_size", batch_size) < 1 << 48:  # bytes that a process can address
-        raise ValueError(f"sample({batch_size}): a batch holds at least 1 transition, fewer than 2**48.")
+    """Raise ValueError if batch_size or threads is out of range."""
+    if (
+        not 1 <= checked_integer("batch_size", batch_size) < 1 << 48
+    ):  # the address space of a process, in bytes
+        raise ValueError(f"batch_size must be at least 1 and below 2**48, not {batch_size}.")
     if threads != 1 and checked_integer("threads", threads) < 1:
         raise ValueError(f"threads must be at least 1, not {threads}.")
 
 
 def checked_integer(name: str, value: Any) -> int:
-    """Return an argument that is an integer, of Python or of NumPy; a bool is none."""
+    """Convert a Python or NumPy integer to an int; raise TypeError for anything else, including bool."""
     try:
         if type(value) is not bool:
             return operator.index(value)
@@ -92,7 +92,7 @@ def checked_integer(name: str, value: Any) -> int:
 
 
 def checked_number(name: str, value: Any) -> float:
-    """Return an argument that is a real number; one beyond all floats is infinite."""
+    """Convert a real number to a float; an integer that overflows becomes infinity."""
     if not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, not {value!r:.60}.")
     try:
@@ -102,9 +102,9 @@ def checked_number(name: str, value: Any) -> float:
 
 
 def checked_size(size: float) -> int:
-    """Read the number of transitions that a buffer keeps."""
+    """Convert the argument `size` to an int; a float such as 1e6 is accepted if it is integral."""
     if isinstance(size, bool) or not isinstance(size, (int, float, np.integer, np.floating)):
         raise TypeError(f"size must be an integer, not {size!r}.")
     if not (size >= 1 and float(size).is_integer()):
-        raise ValueError(f"size must be a whole number of transitions, at least 1, not {size}.")
+        raise ValueError(f"size must be an integer of at least 1, not {size}.")
     return int(size)

@@ -1,8 +1,7 @@
-"""From gymnasium's spaces to fields: what an environment shows and takes, as an `env_dict`.
+"""Conversion of gymnasium spaces to an `env_dict`.
 
-Nested spaces, and the nested values that lie in them, become flat by the same rule: names joined by "/".
-
-Left out: Text, Sequence and Graph, whose values have no fixed size.
+Nested spaces and nested values are flattened in the same way: names are joined by "/". Text, Sequence and
+Graph spaces are not supported, because their values have no fixed size.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,25 +20,26 @@ def fields_from_spaces(
     *,
     float_dtype: npt.DTypeLike | None = np.float32,
 ) -> dict[str, dict[str, Any]]:
-    """Describe the transitions of an environment.
+    """Return the fields of an environment's transitions, as an `env_dict`.
 
-    Nested spaces become fields of their own, their names joined by "/": `obs/image`, `obs/0`. `add` takes the
-    nested values as they are. For a vector environment give its `single_observation_space` and
+    Each leaf of a nested space becomes a field whose name is joined by "/", such as `obs/image` or `obs/0`;
+    `add` accepts the nested values. For a vector environment, pass its `single_observation_space` and
     `single_action_space`.
 
     Args:
-        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these.
-        action_space: Likewise.
-        float_dtype: What floats are stored as, the reward's too: networks are float32, and many spaces
-            float64. None keeps each space's own dtype, and a float32 reward.
+        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of these.
+        action_space: As for observation_space.
+        float_dtype: dtype of all float fields, including the reward. The default is float32, because networks
+            usually compute in float32 while many spaces are float64. None keeps the dtype of each space, with
+            a float32 reward.
 
     Returns:
-        An env_dict with `obs`, `act`, `rew`, `next_obs`, `terminated` and `truncated` (bool). Integers keep
-        the dtype of their space. Numbers have the shape `()` and sample as `(batch,)`.
+        An env_dict with `obs`, `act`, `rew`, `next_obs`, and the bool fields `terminated` and `truncated`.
+        Integer fields keep the dtype of their space. Scalars have the shape `()` and sample as `(batch,)`.
 
     Raises:
-        TypeError: If a space is of another kind, or float_dtype is no dtype of floats.
-        ValueError: If two spaces get one name.
+        TypeError: If a space is not supported, or float_dtype is not a float dtype.
+        ValueError: If two spaces would have the same field name.
 
     Example:
         >>> import gymnasium
@@ -49,7 +49,7 @@ def fields_from_spaces(
     """
     floats = np.dtype(np.float32 if float_dtype is None else float_dtype)
     if floats.kind != "f":
-        raise TypeError(f"float_dtype must be a dtype of floats, such as np.float32, not {floats}.")
+        raise TypeError(f"float_dtype must be a float dtype, such as np.float32, not {floats}.")
     flag = {"shape": (), "dtype": np.dtype(np.bool_)}
     described: list[tuple[str, dict[str, Any]]] = [
         *leaves("obs", observation_space),
@@ -62,7 +62,7 @@ def fields_from_spaces(
     for name, spec in described:
         if name in fields:
             raise ValueError(
-                f"Two spaces would be the field {name!r}: rename the key with the '/' that one of them has."
+                f"Two spaces would have the field name {name!r}; rename the key that contains '/'."
             )
         is_cast = float_dtype is not None and spec["dtype"].kind == "f"
         fields[name] = {**spec, "dtype": floats} if is_cast else dict(spec)
@@ -70,8 +70,8 @@ def fields_from_spaces(
 
 
 def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Walk a space: for each array in its values, a name, and its shape and dtype."""
-    from gymnasium import spaces  # here, because the buffers themselves do not need gymnasium
+    """Yield the name, shape and dtype of each array in the values of a space."""
+    from gymnasium import spaces  # imported here, because the buffers work without gymnasium
 
     parts: Any = space
     if isinstance(space, spaces.Dict):
@@ -84,17 +84,17 @@ def leaves(name: str, space: "Space[Any]") -> Iterator[tuple[str, dict[str, Any]
         yield name, {"shape": parts.shape, "dtype": np.dtype(parts.dtype)}
     elif not isinstance(space, spaces.Space):
         raise TypeError(
-            f"{name!r} is described by a space, such as env.observation_space, not {space!r:.60}."
+            f"{name!r} must be a gymnasium space, such as env.observation_space, not {space!r:.60}."
         )
     else:
         raise TypeError(
-            f"{name!r} is a {type(space).__name__} space, whose values have no fixed size; "
-            "only Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of them can be stored."
+            f"{name!r} is a {type(space).__name__} space, which is not supported because its values have no "
+            "fixed size. Use Box, Discrete, MultiDiscrete, MultiBinary, or Dict or Tuple of them."
         )
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Walk nested dicts and tuples; names are joined by "/", a tuple's are its positions.
+    """Yield the leaves of nested dicts and tuples; keys and tuple positions are joined by "/".
 
     Example:
         >>> dict(flatten({"obs": {"image": 1, "goal": (2, 3)}, "rew": 4}))

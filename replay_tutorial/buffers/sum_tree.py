@@ -1,20 +1,20 @@
-"""A sum tree: draw a leaf with probability proportional to its mass, in O(log capacity).
+"""A sum tree: samples a leaf with probability proportional to its mass, in O(log capacity).
 
-    sums            10              a query of 6.5: 6.5 ≥ 4, so right, with 6.5 - 4 = 2.5 left;
-                4       6                           2.5 < 5, so left: slot 2
+    sums            10              query 6.5:  6.5 ≥ 4, so go right with 6.5 - 4 = 2.5;
+                4       6                       2.5 < 5, so go left: slot 2
     slots      1 3     5 1
 
-Every leaf holds the mass of one slot; every other node holds the sum of its children, so the root holds the
-total. To draw, pick a number below the total and walk down: left if it is less than what the left half holds,
-else right, after taking that off. A batch goes down level by level, all queries together, so that the
-processor waits for many nodes from memory at once; one query at a time is the same algorithm, but waits for
-each node alone.
+Each leaf holds the mass of one slot, each inner node the sum of its children, and the root the total. To
+sample, draw a number below the total and descend: go left if it is less than the sum of the left child;
+otherwise subtract that sum and go right. A batch of queries descends level by level, so that the processor
+loads many nodes from memory at the same time instead of waiting for each.
 
-The tree is binary, but only every third level is stored, so that a node has eight children: they share a
-cache line of 64 bytes, and the two levels between are a few additions. Above a leaf of a million stand seven
-nodes, in the plain binary tree twenty.
+The tree is binary, but only every third level is stored. A stored node has eight children, which share a
+cache line of 64 bytes; the sums of the two levels in between are recomputed with a few additions. With a
+million leaves, the path to a leaf visits seven nodes instead of the binary tree's twenty.
 
-Left out: deletion (set the mass to 0) and growth. A second tree, of minima, gives the smallest mass in O(1).
+To delete a slot, set its mass to 0; the tree can't grow. A second tree stores minima and returns the smallest
+nonzero mass in O(1).
 
 Source: Schaul et al. 2016, "Prioritized Experience Replay", appendix B.2.1.
 """
@@ -26,33 +26,33 @@ import numpy.typing as npt
 
 from replay_tutorial.buffers.jit import Floats, Integers, jitable, kernel, types, uint64, writable
 
-# Node n has the children 8 (n - 6) to 8 (n - 6) + 7, and the parent n // 8 + 6. The numbers begin at 7 so
-# that eight siblings begin at a multiple of eight. The nodes 0 to 6 are not used.
+# Node n has the children 8 (n - 6) to 8 (n - 6) + 7 and the parent n // 8 + 6. The root is node 7, so that
+# each group of eight siblings begins at a multiple of eight. Nodes 0 to 6 are unused.
 ROOT = 7
 CHILDREN = 8
 
 Nodes = Annotated[npt.NDArray[np.uint64], types.uint64[::1]]
 
-# Nodes are unsigned in the kernels: Numba would test a signed index for being negative, at every step.
+# Kernels use unsigned node numbers, because Numba checks at each access whether a signed index is negative.
 ONE, TWO, FOUR, SIX, LAST = uint64(1), uint64(2), uint64(4), uint64(6), uint64(CHILDREN - 1)
-EIGHTH = uint64(3)  # shift right by it: divided by eight
+EIGHTH = uint64(3)  # shifting right by it divides by eight
 
 
 @jitable
 def parent(node: np.uint64) -> np.uint64:
-    """Return the node above."""
+    """Return the parent of a node."""
     return (node >> EIGHTH) + SIX
 
 
 @jitable
 def first_child(node: np.uint64) -> np.uint64:
-    """Return the first of the eight nodes below."""
+    """Return the first of a node's eight children."""
     return (node - SIX) << EIGHTH
 
 
 @kernel
 def first_leaf(sums: Floats) -> np.uint64:
-    """Find the node of slot 0: the first of the last level."""
+    """Return the node of slot 0, the first node of the last level."""
     node = uint64(ROOT)
     while first_child(node) < uint64(sums.shape[0]):
         node = first_child(node)
@@ -61,13 +61,13 @@ def first_leaf(sums: Floats) -> np.uint64:
 
 @kernel
 def sum_of_four(sums: Floats, node: np.uint64) -> float:
-    """Add a node and the three after it, as the binary tree would."""
+    """Return the sum of a node and the three after it, added in the binary tree's order."""
     return (sums[node] + sums[node + ONE]) + (sums[node + TWO] + sums[node + TWO + ONE])
 
 
 @kernel
 def min_of_eight(masses: Floats, first: np.uint64) -> float:
-    """Find the smallest mass above 0 of eight siblings; 0 if there is none."""
+    """Return the smallest nonzero mass of eight siblings; 0 if all are 0."""
     smallest = np.inf
     for node in range(first, first + uint64(CHILDREN)):
         mass: Any = masses[uint64(node)]
@@ -77,18 +77,18 @@ def min_of_eight(masses: Floats, first: np.uint64) -> float:
 
 @kernel
 def recompute_sums(sums: Floats, nodes: Nodes) -> None:
-    """Recompute the sums of nodes of one level, and of their ancestors, level by level; uses `nodes` up."""
+    """Recompute the sums of nodes on one level and of all their ancestors; overwrites `nodes`."""
     count = uint64(nodes.shape[0])
     while nodes[0] >= uint64(ROOT):
         parents, last = uint64(0), uint64(0)
         for i in range(count):
             node = nodes[i]
             first = first_child(node)
-            # recompute, not += difference: differences pile up rounding errors until a draw runs off the tree
+            # recompute instead of adding the difference: rounding errors would accumulate until a draw fails
             sums[node] = sum_of_four(sums, first) + sum_of_four(sums, first + FOUR)
             above = parent(node)
             nodes[parents] = above
-            # without a branch; a parent like the last one is written, but not counted, and so written over
+            # branch-free: a repeated parent is written but not counted, so the next one overwrites it
             parents += uint64(above != last)
             last = above
         count = parents
@@ -96,7 +96,7 @@ def recompute_sums(sums: Floats, nodes: Nodes) -> None:
 
 @kernel
 def recompute_minima(sums: Floats, minima: Floats, nodes: Nodes) -> None:
-    """Recompute the minima of nodes just above the leaves, and of their ancestors as far as they change."""
+    """Recompute the minima of parents of leaves, and of their ancestors up to where nothing changes."""
     masses, count = sums, uint64(nodes.shape[0])
     while count > uint64(0):
         changes = uint64(0)
@@ -111,7 +111,7 @@ def recompute_minima(sums: Floats, minima: Floats, nodes: Nodes) -> None:
 
 @kernel
 def recompute_above(sums: Floats, minima: Floats, slots: Integers) -> None:
-    """Recompute both trees above the leaves of slots."""
+    """Recompute the sums and minima above the leaves of slots."""
     if slots.shape[0] == 0:
         return
     first = first_leaf(sums)
@@ -128,16 +128,16 @@ def recompute_above(sums: Floats, minima: Floats, slots: Integers) -> None:
 
 @kernel
 def set_leaves(sums: Floats, minima: Floats, slots: Integers, masses: Floats) -> None:
-    """Set leaves, and both trees above them."""
+    """Set leaves, and recompute the sums and minima above them."""
     first = first_leaf(sums)
-    for i in range(uint64(slots.shape[0])):  # in order: of a repeated slot the last mass stays
+    for i in range(uint64(slots.shape[0])):  # in order, so that the last mass of a repeated slot counts
         sums[first + uint64(slots[i])] = masses[i]
     recompute_above(sums, minima, slots)
 
 
 @kernel
 def last_leaf_with_mass(sums: Floats, node: np.uint64) -> np.uint64:
-    """Find the last leaf with mass, from a leaf without mass that no leaf with mass follows."""
+    """Return the last leaf with nonzero mass; `node` is a leaf of mass 0 after it."""
     first = first_leaf(sums)
     while sums[node] == 0.0:
         node = node - ONE if node & LAST else parent(node)
@@ -150,24 +150,24 @@ def last_leaf_with_mass(sums: Floats, node: np.uint64) -> np.uint64:
 
 @kernel
 def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
-    """Find where queries lie, the masses laid end to end in the order of slots; all walk down together.
+    """Find the slot of each query, a point on the masses laid end to end; all queries descend together.
 
-    A query at or beyond the total finds the last slot with mass; no query finds a slot without.
+    A query at or above the total finds the last slot with nonzero mass. Slots of mass 0 are never found.
 
     Returns:
-        The slots found, int64[n], and their masses, float64[n].
+        The slots, int64[n], and their masses, float64[n].
     """
     count, first = uint64(queries.shape[0]), first_leaf(sums)
     nodes = np.empty(queries.shape[0], np.uint64)
-    rest = np.empty(queries.shape[0])  # of each query what lies below its node
+    rest = np.empty(queries.shape[0])  # the query relative to the start of its node's masses
     for i in range(count):
         nodes[i], rest[i] = ROOT, queries[i]
     level = uint64(ROOT)
     while level < first:
-        for i in range(count):  # without a branch: the processor cannot guess the way
+        for i in range(count):  # branch-free, because the processor can't predict the direction
             node, query = first_child(nodes[i]), rest[i]
             left = sum_of_four(sums, node)
-            to_the_right = query >= left  # strictly less goes left: never into a leaf of mass 0
+            to_the_right = query >= left  # go left only if strictly less: never to a leaf of mass 0
             query = query - left if to_the_right else query
             node += uint64(to_the_right) << TWO
             left = sums[node] + sums[node + ONE]
@@ -182,7 +182,7 @@ def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
     slots, masses = np.empty(queries.shape[0], np.int64), np.empty(queries.shape[0])
     for i in range(count):
         node = nodes[i]
-        if sums[node] == 0.0:  # rounding, or a query equal to the total, led past the last leaf that has mass
+        if sums[node] == 0.0:  # past the last leaf with mass, because of rounding or a query ≥ the total
             node = last_leaf_with_mass(sums, node)
         slots[i], masses[i] = node - first, sums[node]
     return slots, masses
@@ -190,12 +190,12 @@ def find_leaves(sums: Floats, queries: Floats) -> tuple[Integers, Floats]:
 
 @kernel
 def find_stratified(sums: Floats, uniforms: Floats) -> tuple[Integers, Floats]:
-    """Stretch n numbers in [0, 1) to one query in each of n equal parts of the total, and find their leaves.
+    """Sample one slot from each of n equal segments of the total (appendix B.2.1).
 
-    A slot's probability is mass / total, and slots come in ascending order (appendix B.2.1).
+    The probability of a slot is mass / total. `uniforms` are n random numbers in [0, 1).
 
     Returns:
-        The slots found, int64[n], and their masses, float64[n].
+        The slots in ascending order, int64[n], and their masses, float64[n].
     """
     queries = np.empty(uniforms.shape[0])
     for i in range(uniforms.shape[0]):
@@ -214,11 +214,11 @@ class SumTree:
         ([0, 2, 2], [1.0, 3.0, 3.0])
 
     Attributes:
-        leaf_count: Leaves: the smallest power of eight that is at least the capacity.
-        sums: float64[nodes]; a leaf's mass, a parent's sum of its children.
-        minima: float64[nodes above the leaves]; the smallest mass above 0 below a node, 0 if there is none.
-        leaves: float64[leaf_count], the masses, one per slot: a view of `sums`. What is written to it counts
-            after `recompute`.
+        leaf_count: Number of leaves: the smallest power of eight that is at least the capacity.
+        sums: float64[nodes]; the masses of the leaves and the sums of the inner nodes.
+        minima: float64[nodes above the leaves]; the smallest nonzero mass below each node, or 0.
+        leaves: float64[leaf_count], the mass of each slot, a view of `sums`. After writing to it, call
+            `recompute`.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -232,8 +232,8 @@ class SumTree:
         """
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, not {capacity}.")
-        # All leaves lie on one level, so that they stand in the order of their slots. Memory is not touched
-        # before it is used, so the leaves beyond the capacity cost nothing.
+        # All leaves are on one level and so in the order of their slots. Leaves beyond the capacity cost no
+        # memory, because the operating system allocates pages on the first write.
         self.leaf_count, first = CHILDREN, ROOT + 1
         while self.leaf_count < capacity:
             self.leaf_count, first = self.leaf_count * CHILDREN, (first - (ROOT - 1)) * CHILDREN
@@ -243,17 +243,17 @@ class SumTree:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.leaves = self.sums[len(self.minima) :]  # unpickled, they were two arrays
+        self.leaves = self.sums[len(self.minima) :]  # pickling turned the view into a copy
 
     @property
     def total(self) -> float:
-        """The sum of all masses."""
+        """Sum of all masses."""
         return float(self.sums[ROOT])
 
     def set(self, slots: Integers, masses: Floats) -> None:
-        """Set the masses of slots; of a repeated slot the last mass stays.
+        """Set the masses of slots; the last mass of a repeated slot counts.
 
-        O(n log capacity); allocates up to 16 bytes per slot given.
+        O(n log capacity); allocates up to 16 bytes per entry of `slots`.
 
         Args:
             slots: int64[n], each in [0, capacity).
@@ -262,13 +262,13 @@ class SumTree:
         set_leaves(self.sums, self.minima, writable(slots), writable(masses))
 
     def find(self, queries: Floats) -> tuple[Integers, Floats]:
-        """Find the slots that own these points, the masses laid end to end; O(n log capacity).
+        """Find the slot of each query, a point on the masses laid end to end. O(n log capacity).
 
         Args:
-            queries: float64[n], each in [0, total); one at or beyond it finds the last slot with mass.
+            queries: float64[n], each in [0, total); larger queries find the last slot with nonzero mass.
 
         Returns:
-            The slots, int64[n], and their masses, float64[n], each above 0.
+            The slots, int64[n], and their masses, float64[n], all nonzero.
 
         Raises:
             ValueError: If every mass is 0.
@@ -277,23 +277,20 @@ class SumTree:
         return find_leaves(self.sums, writable(queries))
 
     def recompute(self, slots: Integers) -> None:
-        """Bring the nodes above `slots`, int64[n], up to date, after their `leaves` have been written."""
+        """Recompute the nodes above `slots`, int64[n], after writing to their `leaves`."""
         recompute_above(self.sums, self.minima, writable(slots))
 
     def check_total(self) -> None:
-        """Refuse to draw from nothing.
-
-        Raises:
-            ValueError: If every mass is 0.
-        """
+        """Raise ValueError if every mass is 0, so that no slot can be sampled."""
         if self.sums[ROOT] == 0.0:
             raise ValueError(
-                "Every mass is 0, so no slot can be drawn. Give a row a priority above 0, or eps above 0."
+                "Every mass is 0, so no row can be sampled. Set a priority above 0, or construct the buffer "
+                "with eps > 0."
             )
 
 
 def aligned_zeros(count: int) -> Floats:
-    """Make float64[count] of zeros that begins with a cache line, so that eight siblings lie in one."""
+    """Return float64[count] of zeros, aligned so that each group of eight siblings is one cache line."""
     zeros = np.zeros(count + CHILDREN)
     start = -(zeros.ctypes.data // zeros.itemsize) % CHILDREN
     return zeros[start : start + count]

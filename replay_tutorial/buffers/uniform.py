@@ -1,12 +1,10 @@
-"""The uniform replay buffer: every stored transition is equally likely to be drawn.
+"""The uniform replay buffer: every stored transition is equally likely to be sampled.
 
     add:     fields ──▶ (frames) ──▶ (n-step window) ──▶ ring
     sample:  ring ──▶ (frames) ──▶ batch
 
-`fields` checks the values; observations may be replaced by the numbers of their frames (`frames`), and steps
-be summed to n-step rows (`n_step`); the `ring` keeps the rows. A sample draws slots, and takes the way back.
-
-Left out: priorities (`prioritized`), and other processes (`shared`).
+`fields` checks the values and the `ring` stores the rows. Optionally, observations are stored as frame
+numbers (`frames`) and steps are combined into n-step rows (`n_step`).
 
 Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015, "Human-level control", algorithm 1.
 """
@@ -33,9 +31,11 @@ from replay_tutorial.buffers.rows import check_batch_size, checked_size
 
 
 class ReplayBuffer(BaseBuffer):
-    """The newest transitions of one process, drawn uniformly; its threads need a lock around the calls.
+    """A replay buffer that samples uniformly.
 
-    The first lap of large rows is slower than the following; `touch_pages` takes that time beforehand.
+    It is not thread-safe: threads that share it need a lock around each call. The operating system allocates
+    memory page by page on the first write, so that adding large rows is slower until the buffer is full;
+    `touch_pages` allocates all pages in advance.
 
     Example:
         >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -50,7 +50,9 @@ class ReplayBuffer(BaseBuffer):
 
     _frames: FrameStore | None = None
     _window: Windows | None = None
-    _beside: EnvDict = MappingProxyType({})  # waits in the window beside a step, and is no part of its row
+    _window_fields: EnvDict = MappingProxyType(
+        {}
+    )  # kept with a step in the window, but not stored in its row
 
     def __init__(
         self,
@@ -65,29 +67,32 @@ class ReplayBuffer(BaseBuffer):
         check_finite: bool = False,
         **cpprb_kwargs: Unpack[CpprbKwargs],
     ) -> None:
-        """Reserve memory for `size` transitions; pages are handed out when they are first written.
+        """Create an empty buffer.
 
         Args:
-            size: Number of transitions kept; when it is reached, the oldest make room.
-            env_dict: For each field a dict with `shape` (an int or a tuple; 1 if left out, which samples as
-                `(batch, 1)`; `()` samples as `(batch,)`) and `dtype`. It is not changed.
-            next_of: The observation, or several, whose next one is to be stored only once; `add` and `sample`
-                then have a field `next_…` for each.
-            stack_compress: The observation, or several, whose stacked frames are to be stored only once. The
-                stack lies along the shorter of the first and the last axis; `{"obs": 0}` names another.
-            default_dtype: The dtype of fields that name none.
-            Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions,
-                each with a field `discount`, so that the target is `rew + discount * Q(next_obs)`. What is
-                named by "next" is that of the last step, and so are `terminated`, `truncated` and `done`.
-                One of `terminated` and `done` must be there.
-                There is one window, for one environment; an actor with several has an `NStep` instead.
-            seed: Seeds the drawing; None takes fresh randomness from the operating system.
-            check_finite: Whether `add` refuses NaN and infinity, which float fields can hold.
-            **cpprb_kwargs: `backend`, `check_for_update` and `ctx`, as cpprb takes them; of no effect here.
+            size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
+            env_dict: Declares the fields: maps each name to a dict with `shape` (an int or a tuple, default
+                1) and `dtype`. The shape 1 samples as `(batch, 1)`, the shape `()` as `(batch,)`. The dict is
+                not modified.
+            next_of: Name or names of observations that share storage with their next observation. For each,
+                `add` and `sample` have an additional field `next_…`.
+            stack_compress: Name or names of observations that are stacks of frames; each frame is stored only
+                once. The stack axis is the shorter of the first and the last; `{"obs": 0}` sets it
+                explicitly.
+            default_dtype: dtype of the fields that don't declare one.
+            Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions.
+                Each has an additional field `discount`; the target is `rew + discount * Q(next_obs)`. The
+                fields in "next", and `terminated`, `truncated` and `done`, are taken from the last of the n
+                steps. `terminated` or `done` is required. The buffer has one window and so supports one
+                environment; actors with several environments use `NStep` instead.
+            seed: Seed of the sampling; None seeds from the operating system.
+            check_finite: Whether `add` rejects NaN and infinity in float fields.
+            **cpprb_kwargs: `backend`, `check_for_update` and `ctx`, accepted for compatibility with cpprb and
+                ignored.
 
         Raises:
-            TypeError: If an argument is of the wrong kind.
-            ValueError: If a value is out of range or names a field that does not exist.
+            TypeError: If an argument has the wrong type.
+            ValueError: If a value is out of range or refers to a field that does not exist.
         """
         check_keywords(type(self).__name__, cpprb_kwargs)
         capacity, next_of = checked_size(size), field_names(next_of)
@@ -98,18 +103,20 @@ class ReplayBuffer(BaseBuffer):
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
         if Nstep is not None and Nstep is not False:  # programs for cpprb say either
-            self._window = Windows(stored, Nstep, given=self._fields, beside=self._beside)
+            self._window = Windows(
+                stored, Nstep, argument_fields=self._fields, extra_fields=self._window_fields
+            )
             rows = self._window.env_dict
-            stored = Fields({name: rows[name] for name in rows if name not in self._beside})
+            stored = Fields({name: rows[name] for name in rows if name not in self._window_fields})
         self._stored_fields = stored
         self._ring = Ring(capacity, stored.dtype)
         self._gather = Gather(stored)
-        # What a sample consists of: the observations in full, and the discount.
+        # The arrays of a sample: whole observations instead of frame numbers, and `discount`.
         self._sampled: dict[str, ArraySpec] = array_specs(
             Fields({**stored.env_dict, **self._fields.env_dict})
         )
         self._rng = np.random.default_rng(seed)
-        self._episode_start = [0]  # of the steps that were added, the first of this episode
+        self._episode_start = [0]  # number of steps added before the current episode
         self._layout = {
             "kind": type(self).__name__,
             "size": capacity,
@@ -120,32 +127,33 @@ class ReplayBuffer(BaseBuffer):
         }
 
     def add(self, /, **fields: Any) -> int | None:
-        """Add one transition, or a batch of consecutive ones along axis 0.
+        """Add one transition, or a batch of consecutive transitions along axis 0.
 
-        A batch may be longer than the buffer: the last rows stay. O(batch).
+        If a batch is longer than the buffer, only its last rows are kept. O(batch).
 
         Args:
-            **fields: A value for each field; nested dicts and tuples are joined by "/".
+            **fields: One value per field. Nested dicts and tuples are flattened: `obs={"image": …}` sets the
+                field `obs/image`.
 
         Returns:
-            The index of the first row that this call stored: its serial number, counted from 0 and never used
-            again; its place in an array of the buffer's size is `index % size`. None if it stored none,
-            because the n-step window is still filling.
+            The index of the first row stored by this call. Indexes count rows from 0 and are never reused;
+            a row is stored in slot `index % size`. None if no row was stored because the n-step window is
+            not full yet.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape or a length does not fit, a value is lost in the field's dtype (NaN and
-                infinity are not, in floats: see `check_finite`), or a step for the n-step window has an
-                `obs` that is not the `next_obs` of the step before it. Nothing has changed then.
+            ValueError: If a shape or length doesn't match, a field's dtype can't represent a value (float
+                fields accept NaN and infinity unless `check_finite` is set), or, with `Nstep`, the `obs` of a
+                step differs from the `next_obs` of the step before it. The buffer is then unchanged.
         """
         count, columns = self._checked(fields)
         return self._store(count, columns)
 
     def on_episode_end(self) -> None:
-        """End the episode: n-step rows that still wait are stored with the rewards that were there.
+        """End the episode and store the remaining rows of the n-step window, which sum fewer than n rewards.
 
-        Call it whenever an episode ends, also by truncation; twice in a row is harmless.
+        Call it at the end of every episode, including truncated ones. Repeated calls have no effect.
         """
         steps = self._steps_added()
         if self._window is None:
@@ -154,53 +162,53 @@ class ReplayBuffer(BaseBuffer):
             self._append_rows(*self._window.flush(), [(self._episode_start, 0, steps)])
 
     def sample(self, batch_size: int, *, out: Out | None = None, threads: int = 1) -> Batch:
-        """Draw transitions uniformly, with replacement.
+        """Sample transitions uniformly with replacement.
 
         O(batch_size); allocates the batch.
 
         Args:
             batch_size: Number of transitions.
-            out: Arrays to copy fields into, by name; they are in the batch then, in the place of new ones.
-                C-contiguous, of the field's dtype and shape (batch_size, *shape).
-            threads: How many copy the rows; the batch is the same.
+            out: Maps field names to arrays that are filled and returned instead of new ones. They must be
+                C-contiguous and have the field's dtype and the shape (batch_size, *shape).
+            threads: Number of threads that copy rows; it doesn't affect the result.
 
         Returns:
-            For each field an array of shape (batch_size, *shape). The batch belongs to the caller: it may be
-            written to, no later call changes it, and `torch.from_numpy` takes it without a copy. A field of
-            4 KiB or more is contiguous; the others of a row lie side by side in memory, so that their arrays
-            are strided, and do not hold the large ones.
+            One array per field, of shape (batch_size, *shape). The arrays are writable copies that later
+            calls don't change; `torch.from_numpy` converts them without another copy. Fields of at least
+            4 KiB are contiguous. Smaller fields are strided views of one block of records; keeping one of
+            them doesn't keep the large fields alive.
 
         Raises:
-            KeyError: If `out` names no field.
+            KeyError: If `out` contains an unknown field.
             TypeError: If batch_size is not an integer.
-            ValueError: If it is below 1, the buffer is empty, or an array does not fit.
+            ValueError: If batch_size is below 1, the buffer is empty, or an array in `out` doesn't match.
         """
         self._check_sample(batch_size, out, threads)
         return self._take(self._ring.draw(batch_size, self._rng), out, threads)
 
     def get_all_transitions(self, shuffle: bool = False) -> Batch:
-        """Copy everything that is stored.
+        """Return a copy of all stored transitions.
 
         Args:
-            shuffle: In random order; else the oldest first.
+            shuffle: Whether to return them in random order; by default the oldest comes first.
 
         Returns:
-            For each field an array of shape (stored, *shape).
+            One array per field, of shape (stored, *shape).
         """
         slots = self._ring.slots_in_order()
         return self._take(self._rng.permutation(slots) if shuffle else slots)
 
     def clear(self) -> None:
-        """Forget every transition and priority, also in the n-step window. Indexes go on counting."""
-        self.__dict__.update(self._emptied())  # at once: an interrupt comes before it, or after
+        """Remove all transitions and priorities, including pending n-step rows; indexes continue to count."""
+        self.__dict__.update(self._cleared())  # atomic: Ctrl-C can only interrupt before or after
 
     def touch_pages(self) -> None:
-        """Have the system hand out all memory now, and not page by page in the first lap of rows."""
+        """Make the operating system allocate all reserved memory now, instead of during the first writes."""
         for memory in (self._ring.bytes, *(self._frames.memory if self._frames else [])):
             memory.reshape(-1)[:: mmap.PAGESIZE] |= 0
 
     def is_Nstep(self) -> bool:
-        """Return whether n-step transitions are stored."""
+        """Return whether the buffer stores n-step transitions."""
         return self._window is not None
 
     @property
@@ -209,10 +217,10 @@ class ReplayBuffer(BaseBuffer):
         return self._ring.nbytes + (self._frames.nbytes if self._frames else 0)
 
     def _checked(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
-        """Check the arguments of `add`: return how many transitions, and the columns."""
+        """Check the arguments of `add`; return the number of transitions and the columns."""
         count, columns = self._fields.to_columns(values)
         if self._window is not None:
-            self._window.refuse_mixed(
+            self._window.check_consecutive(
                 count, columns, restore=self._frames.values_of if self._frames else None
             )
         return count, columns
@@ -224,7 +232,7 @@ class ReplayBuffer(BaseBuffer):
         masses: Floats | float | None = None,
         also: Sequence[Assignment] = (),
     ) -> int | None:
-        """Take checked transitions, with their masses if they have any, through frames and window."""
+        """Store checked transitions, with their masses if prioritized, by way of frames and window."""
         if self._frames is None and self._window is None:
             return self._append(count, columns, masses, also)
         first_index = self._ring.next_index
@@ -250,41 +258,41 @@ class ReplayBuffer(BaseBuffer):
             self._append_rows(*self._window.push(steps, np.zeros(count, np.int64)), also)
 
     def _append_rows(self, batch: Batch | None, taken: Assignment, also: Sequence[Assignment]) -> None:
-        """Append what comes out of the window, together with what changes in it."""
+        """Append the rows that the window has finished, and update the window in the same step."""
         columns, masses, count = list[Any](), 0.0, 0
         if batch is not None:
             count = len(batch["discount"])
             place = 0 if count == 1 else slice(None)
             columns = [batch[name][place] for name in self._stored_fields.fields]
-            masses = batch["priorities"][place] if self._beside else 0.0
+            masses = batch["priorities"][place] if self._window_fields else 0.0
         self._append(count, columns, masses, [*also, taken])
 
     def _append(
         self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
     ) -> int:
-        """Append rows to the ring, together with what else changes; `PrioritizedReplayBuffer` adds masses."""
+        """Append rows and make the assignments `also` in one step; overridden to set masses as well."""
         return self._ring.append(count, columns, also)
 
     def _steps_added(self) -> int:
-        """Count the steps that were added, those that wait among them."""
+        """Return the number of steps added, including those pending in the window."""
         return self._ring.next_index + (self._window.count() if self._window else 0)
 
     def get_current_episode_len(self) -> int:
-        """Count the transitions that were added since the last `on_episode_end` or `clear`."""
+        """Return the number of transitions added since the last `on_episode_end` or `clear`."""
         return self._steps_added() - self._episode_start[0]
 
-    def _emptied(self) -> dict[str, Any]:
-        """Make the attributes that differ in a buffer without transitions; these stay as they are."""
-        window, start = self._window and self._window.emptied(), [self._ring.next_index]
-        return {"_ring": self._ring.emptied(), "_window": window, "_episode_start": start}
+    def _cleared(self) -> dict[str, Any]:
+        """Return new values of the attributes that `clear` replaces."""
+        window, start = self._window and self._window.cleared(), [self._ring.next_index]
+        return {"_ring": self._ring.cleared(), "_window": window, "_episode_start": start}
 
     def _rows_kept(self) -> Iterator[Rows]:
-        """Copy the rows in the ring and then in the window, the oldest first, some at a time, never none."""
+        """Yield copies of all rows, oldest first: the ring in non-empty chunks, then the pending steps."""
         end = self._ring.next_index
         for first in range(self._ring.oldest_index, end, 1024):
             yield self._ring.take(self._ring.slot_numbers(first, min(first + 1024, end)))
-        if self._window is not None and len(waiting := self._window.waiting()):
-            yield waiting
+        if self._window is not None and len(pending := self._window.pending()):
+            yield pending
 
     def _take(self, slots: Integers, out: Out | None = None, threads: int = 1) -> Batch:
         out = {} if out is None else out
@@ -299,22 +307,20 @@ class ReplayBuffer(BaseBuffer):
         if out is not None:
             check_out(out, batch_size, self._sampled)
         if self._ring.stored == 0:
-            raise ValueError(
-                f"sample({batch_size}) needs at least 1 transition; the buffer is empty. Add some first."
-            )
+            raise ValueError(f"Can't sample {batch_size} transitions: the buffer is empty. Add some first.")
 
     def _state(self) -> tuple[dict[str, Any], archive.Arrays]:
         counters: dict[str, Any] = {
             "next_index": self._ring.next_index,
             "stored": self._ring.stored,
-            "waiting": len(self._window.waiting()) if self._window else 0,
+            "waiting": len(self._window.pending()) if self._window else 0,
             "episode_len": self.get_current_episode_len(),
             "frames": [],
             "random_state": self._rng.bit_generator.state,
         }
         arrays: archive.Arrays = {"rows": self._ring.segments()}
         if self._window is not None:
-            arrays["waiting"] = [as_bytes(self._window.waiting())]
+            arrays["waiting"] = [as_bytes(self._window.pending())]
         if self._frames is not None:
             counters["frames"], frames = self._frames.state(self._rows_kept)
             arrays |= frames
@@ -328,16 +334,16 @@ class ReplayBuffer(BaseBuffer):
         loaded._rng = archive.checked_generator(counters)
         reader.read_into("rows", loaded._ring.segments())
         if self._window is not None:
-            loaded._window = self._window.emptied()
+            loaded._window = self._window.cleared()
             most = self._window.settings.size - 1
             count = archive.checked_count(counters, "waiting", most=most)
-            waiting = np.zeros(count, self._window.steps.dtype)
-            reader.read_into("waiting", [as_bytes(waiting)])
-            loaded._window.put_back(waiting)
+            pending = np.zeros(count, self._window.steps.dtype)
+            reader.read_into("waiting", [as_bytes(pending)])
+            loaded._window.restore(pending)
         if self._frames is not None:
             rows = [part.view(self._stored_fields.dtype) for part in loaded._ring.segments()]
             if loaded._window is not None:
-                rows.append(loaded._window.waiting())
+                rows.append(loaded._window.pending())
             loaded._frames = self._frames.from_state(counters, reader, rows)
         episode_len = archive.checked_count(counters, "episode_len")
         loaded._episode_start = [loaded._steps_added() - episode_len]

@@ -20,7 +20,7 @@ from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.storage import frame_options, n_step_windows
 from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.frame_layout import FrameLayout, frame_layouts, with_numbers
-from replay_tutorial.buffers.frame_search import empty_memory, number_in_log
+from replay_tutorial.buffers.frame_search import empty_index, number_in_log
 
 PRIORITIES = "priorities"  # the field of a record that holds them
 NO_FRAMES = np.empty((0, 0), np.uint8)
@@ -98,7 +98,7 @@ class ChunkFormat:
         numbers = np.empty((len(observations), layout.frames_per_row), np.int64)
         log = np.empty((numbers.size, layout.frame_bytes), np.uint8)  # pages not written cost nothing
         ends = np.zeros(2, np.int64)
-        number_in_log((log, ends, len(log), *empty_memory()), observations, following, 0, numbers)
+        number_in_log((log, ends, len(log), *empty_index()), observations, following, 0, numbers)
         return layout.numbers_by_name(numbers), log[: ends[1]].copy()
 
     def _observations(

@@ -1,1 +1,1 @@
-"""Ape-X as processes of this machine, which meet in shared memory."""
+"""Ape-X on one machine: actors, learner and evaluator are processes that use shared memory."""

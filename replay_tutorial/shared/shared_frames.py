@@ -20,7 +20,7 @@ import numpy.typing as npt
 from replay_tutorial.buffers.archive import Damaged, Reader, checked_parts
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, with_numbers
-from replay_tutorial.buffers.frame_search import Hashes, IntegerRows, empty_memory, number_frames, same_bytes
+from replay_tutorial.buffers.frame_search import Hashes, IntegerRows, empty_index, number_frames, same_bytes
 from replay_tutorial.buffers.gather import Out, write_to_out
 from replay_tutorial.buffers.jit import Flags, Floats, Integers, Words, jitable, kernel, types
 from replay_tutorial.shared import snapshot
@@ -148,7 +148,7 @@ class FrameRing:
         self.ring = SharedRing(arrays, record_of(layout), writers, prefix)
         spare = self.ring.capacity - rows
         young = max(spare // 4, spare - rows * 3 // 16 - SPARE)
-        ring, (hashes, self.remembered) = self.ring, empty_memory()
+        ring, (hashes, self.remembered) = self.ring, empty_index()
         self._plain = (ring.counters, ring.stamps, ring.rows, ring.masses, young, hashes, self.remembered)
 
     def number(self, observations: Sequence[npt.NDArray[np.generic]]) -> Integers:

@@ -127,7 +127,7 @@ def test_a_value_that_is_lost_after_rows_that_were_not_changes_nothing(count, na
     worse[name].reshape(-1)[-1] = bad
     for _ in range(2):
         with pytest.raises(
-            ValueError, match=f"'{name}' is .* can't hold {np.float64(bad):g}".replace("+", r"\+")
+            ValueError, match=f"'{name}' has the dtype .* can't hold {np.float64(bad):g}".replace("+", r"\+")
         ):
             buffer.add(**worse)
         assert len(buffer) == max(count, 1)

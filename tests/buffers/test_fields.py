@@ -513,7 +513,7 @@ def test_copies_attached_and_loaded_buffers_check_what_the_first_one_does(name, 
     buffer.save(tmp_path / "saved")
     loaded = FINITE[name](check_finite=True)
     loaded.load(tmp_path / "saved")
-    with pytest.raises(ValueError, match="check_finite is True there, False here"):
+    with pytest.raises(ValueError, match="check_finite is True in the file, False here"):
         FINITE[name]().load(tmp_path / "saved")
     others = [loaded, copy.deepcopy(buffer)]
     if isinstance(buffer, MPReplayBuffer):

@@ -107,7 +107,7 @@ def test_rows_of_several_environments_equal_a_list_in_any_history(tmp_path_facto
     """Also if few frames are young, so that they grow too old again and again."""
     rng = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frames, "LEAST_YOUNG", young)
+        patch.setattr(frames, "MIN_SEARCHED", young)
         environments = Environments(
             rng,
             int(rng.choice([1, 2, 4, 8])),
@@ -200,7 +200,7 @@ def test_a_memory_of_frames_that_lies_harms_no_row():
         add(buffer, rows, step % 2 == 0)
         added += [{name: column[i] for name, column in rows.items()} for i in range(4)]
         (log,) = buffer._frames.logs
-        hashes, numbers = log._remembered
+        hashes, numbers = log._index
         hashes[:] = rng.permutation(hashes) if step % 3 else 1
         numbers[:] = rng.permutation(numbers)
         assert_same(buffer, added)

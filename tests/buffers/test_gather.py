@@ -121,15 +121,15 @@ def read_only(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (lambda out: {**out, "reward": out["rew"]}, KeyError, "'reward'; a sample has"),
+        (lambda out: {**out, "reward": out["rew"]}, KeyError, "'reward'; the fields of a sample"),
         (lambda out: {**out, "rew": out["rew"].tolist()}, TypeError, "NumPy array, not list"),
-        (lambda out: {**out, "rew": out["rew"][:6]}, ValueError, r"\(7, 1\), not float32 of shape \(6, 1\)"),
+        (lambda out: {**out, "rew": out["rew"][:6]}, ValueError, r"\(7, 1\), not float32 and \(6, 1\)"),
         (lambda out: {**out, "rew": out["rew"].ravel()}, ValueError, "shape"),
         (lambda out: {**out, "act": out["act"].astype(np.int32)}, ValueError, "int64"),
         (lambda out: {**out, "obs": other_memory(out["obs"])}, ValueError, "C-contiguous"),
         (lambda out: {**out, "obs": read_only(out["obs"])}, ValueError, "writable"),
-        (lambda out: {**out, "next_obs": out["obs"]}, ValueError, "two names"),
-        (lambda out: {**out, "next_obs": out["obs"][:]}, ValueError, "two names"),
+        (lambda out: {**out, "next_obs": out["obs"]}, ValueError, "share memory"),
+        (lambda out: {**out, "next_obs": out["obs"][:]}, ValueError, "share memory"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_before_anything_changes(kind, options, change, error, words):

@@ -160,7 +160,7 @@ def test_kernel_that_has_no_file_is_compiled_in_each_process_and_says_so_once():
     space = {"kernel": kernel}
     program = "@kernel\ndef one() -> int:\n    return 1\n@kernel\ndef two() -> int:\n    return 1 + one()"
     exec(program, space)  # noqa: S102 - a function without a file
-    with pytest.warns(RuntimeWarning, match="Set NUMBA_CACHE_DIR to a folder that can be written") as warned:
+    with pytest.warns(RuntimeWarning, match="Set NUMBA_CACHE_DIR to a writable folder") as warned:
         assert space["two"]() == 2
     assert len({str(warning.message) for warning in warned}) == 1
     assert space["one"]() == 1

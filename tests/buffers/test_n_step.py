@@ -100,7 +100,7 @@ def test_truncation_flushes_the_tail_and_bootstraps_from_the_last_observation(by
 def test_window_without_a_field_that_says_where_to_stop_bootstrapping_is_refused(flags):
     env_dict = {"obs": {}, "rew": {}, "next_obs": {}, **flags}
     for make in (lambda: buffer_of(3, env_dict), lambda: NStep(env_dict, n_step(3))):
-        with pytest.raises(ValueError, match="Nstep needs the field 'terminated' or 'done'"):
+        with pytest.raises(ValueError, match="Nstep requires the field 'terminated' or 'done'"):
             make()
 
 
@@ -212,7 +212,7 @@ def test_settings_that_make_no_sense_are_refused(make, settings, env_dict):
 
 
 def test_a_next_observation_stays_one_step_on_only_if_that_is_said():
-    with pytest.raises(ValueError, match="'next_obs', which would stay one step on"):
+    with pytest.raises(ValueError, match="'next_obs' would be the observation after one step"):
         ReplayBuffer(9, ENV_DICT, Nstep={"size": 2, "rew": "rew"})
     buffer = buffer_of(2, next=())
     buffer.add(**step(0))
@@ -326,7 +326,7 @@ class TestNStep:
     @pytest.mark.parametrize(
         ("skip", "change", "error"),
         [
-            (None, {"obs": np.arange(3)}, "equally many"),
+            (None, {"obs": np.arange(3)}, "same number"),
             (None, {}, "one step of each environment: 4, not 3"),
             ([0, 1, 0, 0], {}, "bool"),
             ([True], {}, "shape"),
@@ -464,7 +464,7 @@ def test_batch_of_several_environments_is_refused_and_changes_nothing(kind):
     made.add(**{name: column[0] for name, column in batch.items()})
     shown = (lambda: made.state()[0].tobytes()) if kind is NStep else (lambda: snapshot(made))
     before = shown()
-    with pytest.raises(ValueError, match=r"Step 0 .* not the 'obs' of step 1.*NStep\(environments=n\)"):
+    with pytest.raises(ValueError, match=r"step 0 is not the 'obs' of step 1.*NStep\(environments=n\)"):
         made.add(**batch)
     assert shown() == before
 
@@ -473,7 +473,7 @@ def test_batch_of_several_environments_is_refused_and_changes_nothing(kind):
 def test_the_same_batch_is_taken_where_the_episodes_end(kind):
     made, batch = of_two_environments(kind)
     made.add(**{**batch, "done": np.array([1, 1, 0])})
-    with pytest.raises(ValueError, match=r"Step 1 .* not the 'obs' of step 2"):
+    with pytest.raises(ValueError, match=r"step 1 is not the 'obs' of step 2"):
         made.add(**{**batch, "done": np.array([1, 0, 1])})
 
 

@@ -206,8 +206,8 @@ def test_keyword_that_means_n_steps_is_refused_with_the_one_that_is_taken(name):
     for kind, meant in (
         (ReplayBuffer, 'Nstep={"size"'),
         (PrioritizedReplayBuffer, 'Nstep={"size"'),
-        (MPReplayBuffer, "NStep, the class"),
-        (MPPrioritizedReplayBuffer, "NStep, the class"),
+        (MPReplayBuffer, "the class NStep"),
+        (MPPrioritizedReplayBuffer, "the class NStep"),
     ):
         with pytest.raises(TypeError, match=f"{name}.*Did you mean {meant}"):
             kind(8, EXAMPLE_ENV_DICT, **window)
@@ -224,13 +224,13 @@ def test_arguments_of_a_wrong_type_are_named_by_the_error(kind, tmp_path):
     refused: list[tuple[Callable[[], Any], type[Exception], str]] = [
         (lambda: buffer.sample(3.0), TypeError, r"batch_size must be an integer, not 3\.0"),
         (lambda: buffer.sample(True), TypeError, "batch_size must be an integer, not True"),
-        (lambda: buffer.load(5), TypeError, "by a string or a path, not by 5"),
-        (lambda: buffer.save(5), TypeError, "by a string or a path, not by 5"),
+        (lambda: buffer.load(5), TypeError, "must be a string or a path, not 5"),
+        (lambda: buffer.save(5), TypeError, "must be a string or a path, not 5"),
         (lambda: buffer.sample(3, out=5), TypeError, "out must be a dict of arrays.* not 5"),
         (lambda: buffer.sample(3, out=[5]), TypeError, "out must be a dict of arrays"),
-        (lambda: kind(8, {"obs": {}}, next_of=[5]), TypeError, "named by a string, not by 5"),
-        (lambda: kind(8, {"obs": {}}, next_of=5), TypeError, "named by a string, not by 5"),
-        (lambda: kind(8, {"obs": {}}, stack_compress=5), TypeError, "named by a string, not by 5"),
+        (lambda: kind(8, {"obs": {}}, next_of=[5]), TypeError, "must be a string, not 5"),
+        (lambda: kind(8, {"obs": {}}, next_of=5), TypeError, "must be a string, not 5"),
+        (lambda: kind(8, {"obs": {}}, stack_compress=5), TypeError, "must be a string, not 5"),
         (lambda: kind(8, {"obs": {"shape": 2.5}}), TypeError, r"\['shape'\] must be an integer, not 2\.5"),
         (lambda: kind(8, {"obs": {}}).load(tmp_path / "no"), FileNotFoundError, "no such file to load"),
     ]

@@ -164,14 +164,14 @@ def test_a_value_is_copied_when_it_is_appended(writer, server):
 @pytest.mark.parametrize(
     ("data", "error", "match"),
     [
-        ({"obs": [1, 2], "act": 1.5}, ValueError, "'act' is int64, which can't hold 1.5"),
+        ({"obs": [1, 2], "act": 1.5}, ValueError, "'act' has the dtype int64, which can't hold 1.5"),
         ({"act": 3, "obs": [1, 2, 3]}, ValueError, "'obs' has shape"),
-        ({"act": 3, "obs": [[1, 2], [3, 4]]}, ValueError, "not a batch of 2|equally many"),
+        ({"act": 3, "obs": [[1, 2], [3, 4]]}, ValueError, "not a batch of 2|same number"),
         ({"obs": [[1, 2], [3, 4]]}, ValueError, "not a batch of 2"),
-        ({"obs": [1, 2], "act": "three"}, TypeError, "'act' takes numbers"),
-        ({"obs": [1, 2], "act": None}, TypeError, "'act' takes numbers"),
+        ({"obs": [1, 2], "act": "three"}, TypeError, "'act' must be numeric"),
+        ({"obs": [1, 2], "act": None}, TypeError, "'act' must be numeric"),
         ({"obs": [1, 2], "rew": 1}, KeyError, "no column 'rew'"),
-        ({"obs": [1, 2], "act": {"x": 1}}, TypeError, "'act' takes numbers"),
+        ({"obs": [1, 2], "act": {"x": 1}}, TypeError, "'act' must be numeric"),
         ({}, ValueError, "at least one column"),
     ],
 )

@@ -170,7 +170,7 @@ def test_full_disk_is_told_with_the_name_of_the_file(tmp_path):
 
 
 def test_folder_is_no_place_for_a_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match="It is a folder; name a file"):
+    with pytest.raises(IsADirectoryError, match="is a folder; pass the path of a file"):
         replace_file(tmp_path, lambda unfinished: unfinished.write_text("x"))
 
 

@@ -1,4 +1,4 @@
-"""The progressive modules: every rung before the package's own version, each better in exactly one way.
+"""The versions that lead to the package's own buffers; each fixes one flaw of its predecessor.
 
-A rung is a file that can be read, imported and copied by itself. Nothing in the package imports one.
+Each version is one file that can be read, imported and copied on its own. The package does not import them.
 """

@@ -1,1 +1,1 @@
-"""From learning of each transition once to Ape-X in one loop: small whole agents, each one file."""
+"""From learning once from each transition to Ape-X in a single loop: small complete agents, one file each."""

@@ -1,10 +1,10 @@
-"""Blind Cliffwalk: does prioritized replay learn from fewer updates where one row in thousands has a reward?
+"""Blind Cliffwalk: does prioritized replay need fewer updates if one row in thousands has a reward?
 
-A walk of n states: in each, one of two actions leads on and the other ends the episode; only the last right
-one pays. The memory holds each of the 2^n sequences of actions once, run to its end, so that one of its
-2^(n+1) - 2 rows has a reward. A table of Q learns from one row per update until it is right, and the
-updates are counted. How often a row is drawn is the only difference between the samplers; the buffers are
-the package's own.
+The environment has n states in a row. In each state one of two actions leads to the next state and the other
+ends the episode; only the correct action in the last state is rewarded. The buffer holds each of the 2^n
+sequences of actions once, run to its end, so one of its 2^(n+1) - 2 rows has a reward. A Q table learns from
+one row per update until it is accurate, and the updates are counted. The probability of drawing each row is
+the only difference between the samplers; both use the package's buffers.
 
 Paper: Schaul et al. 2016, section 3.1 and appendix B.1.
 """
@@ -26,7 +26,7 @@ FIELDS = {
 
 
 def true_values(states: int) -> NDArray[np.float64]:
-    """Return Q(s, a): float64[states, 2]; action 1 of an even state and action 0 of an odd one lead on.
+    """Return Q(s, a): float64[states, 2]. Action 1 in even states and action 0 in odd states continue.
 
     Example:
         >>> true_values(2).tolist()
@@ -40,13 +40,13 @@ def true_values(states: int) -> NDArray[np.float64]:
 
 
 def memory_of(states: int) -> dict[str, NDArray[np.generic]]:
-    """Return the rows of all sequences of actions, each run to its end: 2^(n+1) - 2 of them."""
+    """Return the rows of all sequences of actions, each run to its end: 2^(n+1) - 2 rows."""
     gamma = 1.0 - 1.0 / states
     rows: list[tuple[int, int, float, int, float]] = []
     for state in range(states):
         right = 1 - state % 2
         last = state == states - 1
-        # 2^n sequences, of which 2^(n-s) come to state s; half of them go on from there.
+        # Of 2^n sequences, 2^(n-s) reach state s; half of these continue from there.
         times = 2 ** (states - state - 1)
         rows += [(state, 1 - right, 0.0, 0, 0.0)] * times
         rows += [(state, right, float(last), 0 if last else state + 1, 0.0 if last else gamma)] * times
@@ -55,19 +55,19 @@ def memory_of(states: int) -> dict[str, NDArray[np.generic]]:
 
 
 def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10**8) -> int:
-    """Learn from one row per update until the table is right.
+    """Learn from one row per update until the table is accurate.
 
     Args:
-        states: n, the length of the walk.
-        alpha: How much priorities matter; None draws from a uniform buffer.
-        seed: Decides the draws and the first table.
-        limit: Give up after this many.
+        states: n, the number of states.
+        alpha: Exponent of the priorities; None samples uniformly.
+        seed: Seed for sampling and for the initial table.
+        limit: Maximum number of updates.
 
     Returns:
-        The number of updates until the mean squared error was below 1e-3.
+        The number of updates until the mean squared error is below 1e-3.
 
     Raises:
-        RuntimeError: If `limit` updates weren't enough.
+        RuntimeError: If `limit` updates are not enough.
     """
     rows = memory_of(states)
     size = len(rows["obs"])
@@ -78,12 +78,12 @@ def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10*
     )
     buffer.add(**rows)
     truth: list[list[float]] = true_values(states).tolist()
-    # A table of zeros would have no error anywhere but at the reward.
+    # A table of zeros would have no error except at the reward.
     table: list[list[float]] = np.random.default_rng(seed).normal(0.0, 0.1, (states, 2)).tolist()
     enough = GOOD_ENOUGH * 2 * states
     error = squared_error(table, truth)
     for update in range(1, limit + 1):
-        # beta = 0: no importance weights, whose only task is to keep a network unbiased.
+        # beta = 0 disables importance weights, because this experiment counts updates only.
         sample = (
             buffer.sample(1, beta=0.0) if isinstance(buffer, PrioritizedReplayBuffer) else buffer.sample(1)
         )
@@ -94,7 +94,7 @@ def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10*
         table[state][action] += STEP_SIZE * delta
         if isinstance(buffer, PrioritizedReplayBuffer):
             buffer.update_priorities(sample["indexes"], np.array([abs(delta)]))
-        # Only one entry has changed; summed up anew before it counts, as differences add rounding errors.
+        # Only one entry has changed. Recomputed before it counts, because differences add rounding errors.
         error += (table[state][action] - truth[state][action]) ** 2 - before**2
         if error < enough and (error := squared_error(table, truth)) < enough:
             return update
@@ -102,7 +102,7 @@ def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10*
 
 
 def squared_error(table: list[list[float]], truth: list[list[float]]) -> float:
-    """Return the sum of squared differences of two tables."""
+    """Return the sum of squared differences between two tables."""
     return sum(
         (a - b) ** 2 for row, true in zip(table, truth, strict=True) for a, b in zip(row, true, strict=True)
     )

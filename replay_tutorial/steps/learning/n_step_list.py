@@ -1,19 +1,19 @@
-"""N-step returns over a plain list: sum the rewards of n steps into one row.
+"""N-step returns from a plain list: sum the rewards of n steps into one row.
 
-A step (s_t, a_t, r_t, s_t+1) becomes a row (s_t, a_t, R, s_t+k, discount), k steps long:
+A step (s_t, a_t, r_t, s_t+1) becomes a row (s_t, a_t, R, s_t+k, discount) over k steps:
 
     R = r_t + γ r_t+1 + … + γ^(k-1) r_t+k-1        discount = γ^k, or 0 if the last of the k steps terminated
 
-so that the target is `R + discount * max_a Q(s_t+k, a)`, whatever k was. k is n, or as many steps as there
-are to the end of the episode: the tails. What may end an episode:
+so the target is `R + discount * max_a Q(s_t+k, a)` for any k. k is n, or the number of steps left in the
+episode if that is smaller. An episode ends in one of two ways:
 
-    terminated   the pole fell. There is no future, and no value to bootstrap from: discount 0
-    truncated    somebody stopped the clock. The world would have gone on: discount γ^k
+    terminated   the pole fell: there is no next state to bootstrap from, so the discount is 0
+    truncated    a time limit was reached: the environment could have continued, so the discount is γ^k
 
-What it fixes of 1-step rows: a reward reaches the states before it n times as fast.
+Improvement over 1-step rows: a reward propagates to the states before it n times as fast.
 
-Still wrong with it: it needs the whole list, and sums each window anew. The package's `NStep` keeps only the
-steps that wait.
+Remaining problem: it needs the complete list and sums each window from scratch. The package's `NStep` keeps
+only the steps of unfinished windows.
 
 Source: Sutton and Barto 2018, section 7.1; Pardo et al. 2018 (time limits).
 """
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 
 class Step(NamedTuple):
-    """What one `env.step` gave."""
+    """The data of one `env.step`."""
 
     obs: Any  # s_t
     act: Any  # a_t
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What is stored of up to n steps."""
+    """The stored row of up to n steps."""
 
     obs: Any  # s_t
     act: Any  # a_t
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def window(steps: Sequence[Step], start: int, n: int) -> Sequence[Step]:
-    """Return the steps from `start` to the end of their episode, n at most; none while steps are missing."""
+    """Return at most n steps from `start` to the end of the episode; empty if steps are missing."""
     for stop in range(start + 1, min(start + n, len(steps)) + 1):
         if steps[stop - 1].terminated or steps[stop - 1].truncated:
             return steps[start:stop]
@@ -52,22 +52,22 @@ def window(steps: Sequence[Step], start: int, n: int) -> Sequence[Step]:
 
 
 def fold(steps: Sequence[Step], gamma: float) -> Row:
-    """Make one row of the steps of a window."""
+    """Combine the steps of a window into one row."""
     total, discount = 0.0, 1.0
     for step in steps:
         total += discount * step.rew
-        discount *= gamma  # once per reward: γ^k for the k rewards that are really there
+        discount *= gamma  # once per reward, so γ^k for k rewards
     first, last = steps[0], steps[-1]
     return Row(first.obs, first.act, total, last.next_obs, 0.0 if last.terminated else discount)
 
 
 def n_step(steps: Sequence[Step], n: int, gamma: float) -> list[Row]:
-    """Return a row for each step whose window is whole.
+    """Return a row for each step whose window is complete.
 
     Args:
-        steps: Of one environment, in order, of any number of episodes; the last one may be open.
-        n: The most steps of a row, at least 1.
-        gamma: The discount of one step.
+        steps: Steps of one environment, in order, of any number of episodes; the last may be unfinished.
+        n: Maximum number of steps of a row; at least 1.
+        gamma: Discount per step.
 
     Example:
         >>> steps = [Step(obs=t, act=0, rew=1.0, next_obs=t + 1, terminated=t == 2) for t in range(3)]

@@ -1,10 +1,10 @@
-"""A whole DQN with prioritized replay in one file: the one to copy first.
+"""A complete DQN with prioritized replay in one file, to copy and adapt.
 
     python -m replay_tutorial.steps.learning.one_file_dqn        # learns CartPole-v1
 
-What it has that Q-learning with a plain replay has not: double Q-learning, 3-step returns, priorities with
-importance weights, an annealed beta, and an evaluation that is not part of learning. Still wrong with it: one
-environment and one network take turns, each waits for the other.
+Additions to Q-learning with uniform replay: double Q-learning, 3-step returns, priorities with importance
+weights, an annealed beta, and an evaluation separate from learning. Remaining problem: one environment and
+one network take turns, and each waits for the other.
 
 Papers: Mnih et al. 2015 (DQN), van Hasselt et al. 2016 (double), Schaul et al. 2016 (prioritized replay).
 """
@@ -21,16 +21,16 @@ from torch import nn
 from replay_tutorial import PrioritizedReplayBuffer, fields_from_spaces
 
 ENVIRONMENT = "CartPole-v1"
-SOLVED_AT = 475.0  # mean return; 500 is the most
+SOLVED_AT = 475.0  # mean return; the maximum is 500
 TOTAL_STEPS = 150_000
 CAPACITY, WARM_UP = 50_000, 500  # rows; steps before the first update
-EXPLORE_STEPS = 10_000  # epsilon falls from 1 to FINAL_EPSILON over these
+EXPLORE_STEPS = 10_000  # steps over which epsilon falls from 1 to FINAL_EPSILON
 FINAL_EPSILON = 0.05
-UPDATE_EVERY = 16  # steps: so each row is drawn 4 times on average
-TARGET_EVERY = 800  # steps between two copies into the target network
+UPDATE_EVERY = 16  # steps, so that each row is sampled 4 times on average
+TARGET_EVERY = 800  # steps between copies to the target network
 EVALUATE_EVERY = 2_000  # steps
 GAMMA, BATCH_SIZE, LEARNING_RATE = 0.99, 64, 2e-3
-BETA = (0.4, 1.0)  # at the first step and at the last
+BETA = (0.4, 1.0)  # at the first and at the last step
 
 WINDOW = {"size": 3, "rew": "rew", "gamma": GAMMA, "next": "next_obs"}
 
@@ -47,22 +47,22 @@ def greedy(network: nn.Module, obs: np.ndarray) -> int:
 
 
 def linear(start: float, end: float, fraction: float) -> float:
-    """Go from start to end as the fraction goes from 0 to 1, and stay there."""
+    """Interpolate from start to end as the fraction goes from 0 to 1; return end beyond."""
     return start + (end - start) * min(1.0, fraction)
 
 
 def update(
     online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, sample: dict[str, Any]
 ) -> np.ndarray:
-    """Take one step of gradient descent; return the new priorities |TD error|: float32[B]."""
+    """Take one gradient step; return the new priorities |TD error|: float32[B]."""
     batch = {name: torch.from_numpy(array) for name, array in sample.items()}  # no copies
     with torch.no_grad():
-        next_act = online(batch["next_obs"]).argmax(1, keepdim=True)  # int64[B, 1]: online selects,
-        next_value = target(batch["next_obs"]).gather(1, next_act).squeeze(1)  # float32[B]: target values
-        goal = batch["rew"] + batch["discount"] * next_value  # discount is γ^k, and 0 after a fall
+        next_act = online(batch["next_obs"]).argmax(1, keepdim=True)  # int64[B, 1]: online selects
+        next_value = target(batch["next_obs"]).gather(1, next_act).squeeze(1)  # float32[B]: target evaluates
+        goal = batch["rew"] + batch["discount"] * next_value  # discount is γ^k, or 0 if terminated
     value = online(batch["obs"]).gather(1, batch["act"][:, None]).squeeze(1)  # float32[B]
     td_error = goal - value  # float32[B]
-    # Huber's loss: squared up to 10, linear beyond it; each row's part is weighted by its importance.
+    # Huber loss: quadratic up to 10, linear beyond; each row is weighted by its importance weight.
     loss = batch["weights"] * nn.functional.huber_loss(value, goal, reduction="none", delta=10.0)
     optimizer.zero_grad()
     loss.mean().backward()
@@ -72,7 +72,7 @@ def update(
 
 
 def evaluate(network: nn.Module, episodes: int, seed: int) -> float:
-    """Return the mean return of greedy episodes that nothing is learned from."""
+    """Return the mean return of greedy episodes, which are not used for learning."""
     env, total = gymnasium.make(ENVIRONMENT), 0.0
     for episode in range(episodes):
         (obs, _), ended = env.reset(seed=seed + episode), False
@@ -83,7 +83,7 @@ def evaluate(network: nn.Module, episodes: int, seed: int) -> float:
 
 
 def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tuple[int, float]]]:
-    """Learn until 100 episodes reach SOLVED_AT on average; return the network and all evaluations."""
+    """Learn until the mean return of 100 episodes reaches SOLVED_AT; return network and evaluations."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     env = gymnasium.make(ENVIRONMENT)
@@ -107,14 +107,14 @@ def train(seed: int, total_steps: int = TOTAL_STEPS) -> tuple[nn.Module, list[tu
             target.load_state_dict(online.state_dict())
         if step % EVALUATE_EVERY == 0:
             curve.append((step, evaluate(online, 10, seed=1_000 * step)))
-            # Ten lucky episodes among many evaluations prove little: a hundred others decide.
+            # With many evaluations, ten episodes can exceed the goal by chance; 100 new ones decide.
             if curve[-1][1] >= SOLVED_AT and evaluate(online, 100, seed=1_000 * step + 10) >= SOLVED_AT:
                 break
     return online, curve
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)  # so small a network is slower with two
+    torch.set_num_threads(1)  # a network this small is slower with more threads
     network, curve = train(seed=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     print("steps, mean return of 10 episodes:", *curve, sep="\n")
     print(f"100 new episodes: {evaluate(network, 100, seed=900_000_000):.1f}")

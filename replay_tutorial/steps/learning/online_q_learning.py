@@ -1,13 +1,13 @@
-"""Online Q-learning: a network learns from each transition as it comes, once, and then forgets it.
+"""Online Q-learning: a network learns from each transition once, when it arrives, and discards it.
 
-The target, r + γ max_a Q(s', a), is taken from a copy of the network that changes only now and then.
+The target, r + γ max_a Q(s', a), uses a copy of the network that is updated only at intervals.
 
-A table of Q-values learns so, and succeeds. A network fails: consecutive transitions are nearly alike, so
-that many small steps go the same way, and what was learned of other states is overwritten meanwhile.
+With a table of Q-values this works. A network fails: consecutive transitions are similar, so many small
+updates point in the same direction and overwrite what was learned about other states.
 
-Still wrong with it: the order of the data, and that each transition serves only once.
+Remaining problems: the order of the data, and that each transition is used only once.
 
-Source: Watkins 1989 (Q-learning); Lin 1992 (why a network needs its past again); Mnih et al. 2015 (the copy).
+Source: Watkins 1989 (Q-learning); Lin 1992 (why a network needs its past); Mnih et al. 2015 (the copy).
 """
 
 import copy
@@ -19,25 +19,25 @@ from torch import nn
 
 GAMMA, LEARNING_RATE = 0.99, 5e-4
 EXPLORE_STEPS, FINAL_EPSILON = 4_000, 0.05  # epsilon falls from 1 to FINAL_EPSILON
-TARGET_EVERY = 400  # steps between two copies into the target network
+TARGET_EVERY = 400  # steps between copies to the target network
 
 
 class OnlineQLearning:
-    """A network that estimates Q(s, a), and learns from one transition at a time."""
+    """A network that estimates Q(s, a) and learns from one transition at a time."""
 
     def __init__(self, seed: int = 0) -> None:
-        """Begin with random parameters."""
+        """Initialise the network with random parameters."""
         torch.manual_seed(seed)
         self.rng = np.random.default_rng(seed)
         self.network = nn.Sequential(  # observation float32[4] → Q(s, a) of both actions float32[2]
             nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2)
         )
-        self.target = copy.deepcopy(self.network)  # holds still while the network learns
+        self.target = copy.deepcopy(self.network)  # fixed between copies
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=LEARNING_RATE)
         self.steps = 0
 
     def act(self, obs: np.ndarray) -> int:
-        """Return a random action with probability epsilon, and else the one with the highest Q(s, a)."""
+        """Return a random action with probability epsilon, otherwise the one with the highest Q(s, a)."""
         self.steps += 1
         if self.steps % TARGET_EVERY == 0:
             self.target.load_state_dict(self.network.state_dict())
@@ -50,13 +50,13 @@ class OnlineQLearning:
             return int(self.network(torch.from_numpy(obs)).argmax())
 
     def learn(self, obs: np.ndarray, act: int, rew: float, next_obs: np.ndarray, terminated: bool) -> float:
-        """Move Q(s, a) towards its target; return the TD error from before."""
+        """Move Q(s, a) towards its target; return the TD error before the update."""
         with torch.no_grad():
-            # after a fall there is no future
+            # no future value after termination
             future = 0.0 if terminated else float(self.target(torch.from_numpy(next_obs)).max())
         goal = torch.tensor(rew + GAMMA * future)  # y = r + γ max_a Q(s', a)
         value = self.network(torch.from_numpy(obs))[act]
-        loss = nn.functional.huber_loss(value, goal, delta=10.0)  # squared up to 10, linear beyond
+        loss = nn.functional.huber_loss(value, goal, delta=10.0)  # quadratic up to 10, linear beyond
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -64,7 +64,7 @@ class OnlineQLearning:
 
 
 def train(agent: OnlineQLearning, total_steps: int, seed: int = 0) -> list[tuple[int, float]]:
-    """Let an agent play and learn; return each episode's last step and its return."""
+    """Train an agent; return the last step and the return of each episode."""
     env = gymnasium.make("CartPole-v1")
     (obs, _), episode_return = env.reset(seed=seed), 0.0
     episodes: list[tuple[int, float]] = []

@@ -1,10 +1,10 @@
-"""Q-learning with replay: each transition is kept, and learned from many times, in random order.
+"""Q-learning with replay: transitions are stored and sampled many times, in random order.
 
-What it fixes of online Q-learning: a batch holds transitions of many episodes, so its steps don't all go the
-same way, and what is rare is met again. Network, learning rate, exploration, the copy for the targets and the
-number of updates are the same.
+Improvement over online Q-learning: a batch mixes transitions of many episodes, so its updates do not all
+point in the same direction, and rare transitions are repeated. Network, learning rate, exploration, target
+network and the number of updates are the same.
 
-Still wrong with it: all transitions are drawn alike, also those of which nothing is left to be learned.
+Remaining problem: all transitions are sampled equally often, even those with nothing left to learn.
 
 Source: Lin 1992, "Self-improving reactive agents"; Mnih et al. 2015.
 """
@@ -21,7 +21,7 @@ from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
 
 GAMMA, LEARNING_RATE = 0.99, 5e-4
 EXPLORE_STEPS, FINAL_EPSILON = 4_000, 0.05  # epsilon falls from 1 to FINAL_EPSILON
-TARGET_EVERY = 400  # steps between two copies into the target network
+TARGET_EVERY = 400  # steps between copies to the target network
 CAPACITY, BATCH_SIZE, WARM_UP = 20_000, 64, 500
 FIELDS: dict[str, Any] = {
     "obs": {"shape": (4,), "dtype": np.float32},
@@ -33,22 +33,22 @@ FIELDS: dict[str, Any] = {
 
 
 class ReplayQLearning:
-    """A network that estimates Q(s, a), and learns from what it remembers."""
+    """A network that estimates Q(s, a) and learns from stored transitions."""
 
     def __init__(self, seed: int = 0, kind: Any = ListOfTuples) -> None:
-        """Begin with random parameters and an empty memory; `kind` is any of `steps/uniform`."""
+        """Initialise the network and an empty buffer; `kind` is a class from `steps/uniform`."""
         torch.manual_seed(seed)
         self.rng = np.random.default_rng(seed)
         self.network = nn.Sequential(  # observations float32[B, 4] → Q(s, a) of both actions float32[B, 2]
             nn.Linear(4, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 2)
         )
-        self.target = copy.deepcopy(self.network)  # holds still while the network learns
+        self.target = copy.deepcopy(self.network)  # fixed between copies
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=LEARNING_RATE)
         self.replay = kind(CAPACITY, FIELDS, seed)
         self.steps = 0
 
     def act(self, obs: np.ndarray) -> int:
-        """Return a random action with probability epsilon, and else the one with the highest Q(s, a)."""
+        """Return a random action with probability epsilon, otherwise the one with the highest Q(s, a)."""
         self.steps += 1
         if self.steps % TARGET_EVERY == 0:
             self.target.load_state_dict(self.network.state_dict())
@@ -61,7 +61,7 @@ class ReplayQLearning:
             return int(self.network(torch.from_numpy(obs)).argmax())
 
     def learn(self, obs: np.ndarray, act: int, rew: float, next_obs: np.ndarray, terminated: bool) -> None:
-        """Remember the transition, and take one step of gradient descent on a batch of old ones."""
+        """Store the transition, and take one gradient step on a batch of stored ones."""
         self.replay.add(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated)
         if len(self.replay) > WARM_UP:
             self.update(**{name: torch.from_numpy(a) for name, a in self.replay.sample(BATCH_SIZE).items()})
@@ -74,19 +74,19 @@ class ReplayQLearning:
         next_obs: torch.Tensor,  # float32[B, 4]
         terminated: torch.Tensor,  # bool[B]
     ) -> None:
-        """Move Q(s, a) of a batch towards their targets."""
+        """Move Q(s, a) of a batch towards the targets."""
         with torch.no_grad():
-            future = self.target(next_obs).amax(1) * ~terminated  # float32[B], 0 after a fall
+            future = self.target(next_obs).amax(1) * ~terminated  # float32[B], 0 after termination
             goals = rew + GAMMA * future  # y = r + γ max_a Q(s', a)
         values = self.network(obs).gather(1, act[:, None]).squeeze(1)  # float32[B]
-        loss = nn.functional.huber_loss(values, goals, delta=10.0)  # squared up to 10, linear beyond
+        loss = nn.functional.huber_loss(values, goals, delta=10.0)  # quadratic up to 10, linear beyond
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
 
 
 def train(agent: ReplayQLearning, total_steps: int, seed: int = 0) -> list[tuple[int, float]]:
-    """Let an agent play and learn; return each episode's last step and its return."""
+    """Train an agent; return the last step and the return of each episode."""
     env = gymnasium.make("CartPole-v1")
     (obs, _), episode_return = env.reset(seed=seed), 0.0
     episodes: list[tuple[int, float]] = []

@@ -1,4 +1,4 @@
-"""From a linear scan to a tree that a batch walks down together: five ways to draw by mass."""
+"""From a linear scan to a tree that a batch descends together: five ways to sample by mass."""
 
 from replay_tutorial.steps.prioritized.compiled_sum_tree import CompiledSumTree
 from replay_tutorial.steps.prioritized.cumulative_sum import CumulativeSum

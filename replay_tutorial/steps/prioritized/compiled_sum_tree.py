@@ -1,11 +1,11 @@
-"""The sum tree of `plain_sum_tree`, line for line, over an array and compiled by Numba.
+"""The sum tree of `plain_sum_tree`, line by line, on an array and compiled with Numba.
 
-What it fixes of the plain one: a step is a few instructions of the processor, where Python interprets every
-operation. The functions take the array, because Numba compiles functions over arrays; the class holds it.
+Improvement over the plain tree: a step takes a few machine instructions, where Python interprets each
+operation. The functions take the array because Numba compiles functions on arrays; the class only holds it.
 
-Still wrong with it: a draw is 20 steps, and each step needs a node whose place is known only when the step
-before is done. Where the tree is larger than the processor's cache, most steps wait for memory, and while one
-query waits no other one is worked on.
+Remaining problem: a draw takes 20 steps, and the node of each step is known only after the previous step. If
+the tree is larger than the processor's cache, most steps wait for memory, and while one query waits, no other
+query is processed.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 @njit
 def set_one_by_one(nodes: Floats, slots: Integers, masses: Floats) -> None:
-    """Set the leaves of slots and the nodes above them, one slot after the other."""
+    """Set the leaves of slots and the nodes above them, one slot after another."""
     leaf_count = len(nodes) // 2
     for i in range(len(slots)):
         node = leaf_count + slots[i]
@@ -30,7 +30,7 @@ def set_one_by_one(nodes: Floats, slots: Integers, masses: Floats) -> None:
 
 @njit
 def find_one_by_one(nodes: Floats, queries: Floats) -> Integers:
-    """Return the leaf of each query, one query after the other."""
+    """Return the leaf of each query, one query after another."""
     leaf_count = len(nodes) // 2
     leaves = np.empty(len(queries), np.int64)
     for i in range(len(queries)):
@@ -50,7 +50,7 @@ class CompiledSumTree:
     """The masses of `capacity` slots as the leaves of a binary tree in an array."""
 
     def __init__(self, capacity: int) -> None:
-        """Begin with masses of 0."""
+        """Initialise all masses to 0."""
         self.leaf_count = 1
         while self.leaf_count < capacity:
             self.leaf_count *= 2
@@ -62,10 +62,10 @@ class CompiledSumTree:
         return float(self.nodes[1])
 
     def set(self, slots: Integers, masses: Floats) -> None:
-        """Set the masses of slots, in order: of a repeated slot the last mass stays."""
+        """Set the masses of slots in order, so that the last mass of a repeated slot wins."""
         set_one_by_one(self.nodes, slots, masses)
 
     def find(self, queries: Floats) -> tuple[Integers, Floats]:
-        """Return the slots that own these points of [0, total), int64[n], and their masses, float64[n]."""
+        """Return the slots at these points of [0, total), int64[n], and their masses, float64[n]."""
         leaves = find_one_by_one(self.nodes, queries)
         return leaves - self.leaf_count, self.nodes[leaves]

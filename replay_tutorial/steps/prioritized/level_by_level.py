@@ -1,12 +1,12 @@
-"""The sum tree of `compiled_sum_tree`, with all queries walking down together.
+"""The sum tree of `compiled_sum_tree`, with all queries descending together.
 
-What it fixes of the compiled one: the waiting. On one level no query depends on another. The loop over
-queries is the inner one, and has no branch whose outcome the processor would have to guess. So it asks
-memory for the nodes of many queries before the first of them has come. Steps and results are the same.
+Improvement over the compiled tree: memory accesses overlap. Within a level no query depends on another, so
+the loop over queries is the inner loop, without a branch that the processor would have to predict. It
+therefore requests the nodes of many queries before the first arrives. Steps and results are unchanged.
 
-Still wrong with it: an update goes through 20 levels of memory. The package stores every third level only, so
-that eight children share a cache line, and goes through seven. The weights also need the smallest mass, which
-this tree does not know.
+Remaining problems: an update passes through 20 levels in memory. The package stores only every third level,
+so that eight children share a cache line, and passes through seven. The importance weights also need the
+smallest mass, which this tree does not track.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 @njit
 def set_level_by_level(nodes: Floats, slots: Integers, masses: Floats) -> None:
-    """Set the leaves of slots, then their parents, then the parents of those."""
+    """Set the leaves of slots, then their parents, then the parents of these."""
     leaf_count = len(nodes) // 2
     changed = slots + leaf_count
     for i in range(len(slots)):
@@ -35,10 +35,10 @@ def set_level_by_level(nodes: Floats, slots: Integers, masses: Floats) -> None:
 
 @njit
 def find_level_by_level(nodes: Floats, queries: Floats) -> Integers:
-    """Return the leaf of each query; all queries take one step down, then all take the next."""
+    """Return the leaf of each query. All queries descend one level before any descends the next."""
     leaf_count = len(nodes) // 2
-    reached = np.ones(len(queries), np.int64)  # the node that each query stands on; all begin at the root
-    rest = queries.copy()  # where in that node's masses each query lies
+    reached = np.ones(len(queries), np.int64)  # the node that each query has reached; all start at the root
+    rest = queries.copy()  # position of each query within that node's mass
     level = 1
     while level < leaf_count:
         for i in range(len(queries)):
@@ -57,7 +57,7 @@ class LevelByLevel:
     """The masses of `capacity` slots as the leaves of a binary tree in an array."""
 
     def __init__(self, capacity: int) -> None:
-        """Begin with masses of 0."""
+        """Initialise all masses to 0."""
         self.leaf_count = 1
         while self.leaf_count < capacity:
             self.leaf_count *= 2
@@ -69,10 +69,10 @@ class LevelByLevel:
         return float(self.nodes[1])
 
     def set(self, slots: Integers, masses: Floats) -> None:
-        """Set the masses of slots, in order: of a repeated slot the last mass stays."""
+        """Set the masses of slots in order, so that the last mass of a repeated slot wins."""
         set_level_by_level(self.nodes, slots, masses)
 
     def find(self, queries: Floats) -> tuple[Integers, Floats]:
-        """Return the slots that own these points of [0, total), int64[n], and their masses, float64[n]."""
+        """Return the slots at these points of [0, total), int64[n], and their masses, float64[n]."""
         leaves = find_level_by_level(self.nodes, queries)
         return leaves - self.leaf_count, self.nodes[leaves]

@@ -1,12 +1,12 @@
-"""A prioritized draw in the plainest way: add up masses from the left until the sum exceeds the query.
+"""Prioritized sampling in the simplest way: add up masses from the left until the sum exceeds the query.
 
     masses    1    0    3    5         slot 0 owns [0, 1), slot 2 owns [1, 4), slot 3 owns [4, 9)
     sum       1    1    4    9         a query of 3.5: the first sum above it is 4, so slot 2
 
-The masses of all slots are laid end to end, on a line as long as their total. A query is a point on that
-line, and finds the slot that owns it. So a random point finds a slot in proportion to its mass.
+The masses of all slots are laid end to end on a line whose length is their total. A query is a point on this
+line and selects its slot. Uniformly random queries thus select slots in proportion to their mass.
 
-Still wrong with it: each draw adds up half of all masses, half a million additions for a million rows.
+Remaining problem: each draw adds up half of all masses, half a million additions for a million rows.
 """
 
 from collections.abc import Iterable
@@ -19,11 +19,11 @@ class LinearScan:
     """The masses of `capacity` slots in a list."""
 
     def __init__(self, capacity: int) -> None:
-        """Begin with masses of 0."""
+        """Initialise all masses to 0."""
         self.masses = [0.0] * capacity
 
     def set(self, slots: Iterable[int], masses: Iterable[float]) -> None:
-        """Set the masses of slots, in order: of a repeated slot the last mass stays."""
+        """Set the masses of slots in order, so that the last mass of a repeated slot wins."""
         for slot, mass in zip(slots, masses, strict=True):
             self.masses[slot] = float(mass)
 
@@ -33,7 +33,7 @@ class LinearScan:
         return sum(self.masses)
 
     def find(self, queries: Iterable[float]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the slots that own these points of [0, total), int64[n], and their masses, float64[n]."""
+        """Return the slots at these points of [0, total), int64[n], and their masses, float64[n]."""
         slots = [self.find_one(query) for query in queries]
         return np.array(slots, np.int64), np.array([self.masses[slot] for slot in slots])
 
@@ -46,4 +46,4 @@ class LinearScan:
                 last_with_mass = slot
                 if query < running_sum:
                     return slot
-        return last_with_mass  # the query was the total, or rounding took it there
+        return last_with_mass  # the query equals the total, possibly by rounding

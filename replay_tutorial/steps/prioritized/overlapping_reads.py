@@ -1,10 +1,9 @@
-"""Why a batch should walk down together: reads that wait for each other, and reads that don't.
+"""Why a batch should descend together: dependent and independent memory reads.
 
-Both functions read every place of an array once, in a random order. In the first, each place says where to
-read next, as in a walk down a tree: the processor can't ask memory for the second place before the first has
-come. In the second, all places are known beforehand, and the processor asks for many of them at once.
-
-Left out: everything else that a tree does.
+Both functions read every element of an array once, in random order. In the first, each element contains the
+position of the next, as in a descent of a tree: the processor cannot request an element before the previous
+one has arrived. In the second, all positions are known in advance, and the processor requests many elements
+at once.
 """
 
 from typing import Any
@@ -18,7 +17,7 @@ Integers = npt.NDArray[np.int64]
 
 @njit
 def read_one_after_the_other(next_place: Integers) -> Any:
-    """Go from place to place, as each one says; return the last."""
+    """Follow the positions from element to element; return the last."""
     place = 0
     for _ in range(len(next_place)):
         place = next_place[place]
@@ -27,7 +26,7 @@ def read_one_after_the_other(next_place: Integers) -> Any:
 
 @njit
 def read_together(values: Integers, places: Integers) -> Any:
-    """Add up the values of places that are known beforehand."""
+    """Sum the values at positions that are known in advance."""
     total = 0
     for i in range(len(places)):
         total += values[places[i]]
@@ -35,7 +34,7 @@ def read_together(values: Integers, places: Integers) -> Any:
 
 
 def random_circle(length: int) -> tuple[Integers, Integers]:
-    """Return a random order of all places, and for each place the one that comes after it in that order."""
+    """Return a random order of all positions, and for each position the next one in that order."""
     places = np.random.default_rng(0).permutation(length)
     next_place = np.empty(length, np.int64)
     next_place[places] = np.roll(places, -1)

@@ -1,9 +1,9 @@
-"""From a queue to stamps: six ways to collect the rows of many processes, and to draw some of them in one."""
+"""From a queue to stamps: six ways to collect rows from many processes and sample them in one."""
 
 from importlib import import_module
 from typing import Any
 
-# A rung is imported when it is asked for: a writer's process starts sooner with nothing else in it.
+# Versions are imported on first access, so that a writer process starts sooner.
 HOME = {
     "FineLocks": "fine_locks",
     "ManagerReplay": "manager_replay",
@@ -15,12 +15,12 @@ HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a rung."""
+    """Import a version."""
     if name not in HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """List the rungs, also those that nobody has asked for yet."""
+    """List all versions, including those not imported yet."""
     return sorted({*globals(), *HOME})

@@ -1,14 +1,14 @@
-"""A lock for each part: one for the count of rows, and one for every eighth slot.
+"""Fine-grained locks: one for the row counter, and eight for the slots.
 
-What it fixes of the one lock: a lock is held for as long as one row takes, and only by those who want that
-part. Two writers copy side by side, and the sampler meets a closed door one time in eight.
+Improvement over one lock: each lock is held only while one row is copied, and blocks only the processes that
+need it. Two writers can copy at the same time, and a writer makes the sampler wait for one slot in eight
+only.
 
-It needs something that the one lock did not: a row's index in its slot. A row is counted before it is
-written, so the sampler could draw a slot that is still empty; and a writer that is slow for a whole lap could
-put its old row over a newer one.
+Each slot now needs the index of its row. A row is counted before it is written, so the sampler could draw a
+slot that is still empty; and a writer delayed for a whole lap could overwrite a newer row with its old one.
 
-Still wrong with it: a lock is taken for every row, twice eight processes can't run faster than the locks, and
-a writer that is killed inside takes its part with it. Everybody who comes there waits forever.
+Remaining problems: every row costs a lock operation, so more processes do not run faster than the locks. And
+a writer that is killed while it holds a lock never releases it; every process that needs it waits forever.
 """
 
 import ctypes
@@ -19,25 +19,25 @@ from typing import Any
 import numpy as np
 
 PARTS = 8
-spawn = multiprocessing.get_context("spawn")  # the way to start processes that every system has
+spawn = multiprocessing.get_context("spawn")  # the start method available on every system
 
 
 class FineLocks:
-    """The newest rows of many processes, in shared memory, a lock for each part."""
+    """A ring of the newest rows in shared memory, with several locks."""
 
     def __init__(self, capacity: int, fields: Mapping[str, Any], seed: int = 0) -> None:
         """Reserve shared memory for `capacity` rows.
 
         Args:
             capacity: Number of rows kept.
-            fields: For each field of a row its shape and dtype, `{"obs": {"shape": (4,), "dtype": float}}`.
-            seed: Seeds the drawing.
+            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
+            seed: Seed for sampling.
         """
         self.capacity = capacity
         self.record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
         self.memory: Any = spawn.RawArray(ctypes.c_byte, capacity * self.record.itemsize)
-        self.counts = spawn.RawArray(ctypes.c_int64, capacity)  # index + 1 of the row in a slot, 0 for none
-        self.added = spawn.RawValue(ctypes.c_int64)  # rows so far, written or about to be
+        self.counts = spawn.RawArray(ctypes.c_int64, capacity)  # index + 1 of the row in each slot, or 0
+        self.added = spawn.RawValue(ctypes.c_int64)  # rows counted so far, including those not yet written
         self.lock_of_added = spawn.Lock()
         self.locks = [spawn.Lock() for _ in range(PARTS)]
         self.rng = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ class FineLocks:
             slot = index % self.capacity
             with self.locks[slot % PARTS]:
                 if index < self.counts[slot]:
-                    continue  # this writer was slow, and a newer row is there
+                    continue  # this writer was delayed, and the slot has a newer row
                 for name, values in rows.items():
                     ring[name][slot] = values[i]
                 self.counts[slot] = index + 1
@@ -72,10 +72,10 @@ class FineLocks:
         while done < batch_size:
             slot = int(self.rng.integers(stored))
             with self.locks[slot % PARTS]:
-                if self.counts[slot]:  # else it is counted and not yet written: draw again
+                if self.counts[slot]:  # otherwise it is counted but not written: draw again
                     batch[done] = ring[slot]
                     done += 1
         return {name: batch[name] for name in self.record.names or ()}
 
     def close(self) -> None:
-        """Do nothing: the memory goes with the last process that sees it."""
+        """Do nothing: the system frees the memory when the last process that maps it exits."""

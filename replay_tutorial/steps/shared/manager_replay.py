@@ -1,11 +1,11 @@
-"""A manager: a process of its own keeps the rows, and all others ask it, by sockets.
+"""A manager: one process holds the rows, and all other processes access them over sockets.
 
-What it fixes of the queue: the sampler no longer takes rows in. It asks for a batch, and that is all. A
-writer that is killed leaves a closed socket behind, and the manager's process, which alone has the lock,
-lives on.
+Improvement over the queue: the sampler no longer unpacks rows; it only requests batches. A writer that is
+killed leaves a closed socket behind, and the manager process, the only one that uses the lock, keeps running.
 
-Still wrong with it: one process does everybody's work. Rows cross a socket on their way in and again on their
-way out, and each call, however small, is a message there and a message back.
+Remaining problem: one process does the work for all others. Each row crosses a socket twice, on its way in
+and on its way out. In addition every call, however small, costs the round trip of a request message and a
+reply message.
 """
 
 import multiprocessing
@@ -17,25 +17,25 @@ from typing import Any
 
 import numpy as np
 
-spawn = multiprocessing.get_context("spawn")  # the way to start processes that every system has
+spawn = multiprocessing.get_context("spawn")  # the start method available on every system
 
 
 class Keeper:
-    """The rows, in the manager's process, where each caller is served by a thread of its own."""
+    """The rows, in the manager process, where a thread serves each client."""
 
     def __init__(self, capacity: int, seed: int) -> None:
-        """Begin empty."""
+        """Create an empty buffer."""
         self.memory: deque[tuple[Any, ...]] = deque(maxlen=capacity)
         self.rng = np.random.default_rng(seed)
         self.lock = threading.Lock()
 
     def add(self, columns: list[np.ndarray]) -> None:
-        """Keep the rows of one message."""
+        """Store the rows of one message."""
         with self.lock:
             self.memory.extend(zip(*columns, strict=True))
 
     def sample(self, batch_size: int) -> list[np.ndarray]:
-        """Draw rows, an array for each field."""
+        """Draw rows: an array for each field."""
         with self.lock:
             if not self.memory:
                 raise ValueError(f"sample({batch_size}) needs at least 1 row; none has come yet.")
@@ -45,22 +45,22 @@ class Keeper:
 
 
 class KeeperManager(BaseManager):
-    """Starts the process in which a keeper lives."""
+    """Starts the process that holds the keeper."""
 
 
 KeeperManager.register("Keeper", Keeper)
 
 
 class ManagerReplay:
-    """The newest rows of many processes, in the memory of a process that only keeps them."""
+    """The newest rows of many processes, in the memory of a manager process."""
 
     def __init__(self, capacity: int, fields: Mapping[str, Any], seed: int = 0) -> None:
-        """Start the manager's process.
+        """Start the manager process.
 
         Args:
             capacity: Number of rows kept.
-            fields: For each field of a row its shape and dtype, `{"obs": {"shape": (4,), "dtype": float}}`.
-            seed: Seeds the drawing.
+            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
+            seed: Seed for sampling.
         """
         self.dtypes = {name: field["dtype"] for name, field in fields.items()}
         self.manager = KeeperManager(ctx=spawn)
@@ -68,7 +68,7 @@ class ManagerReplay:
         self.keeper: Any = getattr(self.manager, "Keeper")(capacity, seed)  # noqa: B009 - made by `register`
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pass on the way to the keeper, and not the process."""
+        """Pickle the connection to the keeper, but not the manager."""
         return {"dtypes": self.dtypes, "keeper": self.keeper}
 
     def add(self, **rows: Any) -> None:
@@ -76,9 +76,9 @@ class ManagerReplay:
         self.keeper.add([np.array(rows[name], dtype) for name, dtype in self.dtypes.items()])
 
     def sample(self, batch_size: int) -> dict[str, np.ndarray]:
-        """Ask for rows, drawn uniformly, with replacement."""
+        """Request rows, drawn uniformly, with replacement."""
         return dict(zip(self.dtypes, self.keeper.sample(batch_size), strict=True))
 
     def close(self) -> None:
-        """End the manager's process."""
+        """Stop the manager process."""
         self.manager.shutdown()

@@ -1,10 +1,10 @@
-"""Shared memory and no lock: what is left of the ring if everybody goes in at once. It is wrong.
+"""Shared memory without a lock: the same ring, accessed by all processes at once. It is incorrect.
 
-What it fixes of the locks: nobody waits, and no lock can be left behind by a writer that is killed.
+Improvement over locks: no process waits, and a killed writer cannot leave a lock behind.
 
-Wrong with it: the sampler reads a row while a writer is in the middle of it, and gets the beginning of the
-new row with the end of the old one, a **torn** row. And to count is three steps, to read, to add and to
-write: two writers that read the same count write to the same slots, and the rows of one of them are lost.
+Problems: the sampler can read a row while a writer is copying it, and get the beginning of the new row with
+the end of the old one: a **torn** row. And counting takes three steps: read, add, write. Two writers that
+read the same count write to the same slots, and the rows of one of them are lost.
 """
 
 import ctypes
@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-spawn = multiprocessing.get_context("spawn")  # the way to start processes that every system has
+spawn = multiprocessing.get_context("spawn")  # the start method available on every system
 
 
 class NoLock:
-    """The newest rows of many processes, in shared memory, and some that nobody has added."""
+    """A ring of the newest rows in shared memory, which can contain torn rows."""
 
     def __init__(self, capacity: int, fields: Mapping[str, Any], seed: int = 0) -> None:
         """Reserve shared memory for `capacity` rows.
 
         Args:
             capacity: Number of rows kept.
-            fields: For each field of a row its shape and dtype, `{"obs": {"shape": (4,), "dtype": float}}`.
-            seed: Seeds the drawing.
+            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
+            seed: Seed for sampling.
         """
         self.capacity = capacity
         self.record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
@@ -44,8 +44,8 @@ class NoLock:
         first, count = self.added.value, len(next(iter(rows.values())))
         slots = np.arange(first, first + count) % self.capacity
         for name, values in rows.items():
-            self.rows[name][slots] = values  # the sampler may look at any moment of this
-        self.added.value = first + count  # and another writer may have the same `first`
+            self.rows[name][slots] = values  # the sampler can read at any point of this copy
+        self.added.value = first + count  # and another writer can have read the same `first`
 
     def sample(self, batch_size: int) -> dict[str, np.ndarray]:
         """Draw rows uniformly, with replacement: for each field an array [batch_size, *shape]."""
@@ -56,4 +56,4 @@ class NoLock:
         return {name: batch[name] for name in self.record.names or ()}
 
     def close(self) -> None:
-        """Do nothing: the memory goes with the last process that sees it."""
+        """Do nothing: the system frees the memory when the last process that maps it exits."""

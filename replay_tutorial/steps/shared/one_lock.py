@@ -1,11 +1,11 @@
-"""Shared memory under one lock: a ring of records that all processes see, and one of them at a time may use.
+"""Shared memory under one lock: a ring of records that all processes map, and that one at a time may access.
 
-What it fixes of the manager: nobody sends anything. A row is written once, to where it stays, and a batch is
-read from there. Every call takes the lock first, so that nobody sees half of a row.
+Improvement over the manager: nothing is sent. A writer copies each row to its slot, and the sampler reads
+batches from there. Every call acquires the lock first, so the sampler never reads an incomplete row.
 
-Still wrong with it: everybody waits for whoever is inside, the sampler for writers and writers for each
-other. And the lock is given back by the one who took it, or by nobody: kill a writer inside, and all the
-others wait forever.
+Remaining problems: every process waits for the one that holds the lock, the sampler for writers and writers
+for each other. And only the holder can release the lock: if a writer is killed while it holds the lock, all
+other processes wait forever.
 """
 
 import ctypes
@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-spawn = multiprocessing.get_context("spawn")  # the way to start processes that every system has
+spawn = multiprocessing.get_context("spawn")  # the start method available on every system
 
 
 class OneLock:
-    """The newest rows of many processes, in shared memory."""
+    """A ring of the newest rows in shared memory, with one lock."""
 
     def __init__(self, capacity: int, fields: Mapping[str, Any], seed: int = 0) -> None:
         """Reserve shared memory for `capacity` rows.
 
         Args:
             capacity: Number of rows kept.
-            fields: For each field of a row its shape and dtype, `{"obs": {"shape": (4,), "dtype": float}}`.
-            seed: Seeds the drawing.
+            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
+            seed: Seed for sampling.
         """
         self.capacity = capacity
         self.record = np.dtype([(name, field["dtype"], field["shape"]) for name, field in fields.items()])
@@ -60,4 +60,4 @@ class OneLock:
         return {name: batch[name] for name in self.record.names or ()}
 
     def close(self) -> None:
-        """Do nothing: the memory goes with the last process that sees it."""
+        """Do nothing: the system frees the memory when the last process that maps it exits."""

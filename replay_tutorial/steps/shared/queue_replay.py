@@ -1,11 +1,11 @@
-"""A queue: writers put their rows in, the sampler takes them out and keeps them in a deque of its own.
+"""A queue: writers put their rows into it, and the sampler moves them to a deque of its own.
 
-The shortest way by which the rows of many processes reach one of them: the standard library does the rest.
-Nothing is shared, so nothing can be torn.
+The shortest way to bring the rows of many processes to one: the standard library does the work. No memory is
+shared, so no row can be torn.
 
-Still wrong with it: every row is written out as bytes, sent through a pipe and read again, and it is the
-sampler who does the reading, between two batches. And there is a lock inside: a writer holds it while it
-sends. If the writer is killed then, nobody gives the lock back.
+Remaining problems: each row is serialised, sent through a pipe and deserialised, and the sampler deserialises
+between two batches. And the queue contains a lock, which a writer holds while it sends. If the writer is
+killed then, the lock is never released.
 """
 
 import multiprocessing
@@ -15,34 +15,34 @@ from typing import Any
 
 import numpy as np
 
-TAKEN = 64  # batches that `sample` takes out of the queue at most: writers may be faster
-spawn = multiprocessing.get_context("spawn")  # the way to start processes that every system has
+TAKEN = 64  # most batches that one `sample` call moves, because writers may be faster
+spawn = multiprocessing.get_context("spawn")  # the start method available on every system
 
 
 class QueueReplay:
-    """The newest rows of many processes, in the memory of the one that samples."""
+    """The newest rows of many processes, in the memory of the sampler."""
 
     def __init__(self, capacity: int, fields: Mapping[str, Any], seed: int = 0) -> None:
-        """Begin empty.
+        """Create an empty buffer.
 
         Args:
             capacity: Number of rows kept.
-            fields: For each field of a row its shape and dtype, `{"obs": {"shape": (4,), "dtype": float}}`.
-            seed: Seeds the drawing.
+            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": float}}`.
+            seed: Seed for sampling.
         """
         self.dtypes = {name: field["dtype"] for name, field in fields.items()}
-        # `put` of a SimpleQueue sends at once; that of a Queue leaves it to a thread, and the rows of two
-        # writers may change places
+        # SimpleQueue.put sends immediately. Queue.put leaves that to a thread, which could change the order
+        # of rows from two writers.
         self.waiting = spawn.SimpleQueue()
         self.memory: deque[tuple[Any, ...]] = deque(maxlen=capacity)  # the sampler's own
         self.rng = np.random.default_rng(seed)
 
     def add(self, **rows: Any) -> None:
-        """Add a batch of rows from any process: arrays [n, *shape]. Waits while the pipe is full."""
+        """Add a batch of rows from any process: arrays [n, *shape]. Blocks while the pipe is full."""
         self.waiting.put([np.asarray(rows[name], dtype) for name, dtype in self.dtypes.items()])
 
     def sample(self, batch_size: int) -> dict[str, np.ndarray]:
-        """Take in what has come, and draw rows uniformly, with replacement."""
+        """Move new rows to the deque, and draw rows uniformly, with replacement."""
         for _ in range(TAKEN):
             if self.waiting.empty():
                 break
@@ -54,5 +54,5 @@ class QueueReplay:
         return {name: np.stack(column) for name, column in zip(self.dtypes, columns, strict=True)}
 
     def close(self) -> None:
-        """Release the queue."""
+        """Close the queue."""
         self.waiting.close()

@@ -1,13 +1,13 @@
-"""A stamp in each slot: no lock, and no torn row either.
+"""A stamp in each slot: no lock, and no torn rows.
 
-What it fixes: a slot's stamp says which row is in it, and whether somebody is writing it: `2 * (index + 1)`,
-and 1 more while the slot is held. A writer takes a slot by swapping its stamp, which only one can do. The
-sampler looks at the stamp before and after it copies a row: the same even stamp twice means a whole row.
+Improvement: a slot's stamp states which row it contains and whether it is held: `2 * (index + 1)`, plus 1 if
+it is. A writer claims a slot by swapping its stamp, which succeeds for one writer only. The sampler loads the
+stamp before and after it copies a row: two equal, even stamps mean that the row is complete.
 
-Still wrong with it: the stamp does not say *who* holds the slot, so that of a killed writer stays held for
-ever. The last rung before the package's `MPReplayBuffer`, which asks whether the holder is alive.
+Remaining problem: the stamp does not contain *which* process holds the slot, so the slot of a killed writer
+stays held forever. `MPReplayBuffer`, the next version, checks whether the holder is alive.
 
-The atomics come from the package: written down here they would be longer than all the rest.
+The atomic operations are imported from the package, because they are longer than the rest of this file.
 """
 
 import ctypes
@@ -27,48 +27,48 @@ from replay_tutorial.shared.atomics import (
     store_release,
 )
 
-spawn = multiprocessing.get_context("spawn")  # the way to start processes that every system has
+spawn = multiprocessing.get_context("spawn")  # the start method available on every system
 
 
 @njit(cache=True)
 def write(next_index: np.ndarray, stamps: np.ndarray, rows: np.ndarray, row: np.ndarray) -> None:
-    """Put a row into the ring. If something stands in the way of its index, it takes the next one."""
+    """Write a row to the ring. If its slot is unavailable, the row gets the next index."""
     while True:
         index = fetch_add(next_index, 0, 1)
         slot, whole = index % len(stamps), 2 * (index + 1)
         stamp = load_acquire(stamps, slot)
         if stamp % 2 == 1 or stamp > whole:
-            continue  # held by another, or this writer was stopped for a lap and a newer row is there
+            continue  # held by another writer, or newer, because this writer was stopped for a lap
         if compare_and_swap(stamps, slot, stamp, whole + 1):
-            fence_release()  # or somebody might see new bytes under the old stamp
+            fence_release()  # or the sampler could see new data under the old stamp
             rows[slot] = row
-            store_release(stamps, slot, whole)  # who sees this sees the whole row
+            store_release(stamps, slot, whole)  # a process that sees this sees the whole row
             return
 
 
 @njit(cache=True)
 def read(stamps: np.ndarray, rows: np.ndarray, slots: np.ndarray, copies: np.ndarray) -> np.ndarray:
-    """Copy the rows in slots; return for each copy whether it is whole."""
+    """Copy the rows in `slots`; return for each copy whether it is complete."""
     whole = np.zeros(len(slots), np.bool_)
     for i, slot in enumerate(slots):
         stamp = load_acquire(stamps, slot)
         if stamp > 0 and stamp % 2 == 0:
             copies[i] = rows[slot]
-            fence_acquire()  # or the second look might come before the last byte was read
+            fence_acquire()  # or the second load could run before the copy is complete
             whole[i] = load_acquire(stamps, slot) == stamp
     return whole
 
 
 class StampedRows:
-    """The newest rows of many processes, in shared memory, with a stamp in each slot."""
+    """A ring of the newest rows in shared memory, with a stamp for each slot."""
 
     def __init__(self, capacity: int, fields: Mapping[str, Any], seed: int = 0) -> None:
         """Reserve shared memory for `capacity` rows.
 
         Args:
             capacity: Number of rows kept.
-            fields: For each field of a row its shape and dtype, float64: `{"obs": {"shape": (4,), ...}}`.
-            seed: Seeds the drawing.
+            fields: Shape of each field, float64, `{"obs": {"shape": (4,), ...}}`.
+            seed: Seed for sampling.
         """
         self.capacity = capacity
         self.record = np.dtype([(name, float, field["shape"]) for name, field in fields.items()])
@@ -98,7 +98,7 @@ class StampedRows:
         if stored == 0:
             raise ValueError(f"sample({batch_size}) needs at least 1 row; the buffer is empty.")
         batch, missing = np.empty((batch_size, rows.shape[1])), np.arange(batch_size)
-        while len(missing):  # those that were changing are drawn again
+        while len(missing):  # rows that changed during the copy are drawn again
             copies = np.empty((len(missing), rows.shape[1]))
             whole = read(stamps, rows, self.rng.integers(stored, size=len(missing)), copies)
             batch[missing[whole]] = copies[whole]
@@ -106,4 +106,4 @@ class StampedRows:
         return {name: batch.view(self.record)[name][:, 0] for name in self.record.names or ()}
 
     def close(self) -> None:
-        """Do nothing: the memory goes with the last process that sees it."""
+        """Do nothing: the system frees the memory when the last process that maps it exits."""

@@ -1,4 +1,4 @@
-"""From a list to a ring of records: four ways to keep the newest transitions and to draw some of them."""
+"""From a list to a ring of records: four ways to store the newest transitions and sample from them."""
 
 from replay_tutorial.steps.uniform.deque_of_tuples import DequeOfTuples
 from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples

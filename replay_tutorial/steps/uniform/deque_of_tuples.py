@@ -1,10 +1,10 @@
 """A deque of tuples: the replay buffer of most tutorials.
 
-What it fixes of the list: a deque with a `maxlen` drops its oldest tuple by itself, at once. `add` takes as
-long as ever, however many tuples there are.
+Improvement over the list: a deque with a `maxlen` discards its oldest tuple itself, in constant time. The
+time of `add` no longer depends on the number of tuples.
 
-Still wrong with it: a deque is a chain of blocks of 64. To read a place in the middle, Python walks from the
-nearer end, block by block. Now `sample` takes as long as the deque is.
+Remaining problem: a deque is a linked list of blocks of 64 elements. To access an element in the middle,
+Python walks from the nearer end, block by block, so `sample` takes time proportional to the length.
 """
 
 from collections import deque
@@ -18,12 +18,12 @@ class DequeOfTuples:
     """The newest transitions, as a deque of tuples."""
 
     def __init__(self, capacity: int, fields: Mapping[str, Any], seed: int = 0) -> None:
-        """Begin empty.
+        """Create an empty buffer.
 
         Args:
             capacity: Number of transitions kept.
-            fields: The shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
-            seed: Seeds the drawing.
+            fields: Shape and dtype of each field, `{"obs": {"shape": (4,), "dtype": "f4"}}`.
+            seed: Seed for sampling.
         """
         self.dtypes = {name: field["dtype"] for name, field in fields.items()}
         self.memory: deque[tuple[Any, ...]] = deque(maxlen=capacity)
@@ -33,12 +33,12 @@ class DequeOfTuples:
         return len(self.memory)
 
     def add(self, **transition: Any) -> None:
-        """Add one transition; the oldest makes room."""
+        """Add one transition; a full deque drops the oldest."""
         self.memory.append(tuple(np.array(transition[name], dtype) for name, dtype in self.dtypes.items()))
 
     def sample(self, batch_size: int) -> dict[str, np.ndarray]:
-        """Draw transitions uniformly, with replacement: for each field an array [batch_size, *shape]."""
+        """Sample transitions uniformly, with replacement: for each field an array [batch_size, *shape]."""
         places = self.rng.integers(len(self.memory), size=batch_size)
-        # each of these walks from an end of the deque: O(capacity)
+        # each access walks from an end of the deque: O(capacity)
         columns = zip(*(self.memory[place] for place in places.tolist()), strict=True)
         return {name: np.stack(column) for name, column in zip(self.dtypes, columns, strict=True)}

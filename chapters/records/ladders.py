@@ -1,12 +1,10 @@
-"""Measure the ladders of the chapters, and write their tables into the pages of the site.
+"""Measure the ladders of the chapters, and write their tables into the site's pages.
 
     python chapters/records/ladders.py --json docs/measurements/ladders.json \\
         --markdown docs/measurements/ladders.md docs/index.md
 
-The chapters measure the same ladders when they are executed, on whichever machine that is. Here more rounds
-are taken, and the figures get what all figures of the site have: their quartiles, and where they come from.
-
-Left out: the ladder of learning, whose rungs are whole agents; `why_replay.py` has their curves.
+The chapters measure the same ladders when they are executed. This script takes more rounds, and adds
+quartiles and provenance. `why_replay.py` records the learning curves of chapter 00.
 """
 
 import argparse
@@ -30,7 +28,7 @@ MEDIANS = "The share is the ceiling's median over the rung's."
 
 
 class Part(NamedTuple):
-    """A table, and how it is read."""
+    """A table with its marker and its caption."""
 
     mark: str
     lines: list[str]
@@ -38,7 +36,7 @@ class Part(NamedTuple):
 
 
 def short_table(ladder: Ladder) -> list[str]:
-    """Return the ladder of draws for the first page: medians, and of one operation only."""
+    """Return the home page's table of the sum-tree ladder: medians of one operation."""
     medians = ladder.medians(DRAW)
     rows = [
         [*rung.cells("source")[:2], figure(medians[rung.kind.__name__]), ladder.share(rung, DRAW)]
@@ -51,11 +49,13 @@ def parts_of(uniform: Ladder, tree: Ladder, shared: Ladder, rounds: int, races: 
     """Return all tables."""
     of_rounds = f"Medians of {rounds} interleaved rounds"
     of_rows = f"{of_rounds}, quartiles in brackets; buffers of 100,000 rows, full. {MEDIANS}"
-    of_masses = f"{of_rounds}, quartiles in brackets; 2^20 masses. {MEDIANS} The scan is asked one query, "
-    of_masses += "and its time is multiplied."
+    of_masses = (
+        f"{of_rounds}, quartiles in brackets; 2^20 masses. {MEDIANS} The linear scan is timed with one "
+    )
+    of_masses += "query, and its time is multiplied by 512."
     of_races = f"Medians of {races} races of {SECONDS:g} s, quartiles in brackets; {WRITERS} writers and one "
     of_races += "sampler, as fast as they can. The share is the rung's median over the ceiling's."
-    in_short = f"{of_rounds}; 2^20 masses. The ceiling reads as many random masses with one NumPy call."
+    in_short = f"{of_rounds}; 2^20 masses. The ceiling reads 512 random masses with one NumPy call."
     return [
         Part("ladder-uniform", uniform.table("../source"), of_rows),
         Part("ladder-prioritized", tree.table("../source"), of_masses),
@@ -65,7 +65,7 @@ def parts_of(uniform: Ladder, tree: Ladder, shared: Ladder, rounds: int, races: 
 
 
 def record_of(ladder: Ladder) -> dict[str, Any]:
-    """Return what the record holds of a ladder."""
+    """Return a ladder's entry of the record."""
     rungs = [
         {
             "rung": rung.kind.__name__,
@@ -83,27 +83,27 @@ def record_of(ladder: Ladder) -> dict[str, Any]:
 
 
 def put(parts: Sequence[Part], provenance: Provenance, pages: Sequence[Path]) -> bool:
-    """Write each table into each page that has its marks; return whether each had a place in one."""
-    well = True
+    """Write each table into every page with its markers; return False if a table has no page."""
+    success = True
     for part in parts:
         text = "\n".join([*part.lines, "", f"{part.about} {provenance}"]) + "\n"
         mark = f"<!-- {part.mark}:begin -->"
         places = [path for path in pages if mark in path.read_text(encoding="utf-8")]
         if pages and not places:
-            print(f"no page has the mark {mark}", file=sys.stderr)
+            print(f"no page contains the marker {mark}; add it first", file=sys.stderr)
         written = [put_table(path, part.mark, text) for path in places]
-        well &= all(written) and bool(written or not pages)
-    return well
+        success &= all(written) and bool(written or not pages)
+    return success
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print, and write; return 1 if a table was not written where it was asked, else 0."""
+    """Measure, print and write the tables; return 1 if a table could not be written, else 0."""
     parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Measure the chapters' ladders.")
-    add_count(parser, "--rounds", 50, "of each rung of the uniform and the prioritized ladder")
-    add_count(parser, "--races", 5, "of each rung of the shared ladder")
-    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the whole record here")
+    add_count(parser, "--rounds", 50, "rounds of the uniform and the prioritized ladder")
+    add_count(parser, "--races", 5, "races of the shared ladder")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures to this file")
     parser.add_argument(
-        "--markdown", type=page, nargs="+", default=[], metavar="FILE", help="write the tables into these"
+        "--markdown", type=page, nargs="+", default=[], metavar="FILE", help="pages to write the tables into"
     )
     given = parser.parse_args(argv)
     uniform, tree = uniform_ladder(rounds=given.rounds), sum_tree_ladder(rounds=given.rounds)

@@ -1,11 +1,9 @@
-"""Record runs of Ape-X on CartPole for chapter 08: a healthy one and sick ones.
+"""Record one good and several bad runs of Ape-X on CartPole for chapter 08.
 
     python chapters/records/runs.py
 
-A sick run differs from the healthy one in a single setting. Each takes place in one process, so that the same
-seed makes the same run.
-
-Left out: what makes a run sick beside a setting, as a wrong environment does.
+Each bad run differs from the good one in one or two settings. All runs use one process, so the same seed
+reproduces them.
 """
 
 import argparse
@@ -25,7 +23,7 @@ SCRIPT = "chapters/records/runs.py"
 STEPS = 16_000
 SHOWN = ("step", "episodic_return", "replay_ratio", "td_loss", "q_values", "row_age_p90")
 
-# Name → the settings that differ from the healthy run's.
+# Name → the settings that differ from those of the healthy run.
 RUNS: dict[str, dict[str, Any]] = {
     "healthy": {},
     "steps too large": {"learning_rate": 0.3, "gradient_norm": 1e6},
@@ -45,7 +43,7 @@ def settings(changes: dict[str, Any], runs: Path) -> Config:
 
 
 def numbers(path: Path, columns: Sequence[str]) -> dict[str, list[float | None]]:
-    """Return some columns of a CSV file of a run; None where nothing is written."""
+    """Return columns of a run's CSV file, with None for empty cells."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     return {
@@ -54,7 +52,7 @@ def numbers(path: Path, columns: Sequence[str]) -> dict[str, list[float | None]]
 
 
 def record(changes: dict[str, Any]) -> dict[str, Any]:
-    """Make a run in a folder that goes away, and keep its curves."""
+    """Train in a temporary folder, and return the run's curves."""
     with tempfile.TemporaryDirectory() as folder:
         result = train(settings(changes, Path(folder)))
         return {
@@ -70,7 +68,7 @@ def record(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Record, and write the file."""
+    """Record the runs, and write the file."""
     parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Record the runs of chapter 08.")
     parser.add_argument("--output", type=Path, default=Path("chapters/records/runs.json"))
     given = parser.parse_args(argv)

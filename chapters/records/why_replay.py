@@ -2,12 +2,9 @@
 
     python chapters/records/why_replay.py
 
-Several seeds of each take minutes, so the chapter loads what this command has written, and says so. The
-agents differ in what they learn from: each transition as it comes; the newest 64; 64 of all, drawn at random.
-Parameters, exploration and the number of updates are the same. The second one is a control: it learns as much
-as the third, but in order.
-
-Left out: training of more than one environment.
+Training takes minutes, so the chapter loads the record that this script writes. The three agents differ only
+in the transitions of an update: the newest one, the newest 64, or 64 sampled at random. The second agent is a
+control: it learns from as many transitions as the third, but in order.
 """
 
 import argparse
@@ -28,12 +25,12 @@ from replay_tutorial.steps.learning import one_file_dqn, online_q_learning, q_le
 from replay_tutorial.steps.uniform.list_of_tuples import ListOfTuples
 
 SCRIPT = "chapters/records/why_replay.py"
-BIN = 1_000  # steps whose episodes are one point of a curve
+BIN = 1_000  # steps per point of a curve
 Episodes = list[tuple[int, float]]  # an episode's last step, and its return
 
 
 class NewestTuples(ListOfTuples):
-    """A list of tuples that draws nothing: a batch is what came last, in order."""
+    """A list of tuples whose batches are the newest transitions, in order."""
 
     def sample(self, batch_size: int) -> dict[str, np.ndarray]:
         """Return the newest transitions."""
@@ -42,19 +39,19 @@ class NewestTuples(ListOfTuples):
 
 
 def online(seed: int, steps: int) -> Episodes:
-    """Learn from each transition as it comes."""
+    """Learn from every transition once, when it occurs."""
     return online_q_learning.train(online_q_learning.OnlineQLearning(seed), steps, seed)
 
 
 def newest(seed: int, steps: int) -> Episodes:
-    """Learn from the newest 64, after each step."""
+    """Learn from the newest 64 transitions after each step."""
     return q_learning_with_replay.train(
         q_learning_with_replay.ReplayQLearning(seed, NewestTuples), steps, seed
     )
 
 
 def replay(seed: int, steps: int) -> Episodes:
-    """Learn from 64 of all, drawn at random, after each step."""
+    """Learn from 64 random transitions after each step."""
     return q_learning_with_replay.train(q_learning_with_replay.ReplayQLearning(seed), steps, seed)
 
 
@@ -62,7 +59,7 @@ AGENTS: dict[str, Callable[[int, int], Episodes]] = {"online": online, "newest":
 
 
 def curve_of(episodes: Episodes, steps: int) -> list[float | None]:
-    """Return the mean return of the episodes that ended in each `BIN` steps; None where none did."""
+    """Return the mean return of the episodes that end in each bin of `BIN` steps; None for an empty bin."""
     bins: list[list[float]] = [[] for _ in range(steps // BIN)]
     for step, score in episodes:
         bins[min((step - 1) // BIN, len(bins) - 1)].append(score)
@@ -70,13 +67,13 @@ def curve_of(episodes: Episodes, steps: int) -> list[float | None]:
 
 
 def record_curve(name: str, seed: int, steps: int) -> list[float | None]:
-    """Train one agent with one seed."""
-    torch.set_num_threads(1)  # networks this small gain nothing from a second one
+    """Train one agent with one seed, and return its curve."""
+    torch.set_num_threads(1)  # networks this small don't profit from more threads
     return curve_of(AGENTS[name](seed, steps), steps)
 
 
 def record_one_file(seed: int) -> dict[str, Any]:
-    """Train the one-file DQN with one seed, and look at 100 episodes that had no part in it."""
+    """Train the one-file DQN with one seed, and evaluate it on 100 new episodes."""
     torch.set_num_threads(1)
     start = time.perf_counter()
     network, curve = one_file_dqn.train(seed)
@@ -86,11 +83,11 @@ def record_one_file(seed: int) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Record, and write the file."""
+    """Record the curves, and write the file."""
     parser = argparse.ArgumentParser(prog=f"python {SCRIPT}", description="Record the curves of chapter 00.")
-    parser.add_argument("--seeds", type=int, default=5, help="of each agent")
-    parser.add_argument("--steps", type=int, default=20_000, help="of each of the three simple agents")
-    parser.add_argument("--processes", type=int, default=2, help="that train side by side")
+    parser.add_argument("--seeds", type=int, default=5, help="seeds per agent")
+    parser.add_argument("--steps", type=int, default=20_000, help="steps of the three simple agents")
+    parser.add_argument("--processes", type=int, default=2, help="number of parallel processes")
     parser.add_argument("--output", type=Path, default=Path("chapters/records/why_replay.json"))
     given = parser.parse_args(argv)
     seeds = range(given.seeds)

@@ -1,6 +1,6 @@
-"""The benchmarks: the buffers beside other libraries, what they cost, and what whole training runs reach.
+"""Benchmarks: the buffers compared with other libraries, their memory and start-up time, and training runs.
 
-A file here is a benchmark, by its name on the command line, or what two of them need (`cases`, `routes`,
-`scores`); `peers/` is who is measured beside us. How a figure is measured and written down is `measuring/`,
-outside of this folder. `command` is the command line, and `report` runs the benchmarks one after the other.
+Each module is one benchmark, run as `python -m replay_tutorial bench NAME`, except `cases`, `routes` and
+`scores`, which several benchmarks share. `peers/` wraps the other libraries, `command` is the command line,
+and `report` runs all benchmarks. Timing and output are in `replay_tutorial.measuring`.
 """

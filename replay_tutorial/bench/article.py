@@ -1,8 +1,8 @@
-"""`python -m replay_tutorial bench article`: `add` and `sample` over the number of rows.
+"""`python -m replay_tutorial bench article`: time of `add` and `sample` over the batch size.
 
-The article that this project starts from, by cpprb's author, set cpprb beside Reverb and others in four
-charts: add and sample, uniform and prioritized, on a buffer of 4,096 rows. Here are the same charts from
-one run, and four more at 2^20 rows, which no longer fit into a cache.
+Reproduces the four charts of an article by cpprb's author, which compares cpprb with Reverb and other
+libraries: add and sample, uniform and prioritized, on a buffer of 4,096 rows. Four more charts use 2^20 rows,
+which don't fit into the processor's cache.
 """
 
 import importlib
@@ -25,13 +25,13 @@ from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread
 
 ARTICLE_ALPHA = 0.4
-ADDS_AS = {"Reverb dataset": "Reverb writer"}  # rows are added by one class and sampled by another
+ADDS_AS = {"Reverb dataset": "Reverb writer"}  # Reverb adds with one class and samples with another
 PANELS = ("add, uniform", "add, prioritized", "sample, uniform", "sample, prioritized")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """One size of buffer, and the numbers of rows on its horizontal axes."""
+    """A capacity, and the batch sizes on the horizontal axes of its charts."""
 
     capacity: int
     adds: tuple[int, ...]
@@ -48,18 +48,19 @@ QUICK = (Grid(256, (1, 11), (2, 8)),)
 
 @dataclass(frozen=True)
 class Point:
-    """What was measured at one place of one panel."""
+    """The measurements at one batch size of one panel."""
 
     capacity: int
     panel: str
     rows: int
-    microseconds: dict[str, Spread]  # peer → one call
-    ratios: dict[str, Spread]  # peer → its time / ours, taken round by round
+    microseconds: dict[str, Spread]  # peer → time of one call
+    ratios: dict[str, Spread]  # peer → its time / ours, computed within each round
 
 
 def points(grid: Grid, lineup: Lineup, rounds: int, slot_seconds: float) -> Iterator[Point]:
-    """Measure one point after the other, every peer in every round."""
-    # Samples first: adding leaves the same few rows everywhere, which references would find in the cache.
+    """Measure every point with all peers."""
+    # Sample before adding: `add` fills the buffer with references to the same few rows, which would then be
+    # sampled from the cache.
     for panel in sorted(PANELS, key=lambda panel: panel.startswith("add")):
         kind = Kind(grid.capacity, prioritized=panel.endswith("prioritized"), alpha=ARTICLE_ALPHA)
         for count in grid.adds if panel.startswith("add") else grid.batches:
@@ -71,19 +72,19 @@ def points(grid: Grid, lineup: Lineup, rounds: int, slot_seconds: float) -> Iter
 
 
 def of_panel(measured: Sequence[Point], panel: str) -> tuple[list[Point], list[str]]:
-    """Return the points of a panel, and its peers, ours first and the ceiling last."""
+    """Return a panel's points and its peers, ours first and the ceiling last."""
     here = [point for point in measured if point.panel == panel]
     names = dict.fromkeys(name for point in here for name in point.microseconds)
     return here, sorted(names, key=lambda name: (name == CEILING, name != OURS))
 
 
 def label_of(name: str, panel: str) -> str:
-    """Return the name of a peer in a panel: that of the class that is measured there."""
+    """Return a peer's label in a panel, which names the class that is measured there."""
     return ADDS_AS.get(name, name) if panel.startswith("add") else name
 
 
 def tables_of(measured: Sequence[Point]) -> str:
-    """Return one table for each panel: medians in microseconds, in bold where a peer was faster than ours."""
+    """Return a table for each panel: medians in µs, bold where a peer is faster than ours."""
     parts: list[str] = []
     for panel in PANELS:
         here, names = of_panel(measured, panel)
@@ -98,15 +99,15 @@ def tables_of(measured: Sequence[Point]) -> str:
 
 
 def cell(point: Point, name: str) -> str:
-    """Return a median, in bold if it is a peer's and less than ours."""
+    """Return a peer's median, in bold if the peer is faster than ours; "" if it wasn't measured."""
     if name not in point.microseconds:
         return ""
     text = figure(point.microseconds[name].median)
     return f"**{text}**" if name not in (OURS, CEILING) and point.ratios[name].median < 1 else text
 
 
-def verdict(measured: Sequence[Point]) -> str:
-    """Return at how many points ours was the fastest, and where it wasn't."""
+def comparison(measured: Sequence[Point]) -> str:
+    """Return a sentence with the number of points where ours is the fastest, and the other points."""
     faster: dict[str, list[int]] = {}
     behind = 0
     for point in measured:
@@ -122,24 +123,24 @@ def verdict(measured: Sequence[Point]) -> str:
 
 
 def section_of(measured: Sequence[Point], skipped: Mapping[str, str], output: Path | None) -> str:
-    """Return what the page says of one size of buffer."""
+    """Return the section of the page on one capacity."""
     capacity = measured[0].capacity
     picture = f"![add and sample over the number of rows](article-{capacity}.svg)\n\n" if output else ""
     reasons = "".join(f" {name}: {reason}." for name, reason in skipped.items())
     absent = f" Not measured:{reasons}" if reasons else ""
-    return f"### {capacity:,} rows\n\n{picture}{verdict(measured)}{absent}\n\n{tables_of(measured)}\n\n"
+    return f"### {capacity:,} rows\n\n{picture}{comparison(measured)}{absent}\n\n{tables_of(measured)}\n\n"
 
 
 def about_of(measured: Sequence[Point], rounds: int) -> str:
-    """Return how to read the figures."""
+    """Return the caption of the tables."""
     spreads = [spread for point in measured for spread in point.microseconds.values()]
     relative = float(np.median([(s.upper - s.lower) / s.median for s in spreads]))
     fields = " + ".join(map(str, FIELDS.values()))
     return (
         f"Medians of {rounds} interleaved rounds; rows of {fields} float32, alpha {ARTICLE_ALPHA}, beta "
-        f"{BETA}, buffers full. The relative spread, the width between the quartiles over the median, is "
-        f"{relative:.0%} (median of all figures; the record has the quartiles). The ceiling moves the same "
-        "bytes by the barest NumPy call; the last column is its time over ours."
+        f"{BETA}; full buffers. The interquartile range is {relative:.0%} of the median (itself the median "
+        "over all figures; the record has the quartiles). The ceiling is the simplest NumPy call that moves "
+        "the same bytes; the last column is its time divided by ours."
     )
 
 
@@ -148,11 +149,11 @@ COLOURS = {name: f"C{place}" for place, name in enumerate(PEERS)} | {
     "Python sum tree": "navy",  # the eighth colour is grey
     CEILING: "0.55",
 }
-MIN_DISTANCE = 0.055  # between two names, of the axis' height
+MIN_DISTANCE = 0.055  # between two labels, as a fraction of the axis' height
 
 
 def draw(measured: Sequence[Point], output: Path) -> Path:
-    """Draw the four panels of one buffer: time over rows, both in powers of ten, one line per library."""
+    """Draw the four panels of one capacity: time over batch size, on logarithmic axes, a line per library."""
     from replay_tutorial.measuring.charts import new_figure, save
 
     chart = new_figure(11.0, 8.0)
@@ -163,7 +164,7 @@ def draw(measured: Sequence[Point], output: Path) -> Path:
 
 
 def draw_panel(axes: Any, measured: Sequence[Point], panel: str) -> None:
-    """Draw a line for each library, between its quartiles, with its name at the end in its colour."""
+    """Draw each library's median with a band between its quartiles and a label at its right end."""
     axes.set(xscale="log", yscale="log", xlabel="rows in one call", ylabel="µs per call")
     ends: dict[str, float] = {}
     here, names = of_panel(measured, panel)
@@ -189,7 +190,7 @@ def draw_panel(axes: Any, measured: Sequence[Point], panel: str) -> None:
 
 
 def apart(heights: dict[str, float]) -> dict[str, float]:
-    """Move names up until none lies on the one below it; their order stays.
+    """Move labels up until none overlaps the next lower one; the order is unchanged.
 
     Example:
         >>> apart({"a": 0.50, "b": 0.51, "c": 0.9})
@@ -203,19 +204,19 @@ def apart(heights: dict[str, float]) -> dict[str, float]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the tables were not written, else 0."""
-    parser = new_parser("article", "Draw the article's charts, with us in them.")
-    add_count(parser, "--rounds", 20, "of every point")
+    """Run the benchmark; return 1 if the tables could not be written, else 0."""
+    parser = new_parser("article", "Repeat the benchmark of an article by cpprb's author, with our buffers.")
+    add_count(parser, "--rounds", 20, "rounds per point")
     names = [name for name in PEERS if name not in (OURS, CEILING)]
-    parser.add_argument("--peers", nargs="+", choices=names, default=names, help="only these beside ours")
-    parser.add_argument("--quick", action="store_true", help="a few points and rounds, to see that it works")
+    parser.add_argument("--peers", nargs="+", choices=names, default=names, help="libraries (default: all)")
+    parser.add_argument("--quick", action="store_true", help="measure a few points in 2 rounds, as a test")
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="write article.json and the charts here"
+        "--output", type=Path, metavar="FOLDER", help="folder for article.json and the charts"
     )
     add_markdown(parser, "article")
     options = parser.parse_args(argv)
     if options.output is not None:
-        importlib.import_module("matplotlib")  # where it is missing, say so before anything is measured
+        importlib.import_module("matplotlib")  # fail before measuring if it is not installed
     rounds, slot_seconds = (2, 0.001) if options.quick else (options.rounds, SLOT_SECONDS)
     measured: list[Point] = []
     skipped: dict[int, Mapping[str, str]] = {}

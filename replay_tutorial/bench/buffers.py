@@ -1,10 +1,11 @@
-"""`python -m replay_tutorial bench buffers`: add, sample and update beside other libraries, in one run.
+"""`python -m replay_tutorial bench buffers`: compare add, sample and update with other libraries.
 
-All peers take turns in every round, and beside them the machine's ceiling. `--cases` chooses what is
-measured (`cases`). Whatever a library can't do is an empty cell.
+Each round times our buffer, every other library and the ceiling, the simplest NumPy call that moves the same
+bytes. `--cases` selects the set of operations (see `cases`). A cell is empty if a library doesn't support the
+operation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -24,52 +25,52 @@ SLOT_SECONDS = 0.005
 
 @dataclass(frozen=True)
 class CaseSet:
-    """Which cases are measured, and beside whom unless others are named."""
+    """A set of cases, with the defaults of its options."""
 
-    cases: Callable[[int], list[Case]]  # from the capacity
+    cases: Callable[[int], list[Case]]  # capacity → cases
     capacity: int
     rounds: int
     peers: tuple[str, ...]
-    about: str
-    mark: str  # of the table in a page
+    about: str  # the end of the table's caption
+    mark: str  # name of the table's markers in a page
     slot_seconds: float = SLOT_SECONDS
 
 
 FLOATS = f"{' + '.join(map(str, FIELDS.values()))} float32 ({'/'.join(FIELDS)})"
 ROWS = (
-    f"Rows of {FLOATS}. The ceiling moves the same bytes by the barest NumPy call: no drawing, no tree, no "
-    "checks. Our `sample` shows the fields in place in rows, cpprb's copies each to an array of its own; one "
-    "row has ours copied, too."
+    f"Rows of {FLOATS}. The ceiling is the simplest NumPy call that moves the same bytes: no drawing, no "
+    "tree, no checks. Our `sample` returns the fields as views of one array of records; cpprb copies each "
+    "field to a separate array. In the row `each field copied`, ours copies them too."
 )
 INPUTS = (
-    "Prioritized buffers where the library has them. cpprb gets nested values by their joined names, as it "
-    "has no others. The ceiling assigns the fields of a record and checks nothing."
+    "Prioritized buffers where the library has them. cpprb has no nested fields, so it stores nested values "
+    "under joined names. The ceiling assigns the fields of a record without checks."
 )
 PICTURES = (
-    "Uniform buffers of two stacks of 4 × 84 × 84 uint8. `out=` and threads are ours alone: beside them are "
-    "the others' plain samples. The ceiling copies as many bytes with NumPy into memory that is used again. "
-    "The learning libraries have their stacks channel-first."
+    "Uniform buffers of transitions with two stacks of 4 × 84 × 84 uint8. Only ours supports `out=` and "
+    "threads; these rows compare them with the others' plain `sample`. The ceiling copies the same number of "
+    "bytes with NumPy into reused memory. Stable-Baselines3, tianshou and TorchRL store stacks channel-first."
 )
-KERNELS = f"Rows of {FLOATS}. The ceiling is the kernels behind the stroke, called on prepared arguments."
+KERNELS = f"Rows of {FLOATS}. The ceiling is the kernels after the slash, called with prepared arguments."
 SETS = {
     "rows": CaseSet(cases.rows, 2**20, 100, ("cpprb",), ROWS, "bench"),
     "inputs": CaseSet(cases.inputs, 2**17, 40, ("cpprb", *LEARNING), INPUTS, "inputs"),
     "pictures": CaseSet(cases.pictures, 2000, 40, ("cpprb", *LEARNING), PICTURES, "pictures"),
-    # Long slots, or the workloads that are called more often in one would find warmer caches.
+    # In short slots, the workloads that are called more often would find warmer caches.
     "kernels": CaseSet(cases.kernels, 2**20, 100, (), KERNELS, "ceiling", slot_seconds=0.05),
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one operation."""
+    """The measurements of one operation."""
 
     operation: str
     microseconds: dict[str, Spread]  # peer → time of one call
-    ratios: dict[str, Spread]  # peer → its time / our time, taken round by round
+    ratios: dict[str, Spread]  # peer → its time / our time, computed within each round
 
     def __str__(self) -> str:
-        """Return the medians in one line."""
+        """Return the medians on one line."""
         medians = ", ".join(f"{name} {figure(each.median)}" for name, each in self.microseconds.items())
         return f"{self.operation}: {medians} µs"
 
@@ -77,7 +78,7 @@ class Row:
 def seconds_of(
     prepare: Prepare, lineup: Lineup, rounds: int, slot_seconds: float, where: str
 ) -> dict[str, FloatArray]:
-    """Measure an operation; a peer whose process is lost leaves the lineup, and the others stay in it."""
+    """Return each peer's seconds per call; a peer whose process is lost is removed from the lineup."""
     while True:
         made = {side.name: prepare(side) for side in lineup.sides}
         workloads = {name: work for name, work in made.items() if work is not None}
@@ -87,19 +88,24 @@ def seconds_of(
             gone = next(side for side in lineup.sides if side.name == lost.name)
             gone.close()
             lineup.sides.remove(gone)
-            lineup.skipped[lost.name] = f"from {where} on, as {lost}"
+            lineup.skipped[lost.name] = f"from {where} on, because {lost}"
             print(f"{lost.name}: {lost}", flush=True)
 
 
 def row_of(operation: str, seconds: dict[str, FloatArray]) -> Row:
-    """Sum up the rounds: medians, quartiles, and ratios that were taken inside each round."""
+    """Return the medians and quartiles of the times and of the ratios, which are computed within each round.
+
+    Args:
+        operation: Label of the row.
+        seconds: Peer → float64[rounds], seconds per call.
+    """
     times = {name: Spread.of(rounds * 1e6) for name, rounds in seconds.items()}
     ratios = {name: Spread.of(rounds / seconds[OURS]) for name, rounds in seconds.items() if name != OURS}
     return Row(operation, times, ratios)
 
 
 def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
-    """Return the table of times and of the ratios to cpprb, and below it that of the learning libraries."""
+    """Return a table with times and the ratios to cpprb, then one with the ratios to `LEARNING`."""
     timed = [name for name in names if name not in LEARNING]
     others = [name for name in timed if name not in (OURS, CEILING)]
     heads = ["operation", *(f"{name}, µs" for name in timed)]
@@ -122,16 +128,19 @@ def lines_of(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the table was not written, else 0."""
-    parser = new_parser("buffers", "Measure the buffers beside other libraries and the machine's ceiling.")
-    parser.add_argument("--cases", choices=SETS, default="rows", help="what is measured (default: rows)")
-    add_count(
-        parser, "--capacity", None, "rows in every buffer (default: that of the cases)", minimum=cases.MANY
+    """Run the benchmark; return 1 if the table could not be written, else 0."""
+    parser = new_parser("buffers", "Compare the buffers with other libraries and with plain NumPy calls.")
+    parser.add_argument(
+        "--cases", choices=SETS, default="rows", help="set of operations (default: %(default)s)"
     )
-    add_count(parser, "--rounds", None, "of every operation (default: that of the cases)")
+    capacity_help = "rows in every buffer (default: depends on --cases)"
+    add_count(parser, "--capacity", None, capacity_help, minimum=cases.MANY)
+    add_count(parser, "--rounds", None, "rounds per operation (default: depends on --cases)")
     names = [name for name in PEERS if name not in (OURS, CEILING)]
-    whom = "measured beside ours (default: cpprb, and for inputs and pictures learning libraries)"
-    parser.add_argument("--peers", nargs="+", choices=names, help=whom)
+    peers_help = (
+        f"libraries to compare with (default: cpprb; also {', '.join(LEARNING)} for inputs and pictures)"
+    )
+    parser.add_argument("--peers", nargs="+", choices=names, help=peers_help)
     add_outputs(parser, "bench, inputs, pictures or ceiling")
     arguments = parser.parse_args(argv)
     chosen = SETS[arguments.cases]
@@ -146,11 +155,6 @@ def main(argv: Sequence[str]) -> int:
             rows.append(row_of(case.operation, seconds))
             print(rows[-1], flush=True)
         names, distributions = lineup.names, lineup.distributions
-        skipped = "".join(f" Skipped: {name} ({why})." for name, why in lineup.skipped.items())
-    about = (
-        f"Medians of {rounds} interleaved rounds, quartiles in brackets; ratios are taken inside each round. "
-        f"Capacity {capacity:,}, full. {chosen.about}{skipped}"
-    )
     body = {
         "capacity": capacity,
         "rounds": rounds,
@@ -159,4 +163,14 @@ def main(argv: Sequence[str]) -> int:
         "rows": rows,
     }
     provenance = Provenance.of("buffers", argv, distributions)
+    about = how_measured(chosen, rounds=rounds, capacity=capacity, skipped=lineup.skipped)
     return hand_over(arguments, "buffers", provenance, body, lines_of(rows, names), about, mark=chosen.mark)
+
+
+def how_measured(chosen: CaseSet, rounds: int, capacity: int, skipped: Mapping[str, str]) -> str:
+    """Return the table's caption."""
+    omitted = "".join(f" Skipped: {name} ({reason})." for name, reason in skipped.items())
+    return (
+        f"Medians of {rounds} interleaved rounds, quartiles in brackets; ratios are computed within each "
+        f"round. Full buffers of capacity {capacity:,}. {chosen.about}{omitted}"
+    )

@@ -1,12 +1,12 @@
-"""The cases of `bench buffers`: what is measured, and what is timed together.
+"""The operations that `bench buffers` measures.
 
-- `rows`: add, sample and update of float32 rows that every library takes as they are;
-- `inputs`: `add` of what programs have: float64 observations, lists, nested dicts, eight environments;
-- `pictures`: Atari's stacks of frames, 56 KB a transition, plain and with frames stored once;
-- `kernels`: our calls beside the kernels they are made of.
+- `rows`: add, sample and update of float32 rows, which every library stores without conversion
+- `inputs`: `add` of float64 observations, lists, nested dicts and batches of eight environments
+- `pictures`: add and sample of Atari's frame stacks, 56 KB per transition, with and without deduplication
+- `kernels`: our calls compared with the kernels that they call
 
-A library may put work off until later (cpprb repairs its tree in the next `sample`), so what belongs
-together is timed together: `sample` with its `update_priorities`, and `add` with the `sample` after it.
+Libraries may defer work: cpprb updates its tree in the next `sample`. So `sample` is timed together with
+`update_priorities`, and `add` together with the `sample` that follows.
 """
 
 import itertools
@@ -37,24 +37,24 @@ from replay_tutorial.buffers.sum_tree import SumTree, find_leaves, set_leaves
 from replay_tutorial.measuring.timing import FloatArray, Workload
 
 BATCH_SIZES = (32, 64, 256, 512)
-MANY = 101  # rows of a batched add: the most of cpprb's own benchmark
+MANY = 101  # rows of a batched add: the largest batch in cpprb's own benchmark
 LEARNER_BATCH = 512  # Ape-X's batch
 LIKE_CPPRB = (OURS, "cpprb", CEILING)
 
 Prepare = Callable[[Side], Workload | None]
-"""Makes the workload of a side; None if the library can't do it."""
+"""Builds a peer's workload; returns None if the library doesn't support the operation."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table: an operation, and how a side makes a workload of it."""
+    """One row of the table: an operation, and a function that builds its workload for a peer."""
 
     operation: str
     prepare: Prepare
 
 
 def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> Prepare:
-    """Return what makes a workload on a buffer that is full of random rows."""
+    """Return a function that builds a workload on a buffer full of random rows."""
 
     def prepare(side: Side) -> Workload | None:
         buffer = side.full_of_rows(kind)
@@ -64,7 +64,7 @@ def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> Prepare:
 
 
 def in_turn(*works: Workload | None) -> Workload | None:
-    """Return a workload of several, one after the other."""
+    """Return a workload that calls several in order, or None if any of them is None."""
     known = [work for work in works if work is not None]
 
     def call_each() -> None:
@@ -75,7 +75,7 @@ def in_turn(*works: Workload | None) -> Workload | None:
 
 
 def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None) -> Prepare:
-    """Return what makes an `add` of one random row (`count` None), or of a batch."""
+    """Return a function that builds an `add` of `count` random rows; None adds one unbatched row."""
     rows = random_rows(np.random.default_rng(2), count)
     if count is None:
         return on_rows(kind, lambda buffer: buffer.adding(rows, priorities))
@@ -83,12 +83,15 @@ def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None
 
 
 def sampling(kind: Kind, size: int) -> Prepare:
-    """Return what makes a `sample`."""
+    """Return a function that builds a `sample`."""
     return on_rows(kind, lambda buffer: buffer.sampling(size))
 
 
 def each_field_contiguous(prepare: Prepare, names: Sequence[str]) -> Prepare:
-    """Let these peers copy each field to an array of its own, as the samples of the others have them."""
+    """Return a variant in which these peers copy each sampled field to a contiguous array.
+
+    The samples of the other libraries are contiguous already.
+    """
 
     def contiguous(side: Side) -> Workload | None:
         sample: Any = prepare(side)
@@ -100,7 +103,7 @@ def each_field_contiguous(prepare: Prepare, names: Sequence[str]) -> Prepare:
 
 
 def rows(capacity: int) -> list[Case]:
-    """Return add, sample and update of rows."""
+    """Return the cases of `rows`: add, sample and update."""
     uniform, prioritized = Kind(capacity), Kind(capacity, prioritized=True)
     cases = [Case(f"sample {size}, uniform", sampling(uniform, size)) for size in BATCH_SIZES]
     copied = each_field_contiguous(sampling(uniform, LEARNER_BATCH), [OURS])
@@ -124,14 +127,14 @@ def rows(capacity: int) -> list[Case]:
 
 
 def values_of(count: int | None, dtype: type) -> dict[str, Any]:
-    """Draw one transition (`count` None), or a batch whose numbers have the shape (n,)."""
+    """Return `count` random transitions with scalar fields of shape (count,), or one if `count` is None."""
     rng, batch = np.random.default_rng(0), () if count is None else (count,)
     shapes = {name: batch if size == 1 and count else (*batch, size) for name, size in FIELDS.items()}
     return {name: rng.random(shape).astype(dtype) for name, shape in shapes.items()}
 
 
 def nested(values: Values) -> dict[str, Any]:
-    """Return observations as dicts of two parts."""
+    """Return the values with each observation split into a dict of two fields."""
     parts = {
         name: {"joints": values[name][..., :12], "goal": values[name][..., 12:]}
         for name in ("obs", "next_obs")
@@ -142,7 +145,7 @@ def nested(values: Values) -> dict[str, Any]:
 def adding_input(
     capacity: int, steps: Sequence[Values], environments: int = 1, many: bool = False
 ) -> Prepare:
-    """Return what makes an `add` of each of the steps, in a prioritized buffer where the library has one."""
+    """Return a function that builds an `add` of each step, to a prioritized buffer if the library has one."""
 
     def prepare(side: Side) -> Workload | None:
         kind = Kind(capacity, prioritized=True, environments=environments)
@@ -164,7 +167,7 @@ def adding_input(
 
 
 def inputs(capacity: int) -> list[Case]:
-    """Return `add` of what programs have."""
+    """Return the cases of `inputs`: `add` of the inputs of typical programs."""
     one, eight = values_of(None, np.float64), values_of(8, np.float64)
     lists = {name: value.tolist() for name, value in one.items()}
     apart = [{name: column[i] for name, column in eight.items()} for i in range(8)]
@@ -188,14 +191,22 @@ Pictures = npt.NDArray[np.uint8]
 
 
 def stacks(shape: tuple[int, ...], count: int) -> Pictures:
-    """Draw the observations of one episode: each has three frames of the one before it."""
+    """Return the random observations of one episode, which share three of four frames with the previous one.
+
+    Args:
+        shape: Of one observation, `CHANNEL_FIRST` or `CHANNEL_LAST`.
+        count: Number of observations.
+
+    Returns:
+        uint8[count, *shape].
+    """
     frames = np.random.default_rng(0).integers(0, 256, (count + 3, 84, 84), dtype=np.uint8)
     windows = np.stack([frames[i : i + count] for i in range(4)], axis=1)
     return windows if shape == CHANNEL_FIRST else np.ascontiguousarray(np.moveaxis(windows, 1, -1))
 
 
 def steps_of(seen: npt.NDArray[Any], first: int, count: int) -> dict[str, Any]:
-    """Return a batch of transitions that follow each other, or one if `count` is 1."""
+    """Return a batch of consecutive transitions, or one unbatched transition if `count` is 1."""
     zeros, obs = np.zeros(count, np.float32), seen[first : first + count]
     after = seen[first + 1 : first + 1 + count]
     batch = {"obs": obs, "act": zeros.astype(np.int64), "rew": zeros, "next_obs": after, "done": zeros}
@@ -203,7 +214,7 @@ def steps_of(seen: npt.NDArray[Any], first: int, count: int) -> dict[str, Any]:
 
 
 def full_of_pictures(side: Side, kind: Kind, shape: tuple[int, ...]) -> tuple[Buffer | None, Pictures]:
-    """Return a full buffer, and the first observations in it; learning libraries stack channel-first."""
+    """Return a full buffer and its first 257 observations; learning libraries stack channel-first."""
     seen = stacks(shape if side.name in LIKE_CPPRB else CHANNEL_FIRST, kind.capacity + 1)
     rows = kind.capacity // kind.environments * kind.environments
     buffer = side.full(steps_of(seen, 0, 1), kind, [steps_of(seen, 0, rows)])
@@ -211,7 +222,7 @@ def full_of_pictures(side: Side, kind: Kind, shape: tuple[int, ...]) -> tuple[Bu
 
 
 def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) -> Prepare:
-    """Return what makes an `add` of the next step, or of the next of each environment."""
+    """Return a function that builds an `add` of the next step of each environment."""
 
     def prepare(side: Side) -> Workload | None:
         buffer, seen = full_of_pictures(side, kind, shape)
@@ -226,7 +237,14 @@ def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) 
 
 
 def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alone: Any) -> Prepare:
-    """Return what makes a `sample`; arguments are of ours alone, which fills arrays that the caller keeps."""
+    """Return a function that builds a `sample`.
+
+    Args:
+        kind: Of the buffer.
+        shape: Of an observation.
+        size: Of the batch.
+        ours_alone: Arguments that only our `sample` supports. If there are any, ours writes into `out=`.
+    """
 
     def prepare(side: Side) -> Workload | None:
         buffer, _ = full_of_pictures(side, kind, shape)
@@ -239,7 +257,7 @@ def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alon
 
 
 def pictures(capacity: int) -> list[Case]:
-    """Return add and sample of stacks of frames."""
+    """Return the cases of `pictures`: add and sample of frame stacks."""
     plain, first = Kind(capacity), CHANNEL_FIRST
     cases = [
         Case("plain, add 1", adding_pictures(plain, first)),
@@ -268,7 +286,7 @@ def pictures(capacity: int) -> list[Case]:
 
 
 def bare_kernels(capacity: int) -> Mapping[str, Workload]:
-    """Return our kernels on prepared arguments, as the calls need them one after the other."""
+    """Return the kernels of our calls, in the order of the calls, with prepared arguments."""
     rng = np.random.default_rng(2)
     dtype = Fields({name: {"shape": shape} for name, shape in FIELDS.items()}).dtype
     stored, tree = as_bytes(np.ones(capacity, dtype)), SumTree(capacity)
@@ -277,7 +295,7 @@ def bare_kernels(capacity: int) -> Mapping[str, Workload]:
         return (rng.exponential(size=count) + 1e-4) ** ALPHA
 
     tree.set(np.arange(capacity), masses(capacity))
-    # Twice as many rows as there are, or they would be answered from the cache.
+    # Twice as many draws as rows: a shorter list of slots would stay in the cache.
     count = max(1, 2 * capacity // LEARNER_BATCH)
     drawn = itertools.cycle(list(rng.integers(0, capacity, (count, LEARNER_BATCH))))
     stratified = (np.arange(LEARNER_BATCH) + rng.random((count, LEARNER_BATCH))) / LEARNER_BATCH
@@ -303,7 +321,7 @@ def bare_kernels(capacity: int) -> Mapping[str, Workload]:
 
 
 def kernels(capacity: int) -> list[Case]:
-    """Return our calls; the ceiling is the kernels they are made of, without draws, checks and weights."""
+    """Return the cases of `kernels`; their ceiling is the kernels, without draws, checks and weights."""
     uniform = sampling(Kind(capacity), LEARNER_BATCH)
     pair = on_rows(Kind(capacity, prioritized=True), lambda buffer: buffer.updating(LEARNER_BATCH))
 

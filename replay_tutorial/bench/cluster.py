@@ -1,11 +1,9 @@
-"""`python -m replay_tutorial bench cluster`: what it costs that the actors are elsewhere.
+"""`python -m replay_tutorial bench cluster`: throughput of the cluster engine on one machine.
 
-A run with actors of Ray is measured beside one of this machine alone. Then other processes push ready-made
-rows into gateways as fast as they are taken: nobody plays, so what is measured is the way of the rows, from a
-chunk to the ring in the learner's memory. All hosts are this one, so the network is the machine's own and the
-cores are shared: a lower bound for hosts with cores of their own.
-
-Left out: hosts that die (`tests/stress/cluster_faults.py`).
+Compares a run with Ray actors with a run of the local engine. Then processes send prepared rows to gateways,
+without environments, to measure the transport from a chunk to the ring in the learner's memory. All processes
+share the cores and the loopback network of one machine, so the figures are lower bounds for several hosts.
+`tests/stress/cluster_faults.py` tests the failure of hosts.
 """
 
 import math
@@ -13,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,11 +41,11 @@ from replay_tutorial.measuring.timing import Spread
 OPTIONS = ClusterOptions(LOCAL)
 BATCH = 512  # of the learner
 ROWS = 50  # of a chunk, as in the paper
-PUSHERS = 2
-# Observations as they are stored; the rest of a row is the same for both.
+SENDERS = 2
+# Spaces of the stored observations; the other fields are the same for both.
 CARTPOLE = Spaces(Box(-5.0, 5.0, (4,), np.float32), Discrete(2))
 ATARI = Spaces(Box(0, 255, (4, 84, 84), np.uint8), Discrete(6), stacked=True)
-# Prints when its first update was made.
+# Prints the time of its first update.
 FIRST_UPDATE = """
 import time
 from replay_tutorial.bench.cluster import first_update
@@ -55,30 +53,30 @@ if __name__ == "__main__":
     first_update()
     print(time.time())
 """
-# figure → its line of the table, and its goal
-SHOWN = {
-    "single": ("CartPole, one machine: updates/s", ""),
-    "cluster": ("the same with gateways: updates/s", ""),
-    "share": ("share, taken round by round", "≥ 0.9"),
-    "cartpole_chunks": ("chunks of 50 CartPole rows into one gateway, a second", "≥ 900"),
-    "atari_rows": ("Atari rows into two gateways, a second", "≥ 20,000"),
-    "atari_bytes": ("bytes of an Atari row on the wire", "≤ 8,500"),
-    "batches": ("learner's Atari batches of 512 a second, beside arriving rows", "≥ 75"),
-    "rows_beside": ("those rows, a second", "12,000"),
-    "batches_alone": ("the same batches with nobody beside", ""),
-    "start": ("`--cluster local`: seconds from the start to the first update", "≤ 10"),
+# figure → its row of the table
+ROW_LABELS = {
+    "single": "CartPole, local engine: updates/s",
+    "cluster": "CartPole, cluster engine: updates/s",
+    "share": "cluster engine / local engine, within each round",
+    "cartpole_chunks": "CartPole chunks of 50 rows received by one gateway, per second",
+    "atari_rows": "Atari rows received by two gateways, per second",
+    "atari_bytes": "bytes per Atari row on the wire",
+    "batches": "Atari batches of 512 sampled and updated while rows arrive, per second",
+    "rows_beside": "Atari rows that arrive meanwhile (12,000 requested), per second",
+    "batches_alone": "Atari batches of 512 while no rows arrive, per second",
+    "start": "`--cluster local`: time from start to first update, s",
 }
 
 
 def cluster_workers(setup: RunSetup) -> Any:
-    """Return the processes of a run whose actors are Ray's."""
+    """Return the workers of a run with Ray actors."""
     from replay_tutorial.cluster.workers import ClusterWorkers
 
     return ClusterWorkers(setup, OPTIONS, central_roles(setup))
 
 
 def first_update() -> None:
-    """Start a local cluster and a run on it, and return at its first update."""
+    """Start a run on a local cluster, and return after its first update."""
     engine = ClusterEngine(OPTIONS)
     with tempfile.TemporaryDirectory() as folder, torch_threads(1):
         setup = new_setup(replace(endless(preset("CartPole-v1")), runs=Path(folder)), engine.make_context)
@@ -88,20 +86,20 @@ def first_update() -> None:
 
 
 def start_seconds() -> float:
-    """Return the seconds from the start of a program to its first update."""
+    """Return the seconds from the start of a new process to its first update."""
     begin = time.time()
     printed = subprocess.run([sys.executable, "-c", FIRST_UPDATE], capture_output=True, text=True, check=True)
     return float(printed.stdout.split()[-1]) - begin
 
 
 def settings(capacity: int) -> Config:
-    """Return settings with a limiter that never stops anybody."""
-    config = Config(environments_per_actor=1, send_interval=ROWS, actors=PUSHERS, progress=False)
+    """Return settings with a rate limiter that never blocks."""
+    config = Config(environments_per_actor=1, send_interval=ROWS, actors=SENDERS, progress=False)
     return replace(config, capacity=capacity, replay_start=1, slack=10**9)
 
 
-def ready_chunk(config: Config, spaces: Spaces, number: int) -> Chunk:
-    """Return the chunk of a pusher: rows of one environment, whose observations follow each other."""
+def prepared_chunk(config: Config, spaces: Spaces, number: int) -> Chunk:
+    """Return a sender's chunk: consecutive rows of one environment."""
     generator = np.random.default_rng(number)
     fields = n_step_windows(config, spaces).env_dict
     rows: dict[str, Any] = {
@@ -117,23 +115,26 @@ def ready_chunk(config: Config, spaces: Spaces, number: int) -> Chunk:
     return ChunkFormat(config, spaces).pack(rows, np.ones(ROWS, np.float32))
 
 
-def push(
+def send(
     config: Config, spaces: Spaces, gateways: Sequence[Any], number: int, seconds: float, rate: float
 ) -> float:
-    """Send chunks for a while, in a process of Ray; return the bytes of a row on the wire.
+    """Send chunks to the gateways from a Ray process.
 
     Args:
-        config: Of the run.
-        spaces: Of its environment.
-        gateways: Ray's handles of them.
-        number: Of this pusher.
-        seconds: How long.
-        rate: Rows a second at most; infinity for as many as are taken.
+        config: Settings of the run.
+        spaces: Spaces of its environment.
+        gateways: Ray actor handles.
+        number: Index of this sender.
+        seconds: Duration.
+        rate: Maximum rows per second; infinity for no limit.
+
+    Returns:
+        Bytes per row on the wire.
     """
     from replay_tutorial.cluster.actor_link import ActorLink
     from replay_tutorial.cluster.remote_gateway import call, is_lost
 
-    chunk = ready_chunk(config, spaces, number)
+    chunk = prepared_chunk(config, spaces, number)
     link = ActorLink([partial(call, gateway.send) for gateway in gateways], number, 0, is_lost)
     while not link.has_room(1.0):
         pass
@@ -142,7 +143,7 @@ def push(
         if sent >= (now - begin) * rate:
             time.sleep(0.001)
         elif link.has_room(0.1):
-            chunk.frames[:, :8] += 1  # or the ring would find them all, and store none
+            chunk.frames[:, :8] += 1  # new content, because the ring stores a repeated frame only once
             link.send(chunk)
             sent += ROWS
     return chunk.nbytes / ROWS
@@ -151,20 +152,32 @@ def push(
 def arriving(
     config: Config, spaces: Spaces, gateways: int, seconds: float, rate: float, learn: bool = False
 ) -> tuple[float, float, float]:
-    """Push rows from two processes; return rows/s that arrive, bytes a row, and the learner's batches/s."""
+    """Send rows from two processes to gateways.
+
+    Args:
+        config: Settings of the run.
+        spaces: Spaces of its environment.
+        gateways: Number of gateways.
+        seconds: Duration.
+        rate: Maximum rows per second of all senders; infinity for no limit.
+        learn: Whether to sample batches and update their priorities meanwhile.
+
+    Returns:
+        Received rows per second, bytes per row on the wire, batches per second.
+    """
     import ray
 
     from replay_tutorial.cluster import placement
     from replay_tutorial.cluster.remote_gateway import RemoteGateway
 
-    remote_push: Any = ray.remote(**placement.actor_options(OPTIONS))(push)
+    remote_send: Any = ray.remote(**placement.actor_options(OPTIONS))(send)
     remote_gateway: Any = ray.remote(**placement.gateway_options())(RemoteGateway)
     context = make_shared_context(config, spaces, 1, InitialCounters())
     handles = [remote_gateway.remote(RemoteGateway.pack(context)) for _ in range(gateways)]
     try:
-        pushing = [
-            remote_push.remote(config, spaces, handles, number, seconds + 2.0, rate / PUSHERS)
-            for number in range(PUSHERS)
+        sending = [
+            remote_send.remote(config, spaces, handles, number, seconds + 2.0, rate / SENDERS)
+            for number in range(SENDERS)
         ]
         counters, replay = context.counters, context.replay
         until = time.monotonic() + PATIENCE_SECONDS
@@ -179,7 +192,7 @@ def arriving(
                 batches += 1
         taken = time.monotonic() - begin
         rows = (counters.steps - steps) / taken
-        row_bytes = ray.get(pushing, timeout=PATIENCE_SECONDS)[0]
+        row_bytes = ray.get(sending, timeout=PATIENCE_SECONDS)[0]
     finally:
         for handle in handles:
             ray.kill(handle)
@@ -187,8 +200,8 @@ def arriving(
 
 
 def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float]]:
-    """Measure all in turns, and print each round as it comes."""
-    figures: dict[str, list[float]] = {name: [] for name in SHOWN}
+    """Measure every figure once per round, and print each as soon as it is known."""
+    figures: dict[str, list[float]] = {name: [] for name in ROW_LABELS}
 
     def note(**measured: float) -> None:
         for name, figure in measured.items():
@@ -213,11 +226,11 @@ def measure(rounds: int, warm_up: float, seconds: float) -> dict[str, list[float
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the table was not written, else 0."""
-    parser = new_parser("cluster", "Measure what it costs that the actors are elsewhere.")
-    add_count(parser, "--rounds", 5, "how many")
-    add_count(parser, "--seconds", 10, "of each figure in a round")
-    add_count(parser, "--warm-up", 4, "seconds before that, of the runs")
+    """Run the benchmark; return 1 if the table could not be written, else 0."""
+    parser = new_parser("cluster", "Measure the throughput of the cluster engine on this machine.")
+    add_count(parser, "--rounds", 5, "number of rounds")
+    add_count(parser, "--seconds", 10, "seconds per figure and round")
+    add_count(parser, "--warm-up", 4, "seconds of warm-up of a run")
     add_outputs(parser, "cluster")
     arguments = parser.parse_args(argv)
     connect(LOCAL, preset("CartPole-v1").actors)
@@ -227,10 +240,12 @@ def main(argv: Sequence[str]) -> int:
     finally:
         sys.modules["ray"].shutdown()
     spreads = {name: Spread.of(np.array(values)) for name, values in figures.items()}
-    lines = table(
-        ("what", "measured", "goal"),
-        [[what, spread_text(spreads[name]), goal] for name, (what, goal) in SHOWN.items()],
-    )
     about = f"Medians of {arguments.rounds} rounds of {arguments.seconds} s, quartiles in brackets."
     provenance = Provenance.of("cluster", argv, ("torch", "gymnasium", "ray"))
-    return hand_over(arguments, "cluster", provenance, {"figures": spreads}, lines, about)
+    return hand_over(arguments, "cluster", provenance, {"figures": spreads}, lines_of(spreads), about)
+
+
+def lines_of(spreads: Mapping[str, Spread]) -> list[str]:
+    """Return the lines of the table."""
+    rows = [[label, spread_text(spreads[name])] for name, label in ROW_LABELS.items()]
+    return table(("figure", "measured"), rows)

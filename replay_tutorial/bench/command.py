@@ -1,6 +1,7 @@
 """The command line of the benchmarks: `python -m replay_tutorial bench NAME`.
 
-A benchmark is a module of this folder, imported only when it is called: some need the extra `train`.
+Each benchmark is a module of this package. It is imported only when it runs, because some need the extra
+`train`.
 """
 
 import argparse
@@ -17,15 +18,15 @@ def main(argv: Sequence[str]) -> int:
     """Run a benchmark.
 
     Args:
-        argv: What follows `bench` on the command line; without a name, the arguments of `buffers`.
+        argv: The arguments after `bench`. If the first is not a name, all are passed to `buffers`.
 
     Returns:
         The benchmark's exit status.
     """
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial bench",
-        description="Measure the buffers beside other libraries, what they cost, and whole training runs.",
-        epilog="`bench NAME --help` shows the options of one of them.",
+        description="Measure the buffers, compare them with other libraries, and measure training runs.",
+        epilog="Run `bench NAME --help` for the options of a benchmark.",
     )
     which = f"one of {', '.join(BENCHMARKS)} (default: buffers)"
     parser.add_argument(

@@ -1,11 +1,9 @@
-"""`python -m replay_tutorial bench memory`: how many bytes a transition takes, in each layout.
+"""`python -m replay_tutorial bench memory`: memory per transition for several buffer layouts.
 
-Each layout is filled in a fresh process with Atari-like transitions, and the growth of that process's
-resident memory is divided by their number. A transition is a stack of four 84 by 84 pictures, the next
-stack, action, reward and done. Each step brings one new picture; an episode has 1,000 steps and begins with
-its first picture four times. So 7,056 bytes of a transition are new, and 56,448 are what it shows. A layout
-that would not fit into the machine's memory is measured with a tenth of the rows, or a hundredth, and the
-table says so.
+Each layout is filled with Atari-like transitions in a new process; the growth of its resident memory is
+divided by the number of rows. A transition holds two stacks of four 84 × 84 images (56,448 bytes), action,
+reward and done; one image (7,056 bytes) is new in each step. Episodes have 1,000 steps. If a layout wouldn't
+fit into the free memory, the number of rows is divided by 10 until it does.
 """
 
 import importlib.util
@@ -35,26 +33,27 @@ fill(int(sys.argv[1]), int(sys.argv[2]))
 """
 SIDE, STACK, EPISODE = 84, 4, 1000
 PICTURE = SIDE * SIDE  # bytes
-SHOWN = 2 * STACK * PICTURE  # bytes that a transition shows
-ROOM = 0.8  # of the free memory: the rest of the machine needs some
+SHOWN = 2 * STACK * PICTURE  # bytes of a transition's images
+ROOM = 0.8  # fraction of the free memory to use
 TIMEOUT = 3600.0  # seconds for one layout
+HEADS = ("library", "layout", "rows", "bytes per row", "compression", "peak, MiB")
 
 Picture = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One way to keep transitions."""
+    """A library's buffer with certain options."""
 
     library: str
     name: str
-    pictures: int  # kept of a transition, roughly: to see whether it fits
+    pictures: int  # approximate number of images stored per transition, to estimate the memory
     once: tuple[str, ...] = ()
     prioritized: bool = False
     shared: bool = False
 
     def make(self, capacity: int, rows: int) -> Buffer:
-        """Make its buffer, and add rows one at a time."""
+        """Create the buffer, and add `rows` transitions one at a time."""
         entry, axis = PEERS[self.library], 0 if self.library == "tianshou" else -1
         kind = Kind(capacity, prioritized=self.prioritized, once=self.once, shared=self.shared)
         module = importlib.import_module(entry.package)
@@ -91,7 +90,7 @@ LAYOUTS = (
 
 
 def transitions(rows: int, axis: int) -> Iterator[dict[str, Any]]:
-    """Yield transitions whose stacks slide by one new picture along an axis, in episodes of EPISODE steps."""
+    """Yield transitions in episodes of `EPISODE` steps, whose frame stacks along `axis` move by one image."""
     rng, shown, obs = np.random.default_rng(0), deque[Picture](maxlen=STACK), np.zeros(0, np.uint8)
 
     def picture() -> Picture:
@@ -108,9 +107,9 @@ def transitions(rows: int, axis: int) -> Iterator[dict[str, Any]]:
 
 
 def fill(number: int, rows: int) -> None:
-    """Make a buffer of `rows` rows, fill it, and print what that took, in bytes, as one line of JSON."""
+    """Create and fill a buffer of `rows` rows, and print its memory in bytes as one line of JSON."""
     layout = LAYOUTS[number]
-    # A small one first, so that what a library sets up once is there before the count begins.
+    # Create a small buffer first, so that one-time allocations of the library aren't counted.
     layout.make(100, 8)
     before = resident_memory()
     _kept = layout.make(rows, rows)
@@ -118,36 +117,36 @@ def fill(number: int, rows: int) -> None:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What one layout took."""
+class LayoutMemory:
+    """The memory of one layout."""
 
     library: str
     layout: str
     rows: int
     bytes_per_row: float
-    peak: int  # bytes, of the whole process
+    peak: int  # resident bytes of the whole process
 
     def cells(self) -> list[str]:
-        """Return one row of the table."""
+        """Return the layout's row of the table."""
         smaller, peak = SHOWN / self.bytes_per_row, self.peak / 2**20
         figures = (f"{self.rows:,}", f"{self.bytes_per_row:,.0f}", f"{smaller:.2f}", f"{peak:,.0f}")
         return [self.library, self.layout, *figures]
 
 
 def rows_that_fit(layout: Layout, rows: int, free: int | None) -> int:
-    """Divide the rows by ten until they fit; not at all where the free memory is unknown, None."""
+    """Return `rows`, divided by 10 until the layout fits into `free` bytes; None means unknown."""
     while free is not None and rows * (layout.pictures * PICTURE) > ROOM * free and rows >= 10:
         rows //= 10
     return rows
 
 
-def run(libraries: Sequence[str], rows: int) -> Iterator[Taken | str]:
-    """Measure one layout after the other; a text says why one could not be measured."""
+def run(libraries: Sequence[str], rows: int) -> Iterator[LayoutMemory | str]:
+    """Measure the layouts in order; yield a string with the reason for each that can't be measured."""
     for number, layout in enumerate(LAYOUTS):
         if layout.library not in libraries:
             continue
         if importlib.util.find_spec(PEERS[layout.library].package) is None:
-            yield f"{layout.library}, {layout.name}: it is not installed"
+            yield f"{layout.library}, {layout.name}: not installed"
             continue
         fitting = rows_that_fit(layout, rows, free_memory())
         try:
@@ -155,38 +154,44 @@ def run(libraries: Sequence[str], rows: int) -> Iterator[Taken | str]:
         except RuntimeError as error:
             yield f"{layout.library}, {layout.name}: {error}"
         else:
-            yield Taken(layout.library, layout.name, fitting, taken["growth"] / fitting, taken["peak"])
+            yield LayoutMemory(layout.library, layout.name, fitting, taken["growth"] / fitting, taken["peak"])
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if it can't run here or the table was not written, else 0."""
-    parser = new_parser("memory", "Measure the memory that transitions take.")
-    add_count(parser, "--rows", 20_000, "transitions")
+    """Run the benchmark; return 1 if it can't run on this system or can't write the table, else 0."""
+    parser = new_parser("memory", "Measure the memory per transition for several buffer layouts.")
+    add_count(parser, "--rows", 20_000, "transitions per layout")
     libraries = list(dict.fromkeys(layout.library for layout in LAYOUTS))
-    parser.add_argument("--libraries", nargs="+", choices=libraries, default=libraries, help="only these")
+    parser.add_argument(
+        "--libraries", nargs="+", choices=libraries, default=libraries, help="libraries (default: all)"
+    )
     add_outputs(parser, "memory")
     arguments = parser.parse_args(argv)
     if not peak_memory():
-        print("bench memory needs a system that shows a process's memory: Linux or macOS.", file=sys.stderr)
+        print("bench memory can't read a process's memory here; run it on Linux or macOS", file=sys.stderr)
         return 1
-    measured: list[Taken] = []
+    measured: list[LayoutMemory] = []
     skipped: list[str] = []
     for result in run(arguments.libraries, arguments.rows):
-        if isinstance(result, Taken):
+        if isinstance(result, LayoutMemory):
             measured.append(result)
             print(" · ".join(result.cells()), flush=True)
         else:
             skipped.append(result)
             print(f"skipped {result}", flush=True)
-    heads = ["library", "layout", "rows", "bytes per row", "times smaller than shown", "peak, MiB"]
-    about = (
-        f"Atari-like transitions, which show {SHOWN:,} bytes of pictures and bring {PICTURE:,} new ones, "
-        "added one by one in a fresh process. Bytes per row: growth of its resident memory while the buffer "
-        "is made and filled, divided by the rows; peak: of the whole process, with the library."
-        + "".join(f" Skipped: {reason}." for reason in skipped)
-    )
     named = (PEERS[library].distributions for library in arguments.libraries)
     provenance = Provenance.of("memory", argv, dict.fromkeys(itertools.chain.from_iterable(named)))
     body = {"rows": arguments.rows, "taken": measured, "skipped": skipped}
-    lines = table(heads, [taken.cells() for taken in measured], words=2)
-    return hand_over(arguments, "memory", provenance, body, lines, about)
+    lines = table(HEADS, [layout.cells() for layout in measured], words=2)
+    return hand_over(arguments, "memory", provenance, body, lines, how_measured(skipped))
+
+
+def how_measured(skipped: Sequence[str]) -> str:
+    """Return the caption of the table."""
+    return (
+        f"Atari-like transitions with {SHOWN:,} bytes of images, {PICTURE:,} of them new, added one at a "
+        "time in a new process. Bytes per row: growth of the process's resident memory while the buffer is "
+        "created and filled, divided by the rows. Compression: bytes of a transition's images, divided by "
+        "the bytes per row. Peak: resident memory of the whole process, including the library."
+        + "".join(f" Skipped: {reason}." for reason in skipped)
+    )

@@ -1,9 +1,8 @@
-"""`python -m replay_tutorial bench report`: re-run all benchmarks of the site and the README.
+"""`python -m replay_tutorial bench report`: re-run the benchmarks of the site and the README.
 
-Each benchmark runs in a process of its own and writes its table between its marks, in whichever page of the
-folder holds them, and its record and charts beside the pages. A table that is on several pages is measured
-once and copied. A benchmark that fails leaves its old table, and the next one runs. The README's short table
-is written from the records, with their medians alone. `--full` adds what takes long.
+Each benchmark runs in a new process and writes its table between its markers in the pages, and its record and
+charts next to them. If a benchmark fails, its table is unchanged and the next one runs. The README's short
+table is written from the records and shows medians only.
 """
 
 import json
@@ -20,8 +19,8 @@ from replay_tutorial.measuring.output import new_parser
 from replay_tutorial.measuring.provenance import Provenance
 
 OUTPUT = Path("docs/measurements")
-SHORT = "bench-short"  # the mark of the README's table
-RECORDS = ("bench", "inputs", "pictures")  # that it is written from
+SHORT = "bench-short"  # marker of the README's table
+RECORDS = ("bench", "inputs", "pictures")  # the records that the README's table is written from
 SHORT_ROWS = (
     "sample 64, uniform",
     "sample 64 + update 64, prioritized",
@@ -37,13 +36,13 @@ TIMEOUT = 6 * 3600.0  # seconds for one benchmark
 class Step:
     """One benchmark of the suite."""
 
-    mark: str  # of its table; its record is <mark>.json
+    mark: str  # marker of its table; its record is <mark>.json
     arguments: tuple[str, ...]  # of `bench`
-    long: bool = False  # whether it is left out unless everything is asked for
+    long: bool = False  # runs only with --full or --only
 
 
 def steps_of(full: bool) -> list[Step]:
-    """Return the suite, in its order."""
+    """Return the benchmarks in the order in which they run."""
     steps = [
         Step("bench", ("buffers",)),
         Step("inputs", ("buffers", "--cases", "inputs")),
@@ -62,18 +61,18 @@ def steps_of(full: bool) -> list[Step]:
 
 
 def pages_with(mark: str, pages: Sequence[Path]) -> list[Path]:
-    """Return the pages that hold the marks of a table."""
+    """Return the pages that contain a table's markers."""
     return [page for page in pages if f"<!-- {mark}:begin -->" in page.read_text(encoding="utf-8")]
 
 
 def table_of(mark: str, page: Path) -> str:
-    """Return what stands between the marks in a page."""
+    """Return the text between a table's markers in a page."""
     text = page.read_text(encoding="utf-8")
     return text.partition(f"<!-- {mark}:begin -->\n")[2].partition(f"<!-- {mark}:end -->")[0]
 
 
 def short_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the README's rows of the records of `buffers`; a cell is empty where cpprb wasn't measured."""
+    """Return the README's table from the records of `buffers`; a cell is empty if cpprb wasn't measured."""
     rows = {row["operation"]: row for record in records for row in record["rows"]}
 
     def cells(row: Mapping[str, Any]) -> list[str]:
@@ -87,19 +86,23 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
     lines = table(heads, [cells(rows[name]) for name in SHORT_ROWS if name in rows])
     first = records[0]
     about = (
-        "Medians of interleaved rounds; ratios are taken inside each round. The last two rows are those of "
-        "`--cases inputs` and `--cases pictures`, taken on the same day as their tables; the others of "
-        f"{first['rounds']} rounds at capacity {first['capacity']:,}, full; {first['row']}. "
-        f"{Provenance.read(first)}"
+        "Medians of interleaved rounds; ratios are computed within each round. The last two rows are from "
+        "`--cases inputs` and `--cases pictures`, measured on the days given below their tables; the others "
+        f"are of {first['rounds']} rounds on full buffers of capacity {first['capacity']:,} with "
+        f"{first['row']}. {Provenance.read(first)}"
     )
     return "\n".join([*lines, "", about]) + "\n"
 
 
 def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
-    """Run one benchmark, and copy its table to all its places; return what went wrong, "" if nothing did."""
+    """Run one benchmark and write its table into every page with its markers.
+
+    Returns:
+        An error message, or "" on success.
+    """
     places = pages_with(step.mark, pages)
     if not places:
-        return f"no page has the marks <!-- {step.mark}:begin --> and <!-- {step.mark}:end -->"
+        return f"no page contains the markers <!-- {step.mark}:begin --> and <!-- {step.mark}:end -->"
     names_record = step.mark in ("article", "learning")
     where = ("--output", output) if names_record else ("--json", output / f"{step.mark}.json")
     command = [*step.arguments, *map(str, where), "--markdown", str(places[0])]
@@ -115,31 +118,32 @@ def run(step: Step, output: Path, pages: Sequence[Path]) -> str:
         table = table_of(step.mark, places[0])
         for page in places[1:]:
             write_between_marks(page, step.mark, table)
-    return f"{failure}, {'its old table stays' if table == before else 'its table is new'}" if failure else ""
+    if not failure:
+        return ""
+    return f"{failure}; its table is {'unchanged' if table == before else 'updated'}"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the suite; return 1 if any benchmark failed, else 0."""
-    parser = new_parser("report", "Re-run all benchmarks of the site.")
+    """Run the benchmarks; return 1 if any of them failed, else 0."""
+    parser = new_parser("report", "Re-run the benchmarks of the site and the README.")
     parser.add_argument(
         "--output",
         type=Path,
         default=OUTPUT,
         metavar="FOLDER",
-        help="with the pages to write into (default: %(default)s)",
+        help="folder of the pages to update (default: %(default)s)",
     )
-    parser.add_argument(
-        "--readme", type=Path, metavar="FILE", help=f"one page more (default: README.md, with {OUTPUT})"
-    )
-    parser.add_argument("--full", action="store_true", help="also what trains, and memory: two hours")
+    readme_help = f"another page to update (default: README.md if --output is {OUTPUT})"
+    parser.add_argument("--readme", type=Path, metavar="FILE", help=readme_help)
+    full_help = "also run memory, throughput and learning; takes two hours"
+    parser.add_argument("--full", action="store_true", help=full_help)
     marks = [step.mark for step in steps_of(full=True)]
-    parser.add_argument(
-        "--only", nargs="+", choices=marks, metavar="MARK", help=f"some of {', '.join(marks)}"
-    )
+    only_help = f"run only these, of {', '.join(marks)}"
+    parser.add_argument("--only", nargs="+", choices=marks, metavar="MARK", help=only_help)
     arguments = parser.parse_args(argv)
     output: Path = arguments.output
     if not output.is_dir():
-        parser.error(f"--output {output}: there is no such folder")
+        parser.error(f"--output {output}: no such folder; pass the folder that contains the pages")
     readme = arguments.readme or (Path("README.md") if output == OUTPUT else None)
     pages = [*sorted(output.glob("*.md")), *([readme] if readme is not None and readme.is_file() else [])]
     chosen = steps_of(arguments.full or bool(arguments.only))
@@ -153,5 +157,5 @@ def main(argv: Sequence[str]) -> int:
             write_between_marks(page, SHORT, text)
     for mark, failure in failures.items():
         print(f"{mark}: {failure}", file=sys.stderr)
-    print(f"\n{len(chosen) - len(failures)} of {len(chosen)} benchmarks done.")
+    print(f"\n{len(chosen) - len(failures)} of {len(chosen)} benchmarks succeeded.")
     return 1 if failures else 0

@@ -1,9 +1,8 @@
-"""Scores of training runs: the result of one seed, and what can be said of all of them.
+"""Scores of training runs: the score of one seed, and statistics over several seeds.
 
-Returns over seeds are spread widely and not normally: most seeds solve a task, one doesn't. The
-interquartile mean leaves out a quarter at each end, so that one lucky or unlucky seed hardly moves it, and
-still uses more than the median. The bootstrap shows how sure it is: draw as many seeds again, with
-replacement, and see how much the figure moves.
+Returns vary widely between seeds and are not normally distributed. The interquartile mean drops the lowest
+and the highest quarter, so it is robust to outliers and still uses more of the scores than the median does.
+Its confidence interval is estimated by the bootstrap: resampling the seeds with replacement.
 
 Paper: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice", section 4.
 """
@@ -21,27 +20,27 @@ class Score:
     """The result of one run of one agent."""
 
     seed: int
-    mean: float  # of 100 greedy episodes
-    seconds: float  # of learning, with the evaluations that choose the policy
-    seconds_to_target: float | None  # until an evaluation reached the target; None if none did
+    mean: float  # return of 100 greedy episodes
+    seconds: float  # learning time, including the evaluations that select the policy
+    seconds_to_target: float | None  # until the first evaluation at the target; None if none reached it
     steps: int
     end: str
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The scores of one agent, summed up."""
+    """Statistics over the scores of one agent."""
 
     interquartile_mean: float
     interval: tuple[float, float]  # 95%
     median_seconds: float
-    median_seconds_to_target: float | None  # None if half of the seeds never reached it
-    reached: int  # seeds at the target or above
+    median_seconds_to_target: float | None  # None if half of the seeds never reached the target
+    reached: int  # number of seeds with a score at or above the target
     scores: list[Score] = field(default_factory=list[Score])
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
-    """Return the mean of the middle half; a quarter, rounded down, is left out at each end.
+    """Return the mean without the lowest and the highest quarter of the values, each rounded down.
 
     Example:
         >>> interquartile_mean([0.0, 10.0, 12.0, 1000.0])
@@ -53,7 +52,7 @@ def interquartile_mean(values: Sequence[float]) -> float:
 
 
 def interval_of(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Return the 95% bootstrap interval of the interquartile mean: 10,000 draws with replacement."""
+    """Return the 95% bootstrap interval of the interquartile mean, from 10,000 resamples."""
     generator = np.random.default_rng(seed)
     drawn = generator.choice(np.asarray(values), size=(RESAMPLES, len(values)))
     left_out = len(values) // 4
@@ -63,7 +62,7 @@ def interval_of(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 def summary_of(scores: list[Score], target: float) -> Summary:
-    """Sum up the scores of one agent."""
+    """Return the statistics over the scores of one agent."""
     means = [score.mean for score in scores]
     to_target = [np.inf if score.seconds_to_target is None else score.seconds_to_target for score in scores]
     median_to_target = float(np.median(to_target))

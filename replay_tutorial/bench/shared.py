@@ -1,12 +1,11 @@
-"""`python -m replay_tutorial bench shared`: a learner samples while explorers add rows.
+"""`python -m replay_tutorial bench shared`: a learner samples while explorer processes add rows.
 
-Every route by which rows reach the learner gets a short slot in every round, with processes and a buffer of
-its own. What is counted are the learner's steps and the explorers' rows, per second. A slot that does not
-end in time is said to hang, and its processes are killed.
+Measures the learner's steps and the explorers' rows per second for several routes (see `routes`). In every
+round, each route runs for a short slot with new processes and a new buffer. A slot that doesn't end in time
+counts as hung, and its processes are killed.
 
-The last line compares one writer's `add` of 100 rows into shared memory with that into a buffer of its own.
-
-Left out: the learner's own work between two steps; with it, every route would look better than it is.
+The last line compares the `add` of 100 rows to shared memory with `add` to a buffer of one process. The
+learner does no work between two steps, because that would hide differences between the routes.
 """
 
 import argparse
@@ -38,22 +37,22 @@ from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 
 EXPLORERS = (1, 2, 4)
-# rows, before anybody explores: cpprb hangs if it is sampled before its first rows are whole
+# rows added before the explorers start: cpprb hangs if it is sampled before its first rows are complete
 FILLED = 20_000
 WARM_UP = 0.5  # seconds
-HANG_SECONDS = 30.0  # beyond the slot
+HANG_SECONDS = 30.0  # after the end of the slot
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured with this many explorers: by route, of the rounds in which it did not hang."""
+    """The measurements with one number of explorers, by route. Rounds in which a route hung don't count."""
 
     explorers: int
-    steps: dict[str, Spread | None]  # the learner's, per second; None: it hung in every round
+    steps: dict[str, Spread | None]  # of the learner, per second; None if the route hung in every round
     rows: dict[str, Spread | None]  # of all explorers, per second
-    step_ratios: dict[str, Spread | None]  # our steps / theirs, taken round by round
+    step_ratios: dict[str, Spread | None]  # our steps / theirs, computed within each round
     row_ratios: dict[str, Spread | None]
-    hung: dict[str, int]  # rounds
+    hung: dict[str, int]  # number of rounds
 
     def cells(self, name: str) -> list[str]:
         """Return a route's line of the table."""
@@ -63,7 +62,7 @@ class Row:
 
 
 def lead_group() -> None:
-    """Make this process the leader of a group of its own, which is killed when this process's parent dies."""
+    """Start a process group with this process as its leader, and kill the group when the parent dies."""
     os.setsid()
     parent = multiprocessing.parent_process()
 
@@ -76,7 +75,7 @@ def lead_group() -> None:
 
 
 def end_group(process: BaseProcess) -> None:
-    """Kill the leader of a group and all that it started, whatever state they are in."""
+    """Kill a process group: its leader and all processes that the leader started."""
     try:
         if process.pid is not None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -86,15 +85,15 @@ def end_group(process: BaseProcess) -> None:
 
 
 def explore(route: Route, counts: Any, number: int, rate: float) -> None:
-    """Add chunks forever, no faster than `rate` even after a pause, and count the rows."""
+    """Add chunks forever, at most `rate` rows per second, and count the rows in `counts[number]`."""
     chunk = random_chunk(np.random.default_rng(number))
     due = time.perf_counter()
-    with contextlib.suppress(EOFError, ConnectionError):  # the manager may be ended first
+    with contextlib.suppress(EOFError, ConnectionError):  # the manager may be killed first
         while True:
             route.add(chunk)
             counts[number] += CHUNK
             now = time.perf_counter()
-            due = max(due + CHUNK / rate, now)  # what a pause cost is not made up for
+            due = max(due + CHUNK / rate, now)  # a delay is not made up for
             if due > now:
                 time.sleep(due - now)
 
@@ -102,7 +101,7 @@ def explore(route: Route, counts: Any, number: int, rate: float) -> None:
 def run_slot(
     make: Callable[[int], Route], capacity: int, count: int, seconds: float, rate: float, answer: Any
 ) -> None:
-    """Run one slot in this process, in a process group of its own; answer steps and rows per second."""
+    """Run one slot in this process, in a new process group; send steps and rows per second to `answer`."""
     lead_group()
     route = make(capacity)
     rng = np.random.default_rng(0)
@@ -118,12 +117,12 @@ def run_slot(
         route.step(priorities[steps % 256])
         steps += 1
         now = time.perf_counter()
-        if not started and now >= warm and all(counts):  # each explorer is at work
+        if not started and now >= warm and all(counts):  # every explorer has added rows
             steps, started, rows_before = 0, now, sum(counts)
         elif started and now - started >= seconds:
             break
     rows = sum(counts) - rows_before
-    spent = time.perf_counter() - started  # after the last count: a pause makes no figure larger
+    spent = time.perf_counter() - started  # read after the counts, so that a delay can't raise the rates
     answer.send((steps / spent, rows / spent))
 
 
@@ -136,7 +135,7 @@ def slot(
     rate: float = math.inf,
     patience: float = HANG_SECONDS,
 ) -> tuple[float, float]:
-    """Run one slot; return steps and rows per second, NaN if it hung."""
+    """Run one slot in a new process; return steps and rows per second, or NaN for both if it hung."""
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=run_slot, args=(make, capacity, count, seconds, rate, theirs))
     process.start()
@@ -145,7 +144,7 @@ def slot(
         if ours.poll(seconds + patience):
             return ours.recv()
     except EOFError:
-        print("a route broke down", file=sys.stderr)
+        print("the process of a route ended with an error; the slot counts as hung", file=sys.stderr)
     finally:
         end_group(process)
     return float("nan"), float("nan")
@@ -154,7 +153,7 @@ def slot(
 def run(
     chosen: Mapping[str, Callable[[int], Route]], capacity: int, rounds: int, seconds: float, rate: float
 ) -> Iterator[Row]:
-    """Measure with 1, 2 and 4 explorers, every route in every round; the order turns with the rounds."""
+    """Measure every route with 1, 2 and 4 explorers; the order of the routes rotates from round to round."""
     names = list(chosen)
     for count in EXPLORERS:
         steps = {name: np.empty(rounds) for name in names}
@@ -174,13 +173,13 @@ def run(
 
 
 def spread_of(figures: FloatArray) -> Spread | None:
-    """Return the spread of the figures that are not NaN; None if there is none."""
+    """Return the spread of the figures without NaN; None if all are NaN."""
     there = figures[np.isfinite(figures)]
     return Spread.of(there) if len(there) else None
 
 
 def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
-    """Return the microseconds of one writer's `add` of 100 rows, alone: in shared memory and not."""
+    """Return the µs of an `add` of 100 rows by a single writer, to shared memory and to private memory."""
     chunk = random_chunk(np.random.default_rng(0))
     rows = {name: chunk[name] for name in env_dict()}
     single = ReplayBuffer(capacity, env_dict())
@@ -201,30 +200,34 @@ def add_costs(capacity: int, rounds: int = 60) -> dict[str, Spread]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if it can't run here, ours hung, or the table was not written, else 0."""
-    parser = new_parser("shared", "Measure shared buffers while explorers add rows.")
-    add_count(parser, "--capacity", 2**20, "rows")
-    add_count(parser, "--rounds", 3, "slots of each")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a slot (default: %(default)s)")
+    """Run the benchmark.
+
+    Returns:
+        1 if it can't run on this system, our buffer hung, or the table could not be written, else 0.
+    """
+    parser = new_parser("shared", "Measure shared buffers while explorer processes add rows.")
+    add_count(parser, "--capacity", 2**20, "rows in the buffer")
+    add_count(parser, "--rounds", 3, "slots per route")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a slot (default: %(default)s)")
     parser.add_argument(
         "--rate",
         type=float,
         default=math.inf,
-        help="rows per second that each explorer adds at most (default: as fast as it can)",
+        help="maximum rows per second of each explorer (default: unlimited)",
     )
-    add_outputs(parser, "shared")  # with a rate, the marks are `shared-rate`
+    add_outputs(parser, "shared")  # with --rate, the markers are `shared-rate`
     arguments = parser.parse_args(argv)
     if not arguments.rate > 0:
-        parser.error(f"--rate {arguments.rate}: explorers add at least some rows")
+        parser.error(f"--rate {arguments.rate}: must be positive")
     if not 0 < arguments.seconds < math.inf:
-        parser.error(f"--seconds {arguments.seconds}: a slot must take some time, and end")
+        parser.error(f"--seconds {arguments.seconds}: must be positive and finite")
     if not hasattr(os, "fork"):
-        print("bench shared needs a system with fork: Linux or macOS.", file=sys.stderr)
+        print("bench shared requires os.fork; run it on Linux or macOS", file=sys.stderr)
         return 1
     chosen = dict(ROUTES)
     if importlib.util.find_spec("cpprb") is None:
         del chosen["cpprb"]
-        print("skipped cpprb: it is not installed")
+        print("skipped cpprb: not installed; pip install cpprb")
     rows: list[Row] = []
     for row in run(chosen, arguments.capacity, arguments.rounds, arguments.seconds, arguments.rate):
         rows.append(row)
@@ -238,22 +241,22 @@ def main(argv: Sequence[str]) -> int:
 
 
 def lines_of(rows: Sequence[Row], costs: Mapping[str, Spread]) -> list[str]:
-    """Return the table, and the costs of `add` below it."""
+    """Return the table, followed by a line with the costs of `add`."""
     ratios = ("our steps / theirs", "our rows / theirs")
-    heads = ["explorers", "rows come by", "steps/s", "rows/s", *ratios, "rounds that hung"]
+    heads = ["explorers", "route", "steps/s", "rows/s", *ratios, "hung rounds"]
     lines = table(heads, [row.cells(name) for row in rows for name in row.hung], words=2)
     figures = "; ".join(f"{name} {spread_text(spread)}" for name, spread in costs.items())
-    return [*lines, "", f"One writer's `add` of {CHUNK} rows, alone, in µs, and its ratios: {figures}."]
+    return [*lines, "", f"`add` of {CHUNK} rows by a single writer, in µs, and ratios: {figures}."]
 
 
 def how_measured(arguments: argparse.Namespace) -> str:
-    """Return what the figures mean, in a few sentences."""
+    """Return the caption of the table."""
     fields = "+".join(map(str, FIELDS.values()))
     limited = arguments.rate < math.inf
-    pace = f"{arguments.rate:,.0f} rows per second each" if limited else "as fast as they can"
+    pace = f"at {arguments.rate:,.0f} rows per second each" if limited else "as fast as they can"
     return (
         f"Medians of {arguments.rounds} interleaved rounds of {arguments.seconds:g} s, quartiles in "
-        f"brackets; ratios are taken inside each round. A step is sample({BATCH}) and its "
-        f"update_priorities; explorers add chunks of {CHUNK} rows of {fields} float32, {pace}; capacity "
+        f"brackets; ratios are computed within each round. A step is `sample({BATCH})` and its "
+        f"`update_priorities`. Explorers add chunks of {CHUNK} rows of {fields} float32 {pace}. Capacity "
         f"{arguments.capacity:,}."
     )

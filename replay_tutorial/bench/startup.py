@@ -1,11 +1,8 @@
-"""`python -m replay_tutorial bench startup`: how long until the package can be used.
+"""`python -m replay_tutorial bench startup`: start-up times in new processes.
 
-Every figure is taken in fresh processes: the import alone, and beside it that of NumPy and Numba, which it
-needs; from the start of the import to the first sample, with an empty cache of compiled kernels (cold) and
-with a full one (warm); and from the start of a spawned worker to the moment when its first row
-is in the shared buffer.
-
-Left out: the start of Python itself.
+Measures the time to import the buffers and to import NumPy and Numba, the time from the import to the first
+sample with an empty cache of compiled kernels (cold) and with a full one (warm), and the time from starting a
+spawned worker to its first row in a shared buffer. The start-up of the interpreter isn't included.
 """
 
 from collections.abc import Sequence
@@ -59,7 +56,7 @@ WORKER = "spawned worker to its first row"
 
 
 def seconds_of(cache: str) -> dict[str, float]:
-    """Take each figure once, beginning with an empty cache."""
+    """Measure each start-up time once, in seconds; `cache` is an empty folder for compiled kernels."""
     environment = {"NUMBA_CACHE_DIR": cache}
     with TemporaryDirectory() as empty:
         uniform = run_fresh(FIRST_UNIFORM_SAMPLE, environment={"NUMBA_CACHE_DIR": empty})
@@ -74,9 +71,9 @@ def seconds_of(cache: str) -> dict[str, float]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the table was not written, else 0."""
-    parser = new_parser("startup", "Measure starts in fresh processes.")
-    add_count(parser, "--rounds", 5, "processes of each kind")
+    """Run the benchmark; return 1 if the table could not be written, else 0."""
+    parser = new_parser("startup", "Measure start-up times in new processes.")
+    add_count(parser, "--rounds", 5, "processes per row of the table")
     add_outputs(parser, "startup")
     arguments = parser.parse_args(argv)
     rounds: list[dict[str, float]] = []
@@ -84,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         with TemporaryDirectory() as cache:
             rounds.append(seconds_of(cache))
     spreads = {name: Spread.of(np.array([each[name] for each in rounds])) for name in rounds[0]}
-    lines = table(["start", "s"], [[name, spread_text(spread)] for name, spread in spreads.items()])
-    about = f"Medians of {arguments.rounds} fresh processes each, taken in turns, quartiles in brackets."
+    lines = table(["measured", "s"], [[name, spread_text(spread)] for name, spread in spreads.items()])
+    about = f"Medians of {arguments.rounds} interleaved rounds of new processes, quartiles in brackets."
     body = {"seconds": spreads}
     return hand_over(arguments, "startup", Provenance.of("startup", argv), body, lines, about)

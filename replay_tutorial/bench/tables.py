@@ -1,17 +1,15 @@
-"""`python -m replay_tutorial bench tables`: our tables beside Reverb's.
+"""`python -m replay_tutorial bench tables`: compare our tables with Reverb's.
 
-Both sides hold the same table of 20,000 items, full, and do the same with it, each in a process of its own
-and in turns, so that one rests while the other is measured: write a step and an item of two steps, draw a
-batch, give new priorities. Then threads write against a limiter, and other processes call the server.
-
-Left out: what only one of them has.
+Each library runs in a separate process with a full table of 20,000 items and is idle while the other is
+measured. Measured are calls (append a step and create an item of two steps, sample a batch, update
+priorities), threads that write and sample under a rate limiter, and other processes that call the server.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -25,113 +23,93 @@ from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 
 REVERB = "Reverb"
+RATE = "items/s"
 SLOT_SECONDS = 0.02
-PROCESSES = 4  # that call one server
-WRITERS = (1, 2, 4)  # threads against a limiter
-MOST_OFF = 0.01  # that the limiter's ratio may be off
-# Of threads against a limiter: in the record, and the heads of the table.
-SHOWN = {
+PROCESSES = 4  # clients of one server
+WRITERS = (1, 2, 4)  # numbers of threads that write under a limiter
+TOLERANCE = 0.01  # relative deviation from the limiter's ratio
+# key of the record → head of the column
+LIMITER_HEADS = {
     "items": "items/s",
     "samples": "samples/s",
     "ratio": "samples / (8 · items)",
     "least": "slowest / fastest writer",
-    "writers_longest": "longest call of a writer, ms",
-    "sampler_longest": "and of the sampler",
+    "writers_longest": "longest writer call, ms",
+    "sampler_longest": "longest sampler call, ms",
 }
 
 
 @dataclass(frozen=True)
-class Goal:
-    """The limits that a figure of ours must meet."""
-
-    at_most: float | None = None
-    times: float | None = None  # better than Reverb's, at least
-
-    def __str__(self) -> str:
-        """Return it as the table shows it."""
-        most = [] if self.at_most is None else [f"≤ {self.at_most:g}"]
-        return ", ".join(most if self.times is None else [*most, f"≥ {self.times:g} times"])
-
-
-@dataclass(frozen=True)
 class Row:
-    """One figure of each side."""
+    """The measurements of one operation."""
 
     operation: str
-    unit: str  # of the figures: the fewer the better, or the more if it is one of "... a second"
+    unit: str  # less is better, except for RATE
     figures: dict[str, Spread]
-    ratio: Spread | None  # how many times better ours is, taken round by round; None without Reverb
-    goal: Goal
+    ratio: Spread | None  # how many times better ours is, computed within each round; None without Reverb
 
     @classmethod
-    def of(cls, operation: str, unit: str, figures: dict[str, FloatArray], goal: Goal) -> "Row":
-        """Take the spreads of figures whose rounds have the same places, and print the row."""
+    def of(cls, operation: str, unit: str, figures: dict[str, FloatArray]) -> "Row":
+        """Return the row of an operation, and print it.
+
+        Args:
+            operation: Label of the row.
+            unit: Of the figures.
+            figures: Library → float64[rounds].
+        """
         ratio = None
         if REVERB in figures:
             ours, theirs = figures[OURS], figures[REVERB]
-            ratio = Spread.of(ours / theirs if unit.endswith("a second") else theirs / ours)
-        row = cls(operation, unit, {name: Spread.of(each) for name, each in figures.items()}, ratio, goal)
+            ratio = Spread.of(ours / theirs if unit == RATE else theirs / ours)
+        row = cls(operation, unit, {name: Spread.of(each) for name, each in figures.items()}, ratio)
         print(" · ".join(row.cells()), flush=True)
         return row
 
-    @property
-    def met(self) -> str:
-        """Say whether the goal was met; "" where there is none, or no Reverb."""
-        wanted: list[bool] = []
-        if self.goal.at_most is not None:
-            wanted.append(self.figures[OURS].median <= self.goal.at_most)
-        if self.goal.times is not None and self.ratio is not None:
-            wanted.append(self.ratio.median >= self.goal.times)
-        return "" if not wanted else "yes" if all(wanted) else "no"
-
     def cells(self) -> list[str]:
-        """Return a line of the table; a figure that was taken once has no quartiles."""
+        """Return the row's cells; a figure that was measured once has no quartiles."""
         spreads = (self.figures[OURS], self.figures.get(REVERB), self.ratio)
         texts = [
             figure(each.median) if each is not None and each.lower == each.upper else spread_text(each)
             for each in spreads
         ]
-        return [self.operation, self.unit, *texts, f"{self.goal}", self.met]
+        return [self.operation, self.unit, *texts]
 
 
-WRITE = ("a step and an item", "write", 1, Goal(30.0, 6.0))
-SAMPLE = ("sample 32", "sample", 32, Goal(60.0, 20.0))
-# table → what is done with it: the operation, how it is asked for, how large, and the goal
-OPERATIONS = {
-    "uniform": (WRITE, SAMPLE),
-    "prioritized": (WRITE, SAMPLE, ("update 256", "update", 256, Goal(40.0))),
-}
+WRITE = ("append + create_item", "write", 1)
+SAMPLE = ("sample 32", "sample", 32)
+# table → its operations: label, name in the helper's protocol, size
+OPERATIONS = {"uniform": (WRITE, SAMPLE), "prioritized": (WRITE, SAMPLE, ("update 256", "update", 256))}
 
 
 def side(name: str, kind: str, *, serve: str = "", address: str = "") -> HelperProcess:
-    """Start a process with a full table; with the address of a server, one that calls that.
+    """Start a process with a full table, or a client process if `address` is not empty.
 
     Args:
-        name: OURS or REVERB.
+        name: `OURS` or `REVERB`.
         kind: Of the table: "uniform" or "prioritized".
-        serve: Where ours listens for other processes; Reverb chooses that for itself.
-        address: Of the server that it calls.
+        serve: Socket path on which our server listens for other processes. Reverb chooses a port itself.
+        address: Of the server that a client process calls.
     """
     start = {"table": kind, "serve": serve, "address": address}
     return HelperProcess(name, start, reverb=name == REVERB)
 
 
 def table_rows(kind: str, both: Sequence[HelperProcess], rounds: int) -> list[Row]:
-    """Measure a table of this kind, full, on each side in turns, and what an item takes there."""
+    """Measure the calls on a full table of this kind, and the memory of an item."""
     rows: list[Row] = []
-    for operation, do, size, goal in OPERATIONS[kind]:
+    for operation, do, size in OPERATIONS[kind]:
         workloads = {each.name: each.workload(do, size) for each in both}
         seconds = measure(workloads, rounds=rounds, slot_seconds=SLOT_SECONDS)
         micros = {name: each * 1e6 for name, each in seconds.items()}
-        rows.append(Row.of(f"{operation}, {kind}", "µs", micros, goal))
-    taken = {each.name: np.array([each.made["bytes_per_item"]]) for each in both}
-    if all(taken.values()):  # the system says how much memory a process has
-        rows.append(Row.of(f"memory of an item beside its step, {kind}", "bytes", taken, Goal(100.0)))
+        rows.append(Row.of(f"{operation}, {kind}", "µs", micros))
+    memory = {each.name: np.array([each.made["bytes_per_item"]]) for each in both}
+    if all(memory.values()):  # 0 where the system doesn't report a process's memory
+        rows.append(Row.of(f"memory per item without its step, {kind}", "bytes", memory))
     return rows
 
 
 def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
-    """Count the items of processes that call one server at once, the sides in turns."""
+    """Measure the items per second of several client processes that call one server concurrently."""
     rows: list[Row] = []
     with ExitStack() as stack:
         socket = f"{stack.enter_context(TemporaryDirectory())}/socket"
@@ -150,76 +128,78 @@ def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
                         caller.order("rate", do=do, size=size, seconds=seconds)
                     rates[name][slot] = size * sum(caller.answer()["rate"] for caller in callers)
             operation = f"{operation} from {PROCESSES} processes, uniform"
-            rows.append(Row.of(operation, "items a second", rates, Goal(times=3.0)))
+            rows.append(Row.of(operation, RATE, rates))
     return rows
 
 
 @dataclass(frozen=True)
-class Limited:
-    """What threads of one side reached against a limiter: some write as fast as they may, one samples."""
+class LimiterResult:
+    """The rates of threads that write under a limiter, and of one thread that samples."""
 
     writers: int
     side: str
-    figures: dict[str, Spread]  # as in SHOWN
+    figures: dict[str, Spread]  # keys of LIMITER_HEADS
 
     @property
     def holds(self) -> bool:
-        """Whether samples and items have the limiter's ratio."""
-        return abs(self.figures["ratio"].median - 1.0) <= MOST_OFF
+        """Whether samples per item match the limiter's ratio."""
+        return abs(self.figures["ratio"].median - 1.0) <= TOLERANCE
 
     def cells(self) -> list[str]:
-        """Return a line of the table."""
-        return [f"{self.writers}", self.side, *(spread_text(self.figures[name]) for name in SHOWN)]
+        """Return the cells of a row of the table."""
+        return [f"{self.writers}", self.side, *(spread_text(self.figures[name]) for name in LIMITER_HEADS)]
 
 
-def limited_by(both: Sequence[HelperProcess], slots: int, seconds: float) -> list[Limited]:
-    """Measure each number of writers against a limiter, the sides in turns."""
-    measured: list[Limited] = []
+def measure_limiter(both: Sequence[HelperProcess], slots: int, seconds: float) -> list[LimiterResult]:
+    """Measure each library with each number of writers under a limiter."""
+    measured: list[LimiterResult] = []
     for writers in WRITERS:
         answers = [
             [each.ask("limited", writers=writers, seconds=seconds) for each in both] for _ in range(slots)
         ]
         for each, figures in zip(both, zip(*answers, strict=True), strict=True):
-            spreads = {name: Spread.of(np.array([answer[name] for answer in figures])) for name in SHOWN}
-            measured.append(Limited(writers, each.name, spreads))
+            spreads = {
+                name: Spread.of(np.array([answer[name] for answer in figures])) for name in LIMITER_HEADS
+            }
+            measured.append(LimiterResult(writers, each.name, spreads))
             print(" · ".join(measured[-1].cells()), flush=True)
     return measured
 
 
-def lines_of(rows: Sequence[Row], limited: Sequence[Limited]) -> list[str]:
-    """Return both tables, and whether our limiter holds its ratio."""
-    heads = ["operation", "unit", OURS, REVERB, "times better", "goal", "met"]
+def lines_of(rows: Sequence[Row], limited: Sequence[LimiterResult]) -> list[str]:
+    """Return both tables, with a sentence that says whether our limiter keeps its ratio."""
+    heads = ["operation", "unit", OURS, REVERB, "times better"]
     ours = [each for each in limited if each.side == OURS]
     wrong = [each for each in ours if not each.holds]
     numbers = ", ".join(f"{each.writers}" for each in wrong or ours)
-    held = f"off by more than {MOST_OFF:.0%}" if wrong else f"within {MOST_OFF:.0%}"
-    verdict = f"the ratio of ours is {held} with {numbers} writers."
+    held = f"off by more than {TOLERANCE:.0%}" if wrong else f"within {TOLERANCE:.0%}"
+    limit = f"a limiter of {LIMIT[0]:g} samples per insert"
     return [
         *table(heads, [row.cells() for row in rows], words=2),
         "",
-        f"Threads against a limiter of {LIMIT[0]:g} samples per insert: {verdict}",
+        f"Threads under {limit}: the ratio of ours is {held} with {numbers} writers.",
         "",
-        *table(["writers", "side", *SHOWN.values()], [each.cells() for each in limited], words=2),
+        *table(["writers", "library", *LIMITER_HEADS.values()], [each.cells() for each in limited], words=2),
     ]
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if it can't run here or the table was not written, else 0."""
-    parser = new_parser("tables", "Measure our tables beside Reverb's.")
-    add_count(parser, "--rounds", 40, "of every call")
-    add_count(parser, "--slots", 3, "of what takes seconds: threads, and other processes")
+    """Run the benchmark; return 1 if it can't run on this system or can't write the table, else 0."""
+    parser = new_parser("tables", "Compare our tables with Reverb's.")
+    add_count(parser, "--rounds", 40, "rounds per call")
+    add_count(parser, "--slots", 3, "rounds with threads and with client processes")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, help="of threads in a slot (default: %(default)s)"
+        "--seconds", type=float, default=2.0, help="length of such a round (default: %(default)s)"
     )
-    parser.add_argument("--no-peer", action="store_true", help="measure ours alone")
+    parser.add_argument("--no-peer", action="store_true", help="don't measure Reverb")
     add_outputs(parser, "tables")
     arguments = parser.parse_args(argv)
     if not 0.0 < arguments.seconds < 3600.0:
-        parser.error(f"--seconds {arguments.seconds}: a slot must take some time, and end")
+        parser.error(f"--seconds {arguments.seconds}: must be between 0 and 3600")
     if sys.platform == "win32":
-        print("bench tables needs a system whose pipes can be waited for: Linux or macOS.", file=sys.stderr)
+        print("bench tables can't run on Windows; run it on Linux or macOS", file=sys.stderr)
         return 1
-    missing = "not asked for" if arguments.no_peer else ""
+    missing = "--no-peer" if arguments.no_peer else ""
     try:
         reverb_python()
     except ImportError as error:
@@ -228,14 +208,14 @@ def main(argv: Sequence[str]) -> int:
         print(f"skipped {REVERB}: {missing}")
     names = (OURS,) if missing else (OURS, REVERB)
     rows: list[Row] = []
-    limited: list[Limited] = []
+    limited: list[LimiterResult] = []
     provenance = Provenance.of("tables", argv)
     for kind in OPERATIONS:
         with ExitStack() as stack:
             both = [stack.enter_context(closing(side(name, kind))) for name in names]
             rows += table_rows(kind, both, arguments.rounds)
             if kind == "uniform":
-                limited = limited_by(both, arguments.slots, arguments.seconds)
+                limited = measure_limiter(both, arguments.slots, arguments.seconds)
             for theirs in both[1:]:
                 provenance.versions["dm-reverb"] = theirs.made["version"]
     rows += client_rows(names, arguments.slots, arguments.seconds)
@@ -243,21 +223,20 @@ def main(argv: Sequence[str]) -> int:
         "rounds": arguments.rounds,
         "slots": arguments.slots,
         "skipped": {REVERB: missing} if missing else {},
-        "rows": [{**asdict(row), "met": row.met} for row in rows],
+        "rows": rows,
         "limited": limited,
     }
     return hand_over(arguments, "tables", provenance, body, lines_of(rows, limited), how_measured(arguments))
 
 
 def how_measured(arguments: argparse.Namespace) -> str:
-    """Return what the figures mean, in a few sentences."""
+    """Return the caption of the tables."""
     widths = " + ".join(map(str, COLUMNS.values()))
     return (
-        f"Medians, quartiles in brackets; ratios are taken inside each round. Calls: {arguments.rounds} "
-        f"interleaved rounds; all else: {arguments.slots}, of {arguments.seconds:g} s where nothing else is "
-        f"said. Tables of {MAX_SIZE:,} items, full; an item is {ITEM_STEPS} steps of {widths} float32, and "
-        "shares each with the next item. Memory: what the process has grown by while its table was filled "
-        "twice, without a step's values and the 4 bytes for each that count who names it. Threads: one "
-        f"samples batches of {LIMITED_BATCH}; the ratio is that of samples to items, 1 where it is the "
-        "limiter's."
+        f"Medians, quartiles in brackets; ratios are computed within each round. Calls: {arguments.rounds} "
+        f"interleaved rounds. Threads and processes: {arguments.slots} rounds of {arguments.seconds:g} s. "
+        f"Full tables of {MAX_SIZE:,} items; an item has {ITEM_STEPS} steps of {widths} float32, and "
+        "consecutive items share a step. Memory: growth of the process while its table is filled twice, per "
+        "item, without the values of one step and their 4-byte reference counts. Threads: one thread samples "
+        f"batches of {LIMITED_BATCH}; samples / ({LIMIT[0]:g} · items) is 1 if the limiter keeps its ratio."
     )

@@ -1,10 +1,9 @@
-"""`python -m replay_tutorial bench throughput`: how near is a real run to what its parts reach alone?
+"""`python -m replay_tutorial bench throughput`: compare a training run with its actors and learner alone.
 
-The bounds come first: the environment's own steps in one process, and a learner with a full replay and
-nobody beside it. Then the processes of a real run work side by side, evaluator and checkpoints included:
-once with the limiter wide open, so that each side goes as fast as the cores let it, and once with the
-preset's ratio, where the slower side sets the pace. All of these take turns, round by round, and a share is
-taken inside its round.
+Each round measures two bounds, the steps of the environment in one process and the updates of a learner
+without actors, and then complete runs, including evaluator and checkpoints. One run has no rate limit, so the
+cores bound both sides; one has the preset's replay ratio, so the slower side bounds the other. Ratios are
+computed within each round.
 """
 
 import math
@@ -35,41 +34,42 @@ from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, 
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread, Workload
 
-PATIENCE_SECONDS = 120.0  # until the first update, on a busy machine
-WIDE_OPEN = 10**9  # rows by which one side may be ahead of the other: more than any run makes
-FILLED = 20_000  # rows that the learner alone samples from
+PATIENCE_SECONDS = 120.0  # maximum time to the first update, on a busy machine
+UNLIMITED = 10**9  # slack of the limiter in rows, larger than any run
+FILLED = 20_000  # rows in the replay of the learner alone
+WIDE_OPEN, PRESET_RATIO = "wide open", "the preset's ratio"  # names of the limiters
 HEADS = ("limiter", "actors", "steps/s", "of env.step", "updates/s", "of the learner alone", "samples/insert")
 
 
 @dataclass(frozen=True)
 class Round:
-    """What was measured in one round, in calls per second."""
+    """The measurements of one round, in calls per second."""
 
     raw_steps: float  # env.step in one process
-    solo_updates: float  # the learner alone
+    solo_updates: float  # of the learner alone
     runs: dict[str, tuple[float, float]]  # limiter → steps/s of all actors, updates/s
 
 
 def endless(config: Config) -> Config:
-    """Return the settings for a run that never ends by itself."""
+    """Return the settings of a run that never ends by itself."""
     return replace(config, progress=False, total_steps=10**12, solved_at=1e9)
 
 
 def settings_of(environment: str, actors: Sequence[int] | None) -> dict[str, Config]:
-    """Return the settings of the real runs.
+    """Return the settings of the complete runs, by the name of their limiter.
 
-    The first number of actors runs with both limiters, the others wide open.
+    The first number of actors runs both with and without a limit, the others only without.
     """
     config = endless(preset(environment))
     first, *others = actors or [config.actors]
     config = replace(config, actors=first)
-    wide_open = replace(config, slack=WIDE_OPEN)
-    more = {f"wide open, {count}": replace(wide_open, actors=count) for count in others}
-    return {"wide open": wide_open, **more, "the preset's ratio": config}
+    unlimited = replace(config, slack=UNLIMITED)
+    more = {f"{WIDE_OPEN}, {count}": replace(unlimited, actors=count) for count in others}
+    return {WIDE_OPEN: unlimited, **more, PRESET_RATIO: config}
 
 
 def rate_of(workload: Workload, warm_up: float, seconds: float) -> float:
-    """Return how many calls are made in a second, after a warm-up."""
+    """Return a workload's calls per second, measured for `seconds` after a warm-up."""
     calls, spent = 0, 1.0
     for span in (warm_up, seconds):
         calls, start = 0, time.perf_counter()
@@ -80,7 +80,7 @@ def rate_of(workload: Workload, warm_up: float, seconds: float) -> float:
 
 
 def raw_steps(name: str) -> Workload:
-    """Return one step of the environment alone: a random action, and a new episode after each end."""
+    """Return a workload that takes one environment step with a random action and resets after an episode."""
     environment = make_environment(name, training=True)
     environment.action_space.seed(0)
     environment.reset(seed=0)
@@ -94,8 +94,8 @@ def raw_steps(name: str) -> Workload:
 
 
 def solo_updates(config: Config) -> Workload:
-    """Return one update of the learner alone, with a replay that an actor has filled."""
-    config = replace(config, slack=WIDE_OPEN, replay_start=min(FILLED, config.replay_start))
+    """Return a workload that makes one update of a learner without actors, on a filled replay."""
+    config = replace(config, slack=UNLIMITED, replay_start=min(FILLED, config.replay_start))
     spaces = spaces_of(config.environment)
     context = make_shared_context(
         config, spaces, make_policy(config, spaces).parameter_count, InitialCounters()
@@ -107,34 +107,34 @@ def solo_updates(config: Config) -> Workload:
 
     def update() -> None:
         sample = context.replay.sample(config.batch_size, config.beta, timeout=0.0)
-        assert sample is not None, "the limiter is wide open"
+        assert sample is not None, "the limiter must not block"
         learner.update(sample)
 
     return update
 
 
 def local_workers(setup: RunSetup) -> Any:
-    """Return the processes of a run on this machine."""
+    """Return the workers of a run on this machine."""
     return Supervisor(roles(setup), setup.context.stop.request)
 
 
 def await_update(context: Context, workers: Workers) -> None:
-    """Wait for the first update.
+    """Wait for the learner's first update.
 
     Raises:
-        RuntimeError: If there is none.
+        RuntimeError: If there is none within `PATIENCE_SECONDS`.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while context.counters.updates == 0:
         if time.monotonic() >= deadline:
-            raise RuntimeError(f"the learner has made no update in {PATIENCE_SECONDS:g} s")
+            raise RuntimeError(f"the learner made no update within {PATIENCE_SECONDS:g} s")
         workers.receive(0.02)
 
 
 def speed_of(
     config: Config, warm_up: float, seconds: float, make_workers: Callable[[RunSetup], Any] = local_workers
 ) -> tuple[float, float]:
-    """Start a real run; return its steps and updates per second after the warm-up."""
+    """Start a run; return its steps and updates per second after the warm-up."""
     with tempfile.TemporaryDirectory() as folder:
         setup = new_setup(replace(config, runs=Path(folder)), make_shared_context)
         counters = setup.context.counters
@@ -152,7 +152,7 @@ def speed_of(
 
 
 def measure(configs: dict[str, Config], rounds: int, warm_up: float, seconds: float) -> list[Round]:
-    """Measure all in turns, and print each round as it comes."""
+    """Measure the bounds and the runs in every round, and print each round."""
     measured: list[Round] = []
     config = next(iter(configs.values()))
     for number in range(rounds):
@@ -165,8 +165,8 @@ def measure(configs: dict[str, Config], rounds: int, warm_up: float, seconds: fl
 
 
 def body_of(configs: dict[str, Config], rounds: Sequence[Round]) -> dict[str, Any]:
-    """Return the record, except its provenance."""
-    config = configs["the preset's ratio"]
+    """Return the record without its provenance."""
+    config = configs[PRESET_RATIO]
     raw = np.array([each.raw_steps for each in rounds])
     solo = np.array([each.solo_updates for each in rounds])
     runs: dict[str, dict[str, Spread]] = {}
@@ -189,7 +189,7 @@ def body_of(configs: dict[str, Config], rounds: Sequence[Round]) -> dict[str, An
 
 
 def lines_of(body: dict[str, Any]) -> list[str]:
-    """Return the table."""
+    """Return the lines of the table."""
 
     def percent(share: Spread) -> str:
         return f"{share.median:.0%} ({share.lower:.0%}, {share.upper:.0%})"
@@ -208,32 +208,33 @@ def lines_of(body: dict[str, Any]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the benchmark; return 1 if the table was not written, else 0."""
-    parser = new_parser(
-        "throughput", "Measure a real run against the environment alone and the learner alone."
-    )
-    parser.add_argument("--environment", default="CartPole-v1", help="which (default: %(default)s)")
-    actors = "how many (default: the preset's); each further number runs wide open, to be compared"
+    """Run the benchmark; return 1 if the table could not be written, else 0."""
+    parser = new_parser("throughput", "Compare a training run with its actors and its learner alone.")
+    environment_help = "Gymnasium ID (default: %(default)s)"
+    parser.add_argument("--environment", default="CartPole-v1", help=environment_help)
+    actors = "number of actors (default: the preset's); further numbers are measured without a rate limit"
     add_count(parser, "--actors", None, actors, nargs="+")
-    add_count(parser, "--rounds", 5, "how many")
-    parser.add_argument(
-        "--seconds", type=float, default=10.0, help="of each in a round (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--warm-up", type=float, default=4.0, help="seconds before that (default: %(default)s)"
-    )
+    add_count(parser, "--rounds", 5, "number of rounds")
+    seconds_help = "length of each measurement in a round (default: %(default)s)"
+    parser.add_argument("--seconds", type=float, default=10.0, help=seconds_help)
+    warm_up_help = "seconds of warm-up before each measurement (default: %(default)s)"
+    parser.add_argument("--warm-up", type=float, default=4.0, help=warm_up_help)
     add_outputs(parser, "throughput")
     arguments = parser.parse_args(argv)
     if not (0.0 < arguments.seconds < math.inf and 0.0 <= arguments.warm_up < math.inf):
-        parser.error("--seconds must be positive, and --warm-up must not be negative")
+        parser.error("--seconds must be positive, --warm-up must not be negative, and both must be finite")
     configs = settings_of(arguments.environment, arguments.actors)
-    config = configs["the preset's ratio"]
     with torch_threads(1):
         rounds = measure(configs, arguments.rounds, arguments.warm_up, arguments.seconds)
         body = body_of(configs, rounds)
-    about = (
-        f"{config.environment}. Medians of {arguments.rounds} rounds of {arguments.seconds:g} s, quartiles "
-        "in brackets; steps/s are those of all actors."
-    )
+    about = how_measured(body["environment"], arguments.rounds, arguments.seconds)
     provenance = Provenance.of("throughput", argv, ("torch", "gymnasium"))
     return hand_over(arguments, "throughput", provenance, body, lines_of(body), about)
+
+
+def how_measured(environment: str, rounds: int, seconds: float) -> str:
+    """Return the caption of the table."""
+    return (
+        f"{environment}. Medians of {rounds} rounds of {seconds:g} s, quartiles in brackets; steps/s is the "
+        "sum over all actors."
+    )

@@ -1,1 +1,1 @@
-"""How a figure is measured, and how it is written down: for the benchmarks and the chapters."""
+"""Timing, statistics and output of measurements, for the benchmarks and the chapters."""

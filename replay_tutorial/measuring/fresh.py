@@ -1,8 +1,6 @@
-"""Fresh processes: what a start costs, in time or memory, shows only where nothing else has been done.
+"""Run code in a new process, to measure start-up time or memory without effects of earlier code.
 
-Such a process runs a few lines of code and prints one line of JSON.
-
-Left out: objects; it gets text and answers with text.
+The code receives strings as arguments and prints its result as one line of JSON.
 """
 
 import json
@@ -17,7 +15,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 
 
 def python_path() -> str:
-    """Return a PYTHONPATH by which another process imports this same package."""
+    """Return a PYTHONPATH with which another process imports this copy of the package."""
     return os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
 
 
@@ -28,19 +26,20 @@ def run_fresh(
     environment: Mapping[str, str] | None = None,
     timeout: float = 600.0,
 ) -> Any:
-    """Run code in a fresh Python process that imports this same package.
+    """Run code in a new Python process that can import this copy of the package.
 
     Args:
-        code: A program; the last line that it prints is JSON.
-        arguments: What it finds in `sys.argv[1:]`.
-        environment: Variables to set besides those of this process.
-        timeout: Seconds after which it is killed.
+        code: Source of a program that prints its result as JSON on the last line.
+        arguments: Passed as `sys.argv[1:]`.
+        environment: Environment variables to add.
+        timeout: Seconds after which the process is killed.
 
     Returns:
-        The last line, decoded.
+        The decoded result.
 
     Raises:
-        RuntimeError: If it fails or takes too long.
+        RuntimeError: If the process fails or exceeds the timeout. The message is the last line of its
+            standard error.
     """
     try:
         result = subprocess.run(
@@ -52,7 +51,7 @@ def run_fresh(
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise RuntimeError(f"it took more than {timeout:g} s") from error
+        raise RuntimeError(f"the process took more than {timeout:g} s") from error
     if result.returncode != 0:
         lines = result.stderr.strip().splitlines() or [f"exit status {result.returncode}"]
         raise RuntimeError(lines[-1])

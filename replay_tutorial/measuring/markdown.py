@@ -1,9 +1,4 @@
-"""Tables in Markdown: how a figure, a spread and a table are written, and where a table goes in a page.
-
-A page holds two marks for each table; what stands between them is replaced, and the rest stays as it is.
-
-Left out: charts.
-"""
+"""Format numbers and tables as Markdown, and write a table between its two markers in a page."""
 
 import math
 import sys
@@ -15,7 +10,7 @@ from replay_tutorial.measuring.timing import Spread
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
-    """Lay a table out; all but its first `words` columns hold figures and end on the right.
+    """Return the lines of a table; all columns after the first `words` are right-aligned.
 
     Example:
         >>> table(["workload", "µs"], [["add", "2.1"]])
@@ -26,14 +21,14 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -
 
 
 def spread_text(spread: Spread | None) -> str:
-    """Write a median and its quartiles, as in `8.41 (8.30, 8.66)`; nothing of nothing."""
+    """Format a median with its quartiles, such as `8.41 (8.30, 8.66)`; return "" for None."""
     if spread is None:
         return ""
     return f"{figure(spread.median)} ({figure(spread.lower)}, {figure(spread.upper)})"
 
 
 def figure(value: float) -> str:
-    """Write three significant digits or whole numbers, never a power of ten, and at most four decimals.
+    """Format a number with three significant digits, at most four decimals, and no exponent.
 
     Example:
         >>> figure(12345.6), figure(27.04), figure(0.0623)
@@ -46,7 +41,7 @@ def figure(value: float) -> str:
 
 
 def put_table(path: Path | None, mark: str, text: str) -> bool:
-    """Put a table into a page, if one is asked for; print what is wrong, and return whether all is well."""
+    """Write a table into a page, unless `path` is None; print an error and return False on failure."""
     if path is not None:
         try:
             write_between_marks(path, mark, text)
@@ -57,10 +52,10 @@ def put_table(path: Path | None, mark: str, text: str) -> bool:
 
 
 def write_between_marks(path: Path, mark: str, text: str) -> None:
-    """Replace what stands between the two marks of a name in a page; the rest stays as it is.
+    """Replace the text between the markers `<!-- mark:begin -->` and `<!-- mark:end -->` in a page.
 
     Raises:
-        ValueError: If the page does not hold each mark once, in order.
+        ValueError: If the page doesn't contain each marker exactly once, in this order.
     """
     begin, end = f"<!-- {mark}:begin -->", f"<!-- {mark}:end -->"
     page = path.read_text(encoding="utf-8")
@@ -68,7 +63,7 @@ def write_between_marks(path: Path, mark: str, text: str) -> None:
     _, end_found, tail = rest.partition(end)
     if not end_found or page.count(begin) != 1 or page.count(end) != 1:
         raise ValueError(
-            f"{path} must hold the marks {begin} and {end} once each, in this order; add them first."
+            f"{path} must contain the markers {begin} and {end} exactly once, in this order; add them first"
         )
     whole = f"{head}{begin}\n{text}{end}{tail}"
     replace_file(path, lambda unfinished: unfinished.write_text(whole, encoding="utf-8"))

@@ -1,10 +1,7 @@
-"""How a benchmark is asked, and how it hands over what it has measured.
+"""The command-line options and the output that all benchmarks share.
 
-A benchmark prints what it measures as it goes. At the end it prints its table with where the figures come
-from, writes that between its marks in a page, and writes the whole record as JSON: this is the part they
-have in common.
-
-Left out: what a record holds besides its provenance.
+At its end, a benchmark prints its table and caption, writes them between the table's markers in a page, and
+writes a record of all figures as JSON.
 """
 
 import argparse
@@ -19,40 +16,36 @@ from replay_tutorial.measuring.provenance import Provenance
 
 
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser for what follows the benchmark's name on the command line."""
+    """Return a parser for the arguments of the benchmark `name`."""
     return argparse.ArgumentParser(prog=f"python -m replay_tutorial bench {name}", description=description)
 
 
-def add_outputs(parser: argparse.ArgumentParser, mark: str, kept: str = "") -> None:
-    """Add the options that say where the record and the table go; `kept` is what stays of an old record."""
-    parser.add_argument("--json", type=new_file, metavar="FILE", help=f"write the whole record here{kept}")
+def add_outputs(parser: argparse.ArgumentParser, mark: str) -> None:
+    """Add the options `--json` and `--markdown`."""
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write all figures to this file")
     add_markdown(parser, mark)
 
 
 def add_markdown(parser: argparse.ArgumentParser, mark: str) -> None:
-    """Add the option that names a page."""
-    marks = f"<!-- {mark}:begin --> and <!-- {mark}:end -->"
-    parser.add_argument(
-        "--markdown",
-        type=page,
-        metavar="FILE",
-        help=f"write the table into this file, between its marks {marks}",
-    )
+    """Add the option `--markdown`."""
+    markers = f"<!-- {mark}:begin --> and <!-- {mark}:end -->"
+    help_text = f"write the table into this file, between the markers {markers}"
+    parser.add_argument("--markdown", type=page, metavar="FILE", help=help_text)
 
 
 def new_file(text: str) -> Path:
-    """Read the name of a file that can be made, before hours are spent on what it will hold."""
+    """Convert an argument to the path of a file to write; fails early if its folder doesn't exist."""
     path = Path(text)
     if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; make it first")
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}; create it first")
     return path
 
 
 def page(text: str) -> Path:
-    """Read the name of a file that holds marks."""
+    """Convert an argument to the path of an existing page."""
     path = Path(text)
     if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {path}")
+        raise argparse.ArgumentTypeError(f"there is no file {path}; create it with the table's markers")
     return path
 
 
@@ -65,7 +58,7 @@ def add_count(
     *,
     nargs: str | None = None,
 ) -> None:
-    """Add an option for a whole number that is not below `minimum`, or for `nargs` of them."""
+    """Add an option for an integer of at least `minimum`, or for several if `nargs` is passed."""
 
     def count(given: str) -> int:
         if (value := int(given)) < minimum:
@@ -86,19 +79,19 @@ def hand_over(
     *,
     mark: str | None = None,
 ) -> int:
-    """Print the table, and write it and the record where they were asked.
+    """Print the table, and write the table and the record to the files of the options.
 
     Args:
-        arguments: With `json` and `markdown`, as `add_outputs` reads them.
-        name: Of the benchmark.
-        provenance: Stands in the record, and below the table.
-        body: What the record holds besides.
-        lines: The table's lines.
-        about: How to read them; the provenance follows it.
-        mark: Of the table in a page; the benchmark's name if it is None.
+        arguments: Parsed arguments with `json` and `markdown`.
+        name: Name of the benchmark.
+        provenance: Included in the record and in the caption.
+        body: The other entries of the record.
+        lines: Lines of the table.
+        about: Caption, followed by the provenance.
+        mark: Name of the markers in the page (default: `name`).
 
     Returns:
-        The exit status: 0, or 1 if the table was not written.
+        Exit status: 0, or 1 if the table could not be written.
     """
     text = "\n".join([*lines, "", f"{about} {provenance}".strip()]) + "\n"
     print(f"\n{text}", end="")
@@ -108,6 +101,6 @@ def hand_over(
 
 
 def write_record(path: Path, record: Mapping[str, object], indent: int | None = 2) -> None:
-    """Write a record, whose leaves may be dataclasses, as JSON, which has no NaN."""
+    """Write a record as JSON; its values may be dataclasses, but not NaN or infinity."""
     text = json.dumps(record, indent=indent, default=asdict, allow_nan=False) + "\n"
     replace_file(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))

@@ -1,8 +1,7 @@
-"""Where a figure comes from: the command, the day, the machine and the versions.
+"""The provenance of a measurement: command, date, machine and versions.
 
-A figure without them can't be checked, so they travel with every record and stand below every table.
-
-Left out: how busy the machine was; take the figures on an idle one.
+It is part of every record and of every table's caption. The load of the machine isn't recorded, so measure on
+an idle machine.
 """
 
 import shlex
@@ -18,7 +17,14 @@ PACKAGE = Path(__file__).parents[1]
 
 
 class Provenance(NamedTuple):
-    """All that is needed to take a figure again."""
+    """Everything that is needed to repeat a measurement.
+
+    Attributes:
+        command: Command line.
+        date: ISO date.
+        machine: Processor, number of cores and operating system.
+        versions: Package → version.
+    """
 
     command: str
     date: str
@@ -27,23 +33,23 @@ class Provenance(NamedTuple):
 
     @classmethod
     def of(cls, benchmark: str, argv: Sequence[str], packages: Iterable[str] = ()) -> Self:
-        """Describe this run of a benchmark, and the packages that it measures beside ours."""
+        """Return the provenance of this run of a benchmark; `packages` are reported besides ours."""
         return cls.of_command(["python", "-m", "replay_tutorial", "bench", benchmark, *argv], packages)
 
     @classmethod
     def of_command(cls, command: Sequence[str], packages: Iterable[str] = ()) -> Self:
-        """Describe this run of a command."""
+        """Return the provenance of this run of a command."""
         versions = versions_of(("replay_tutorial", "numpy", "numba", *packages))
         versions["replay_tutorial"] += revision()
         return cls(shlex.join(command), date.today().isoformat(), describe_machine(), versions)
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Self:
-        """Take it out of a record."""
+        """Return the provenance in a record."""
         return cls(*(record[name] for name in cls._fields))
 
     def __str__(self) -> str:
-        """Return one sentence."""
+        """Return the provenance as a sentence of a caption."""
         versions = ", ".join(f"{package} {version}" for package, version in self.versions.items())
         return (
             f"`{self.command}` on {self.date}, {self.machine['processor']}, {self.machine['cores']} cores, "
@@ -52,14 +58,14 @@ class Provenance(NamedTuple):
 
 
 def revision() -> str:
-    """Return the last commit of this package's source and whether it has changed since; "" without git."""
+    """Return the package's last commit as " (abc1234)" or " (abc1234, changed)"; "" without git."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(PACKAGE), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        # Of this folder: an environment may lie inside of a clone of something else.
+        # Restricted to this folder, because the package may be installed inside another repository.
         commit, changed = git("log", "-1", "--format=%h", "--", "."), git("status", "--porcelain", "--", ".")
     except (OSError, subprocess.CalledProcessError):
         return ""

@@ -1,21 +1,18 @@
-"""The memory that this process takes, and that the machine has left.
-
-Left out: Windows, where `peak_memory` and `free_memory` know nothing.
-"""
+"""Memory of this process and free memory of the machine. Windows is not supported."""
 
 import sys
 from pathlib import Path
 
-KILOBYTE = 1024  # bytes of the kB in which Linux counts memory
+KILOBYTE = 1024  # bytes; Linux reports memory in kB of this size
 
 
 def resident_memory() -> int:
-    """Return the bytes that this process has now; where the system doesn't say, the most that it has had."""
+    """Return the resident memory of this process in bytes; its peak where only that is available."""
     return memory_line(Path("/proc/self/status"), "VmRSS:") or peak_memory()
 
 
 def peak_memory() -> int:
-    """Return the most bytes that this process has had; 0 where nobody knows."""
+    """Return the peak resident memory of this process in bytes; 0 on Windows."""
     if peak := memory_line(Path("/proc/self/status"), "VmHWM:"):
         return peak
     if sys.platform == "win32":
@@ -27,12 +24,12 @@ def peak_memory() -> int:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that could be had now; None where the system doesn't say."""
+    """Return the available memory of the machine in bytes; None except on Linux."""
     return memory_line(Path("/proc/meminfo"), "MemAvailable:")
 
 
 def memory_line(path: Path, name: str) -> int | None:
-    """Read one line of a file in which Linux counts memory in kB; None without it."""
+    """Return the bytes of a line in kB in a file of /proc; None if the file or the line doesn't exist."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -32,9 +32,9 @@ def test_reverb_writer_is_not_called_a_dataset_where_rows_are_added():
     assert "| Reverb dataset |" in sampled and "Reverb writer" not in sampled
 
 
-def test_verdict_names_who_was_faster_and_where():
+def test_comparison_names_the_faster_libraries_and_their_points():
     measured = [point(1.0, 2.0), point(2.0, 1.0, rows=11)]
-    assert article.verdict(measured) == (
+    assert article.comparison(measured) == (
         "Ours is the fastest library at 1 of 2 points. Faster than ours: deque (add, uniform) at 11 rows."
     )
     assert "| 11 | 2.00 | **1.00** | 0.500 | 25% |" in article.tables_of(measured)

@@ -104,7 +104,7 @@ def test_report_writes_every_place_of_a_table_and_tells_what_failed(tmp_path, mo
     assert report.table_of("ceiling", readme) == report.table_of("ceiling", page)
     assert report.table_of("memory", page) == "old\n", "a benchmark that fails leaves its table"
     assert (tmp_path / "ceiling.json").is_file()
-    assert "memory: exit status 2, its old table stays" in capfd.readouterr().err
+    assert "memory: exit status 2; its table is unchanged" in capfd.readouterr().err
 
 
 def test_every_table_of_the_suite_has_its_place_in_the_pages():

@@ -1,4 +1,4 @@
-"""The learning benchmark: statistics, record, verdict, and one small task that is really learned."""
+"""The learning benchmark: statistics, record, requirements, and one small task that is really learned."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from scipy.stats import trim_mean
 from replay_tutorial.__main__ import main
 from replay_tutorial.apex.config import preset
 from replay_tutorial.bench import learning
-from replay_tutorial.bench.learning import OURS, Task, verdict
+from replay_tutorial.bench.learning import OURS, Task, misses_of
 from replay_tutorial.bench.peers import dqn
 from replay_tutorial.bench.scores import Score, interquartile_mean, interval_of, summary_of
 
@@ -50,24 +50,25 @@ def test_summary_counts_the_seeds_at_the_target_and_takes_medians():
     assert never.median_seconds_to_target is None
 
 
-def test_verdict_names_each_target_that_is_missed():
+def test_each_missed_requirement_is_named():
     task = Task("X-v0", seeds=2, target=475.0, seconds=60.0, every_seed=True)
     good, bad = score_of(480.0), score_of(10.0, seconds=61.0)
-    assert verdict(task, {OURS: summary_of([good] * 10, 475.0)}) == "met"
-    faults = verdict(task, {OURS: summary_of([good] * 9 + [bad], 475.0)})
-    assert "1 seeds are below the target" in faults
-    assert "took 61 s" in faults
-    assert "interquartile mean" not in faults
-    assert "interquartile mean" in verdict(task, {OURS: summary_of([bad] * 10, 475.0)})
+    assert misses_of(task, {OURS: summary_of([good] * 10, 475.0)}) == []
+    faults = misses_of(task, {OURS: summary_of([good] * 9 + [bad], 475.0)})
+    assert faults == ["1 seeds are below the target", "a seed took 61 s"]
+    below = misses_of(task, {OURS: summary_of([bad] * 10, 475.0)})
+    assert "the interquartile mean is below the target" in below
     lenient = replace(task, every_seed=False)
-    assert verdict(lenient, {OURS: summary_of([good] * 9 + [score_of(1.0)], 475.0)}) == "met"
+    assert misses_of(lenient, {OURS: summary_of([good] * 9 + [score_of(1.0)], 475.0)}) == []
     hasty = replace(task, seconds_to_target=4.0)
-    assert verdict(hasty, {OURS: summary_of([good], 475.0)}) == "half of the seeds took 5 s to the target"
+    slow = misses_of(hasty, {OURS: summary_of([good], 475.0)})
+    assert slow == ["the median time to the target is 5 s"]
     eager, never = replace(task, times_faster=2.0), score_of(9.0, seconds_to_target=None)
-    for seconds, told in ((10.0, "met"), (9.0, "1.8 times as fast to the target as peer"), (None, "met")):
+    factor = "only 1.8 times as fast to the target as peer"
+    for seconds, expected in ((10.0, []), (9.0, [factor]), (None, [])):
         peer = never if seconds is None else score_of(500.0, seconds_to_target=seconds)
         both = {OURS: summary_of([good], 475.0), "peer": summary_of([peer], 475.0)}
-        assert verdict(eager, both) == told
+        assert misses_of(eager, both) == expected
 
 
 def test_small_table_is_learned_recorded_and_drawn(tmp_path, monkeypatch, capsys):
@@ -86,7 +87,7 @@ def test_small_table_is_learned_recorded_and_drawn(tmp_path, monkeypatch, capsys
     assert "</svg>" in (tmp_path / "learning.svg").read_text()
     printed = capsys.readouterr().out
     assert "| CartPole-v1 | replay_tutorial | 1 |" in printed
-    assert "the interquartile mean is below the target; 1 seeds are below the target" in printed
+    assert "CartPole-v1: the interquartile mean is below the target\n" in printed
     written = page.read_text()
     assert written.startswith("above\n<!-- learning:begin -->\n| environment |")
     table = printed[printed.index("| environment") :]
@@ -113,7 +114,6 @@ def test_other_environments_in_an_old_record_stay_and_each_new_one_is_written_at
     assert records["Acrobot-v1"] == old
     written = page.read_text()
     assert written.index("| Acrobot-v1 | replay_tutorial | 1 | -80.0") < written.index("| Pendulum-v1 |")
-    assert written.count("met") == 2
     assert "Acrobot-v1: `old` on 2026-01-01, A, 1 cores, B" in written
 
 

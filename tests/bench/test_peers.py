@@ -214,7 +214,7 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     side = lineup.Side("Reverb client", {})
     assert side.full_of_rows(Kind(2**20)) is None
     assert (
-        "left out above 65,536 rows, as its server takes 6 KB of memory a row, here 6 GB"
+        "above 65,536 rows its server takes minutes to fill and 6 KB per row, here 6 GB"
         in side.skipped[side.name]
     )
 
@@ -222,10 +222,10 @@ def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
 def test_reverb_is_asked_only_for_rows_that_its_helper_has():
     rows = random_rows(np.random.default_rng(0), 3)
     one = {name: values[0] for name, values in rows.items()}
-    assert reverb.adds_such(rows, None) and reverb.adds_such(one, None)
-    assert not reverb.adds_such(rows, np.ones(3, np.float32))
-    assert not reverb.adds_such({**rows, "rew": rows["rew"].reshape(3)}, None)
-    assert not reverb.adds_such({**rows, "obs": np.zeros((3, 84, 84, 4), np.uint8)}, None)
+    assert reverb.can_add(rows, None) and reverb.can_add(one, None)
+    assert not reverb.can_add(rows, np.ones(3, np.float32))
+    assert not reverb.can_add({**rows, "rew": rows["rew"].reshape(3)}, None)
+    assert not reverb.can_add({**rows, "obs": np.zeros((3, 84, 84, 4), np.uint8)}, None)
 
 
 @pytest.mark.parametrize("name", reverb.WAYS)
@@ -267,5 +267,5 @@ def test_peer_whose_process_is_lost_is_dropped_and_the_others_stay(end, tmp_path
     assert command.main(["article", *asked]) == 0
     text = page.read_text()
     assert "Not measured: Reverb client: from 'sample" in text
-    assert "on, as its helper process has ended, last saying 'no more memory'." in text
+    assert "on, because its helper process ended; its last message was 'no more memory'." in text
     assert text.count("Reverb client |") == 1, "what was measured before stays"

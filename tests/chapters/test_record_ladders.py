@@ -105,14 +105,14 @@ def test_the_command_writes_its_record_and_each_table_between_its_marks(
     assert len(json.loads(record.read_text())["ladders"]["uniform"]["rungs"]) == 5
 
 
-def test_a_table_without_a_place_is_told(
+def test_a_table_without_a_page_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small(monkeypatch)
     page = tmp_path / "page.md"
     page.write_text("".join(f"<!-- {mark}:begin -->\n<!-- {mark}:end -->\n" for mark in MARKS[1:]))
     assert ladders.main(["--rounds", "1", "--markdown", str(page)]) == 1
-    assert "no page has the mark <!-- ladder-uniform:begin -->" in capsys.readouterr().err
+    assert "no page contains the marker <!-- ladder-uniform:begin -->" in capsys.readouterr().err
     assert rows_of("ladder-short", page), "the others are written"
 
 

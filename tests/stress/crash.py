@@ -26,8 +26,9 @@ CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
 # without a report; the peer is known to hang
 HANG_SECONDS, PEER_HANG_SECONDS = 60.0, 5.0
 HEADS = (
-    *("buffer", "rows", "row bytes", "kills", "inside a row", "stops", "samples", "drawn again", "torn"),
-    *("never written", "worst sample, ms", "samples/s before", "after", "held after a lap", "end"),
+    *("buffer", "capacity", "row bytes", "kills", "kills during a write", "stops", "samples"),
+    *("rejected rows", "torn rows", "unwritten rows", "slowest sample, ms", "samples/s before"),
+    *("samples/s after", "slots held after a lap", "outcome"),
 )
 
 
@@ -68,12 +69,13 @@ def main(argv: Sequence[str]) -> int:
     sizes = [(capacity, row_bytes) for capacity in capacities for row_bytes in ROW_BYTES]
     outcomes, left = run_storms(makers, sizes, arguments.kills, arguments.seed)
     good = all(outcome.good for outcome in outcomes[OURS]) and not left[OURS]
-    remains = "; ".join(f"{name} left {', '.join(names) or 'none'}" for name, names in left.items())
-    verdict = "Nothing happened to ours that must not." if good else "OURS WAS DAMAGED."
+    leftovers = "; ".join(f"{name} {', '.join(names) or 'none'}" for name, names in left.items())
+    verdict = "All invariants held for our buffer." if good else "OUR BUFFER VIOLATED AN INVARIANT."
+    about = f"{verdict} Leftover shared memory: {leftovers}."
     lines = table(HEADS, [cells(name, outcome) for name, each in outcomes.items() for outcome in each])
     provenance = provenance_of("crash", argv, [name for name in makers if name != OURS])
     body = {"storms": outcomes, "shared_memory_left": left}
-    status = hand_over(arguments, "crash", provenance, body, lines, f"{verdict} Shared memory: {remains}.")
+    status = hand_over(arguments, "crash", provenance, body, lines, about)
     return status if good else 1
 
 

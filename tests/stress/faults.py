@@ -32,8 +32,8 @@ FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  
 EARLY, LATE = (0.0, 2.0), (60.0, 65.0)
 SHARE = 0.1
 HEADS = (
-    *("fault", "times", "before Python had found the program", "before anything was saved", "resumed"),
-    *("slowest end, s", "what must not happen"),
+    *("fault", "times", "before the program started", "before the first checkpoint", "resumed"),
+    *("slowest exit, s", "violations"),
 )
 
 

@@ -364,7 +364,7 @@ def main(argv: Sequence[str]) -> int:
     lines = table(("killed after", *(c.__name__ for c in CLASSES), "faults"), rows)
     inside = sum(o.kills for o in outcomes if o.step in INSIDE + FRAME_INSIDE)
     about = (
-        f"{sum(o.kills for o in outcomes):,} kills, {inside:,} of them while a row or a frame was written."
+        f"{sum(o.kills for o in outcomes):,} kills, {inside:,} of them during the write of a row or a frame."
     )
     provenance = provenance_of("steps", argv)
     status = hand_over(

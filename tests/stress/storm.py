@@ -73,7 +73,7 @@ class Outcome:
     @property
     def end(self) -> str:
         """How the storm ended."""
-        return "hung" if self.hung else self.error or "whole"
+        return "hung" if self.hung else self.error or "intact"
 
     def __str__(self) -> str:
         """Return one line, for those who wait."""

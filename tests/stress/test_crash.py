@@ -75,7 +75,7 @@ def test_crash_is_recorded_for_both_and_ours_decides_the_status(tmp_path, capsys
     (ours,) = read["storms"]["ours"]
     assert (ours["kills"], ours["torn"], ours["never_written"], ours["hung"]) == (8, 0, 0, False)
     assert len(read["storms"]["cpprb"]) == 1
-    assert "Nothing happened to ours that must not. Shared memory: ours left none" in capsys.readouterr().out
+    assert "All invariants held for our buffer. Leftover shared memory: ours none" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names in shared memory, and who uses them")

@@ -1,1 +1,1 @@
-"""Who is measured: our buffers, other libraries, and the bare NumPy call that nobody can beat."""
+"""The measured buffers: ours, those of other libraries, and plain NumPy calls as the upper bound."""

@@ -1,8 +1,8 @@
-"""The peer of the learning benchmark: Stable-Baselines3's DQN, with its zoo's settings for CartPole.
+"""Stable-Baselines3's DQN with the hyperparameters of RL Baselines3 Zoo for CartPole, as a peer of `train`.
 
-It is evaluated as often as ours, on the same episodes, by the same function, with its clock stopped
-meanwhile. There are two results: the policy that `learn` leaves behind, which is what a user gets, and the
-best one of all evaluations, as ours is.
+It is evaluated equally often as ours, by the same function; its clock is stopped during evaluations. Two
+policies are scored: the last one, which `learn` returns to a user, and the best one of all evaluations, which
+corresponds to ours.
 
 Source of the settings: rl-baselines3-zoo, hyperparams/dqn.yml.
 """
@@ -24,7 +24,7 @@ from replay_tutorial.bench.scores import Score
 MODULE = "stable_baselines3"
 LAST, BEST = "stable-baselines3, last policy", "stable-baselines3, best policy"
 STEPS = 50_000
-EVALUATION_INTERVAL = 1_000  # steps, about as in CartPole's preset
+EVALUATION_INTERVAL = 1_000  # steps, close to CartPole's preset
 EVALUATION_EPISODES = 20
 FINAL_EPISODES = 100
 ZOO: dict[str, Any] = {
@@ -43,26 +43,26 @@ ZOO: dict[str, Any] = {
 
 
 def missing() -> str | None:
-    """Return why the peer can't be measured; None if it can."""
+    """Return the reason why the peer can't be measured, or None."""
     try:
         importlib.import_module(MODULE)
     except ImportError as error:
-        return f'Stable-Baselines3 ({error}): pip install "replay_tutorial[peers]" brings it'
+        return f'Stable-Baselines3 ({error}): pip install "replay_tutorial[peers]"'
     return None
 
 
 def train_once(environment: str, seed: int, target: float, steps: int = STEPS) -> dict[str, Score]:
-    """Let it learn, and measure its last policy and its best one.
+    """Train the peer, and score its last and its best policy.
 
     Args:
-        environment: Its name.
-        seed: Of the model; the episodes of evaluations and results come from it, too.
-        target: The mean return; the time until it is first reached is measured.
+        environment: Gymnasium ID.
+        seed: Seed of the model and of the evaluation episodes.
+        target: Mean return for the time to the target.
         steps: Environment steps.
     """
     peer: Any = importlib.import_module(MODULE)
     seeds = draw_seeds(np.random.SeedSequence(seed), EVALUATION_EPISODES + FINAL_EPISODES)
-    means: list[tuple[float, float]] = []  # seconds on the clock, mean return
+    means: list[tuple[float, float]] = []  # training seconds, mean return
     off_the_clock = 0.0
     started = time.monotonic()
 
@@ -73,7 +73,7 @@ def train_once(environment: str, seed: int, target: float, steps: int = STEPS) -
         return evaluate(act, environment, episodes).mean
 
     def note(model: Any) -> None:
-        """Evaluate a model as it is, and keep it if it is the best so far."""
+        """Evaluate the model, and save it if it is the best so far."""
         nonlocal off_the_clock
         begin = time.monotonic()
         mean = mean_of(model, seeds[:EVALUATION_EPISODES])
@@ -87,7 +87,7 @@ def train_once(environment: str, seed: int, target: float, steps: int = STEPS) -
             note(values["self"])
         return True
 
-    # one thread as in our own learner: so small a network is faster on one
+    # One thread, as in our learner: a network this small is faster with one.
     with tempfile.TemporaryDirectory() as folder, torch_threads(1):
         file = Path(folder) / "best.zip"
         model = peer.DQN("MlpPolicy", gym.make(environment), seed=seed, device="cpu", **ZOO)

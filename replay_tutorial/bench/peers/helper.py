@@ -1,10 +1,8 @@
-"""A helper: another process, which answers each line of JSON with one.
+"""Helper processes, which receive requests and send responses as lines of JSON.
 
-It may be another Python, with packages that this one can't have: DeepMind's Reverb needs a TensorFlow that
-needs another NumPy, so `make bench-peers` makes a Python for it in `.venv/reverb`, on Linux alone. Lines
-that don't begin with "{" are some library's, and skipped.
-
-Left out: Windows, where nobody can wait for a pipe with `select`.
+A helper may use another interpreter: Reverb's TensorFlow requires another version of NumPy, so `make
+bench-peers` installs Reverb in `.venv/reverb` (Linux only). Output lines that don't start with "{" come from
+libraries and are ignored. Windows is not supported, because `select` can't wait for pipes there.
 """
 
 import json
@@ -24,8 +22,8 @@ from replay_tutorial.tables.remote.local_socket import KEY_VARIABLE
 
 PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
 PROGRAM = Path(__file__).with_name("program.py")
-ANSWER_SECONDS = 300.0  # after which a helper without an answer is lost
-# No GPU, only errors from TensorFlow, and one key for our servers and their clients.
+ANSWER_SECONDS = 300.0  # timeout of a response
+# Hides GPUs, silences TensorFlow's warnings, and sets one key for our servers and their clients.
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -35,46 +33,47 @@ ENVIRONMENT = {
 
 
 def reverb_python() -> Path:
-    """Return the Python with Reverb.
+    """Return the path of the interpreter that has Reverb.
 
     Raises:
-        ImportError: If there is none.
+        ImportError: If the file doesn't exist.
     """
     python = Path(os.environ.get(PYTHON_VARIABLE, Path(".venv") / "reverb" / "bin" / "python"))
     if not python.is_file():
         raise ImportError(
-            f"there is no {python}; `make bench-peers` makes it, or name one in {PYTHON_VARIABLE}"
+            f"there is no {python}; run `make bench-peers`, or set {PYTHON_VARIABLE} to an interpreter that "
+            "has Reverb"
         )
     return python
 
 
 class HelperLost(RuntimeError):
-    """A helper process has ended or is silent; its peer can't be measured any more."""
+    """A helper process ended or doesn't respond, so its peer can't be measured any more."""
 
     def __init__(self, name: str, reason: str) -> None:
-        """Keep who lost it."""
+        """Create the error for the peer `name`."""
         super().__init__(reason)
         self.name = name
 
 
 class HelperProcess:
-    """The process, and what it says.
+    """A helper process and the connection to it.
 
     Attributes:
-        name: Of the peer in it.
-        made: What it said of the replay that it made.
+        name: Name of its peer.
+        made: Its first response, which describes the buffer or table that it created.
     """
 
     def __init__(self, name: str, start: Mapping[str, object], *, reverb: bool) -> None:
-        """Start it, and wait until its replay is full.
+        """Start the process, and wait until its buffer or table is full.
 
         Args:
-            name: Of the peer.
-            start: Which replay it makes.
-            reverb: Whether it is Reverb's Python; this one otherwise.
+            name: Name of the peer.
+            start: Options of the buffer or table to create.
+            reverb: Whether to use Reverb's interpreter instead of this one.
 
         Raises:
-            ImportError: If it can't be started.
+            ImportError: If the process can't be started.
         """
         self.name = name
         python = [reverb_python(), "-I"] if reverb else [sys.executable]
@@ -82,7 +81,7 @@ class HelperProcess:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self.process = subprocess.Popen(
             [*python, PROGRAM, module, json.dumps(start, allow_nan=False)],
-            bufsize=0,  # a line that waits in a buffer here would not wake `select`
+            bufsize=0,  # `select` doesn't see lines in a buffer of this process
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
@@ -92,56 +91,57 @@ class HelperProcess:
             self.made = self.answer()
         except HelperLost as error:
             self.close()
-            raise ImportError(f"{python[0]} could not start {name}: {error}") from error
+            raise ImportError(f"{python[0]} failed to start {name}: {error}") from error
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the next line that it writes.
+        """Wait for the next response.
 
         Raises:
-            HelperLost: If it ended, or kept silent for too long.
+            HelperLost: If the process ended or didn't respond within `ANSWER_SECONDS`.
         """
         assert self.process.stdout is not None
         while select.select([self.process.stdout], [], [], ANSWER_SECONDS)[0]:
             line = self.process.stdout.readline()
             if not line.endswith(b"\n"):
-                raise self.lost("has ended")
+                raise self.lost("ended")
             if line.startswith(b"{"):
                 return json.loads(line)
-        raise self.lost(f"was silent for {ANSWER_SECONDS:g} s")
+        raise self.lost(f"didn't respond within {ANSWER_SECONDS:g} s")
 
     def lost(self, what: str) -> HelperLost:
-        """Return the error that quotes the last line that it wrote to its standard error."""
+        """Return an error that quotes the last line of the process's standard error."""
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").split("\n")
-        last = next((f", last saying '{line.strip()}'" for line in reversed(lines) if line.strip()), "")
-        return HelperLost(self.name, f"its helper process {what}{last}")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        quoted = f"; its last message was '{last}'" if last else ""
+        return HelperLost(self.name, f"its helper process {what}{quoted}")
 
     def order(self, kind: str, **order: object) -> None:
-        """Let it do something; what it answers is to be fetched.
+        """Send a request; `answer` returns the response.
 
         Raises:
-            HelperLost: If it ended.
+            HelperLost: If the process ended.
         """
         assert self.process.stdin is not None
         try:
             line = json.dumps({"kind": kind, **order}, allow_nan=False)
             self.process.stdin.write(line.encode() + b"\n")
         except BrokenPipeError as error:
-            raise self.lost("has ended") from error
+            raise self.lost("ended") from error
 
     def ask(self, kind: str, **order: object) -> dict[str, Any]:
-        """Let it do something, and wait for what it answers; raises HelperLost as `answer` and `order`."""
+        """Send a request and return the response; raises HelperLost as `order` and `answer` do."""
         self.order(kind, **order)
         return self.answer()
 
     def workload(self, do: str, size: int = 1) -> RemoteWorkload:
-        """Return a call there as a workload."""
+        """Return a workload that calls an operation in the process."""
         return RemoteWorkload(
             lambda calls: float(self.ask("calls", do=do, size=size, calls=calls)["seconds"])
         )
 
     def close(self) -> None:
-        """End it."""
+        """Kill the process and close its pipes."""
         self.process.kill()
         self.process.wait()
         for file in (self.process.stdin, self.process.stdout, self.errors):

@@ -1,9 +1,8 @@
-"""The buffers of learning libraries: Stable-Baselines3, tianshou, TorchRL, flashbax.
+"""The buffers of Stable-Baselines3, tianshou, TorchRL and flashbax.
 
-Each is called as its own users call it: Stable-Baselines3 with a step of its vector environment, so with a
-batch axis and `infos`; tianshou with a `Batch` and TorchRL with a `TensorDict`, both made in the call; and
-flashbax with arrays of JAX, where every call waits until its result is there. What a library doesn't have is
-None here, and an empty cell in the table. All of them stay on the processor, as NumPy's rows do.
+Each library is called as its own users call it. Stable-Baselines3 gets a step of a vector environment, with a
+batch axis and `infos`; tianshou gets a `Batch` and TorchRL a `TensorDict`, both created in the timed call;
+flashbax calls block until the result is ready. All buffers are in CPU memory.
 """
 
 import importlib
@@ -31,15 +30,15 @@ def count_of(values: Values) -> int:
 
 
 def ends_of(values: Values, count: int) -> Any:
-    """Return whether each transition ends an episode: bool[count]; one in a hundred where done is random."""
+    """Return bool[count], whether each transition ends an episode; true for 1% of random `done` values."""
     return np.reshape(np.asarray(values["done"]) > 0.99, count) if "done" in values else np.zeros(count, bool)
 
 
 class StableBaselines3(Buffer):
-    """`ReplayBuffer`, for dicts `DictReplayBuffer`; there are no priorities, and it takes no lists."""
+    """`ReplayBuffer`, or `DictReplayBuffer` for dicts; it has no priorities and doesn't accept lists."""
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Make it; its two ways to store an observation once and to keep time-outs exclude each other."""
+        """Create the buffer, without timeout handling, which `optimize_memory_usage` doesn't support."""
         spaces: Any = importlib.import_module("gymnasium.spaces")
         buffers: Any = importlib.import_module("stable_baselines3.common.buffers")
         self.kind = kind
@@ -78,10 +77,10 @@ class StableBaselines3(Buffer):
 
 
 class Tianshou(Buffer):
-    """`ReplayBuffer` and its vector and prioritized forms; stacks have their frames in the first axis."""
+    """`ReplayBuffer` and its vector and prioritized variants; frames are stacked along the first axis."""
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Make it; a new row gets the maximum priority."""
+        """Create the buffer; new rows get the maximum priority."""
         self.data: Any = importlib.import_module("tianshou.data")
         self.kind = kind
         options: dict[str, Any] = {"ignore_obs_next": True} if "next_of" in kind.once else {}
@@ -131,19 +130,19 @@ class Tianshou(Buffer):
 
 
 class TorchRL(Buffer):
-    """`TensorDictReplayBuffer` over a `LazyTensorStorage`, which takes no dtype but its own.
+    """`TensorDictReplayBuffer` over a `LazyTensorStorage`, which doesn't convert dtypes.
 
-    The sum tree is compiled for one version of PyTorch. With another one there is no prioritized buffer.
+    The sum tree is compiled for one version of PyTorch; other versions have no prioritized buffer.
     """
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Make it.
+        """Create the buffer.
 
         Raises:
-            ImportError: If its sum tree doesn't run with this PyTorch.
+            ImportError: If its sum tree doesn't support this version of PyTorch.
         """
         data: Any = importlib.import_module("torchrl.data")
-        logging.getLogger("torchrl").setLevel(logging.WARNING)  # it logs every storage that it makes
+        logging.getLogger("torchrl").setLevel(logging.WARNING)  # it logs every new storage
         self.make: Any = importlib.import_module("tensordict").TensorDict
         self.kind, storage = kind, data.LazyTensorStorage(kind.capacity)
         if not kind.prioritized:
@@ -182,20 +181,20 @@ class TorchRL(Buffer):
 
 
 class Flashbax(Buffer):
-    """The item buffers of flashbax, compiled by JAX; a batch of rows is added at once."""
+    """The item buffers of flashbax, compiled by JAX; a batch is added in one call."""
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Make it, for the fields of the standard row alone."""
+        """Create the buffer, which supports only the fields `FIELDS`."""
         self.module, self.kind = module, kind
         self.jax: Any = importlib.import_module("jax")
         self.key: Any = self.jax.random.PRNGKey(0)
         one = {field: np.zeros(shape, np.float32) for field, shape in FIELDS.items()}
         self.buffer = self.functions(1).init(one)
-        # It may write into the state that it gets, or each call would copy the whole buffer.
+        # The state is donated, because otherwise each call would copy the whole buffer.
         self.add: Any = self.jax.jit(self.functions(1).add, donate_argnums=0)
 
     def functions(self, batch_size: int) -> Any:
-        """Make the functions; they have a batch size built in, while the state is the same for all sizes."""
+        """Return flashbax's functions for a batch size; the buffer's state is the same for all sizes."""
         capacity = self.kind.capacity
         if not self.kind.prioritized:
             return self.module.make_item_buffer(capacity, 1, batch_size, add_batches=True)
@@ -204,7 +203,10 @@ class Flashbax(Buffer):
         )
 
     def compiled_sample(self, functions: Any) -> Any:
-        """Compile `sample` with the split of its key, as in a training step; it returns the next key, too."""
+        """Return a compiled function that splits the key and samples, as in a training step.
+
+        It returns the next key and the batch.
+        """
         split = self.jax.random.split
 
         def sample(state: Any, key: Any) -> Any:

@@ -1,7 +1,4 @@
-"""The lineup: all peers by name, those that can be measured here, and why the others can't.
-
-`make bench-peers` installs them.
-"""
+"""The registry of peers, and the selection of those that are installed. `make bench-peers` installs all."""
 
 import importlib
 import itertools
@@ -30,13 +27,13 @@ FRAMES = ("next_of", "stack_compress")
 
 @dataclass(frozen=True)
 class Entry:
-    """A library, and the kinds of buffers that it has."""
+    """A library, and the options that its buffers support."""
 
-    distributions: tuple[str, ...]  # whose versions stand below the table; none for what is part of Python
+    distributions: tuple[str, ...]  # reported with their versions; empty for the standard library
     package: str  # to import
-    make: Callable[[Any, Values, Kind], Buffer]  # from the package, an example and the kind
+    make: Callable[[Any, Values, Kind], Buffer]  # package, example, options → buffer
     prioritized: tuple[bool, ...] = (False, True)
-    once: Collection[str] = ()  # what it can store once
+    once: Collection[str] = ()  # supported deduplication
 
 
 PEERS: dict[str, Entry] = {
@@ -61,14 +58,14 @@ PEERS: dict[str, Entry] = {
 
 @dataclass
 class Side:
-    """One peer in a measurement, with the buffers that several cases share."""
+    """A peer in a measurement, with its buffers that several cases share."""
 
     name: str
-    skipped: dict[str, str]  # name → why it, or a kind of its buffers, can't be measured
+    skipped: dict[str, str]  # peer → reason why it, or one of its buffers, can't be measured
     rows: dict[Kind, Buffer | None] = field(default_factory=dict[Kind, Buffer | None])
 
     def full(self, example: Values, kind: Kind, batches: Iterable[Values]) -> Buffer | None:
-        """Make a buffer and fill it with batches; None if the library has none of that kind."""
+        """Return a buffer filled with batches, or None if the library doesn't support its options."""
         entry = PEERS[self.name]
         if kind.prioritized not in entry.prioritized or not set(kind.once) <= set(entry.once):
             return None
@@ -82,7 +79,7 @@ class Side:
         return buffer
 
     def full_of_rows(self, kind: Kind) -> Buffer | None:
-        """Return the buffer of this kind that is full of random rows; it is made once."""
+        """Return the buffer with these options, full of random rows; repeated calls return the same one."""
         if kind not in self.rows:
             rng, starts = np.random.default_rng(0), range(0, kind.capacity, CHUNK)
             batches = (random_rows(rng, min(CHUNK, kind.capacity - start)) for start in starts)
@@ -90,7 +87,7 @@ class Side:
         return self.rows[kind]
 
     def close(self) -> None:
-        """End the processes of its buffers."""
+        """Stop the processes of its buffers."""
         for buffer in self.rows.values():
             if buffer is not None:
                 buffer.close()
@@ -99,37 +96,37 @@ class Side:
 
 @dataclass(frozen=True)
 class Lineup:
-    """The sides that are measured, and why others are not."""
+    """The measured peers, and the reasons why others are skipped."""
 
     sides: list[Side]
     skipped: dict[str, str]
 
     @property
     def names(self) -> list[str]:
-        """Of those that are measured."""
+        """Names of the measured peers."""
         return [side.name for side in self.sides]
 
     @property
     def distributions(self) -> list[str]:
-        """What those that are measured were installed from, and what they compute with."""
+        """Distributions of the measured peers and of their array libraries."""
         named = [PEERS[name].distributions for name in self.names]
         return list(dict.fromkeys(itertools.chain.from_iterable(named)))
 
     @property
     def versions_elsewhere(self) -> Mapping[str, str]:
-        """The versions of those in a Python of their own."""
+        """Versions of the distributions in other interpreters."""
         buffers = [buffer for side in self.sides for buffer in side.rows.values()]
         found = [buffer.helper.made for buffer in buffers if isinstance(buffer, reverb.Reverb)]
         return {"dm-reverb": found[0]["version"]} if found else {}
 
     def close(self) -> None:
-        """End the processes that some of them have."""
+        """Stop the processes of all peers."""
         for side in self.sides:
             side.close()
 
 
 def gather(names: Sequence[str] = tuple(PEERS)) -> Lineup:
-    """Find the peers of these names, ours and the ceiling always among them, that can be imported."""
+    """Return the lineup of the importable peers among `names`, always with ours and the ceiling."""
     skipped: dict[str, str] = {}
     sides: list[Side] = []
     for name in dict.fromkeys([OURS, *names, CEILING]):

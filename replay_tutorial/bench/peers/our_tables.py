@@ -1,4 +1,4 @@
-"""Our tables, called from a helper process: items travel in messages of twenty, all else has no queue."""
+"""Our tables in a helper process; the writer sends items in messages of twenty, and nothing is prefetched."""
 
 import importlib.metadata
 import itertools
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from replay_tutorial.bench.peers.program import ON_THEIR_WAY
+from replay_tutorial.bench.peers.program import IN_FLIGHT
 from replay_tutorial.tables import (
     Client,
     Endpoint,
@@ -23,30 +23,30 @@ from replay_tutorial.tables import (
 )
 from replay_tutorial.tables.remote.local_socket import read_key
 
-KEPT = 256  # steps that writers and items that leave may hold beside those of the table
+KEPT = 256  # extra capacity in steps, for writers and for items that are being removed
 
 
 def version() -> str:
-    """Return that of this package."""
+    """Return the version of this package."""
     return importlib.metadata.version("replay_tutorial")
 
 
 class OurTable:
-    """One table, and the calls of its client."""
+    """A table and a client that calls it."""
 
     queued = flushes = False
 
     def __init__(self, server: Server | RemoteServer, name: str, endpoint: Endpoint | None = None) -> None:
-        """Call a server, here or in another process."""
+        """Connect to a server in this or another process."""
         self.address = "" if endpoint is None else endpoint.address
         self.name, self.client = name, Client(server)
 
     def trajectory_writer(self) -> TrajectoryWriter:
-        """Return a writer of its own episode."""
-        return self.client.writer(num_keep_alive_refs=2, max_in_flight_items=ON_THEIR_WAY)
+        """Return a new trajectory writer."""
+        return self.client.writer(num_keep_alive_refs=2, max_in_flight_items=IN_FLIGHT)
 
     def sampler(self, size: int, timeout: float | None = None) -> Callable[[], object]:
-        """Return what draws a batch; None when none has come for so many seconds."""
+        """Return a function that samples a batch, or returns None after `timeout` seconds without items."""
 
         def sample() -> object:
             try:
@@ -57,25 +57,25 @@ class OurTable:
         return sample
 
     def updater(self, size: int, priorities: Sequence[float]) -> Callable[[], object]:
-        """Return what gives this many items one of the priorities after the other."""
+        """Return a function that sets `size` items to the next of `priorities`."""
         keys = self.client.sample(self.name, size).info.keys
         arrays = itertools.cycle([np.full(size, priority) for priority in priorities])
         return lambda: self.client.mutate_priorities(self.name, (keys, next(arrays)))
 
     def counts(self) -> tuple[int, int]:
-        """Return how many items have been inserted and sampled."""
+        """Return the numbers of inserted and sampled items."""
         info = self.client.info()[self.name]
         return info.inserts, info.samples
 
     def close(self) -> None:
-        """End the server, or the connection to it."""
+        """Close the server, or the connection to it."""
         self.client.server.close()
 
 
 def make(
     name: str, max_size: int, limit: tuple[float, int, float] | None, step: dict[str, Any], serve: str
 ) -> OurTable:
-    """Make a server with one table; let others call it if there is an address to listen at."""
+    """Create a server with one table; `serve` is a socket path for other processes, or ""."""
     described = Table(
         name,
         sampler={"uniform": Uniform(), "prioritized": Prioritized(0.6)}[name],
@@ -89,5 +89,5 @@ def make(
 
 
 def connect(address: str, name: str, step: dict[str, Any]) -> OurTable:
-    """Call the server of another process."""
+    """Connect to the server of another process."""
     return OurTable(RemoteServer(address), name)

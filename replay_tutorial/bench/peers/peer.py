@@ -1,9 +1,8 @@
-"""A peer: a library whose buffers are measured. Here are ours and cpprb's, and the ceiling.
+"""The interface of a measured buffer, with implementations for ours, cpprb's and the ceiling.
 
-A peer makes a buffer for transitions like an example, and turns each operation into a workload: a call
-without arguments, ready to be timed, with nothing between the clock and the library except that call. All
-buffers hold the same rows and get the same values. The ceiling is what the barest NumPy call needs to move
-the same bytes: no drawing, no tree, no checks.
+A peer creates a buffer from an example transition and returns each operation as a workload, a function
+without arguments that only calls the library. All peers store the same rows. The ceiling is the simplest
+NumPy call that moves the same bytes: no drawing, no tree, no checks.
 """
 
 import itertools
@@ -19,52 +18,52 @@ import numpy.typing as npt
 from replay_tutorial.measuring.timing import Workload
 
 Float32Array = npt.NDArray[np.float32]
-Values = Mapping[str, Any]  # obs, act, rew, next_obs and maybe done: arrays, lists, numbers, or dicts of them
+Values = Mapping[str, Any]  # field → array, list, number, or a dict of them
 
 # field → shape; float32, 140 bytes per row
 FIELDS = {"obs": 15, "act": 3, "next_obs": 15, "rew": 1, "done": 1}
 ALPHA, BETA = 0.6, 0.4
 OURS, CEILING = "ours", "ceiling"
-CHUNK = 2**14  # rows with which a buffer is filled at a time
-SMALL = 4096  # bytes; larger rows are copied into memory that is used again
+CHUNK = 2**14  # rows per call while a buffer is filled
+SMALL = 4096  # bytes; larger rows are copied into reused memory
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Which buffer of a library is meant."""
+    """The options of a buffer."""
 
     capacity: int
     prioritized: bool = False
     alpha: float = ALPHA
-    environments: int = 1  # that step together
-    once: Collection[str] = ()  # what is stored once: "next_of", "stack_compress"
+    environments: int = 1  # number of environments stepped together
+    once: Collection[str] = ()  # deduplication: "next_of", "stack_compress"
     shared: bool = False  # between processes
 
 
 class Buffer(Protocol):
-    """A buffer and its users' calls as workloads; None is a call that the library doesn't have."""
+    """A buffer whose operations are workloads; None means that the library lacks the operation."""
 
     buffer: Any
     kind: Kind
 
     def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
-        """Return an `add` of one transition, or of one of each environment."""
+        """Return a workload that adds one transition, or one of each environment."""
         ...
 
     def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload | None:
-        """Return what adds a batch of transitions that follow each other in one environment."""
+        """Return a workload that adds a batch of consecutive transitions of one environment."""
         ...
 
     def sampling(self, batch_size: int) -> Workload | None:
-        """Return a `sample`."""
+        """Return a workload that samples a batch."""
         return lambda: self.buffer.sample(batch_size)
 
     def updating(self, batch_size: int) -> Workload | None:
-        """Return a `sample` with the update of the priorities that it drew."""
+        """Return a workload that samples a batch and updates its priorities."""
         return None
 
     def fill(self, values: Values) -> None:
-        """Add rows: at once, or step by step where a library can't or would store more of a batch."""
+        """Add rows, in one call if the library can do so without storing more bytes."""
         count, together = len(values["rew"]), self.kind.environments
         whole = None if self.kind.once or together > 1 else self.extending(values)
         if whole is not None:
@@ -78,22 +77,22 @@ class Buffer(Protocol):
             work()
 
     def close(self) -> None:
-        """End its processes, if it has any."""
+        """Stop the buffer's processes, if any."""
 
 
 def random_rows(rng: np.random.Generator, count: int | None) -> dict[str, Float32Array]:
-    """Draw rows: fields float32[count, shape], or float32[shape] of one transition if `count` is None."""
+    """Return random rows, float32[count, shape] per field; float32[shape] if `count` is None."""
     batch = () if count is None else (count,)
     return {name: rng.random((*batch, shape), dtype=np.float32) for name, shape in FIELDS.items()}
 
 
 def each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Change a value, or each value of a dict."""
+    """Apply `change` to a value, or to every value of a dict."""
     return {name: change(part) for name, part in value.items()} if isinstance(value, dict) else change(value)
 
 
 def flat(values: Values) -> dict[str, Any]:
-    """Join the names of nested values by "/"."""
+    """Return the values without nesting, with names joined by "/"."""
     joined: dict[str, Any] = {}
     for name, value in values.items():
         inside = {f"{name}/{inner}": part for inner, part in value.items()} if isinstance(value, dict) else {}
@@ -102,16 +101,16 @@ def flat(values: Values) -> dict[str, Any]:
 
 
 def endless_priorities(batch_size: int) -> Iterator[Float32Array]:
-    """Repeat 256 batches of priorities, drawn beforehand: float32, as a network's |TD errors| are."""
+    """Repeat 256 prepared batches of priorities, float32[batch_size] like the |TD errors| of a network."""
     drawn = np.random.default_rng(1).exponential(size=(256, batch_size))
     return itertools.cycle(list(drawn.astype(np.float32)))
 
 
 class CpprbLike(Buffer):
-    """A buffer with cpprb's calls: ours, or cpprb's. Only the imported module differs."""
+    """Our buffer or cpprb's, which have the same API."""
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Make it; cpprb gets nested values by their joined names, as it has no others."""
+        """Create the buffer; cpprb has no nested fields, so nested values get joined names."""
         self.kind, self.flatten = kind, module.__name__ == "cpprb"
         columns = {name: np.asarray(value) for name, value in flat(example).items()}
         env_dict = {
@@ -130,7 +129,7 @@ class CpprbLike(Buffer):
         add = self.buffer.add
         if set(values) == set(FIELDS) and not any(isinstance(value, dict) for value in values.values()):
             obs, act, next_obs, rew, done = (values[field] for field in FIELDS)
-            # Written out: **values would add the same cost to both sides, and shrink the ratio.
+            # Written out, because **values would cost both libraries the same and reduce the ratio.
             if priorities is None:
                 return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done)
             return lambda: add(obs=obs, act=act, next_obs=next_obs, rew=rew, done=done, priorities=priorities)
@@ -157,7 +156,7 @@ class CpprbLike(Buffer):
         return sample_and_update
 
     def fill(self, values: Values) -> None:
-        """Add a batch with random priorities; step by step only where cpprb would store more of a batch."""
+        """Add a batch with random priorities; with deduplication, cpprb would store more bytes of a batch."""
         if self.kind.once:
             super().fill(values)
         else:
@@ -166,10 +165,10 @@ class CpprbLike(Buffer):
 
 
 class Ceiling(Buffer):
-    """What the machine allows: the same bytes by the barest NumPy call, from one array of records."""
+    """The ceiling: the simplest NumPy calls that move the same bytes, on one array of records."""
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Make the array of records: records[capacity], a field for each value."""
+        """Create the array, records[capacity], with a field for each value."""
         columns = {name: np.asarray(value) for name, value in flat(example).items()}
         row_type = np.dtype([(name, column.dtype, column.shape) for name, column in columns.items()])
         self.buffer: npt.NDArray[np.void] = np.zeros(kind.capacity, row_type)
@@ -177,7 +176,7 @@ class Ceiling(Buffer):
         self.written = [name for name in columns if name != "next_obs" or "next_of" not in kind.once]
 
     def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        """Assign one record at once, a large one or a batch field by field."""
+        """Return a workload that assigns one record; a large record or a batch is assigned field by field."""
         records, given = self.buffer, flat(values)
         if self.kind.environments > 1:
             return self.extending(values)
@@ -204,7 +203,7 @@ class Ceiling(Buffer):
         return write_batch
 
     def sampling(self, batch_size: int) -> Workload:
-        # Twice as many slots as rows before they repeat: a short list would be answered from the cache.
+        # Twice as many slots as rows: the rows of a shorter list would stay in the cache.
         batches = max(1, 2 * self.kind.capacity // batch_size)
         drawn = np.random.default_rng(0).integers(0, self.kind.capacity, (batches, batch_size))
         slots, records = itertools.cycle(list(drawn)), self.buffer
@@ -218,7 +217,7 @@ class Ceiling(Buffer):
         return self.sampling(batch_size)
 
     def fill(self, values: Values) -> None:
-        """Write each record: pages that nobody wrote to are one and the same page, always in the cache."""
+        """Write every record, because untouched pages all map to one zero page, which stays in the cache."""
         rows = self.buffer[self.filled : self.filled + len(values["rew"])]
         for name, part in flat(values).items():
             rows[name] = np.reshape(part, rows[name].shape)

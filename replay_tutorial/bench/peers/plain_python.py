@@ -1,7 +1,7 @@
-"""The buffers that people write themselves: a deque of tuples, and the sum tree that the tutorials share.
+"""Hand-written buffers: a deque of tuples, and a sum tree in plain Python.
 
-The deque is the replay memory of PyTorch's DQN tutorial; the tree is that of rlcode's "per", with its
-recursion over nodes of a NumPy array, one query at a time. Both are kept as they are known.
+The deque is the replay memory of PyTorch's DQN tutorial. The tree is that of rlcode's "per", which recurses
+over the nodes of a NumPy array for every query. Both follow their sources.
 """
 
 import random
@@ -19,30 +19,30 @@ Transition = tuple[Any, ...]
 
 
 def apart(values: Values) -> list[Transition]:
-    """Take a batch apart, as an agent meets transitions: one after the other."""
+    """Split a batch into transitions."""
     return list(zip(*values.values(), strict=True))
 
 
 def together(transitions: Sequence[Transition]) -> list[Float32Array]:
-    """Make one array of each field of a batch."""
+    """Return one array per field of the transitions."""
     return [np.stack(column) for column in zip(*transitions, strict=True)]
 
 
 def copied(transition: Transition) -> Transition:
-    """Copy the arrays: views would lie side by side in one array, which those of a real run never do."""
+    """Return a transition with copied arrays; views would be contiguous in memory, unlike in a real run."""
     return tuple(np.array(value) for value in transition)
 
 
 class Deque(Buffer):
-    """`collections.deque(maxlen=capacity)` and `random.sample`: uniform only."""
+    """`collections.deque(maxlen=capacity)` and `random.sample`, uniform only."""
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Begin empty."""
+        """Create an empty deque."""
         self.buffer = deque[Transition](maxlen=kind.capacity)
 
     def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
         fields, append = list(values.values()), self.buffer.append
-        return lambda: append(tuple(fields))  # making the tuple is part of it
+        return lambda: append(tuple(fields))  # creating the tuple is timed, too
 
     def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
         rows, append = [list(row) for row in apart(values)], self.buffer.append
@@ -61,14 +61,14 @@ class Deque(Buffer):
 
 
 class TreeMemory(Buffer):
-    """rlcode's `Memory` around its tree, prioritized only: stratified draws, weights over their maximum.
+    """rlcode's `Memory`: prioritized sampling from strata, with weights divided by their maximum.
 
-    The parent of node i is (i - 1) // 2, and a change is added to each node above. There is no maximum
-    priority to begin with, so an error must be given with each row.
+    The parent of node i is (i - 1) // 2; an update adds the change to every ancestor. New rows have no
+    default priority, so `add` requires an error.
     """
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Begin empty."""
+        """Create an empty memory."""
         self.capacity, self.alpha, self.write = kind.capacity, kind.alpha, 0
         self.tree = np.zeros(2 * kind.capacity - 1)
         self.data = np.empty(kind.capacity, dtype=object)
@@ -80,7 +80,7 @@ class TreeMemory(Buffer):
             self._propagate(parent, change)
 
     def find(self, node: int, query: float) -> int:
-        """Return the leaf below a node that a query falls on."""
+        """Return the leaf that contains a query, searching from `node`."""
         left = 2 * node + 1
         if left >= len(self.tree):
             return node
@@ -89,20 +89,20 @@ class TreeMemory(Buffer):
         return self.find(left + 1, query - self.tree[left])
 
     def update(self, node: int, error: float) -> None:
-        """Set the mass of a leaf."""
+        """Set a leaf's mass from an error."""
         mass = (abs(error) + 0.01) ** self.alpha
         change = mass - self.tree[node]
         self.tree[node] = mass
         self._propagate(node, change)
 
     def add(self, error: float, transition: Transition) -> None:
-        """Put a transition where the oldest one is."""
+        """Replace the oldest transition."""
         self.data[self.write] = transition
         self.update(self.write + self.capacity - 1, error)
         self.write = (self.write + 1) % self.capacity
 
     def sample(self, batch_size: int) -> tuple[list[Float32Array], list[int], npt.NDArray[np.float64]]:
-        """Draw one transition of each stretch of the total."""
+        """Draw one transition from each of `batch_size` equal strata of the total mass."""
         tree = self.tree
         stretch = tree[0] / batch_size
         nodes = [self.find(0, random.uniform(stretch * i, stretch * (i + 1))) for i in range(batch_size)]
@@ -140,7 +140,7 @@ class TreeMemory(Buffer):
         return sample_and_update
 
     def fill(self, values: Values) -> None:
-        """Set the leaves, and sum up once at the end: a million calls of `add` would take minutes."""
+        """Set the leaves, and compute the sums once at the end; a million calls of `add` take minutes."""
         rows = apart(values)
         masses = (np.random.default_rng(self.write).exponential(size=len(rows)) + 0.01) ** self.alpha
         for row, mass in zip(rows, masses, strict=True):

@@ -1,10 +1,8 @@
-"""The program of a helper process: a replay in a process of its own, and what can be asked of it.
+"""The program that runs in a helper process and times calls of our tables or of Reverb.
 
-Ours and Reverb's run this same program, each in its own Python. It makes a replay, fills it, and then does
-what each line of its input asks for. The clock stands here, so the way between the processes isn't measured.
-How a library is called is in a module beside this one: `our_tables` or `reverb_calls`.
-
-Left out: all that would need NumPy 2 or this package, because Reverb's Python has neither.
+It creates and fills a table, then executes the request on each line of its input. Calls are timed here, so
+the communication between the processes isn't measured. `our_tables` and `reverb_calls` wrap the two
+libraries. This module must not require NumPy 2 or this package, because Reverb's interpreter has neither.
 """
 
 import ctypes
@@ -20,35 +18,41 @@ from typing import Any
 
 import numpy as np
 
-COLUMNS = {"obs": 15, "act": 3, "rew": 1, "done": 1}  # of a step; float32
-STEP_BYTES = 4 * sum(COLUMNS.values()) + 4 * len(COLUMNS)  # its values, and how many items name each
+COLUMNS = {"obs": 15, "act": 3, "rew": 1, "done": 1}  # column → length, float32
+STEP_BYTES = 4 * sum(COLUMNS.values()) + 4 * len(COLUMNS)  # values and reference counts
 ITEM_STEPS = 2
 MAX_SIZE = 20_000
-STEPS = 1024  # different ones
+STEPS = 1024  # distinct steps that the writers repeat
 PRIORITIES = (0.5, 1.0, 1.5)
-ON_THEIR_WAY = 20  # items of a writer, at most
-# batches of a queue: drawn before the clock runs, and timed at least
+IN_FLIGHT = 20  # maximum number of a writer's unconfirmed items
+# for calls with prefetched batches: calls before the clock starts, minimum number of timed calls
 UNTIMED, MIN_CALLS = 10, 20
-# of the table with a limiter: samples per insert, items before the first sample, half of the band
+# rate limiter: samples per insert, minimum size, error buffer
 LIMIT = (8.0, 1000, 256.0)
 LIMITED_BATCH = 64
 WARM_UP = 0.5  # seconds
 
 
 class Calls:
-    """Calls of one kind, ready to be timed."""
+    """A call that can be timed."""
 
     def __init__(
         self, one: Callable[[], object], finish: Callable[[], object] = int, *, queued: bool = False
     ) -> None:
-        """Keep one call, what waits for those on their way, and whether they are answered from a queue."""
+        """Wrap a call.
+
+        Args:
+            one: The call.
+            finish: Waits for items in flight; called while the clock runs.
+            queued: Whether batches are prefetched.
+        """
         self.one, self.finish, self.queued = one, finish, queued
 
     def seconds(self, calls: int) -> float:
         """Return the seconds of this many calls.
 
-        A queue fills while others are measured: a few calls are made before, and more are timed than were
-        asked for, or the clock would see the queue and not what fills it.
+        A queue of prefetched batches fills while other workloads run. So it is emptied first, and at least
+        `MIN_CALLS` calls are timed; otherwise the time to fill the queue would be missed.
         """
         one, timed = self.one, max(calls, MIN_CALLS) if self.queued else calls
         for _ in range(UNTIMED if self.queued else 0):
@@ -60,7 +64,7 @@ class Calls:
         return (time.perf_counter() - start) * calls / timed
 
     def rate(self, seconds: float) -> float:
-        """Return how many calls are made in a second, beside whoever else calls the server."""
+        """Return the calls per second, measured for `seconds`."""
         self.seconds(1)
         one, done, start = self.one, 0, time.perf_counter()
         while time.perf_counter() < start + seconds:
@@ -71,16 +75,16 @@ class Calls:
 
 
 class Writer:
-    """Writes steps of one episode to a table, and an item with each but the first."""
+    """Appends steps of one episode, and creates an item with every step except the first."""
 
     def __init__(self, table: Any, steps: list[dict[str, Any]]) -> None:
-        """Begin an episode."""
+        """Start an episode."""
         self.table, self.writer = table, table.trajectory_writer()
         self.steps, self.priorities = itertools.cycle(steps), itertools.cycle(PRIORITIES)
         self.writer.append(next(self.steps))
 
     def step(self) -> None:
-        """Append a step, and make an item of it and the one before."""
+        """Append a step, and create an item of the newest two steps."""
         writer = self.writer
         writer.append(next(self.steps))
         history = writer.history
@@ -92,14 +96,14 @@ class Writer:
         }
         writer.create_item(self.table.name, next(self.priorities), trajectory)
         if self.table.flushes:
-            writer.flush(ON_THEIR_WAY)
+            writer.flush(IN_FLIGHT)
 
 
 class Tables:
-    """A table of trajectories that is full, or a connection to that of another process."""
+    """A full table of trajectories, or a client of another process's table."""
 
     def __init__(self, module: Any, start: dict[str, Any]) -> None:
-        """Make the table, or call the server of another process."""
+        """Create and fill the table, or connect to the server of another process."""
         rng = np.random.default_rng(0)
         self.module, self.bytes_per_item = module, 0.0
         self.steps = [
@@ -111,30 +115,30 @@ class Tables:
             self.table = self.filled(start["table"], start["serve"])
 
     def filled(self, kind: str, serve: str) -> Any:
-        """Return a table that is full; note what an item takes beside its step."""
+        """Return a full table, and set `bytes_per_item`: memory per item without the values of a step."""
         small = self.module.make(kind, MAX_SIZE // 100, None, self.steps[0], "")
-        self.write(small, MAX_SIZE // 50)  # so that all code is loaded by now
+        self.write(small, MAX_SIZE // 50)  # loads and compiles all code before the measurement
         small.close()
         before = resident_bytes()
         table = self.module.make(kind, MAX_SIZE, None, self.steps[0], serve)
-        self.write(table, 2 * MAX_SIZE)  # so each item has made room for another
+        self.write(table, 2 * MAX_SIZE)  # every item of the first half is evicted
         if before:
             self.bytes_per_item = (resident_bytes() - before) / MAX_SIZE - STEP_BYTES
         return table
 
     def write(self, table: Any, count: int) -> None:
-        """Write steps, an item with each, and wait until all items are in."""
+        """Write steps with an item each, and wait until all items are inserted."""
         writer = Writer(table, self.steps)
         for _ in range(count):
             writer.step()
         writer.writer.flush()
 
     def made(self) -> dict[str, Any]:
-        """Return what there is to know of it."""
+        """Return the description for the first response."""
         return {"address": self.table.address, "bytes_per_item": self.bytes_per_item}
 
     def calls(self, do: str, size: int) -> Calls:
-        """Return the calls of this kind: "write", "sample" or "update"."""
+        """Return calls of `do`: "write", "sample" or "update"."""
         if do == "write":
             writer = Writer(self.table, self.steps)
             return Calls(writer.step, writer.writer.flush)
@@ -143,11 +147,17 @@ class Tables:
         return Calls(self.table.updater(size, PRIORITIES))
 
     def limited(self, writers: int, seconds: float) -> dict[str, float]:
-        """Let threads write, and one sample, against a limiter; return what they reached in a second."""
+        """Run writer threads and one sampler thread under a rate limiter.
+
+        Returns:
+            items and samples: per second. ratio: samples per item, divided by the limiter's. least: items of
+            the slowest writer, divided by those of the fastest. writers_longest and sampler_longest: ms of
+            the longest call.
+        """
         table = self.module.make("uniform", MAX_SIZE, LIMIT, self.steps[0], "")
         stop = threading.Event()
         written = [0] * writers
-        longest = [0.0] * (writers + 1)  # seconds of a call, the sampler's last
+        longest = [0.0] * (writers + 1)  # seconds of the longest call per thread; the sampler is last
 
         def write(number: int) -> None:
             writer, start = Writer(table, self.steps), time.perf_counter()
@@ -168,22 +178,22 @@ class Tables:
             longest[number] = max(longest[number], now - start)
             return now
 
-        def look() -> Any:
+        def snapshot() -> Any:
             return np.array((time.perf_counter(), *table.counts(), *written), np.float64)
 
         threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
-        everybody = [*threads, threading.Thread(target=sample)]
-        for thread in everybody:
+        all_threads = [*threads, threading.Thread(target=sample)]
+        for thread in all_threads:
             thread.start()
-        while not table.counts()[1]:  # it takes a while until there are enough items to sample
+        while not table.counts()[1]:  # until the table has reached its minimum size
             time.sleep(0.01)
         time.sleep(WARM_UP)
-        before = look()
+        before = snapshot()
         longest[:] = [0.0] * (writers + 1)
         time.sleep(seconds)
-        after, calls = look(), list(longest)
+        after, calls = snapshot(), list(longest)
         stop.set()
-        for thread in everybody:
+        for thread in all_threads:
             thread.join()
         table.close()
         span, inserts, samples, *items = (after - before).tolist()
@@ -198,9 +208,9 @@ class Tables:
 
 
 def resident_bytes() -> int:
-    """Return the bytes that this process needs, page by page; 0 where the system doesn't say."""
+    """Return the resident memory of this process in bytes; 0 where the system doesn't report it."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # what was freed goes back to the system: the GNU library has it
+        ctypes.CDLL(None).malloc_trim(0)  # return freed memory to the system; only glibc has this function
         lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines()
     except (AttributeError, OSError):
         return 0
@@ -208,7 +218,7 @@ def resident_bytes() -> int:
 
 
 def main(name: str, start: dict[str, Any]) -> None:
-    """Answer until the input ends: first what was made, then each order."""
+    """Create the table and send its description, then respond to requests until the input ends."""
     sys.path.append(str(Path(__file__).parent))
     module: Any = importlib.import_module(name)
     replay: Any = module.Rows(**start["rows"]) if "rows" in start else Tables(module, start)
@@ -221,7 +231,7 @@ def main(name: str, start: dict[str, Any]) -> None:
         else:
             key = order["do"], order["size"]
             if key not in known:
-                known.clear()  # a dataset goes on fetching as long as it lives
+                known.clear()  # a dataset prefetches as long as it exists
                 known[key] = replay.calls(*key)
             if order["kind"] == "rate":
                 answer = {"rate": known[key].rate(order["seconds"])}

@@ -1,10 +1,8 @@
-"""Reverb, called from a helper process: rows for the buffers' benchmarks, trajectories for the tables'.
+"""Reverb in a helper process: rows for the buffer benchmarks, trajectories for the table benchmark.
 
-Its users have two ways to add rows and two to sample them. Trajectories take its fastest ways: a
-`TrajectoryWriter` whose `flush` leaves 20 items on their way, and a `TrajectoryDataset` with three batches
-ahead.
-
-Left out: this package, which Reverb's Python doesn't have.
+Rows are added and sampled in two ways each. Trajectories use Reverb's fastest calls: a `TrajectoryWriter`
+whose `flush` allows 20 items in flight, and a `TrajectoryDataset` that prefetches three batches. This module
+can't import this package, because Reverb's interpreter doesn't have it.
 """
 
 import importlib
@@ -14,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-ROWS = "rows"  # the table of rows
-AHEAD = 3  # batches of a dataset of trajectories
+ROWS = "rows"  # name of the table of rows
+PREFETCHED = 3  # batches of a trajectory dataset
 
 reverb: Any = importlib.import_module("reverb")
 tensorflow: Any = importlib.import_module("tensorflow")
@@ -23,16 +21,16 @@ Calls: Any = importlib.import_module("program").Calls  # the script beside this 
 
 
 def version() -> str:
-    """Return that of Reverb."""
+    """Return Reverb's version."""
     metadata: Any = importlib.import_module("importlib.metadata")
     return str(metadata.version("dm-reverb"))
 
 
 class Rows:
-    """A server with a table of single rows, full."""
+    """A server with a full table of single rows."""
 
     def __init__(self, capacity: int, alpha: float, fields: dict[str, int]) -> None:
-        """Make it, with a uniform table if alpha is 0, and fill it by one writer."""
+        """Create the server, with a uniform table if `alpha` is 0, and fill the table with one writer."""
         selectors, limiters = reverb.selectors, reverb.rate_limiters
         draw = selectors.Prioritized(alpha) if alpha else selectors.Uniform()
         table = reverb.Table(ROWS, draw, selectors.Fifo(), capacity, limiters.MinSize(1))
@@ -43,30 +41,30 @@ class Rows:
         self.write(rng.exponential(size=capacity).tolist())
 
     def made(self) -> dict[str, Any]:
-        """Return what there is to know of it."""
+        """Return the description for the first response, which is empty."""
         return {}
 
     def write(self, priorities: Sequence[float]) -> None:
-        """Write rows by a writer."""
+        """Add rows with a writer."""
         with self.client.writer(max_sequence_length=1) as writer:
             for priority in priorities:
                 writer.append(self.row)
                 writer.create_item(ROWS, 1, priority)
 
     def insert(self, count: int) -> None:
-        """Write rows by the client."""
+        """Add rows with `Client.insert`."""
         for _ in range(count):
             self.client.insert(self.row, {ROWS: 1.0})
 
     def calls(self, do: str, size: int) -> Any:
-        """Return calls that add or sample this many rows in one of the four ways."""
+        """Return calls of `do` ("insert", "writer", "sample" or "dataset") with `size` rows."""
         if do == "insert":
             return Calls(lambda: self.insert(size))
         if do == "writer":
             return Calls(lambda: self.write([1.0] * size))
         if do == "sample":
             return Calls(lambda: list(self.client.sample(ROWS, num_samples=size)))
-        dataset = reverb.TimestepDataset(  # made as in the documentation
+        dataset = reverb.TimestepDataset(  # as in Reverb's documentation
             server_address=f"localhost:{self.server.port}",
             table=ROWS,
             dtypes={name: tensorflow.float32 for name in self.row},
@@ -78,45 +76,45 @@ class Rows:
 
 
 class ReverbTable:
-    """A table of trajectories, and the calls of its client."""
+    """A table of trajectories and a client that calls it."""
 
-    queued = flushes = True  # batches are drawn ahead, and a writer says how many items may be on their way
+    queued = flushes = True  # batches are prefetched, and `flush` limits the items in flight
 
     def __init__(self, address: str, name: str, step: dict[str, Any], server: Any = None) -> None:
-        """Call a server."""
+        """Connect to a server."""
         self.address, self.name, self.step, self.server = address, name, step, server
         self.client: Any = reverb.Client(address)
 
     def trajectory_writer(self) -> Any:
-        """Return a writer of its own episode."""
+        """Return a new trajectory writer."""
         return self.client.trajectory_writer(num_keep_alive_refs=2)
 
     def sampler(self, size: int, timeout: float | None = None) -> Callable[[], object]:
-        """Return what draws a batch; None when none has come for so many seconds."""
+        """Return a function that samples a batch, or returns None after `timeout` seconds without items."""
         dataset = reverb.TrajectoryDataset(
             server_address=self.address,
             table=self.name,
             dtypes={name: tensorflow.float32 for name in self.step},
             shapes={name: tensorflow.TensorShape([2, *value.shape]) for name, value in self.step.items()},
-            max_in_flight_samples_per_worker=AHEAD * size,
+            max_in_flight_samples_per_worker=PREFETCHED * size,
             rate_limiter_timeout_ms=-1 if timeout is None else int(1000 * timeout),
         )
         batches = iter(dataset.batch(size))
         return lambda: next(batches, None)
 
     def updater(self, size: int, priorities: Sequence[float]) -> Callable[[], object]:
-        """Return what gives this many items one of the priorities after the other."""
+        """Return a function that sets `size` items to the next of `priorities`."""
         keys = [sample[0].info.key for sample in self.client.sample(self.name, size)]
         updates = itertools.cycle([dict.fromkeys(keys, priority) for priority in priorities])
         return lambda: self.client.mutate_priorities(self.name, updates=next(updates))
 
     def counts(self) -> tuple[int, int]:
-        """Return how many items have been inserted and sampled."""
+        """Return the numbers of inserted and sampled items."""
         limiter = self.client.server_info()[self.name].rate_limiter_info
         return limiter.insert_stats.completed, limiter.sample_stats.completed
 
     def close(self) -> None:
-        """Let the server end."""
+        """Stop the server."""
         if self.server is not None:
             self.server.stop()
 
@@ -124,7 +122,7 @@ class ReverbTable:
 def make(
     name: str, max_size: int, limit: tuple[float, int, float] | None, step: dict[str, Any], serve: str
 ) -> ReverbTable:
-    """Make a server with one table; it chooses where it listens, whether others will call it or not."""
+    """Create a server with one table; it chooses its port, so `serve` is ignored."""
     samplers = {"uniform": reverb.selectors.Uniform, "prioritized": lambda: reverb.selectors.Prioritized(0.6)}
     limiters = reverb.rate_limiters
     limiter = limiters.MinSize(1) if limit is None else limiters.SampleToInsertRatio(*limit)
@@ -134,4 +132,4 @@ def make(
 
 
 connect = ReverbTable
-"""Call the server of another process."""
+"""Connect to the server of another process."""

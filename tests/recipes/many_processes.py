@@ -62,7 +62,7 @@ def main(actors=2, updates=1_000):
                 if not all(process.is_alive() for process in processes):
                     raise RuntimeError("an actor exited before the buffer had enough rows")
             errors = learner(buffer, mailbox, updates)
-        finally:  # also if the learner fails; otherwise Python would wait for the actors forever
+        finally:  # even if the learner fails; otherwise Python would wait for the actors forever
             stop.set()
             for process in processes:
                 process.join()

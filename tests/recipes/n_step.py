@@ -61,5 +61,5 @@ if __name__ == "__main__":
     for terminates, value in [(True, value_if_terminated), (False, value_if_truncated)]:
         rows, targets, values = main(terminates, value)
         print("from", rows["obs"], "to", rows["next_obs"], "discount", rows["discount"])
-        assert np.allclose(targets, values)  # exact values give exact targets, also in the shorter rows
+        assert np.allclose(targets, values)  # exact values give exact targets, even in the shorter rows
 # --8<-- [end:main]

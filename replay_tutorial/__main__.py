@@ -1,17 +1,17 @@
 """The command line: `python -m replay_tutorial COMMAND ...`.
 
-Each command imports what it needs when it is called, so that one works without the packages of the others.
+Each command imports its dependencies when it is called, so that it works without the packages of the others.
 """
 
 import sys
 
-try:  # Before any other import: Ctrl-C ends the process at once, where a library could swallow it, and break.
+try:  # Before any other import: Ctrl-C must end the process, not raise inside a library that swallows it.
     import signal
 
     if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 except KeyboardInterrupt:
-    sys.exit(130)  # INTERRUPTED, which is not there yet
+    sys.exit(130)  # INTERRUPTED, which isn't defined yet
 
 import argparse
 import importlib
@@ -34,31 +34,31 @@ USAGE = """\
 usage: python -m replay_tutorial COMMAND ...
 
 commands:
-  train ENVIRONMENT   train Ape-X, evaluate the selected policy, draw its learning curve
+  train ENVIRONMENT   train Ape-X, evaluate the selected policy, plot the learning curve
   resume RUN          continue a run from its newest checkpoint
-  evaluate RUN        play greedy episodes with the policy of a run
-  play RUN            draw an episode with the policy of a run as a GIF
-  plot RUN...         draw the learning curves of some runs into one figure
+  evaluate RUN        evaluate the policy of a run in greedy episodes
+  play RUN            record an episode of a run's policy as a GIF
+  plot RUN...         plot the learning curves of several runs in one figure
   warm-up             compile all kernels in advance, for images and CI
-  bench               measure the buffers beside their peers
-  cluster             look at a cluster of machines, or print the file that starts one
-  tables              serve tables of trajectories to other processes, or look at a server of them
+  bench               compare the buffers with other libraries
+  cluster             check a Ray cluster, or print a file that starts one
+  tables              serve tables of trajectories to other processes, or show a server's tables
 
-See python -m replay_tutorial COMMAND --help for the options of each; --version says which release this is.
+Run python -m replay_tutorial COMMAND --help for the options of a command, or --version for the version.
 """
 
-# Module → the extra that brings it. Any other missing module is an error of its own.
+# Module → the extra that installs it. If any other module is missing, ModuleNotFoundError is raised.
 TRAIN_MODULES = ("torch", "gymnasium", "tensorboard", "tyro", "rich", "matplotlib", "PIL")
 EXTRAS = {**dict.fromkeys(TRAIN_MODULES, "train"), "ray": "cluster"}
-# Commands that have commands of their own: where they are.
+# Commands with subcommands: module and function.
 SUBCOMMANDS = {
     "bench": ("replay_tutorial.bench.command", "main"),
     "cluster": ("replay_tutorial.cluster.command", "cluster"),
     "tables": ("replay_tutorial.tables.command", "tables"),
 }
-KERNEL_LAYERS = ("buffers", "shared", "tables")  # the layers with kernels
-INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
-CLOSED_PIPE = 141  # of a program whose output nothing reads any more, as SIGPIPE would end it
+KERNEL_LAYERS = ("buffers", "shared", "tables")  # the layers that contain kernels
+INTERRUPTED = 130  # exit status after Ctrl-C
+CLOSED_PIPE = 141  # exit status when stdout has been closed: 128 + SIGPIPE
 DEFAULT = "(default: %(default)s)"
 
 
@@ -79,16 +79,17 @@ def train(arguments: Sequence[str]) -> int:
 def resume(arguments: Sequence[str]) -> int:
     """Continue a run from its newest checkpoint, in the same folder."""
     parser = make_parser(resume)
-    parser.add_argument("run", type=Path, help="the run's folder")
-    parser.add_argument("--total-steps", type=at_least(1), help="a new budget (default: as before)")
-    goal = "a new target for the mean return; inf is never reached (default: as before)"
+    parser.add_argument("run", type=Path, help="folder of the run")
+    total_steps = "new number of environment steps after which the run ends (default: unchanged)"
+    parser.add_argument("--total-steps", type=at_least(1), help=total_steps)
+    goal = "new target for the mean return; inf is never reached (default: unchanged)"
     parser.add_argument("--solved-at", type=target, help=goal)
-    parser.add_argument("--device", help="where the learner trains (default: as before)")
-    parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
+    parser.add_argument("--device", help="device on which the learner trains (default: unchanged)")
+    parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
     from replay_tutorial.cluster.command import engine_of
     from replay_tutorial.cluster.options import add_options, saved_options, take_options
 
-    add_options(parser, "as before")
+    add_options(parser, "unchanged")
     options = parser.parse_args(arguments)
     try:
         cluster_options = take_options(parser, options, saved_options(options.run))
@@ -102,7 +103,7 @@ def resume(arguments: Sequence[str]) -> int:
 
 
 def report(command: str, run: "Callable[[], Result]") -> int:
-    """Do a run and print its result, or why it failed."""
+    """Run `run` and print its result; exit with an error message if it fails in an expected way."""
     from replay_tutorial.agents.environments import UnsupportedEnvironment
     from replay_tutorial.apex.runs.engine import ProcessDied
     from replay_tutorial.apex.runs.files import DamagedFile
@@ -120,28 +121,29 @@ def report(command: str, run: "Callable[[], Result]") -> int:
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
-        sys.exit(f"{command}: {type(error).__name__}: {error}")  # torch has no error of its own for it
+        # torch raises a plain RuntimeError when memory runs out.
+        sys.exit(f"{command}: {type(error).__name__}: {error}")
     print(
         f"{result.end} after {result.steps:,} steps and {result.updates:,} updates "
-        f"in {result.seconds:.1f} s; policy of step {result.policy_step:,}"
+        f"in {result.seconds:.1f} s; best policy selected at step {result.policy_step:,}"
     )
     if result.evaluation is not None:
-        print(result.evaluation)
+        print(f"evaluation      {result.evaluation}")
     print(f"run folder      {result.folder}")
     print(f"learning curve  {result.folder / 'learning_curve.png'}")
     if not result.interrupted:
         return 0
-    goal, command = ("to go on", "resume") if result.end == "interrupted" else ("to evaluate", "evaluate")
-    print(f"{goal:15} python -m replay_tutorial {command} {result.folder}")
+    command = "resume" if result.end == "interrupted" else "evaluate"
+    print(f"{f'to {command}':15} python -m replay_tutorial {command} {result.folder}")
     return INTERRUPTED
 
 
 def evaluate(arguments: Sequence[str]) -> int:
-    """Play greedy episodes with the policy of a run."""
+    """Evaluate the policy of a run in greedy episodes."""
     parser = make_parser(evaluate)
-    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("run", type=Path, help="folder of the run")
     parser.add_argument("--episodes", type=at_least(1), default=100, help=f"number of episodes {DEFAULT}")
-    parser.add_argument("--seed", type=at_least(0), default=1_000_000, help=f"decides the episodes {DEFAULT}")
+    parser.add_argument("--seed", type=at_least(0), default=1_000_000, help=f"seed of the episodes {DEFAULT}")
     options = parser.parse_args(arguments)
 
     import numpy as np
@@ -164,18 +166,18 @@ def evaluate(arguments: Sequence[str]) -> int:
         config.evaluation_step_limit,
         config.evaluation_environments,
     )
-    print(f"{evaluation}, policy of step {step:,}")
+    print(f"{evaluation}, policy selected at step {step:,}")
     return 0
 
 
 def play(arguments: Sequence[str]) -> int:
-    """Draw a greedy episode with the policy of a run as a GIF."""
+    """Record a greedy episode of a run's policy as a GIF."""
     parser = make_parser(play)
-    parser.add_argument("run", type=Path, help="the run's folder")
-    place = "the GIF, named .gif (default: play.gif in the run's folder)"
+    parser.add_argument("run", type=Path, help="folder of the run")
+    place = "path of the GIF, which must end in .gif (default: play.gif in the folder of the run)"
     parser.add_argument("--output", type=Path, help=place)
-    parser.add_argument("--seed", type=at_least(0), default=1_000_000, help=f"decides the episode {DEFAULT}")
-    limit = f"steps after which the episode is cut {DEFAULT}"
+    parser.add_argument("--seed", type=at_least(0), default=1_000_000, help=f"seed of the episode {DEFAULT}")
+    limit = f"maximum number of steps of the episode {DEFAULT}"
     parser.add_argument("--steps", type=at_least(1), default=1_000, help=limit)
     options = parser.parse_args(arguments)
 
@@ -190,26 +192,27 @@ def play(arguments: Sequence[str]) -> int:
         played = play_episode(policy, environment, options.seed, output, options.steps)
     except (OSError, ValueError) as error:
         exit_with_error("play", error)
-    cut = "" if played.over else ", cut there"
+    cut = "" if played.over else " (cut by --steps)"
     print(f"{output}: return {played.total:.1f} in {played.steps:,} steps{cut}")
     return 0
 
 
 def plot(arguments: Sequence[str]) -> int:
-    """Draw the learning curves of some runs into one figure.
+    """Plot the learning curves of several runs in one figure.
 
-    Several runs of one environment and agent are drawn as their mean, with a 95% band.
+    Runs with the same environment and agent are drawn as their mean, with a 95% bootstrap band.
     """
     parser = make_parser(plot)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's folder")
-    parser.add_argument("--output", type=Path, default="learning_curves.png", help=f"the figure {DEFAULT}")
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="folder of a run")
+    figure = f"path of the figure {DEFAULT}"
+    parser.add_argument("--output", type=Path, default="learning_curves.png", help=figure)
     options = parser.parse_args(arguments)
 
     from replay_tutorial.apex.runs.learning_curve import draw_curves
 
     for run in options.runs:
         if not (run / "progress.csv").is_file():
-            exit_with_error("plot", f"{run} isn't the folder of a run: it has no progress.csv.")
+            exit_with_error("plot", f"{run} is not the folder of a run: it has no progress.csv.")
     try:
         print(draw_curves(options.runs, options.output))
     except (OSError, ValueError) as error:
@@ -218,11 +221,12 @@ def plot(arguments: Sequence[str]) -> int:
 
 
 def warm_up(arguments: Sequence[str]) -> int:
-    """Compile all kernels and keep them on disk, so that no first call has to.
+    """Compile all kernels and cache them on disk, so that no first call has to compile them.
 
-    Numba keeps them in `__pycache__` beside the package, if it can be written to, else in the user's cache;
-    NUMBA_CACHE_DIR names another folder. They are for processors like this one: for an image that will run
-    on others, set NUMBA_CPU_NAME=generic both when it is built and when it runs, which makes them slower.
+    Numba caches them in `__pycache__` beside the package or, if that is not writable, in the user's cache
+    folder; NUMBA_CACHE_DIR selects another folder. They run only on processors like this one. For an image
+    that will run on other processors, set NUMBA_CPU_NAME=generic both when you build it and when it runs; the
+    kernels are then slower.
     """
     make_parser(warm_up).parse_args(arguments)
 
@@ -236,15 +240,15 @@ def warm_up(arguments: Sequence[str]) -> int:
     restore_interrupts()
     folders = jit.compile_all()
     seconds = time.perf_counter() - start
-    print(f"{len(jit.kernels)} kernels are ready after {seconds:.1f} s, kept in", *folders, sep="\n    ")
+    print(f"{len(jit.kernels)} kernels are ready after {seconds:.1f} s, cached in", *folders, sep="\n    ")
     return 0 if folders else 1
 
 
 def run_subcommand(name: str, arguments: Sequence[str]) -> int:
-    """Run a command that has commands of its own."""
+    """Run a command that has subcommands."""
     if name == "bench" and importlib.util.find_spec("replay_tutorial.bench") is None:
         exit_with_error(
-            name, "the benchmarks aren't installed; they are run in a clone of the repository: make bench."
+            name, "the benchmarks are not installed; run `make bench` in a clone of the repository."
         )
     place, command_name = SUBCOMMANDS[name]
     command = getattr(importlib.import_module(place), command_name)
@@ -253,13 +257,13 @@ def run_subcommand(name: str, arguments: Sequence[str]) -> int:
 
 
 def exit_with_error(command: str, reason: object) -> NoReturn:
-    """End the program with one line: what it was asked to read or write can't be."""
+    """Print `reason` to stderr and exit with status 2."""
     print(f"{command}: {reason}", file=sys.stderr)
     raise SystemExit(2)
 
 
 def print_log() -> None:
-    """Print what the package logs: why it will be silent for a while."""
+    """Print the package's log messages, which explain long pauses."""
     import logging
 
     logger = logging.getLogger("replay_tutorial")
@@ -269,38 +273,38 @@ def print_log() -> None:
 
 
 def restore_interrupts() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again, now that what a command needs is imported."""
+    """Let Ctrl-C raise KeyboardInterrupt again, after a command's imports."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def make_parser(command: Callable[[Sequence[str]], int]) -> argparse.ArgumentParser:
-    """Return a parser that describes a command by its docstring."""
+    """Return a parser whose description is the command's docstring."""
     name = f"python -m replay_tutorial {command_name(command)}"
     return argparse.ArgumentParser(prog=name, description=command.__doc__)
 
 
 def command_name(command: Callable[[Sequence[str]], int]) -> str:
-    """Return the name of a command."""
+    """Return the name of a command on the command line."""
     return command.__name__.replace("_", "-")
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
-    """Return what reads the number of an option."""
+    """Return an argparse type: an int of at least `minimum`."""
 
     def number(text: str) -> int:
         if int(text) < minimum:
-            raise argparse.ArgumentTypeError(f"{text} is too small: at least {minimum} is needed")
+            raise argparse.ArgumentTypeError(f"{text} is too small; it must be at least {minimum}")
         return int(text)
 
     return number
 
 
 def target(text: str) -> float:
-    """Return a mean return to be reached."""
+    """Argparse type: a float that is not NaN."""
     number = float(text)
     if math.isnan(number):
-        raise argparse.ArgumentTypeError(f"{text} is no number that a mean return can be above")
+        raise argparse.ArgumentTypeError(f"{text} is not a target; it must be a number, or inf or -inf")
     return number
 
 
@@ -311,7 +315,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command and return the exit status."""
+    """Run one command and return its exit status."""
     name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
         print(USAGE, end="")
@@ -329,7 +333,7 @@ def main(arguments: Sequence[str]) -> int:
         if (extra := EXTRAS.get((error.name or "").partition(".")[0])) is None:
             raise
         print(
-            f"{name} needs {error.name}, which isn't installed. The extra `{extra}` brings it:\n"
+            f"{name} requires {error.name}, which is not installed. Install the extra `{extra}`:\n"
             f'    pip install "replay_tutorial[{extra}]"',
             file=sys.stderr,
         )
@@ -341,20 +345,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_program() -> int:
-    """Run `main` with the program's arguments; if what reads the output has gone, end without a traceback."""
+    """Run `main` with the program's arguments; exit without a traceback if stdout has been closed."""
     try:
         try:
             return main(sys.argv[1:])
         finally:
             print(end="", flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at exit
         return CLOSED_PIPE
 
 
 def console_script() -> int:
-    """Run the command `replay-tutorial`, which is `python -m replay_tutorial` by another name."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # as at the top, for the same reason
+    """Run the command `replay-tutorial`, an alias of `python -m replay_tutorial`."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # as at the top
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return run_program()
 

@@ -178,7 +178,7 @@ def test_missing_extra_is_told_with_the_remedy(tmp_path):
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for command, name in MISSING.items():
-        assert f"{command} needs {name}" in done.stderr
+        assert f"{command} requires {name}" in done.stderr
     assert done.stderr.count('pip install "replay_tutorial[train]"') == len(MISSING)
 
 
@@ -206,15 +206,15 @@ def test_flags_change_the_preset_of_the_environment(monkeypatch, tmp_path, capsy
         (["train", "--seed", "-1"], "seed"),
         (["train", "--solved-at", "nan"], "solved_at"),
         (["train", "--no-such-flag"], "no-such-flag"),
-        (["resume", "RUN", "--total-steps", "0"], "--total-steps: 0 is too small: at least 1 is needed"),
-        (["resume", "RUN", "--solved-at", "nan"], "nan is no number that a mean return can be above"),
-        (["evaluate", "RUN", "--seed", "-1"], "-1 is too small: at least 0 is needed"),
-        (["play", "RUN", "--seed", "-1"], "-1 is too small: at least 0 is needed"),
-        (["plot", "RUN/config.json"], "RUN/config.json isn't the folder of a run: it has no progress.csv."),
-        (["plot", "RUN/checkpoints"], "RUN/checkpoints isn't the folder of a run: it has no progress.csv."),
+        (["resume", "RUN", "--total-steps", "0"], "--total-steps: 0 is too small; it must be at least 1"),
+        (["resume", "RUN", "--solved-at", "nan"], "nan is not a target; it must be a number"),
+        (["evaluate", "RUN", "--seed", "-1"], "-1 is too small; it must be at least 0"),
+        (["play", "RUN", "--seed", "-1"], "-1 is too small; it must be at least 0"),
+        (["plot", "RUN/config.json"], "RUN/config.json is not the folder of a run: it has no progress.csv."),
+        (["plot", "RUN/checkpoints"], "RUN/checkpoints is not the folder of a run: it has no progress.csv."),
         (["plot", "RUN", "--output", "x.xyz"], r"plot: .*xyz.*png.*svg.*\n"),
-        (["evaluate", "RUN/nowhere"], "RUN/nowhere isn't the folder of a run: it has no config.json."),
-        (["play", "RUN/nowhere"], "RUN/nowhere isn't the folder of a run: it has no config.json."),
+        (["evaluate", "RUN/nowhere"], "RUN/nowhere is not the folder of a run: it has no config.json."),
+        (["play", "RUN/nowhere"], "RUN/nowhere is not the folder of a run: it has no config.json."),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
@@ -230,8 +230,8 @@ def test_arguments_that_cannot_work_are_refused(arguments, reason, run, capsys):
     ("flags", "reason"),
     [
         (["--hidden-sizes", "9999999", "9999999"], r"RuntimeError: .*memory.* [0-9]+ bytes"),
-        (["--total-steps", "100"], r"a run of 100 steps would not learn anything: .*1,000\."),
-        (["--total-steps", "1000"], r"a run of 1,000 steps would not learn anything: .*1,000\."),
+        (["--total-steps", "100"], r"a run of 100 steps would not learn anything: .*after 1,000 steps\."),
+        (["--total-steps", "1000"], r"a run of 1,000 steps would not learn anything: .*after 1,000 steps\."),
         pytest.param(
             ["--capacity", str(10**12)],
             r"MemoryError: .* do not fit",
@@ -248,7 +248,7 @@ def test_run_that_cannot_be_made_is_refused_in_a_line_and_leaves_nothing_behind(
 
 def test_runs_in_a_file_are_refused_in_a_line(tmp_path):
     (tmp_path / "runs").touch()
-    with pytest.raises(SystemExit, match=r"^train: .*It is no folder; --runs names one: '.*runs'$"):
+    with pytest.raises(SystemExit, match=r"^train: .*It is not a folder; pass another --runs: '.*runs'$"):
         main(["train", "CartPole-v1", "--runs", str(tmp_path / "runs")])
 
 
@@ -301,12 +301,12 @@ def test_picture_that_does_not_fit_on_the_disk_is_told_in_a_line(command, name, 
 
 def test_play_writes_a_picture_into_the_runs_folder(run, capsys):
     assert main(["play", str(run), "--steps", "3"]) == 0
-    assert "return 3.0 in 3 steps, cut there" in capsys.readouterr().out
+    assert "return 3.0 in 3 steps (cut by --steps)" in capsys.readouterr().out
     assert (run / "play.gif").read_bytes().startswith(b"GIF89a")
 
 
 def test_resume_without_a_checkpoint_is_refused(run):
-    with pytest.raises(SystemExit, match="has no checkpoint to go on from"):
+    with pytest.raises(SystemExit, match="has no checkpoint"):
         main(["resume", str(run)])
 
 
@@ -341,7 +341,7 @@ def test_four_commands_of_the_readme_work(tmp_path, monkeypatch):
         assert run.wait_for(lambda: bool(list(tmp_path.glob("runs/*/policy.pt"))), 240)
         run.signal_all(signal.SIGINT)
         assert run.end(240) == 130, run.errors.read_text()
-        assert "to go on" in run.printed.read_text()
+        assert "to resume" in run.printed.read_text()
     (folder,) = tmp_path.glob("runs/*")
 
     look = [sys.executable, "-m", "tensorboard.main", *commands["tensorboard"][1:], "--inspect"]

@@ -1,6 +1,7 @@
-"""Ape-X: actors, a learner and an evaluator around one prioritized replay, whichever engine runs them.
+"""Ape-X: actors, a learner and an evaluator that share one prioritized replay.
 
-Needs the extra `train`: `pip install "replay_tutorial[train]"`.
+An engine decides where these roles run: as processes of this machine, or on a Ray cluster. Requires the extra
+`train`: `pip install "replay_tutorial[train]"`.
 
 Paper: Horgan et al. 2018, "Distributed Prioritized Experience Replay".
 """
@@ -16,7 +17,7 @@ __all__ = ["Config", "Result", "preset", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for, because most of them load torch."""
+    """Import a public name on first access, because most of them load torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = "config" if name in ("Config", "preset") else "runs.run"
@@ -24,5 +25,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names, also those that nobody has asked for yet."""
+    """List the public names, including those not yet imported."""
     return sorted({*globals(), *__all__})

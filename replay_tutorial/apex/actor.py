@@ -1,14 +1,14 @@
-"""The actor: plays with a copy of the policy and sends its transitions to the replay.
+"""The actor: acts with a copy of the policy and sends its transitions to the replay.
 
-Each of its environments explores with an ε of its own, so that all actors together see many kinds of states.
-It folds its steps into n-step rows, gives each row its first priority by its own copy of the networks, and
-sends them in chunks. So the replay never holds a row without a TD error, and is rarely disturbed.
+Each of its environments has its own ε, so that all actors together explore to different degrees. The actor
+combines its steps into n-step rows, computes the initial priority of each row with its own copy of the
+networks, and sends rows in batches. The replay therefore never contains a row without a TD error, and inserts
+are rare.
 
-An open episode can't be copied out of an environment, but it can be replayed from its seed and its actions.
-So every episode begins with a seed of its own, and an actor's state holds both. Only a run in one process
-uses that; other actors don't keep their actions, because an episode may have no end.
-
-Left out: recurrent state.
+The state of an environment can't be copied, but its open episode can be replayed from the seed and the
+actions. So each episode starts with its own seed, and an actor's state contains both. Only a run with
+`actors=0` uses this; other actors don't keep their actions, because an episode may never end. Recurrent state
+is not supported.
 
 Paper: Horgan et al. 2018, section 3 and algorithm 1.
 """
@@ -30,15 +30,15 @@ Rows = dict[str, NDArray[Any]]  # field → [rows, ...]
 
 
 class Actor:
-    """Some environments, their n-step windows, and a copy of the policy.
+    """Several environments with their n-step windows, and a copy of the policy.
 
-    One environment here is one actor of the paper: it has its own ε. The schedule is dealt out so that each
-    process gets exploratory and greedy ones.
+    Each environment corresponds to one actor of the paper: it has its own ε. The schedule is distributed so
+    that each process has exploratory and greedy environments.
 
     Args:
-        context: Its side of the run.
-        number: Which of the actors it is, from 0.
-        seed: Of all its random numbers.
+        context: What the roles of the run share.
+        number: Number of this actor, from 0.
+        seed: Seed of all its random numbers.
     """
 
     def __init__(self, context: Context, number: int, seed: np.random.SeedSequence) -> None:
@@ -48,12 +48,12 @@ class Actor:
         self.exploration = exploration_schedule(config, context.spaces)[number :: max(1, config.actors)]
         self.generator = np.random.default_rng(seed)
         self.policy = make_policy(config, context.spaces)
-        self.version, self.parameters_update = 0, 0  # of the parameters that it plays with
+        self.version, self.parameters_update = 0, 0  # of the parameters in use
         self.windows = n_step_windows(config, context.spaces)
 
         self.environments = [make_environment(config.environment, training=True) for _ in self.exploration]
         count = len(self.environments)
-        # Of the open episode of each environment:
+        # The open episode of each environment:
         self.seeds = [0] * count
         self.lengths = [0] * count
         self.returns = np.zeros(count)
@@ -62,22 +62,24 @@ class Actor:
         starts = [self.begin_episode(environment) for environment in range(count)]
         self.observations = np.stack(starts)  # [environments, *observation]
 
-        # The steps between two sends: field → [send_interval, environments, ...]
+        # The steps since the last send: field → [send_interval, environments, ...]
         self.steps = {
             name: np.zeros((config.send_interval, count, *spec["shape"]), spec["dtype"])
             for name, spec in step_fields(context.spaces).items()
         }
 
     def run(self) -> None:
-        """Play until told to stop."""
-        # The learner's first parameters also say that the replay has its old rows, if the run is resumed.
+        """Act until the run is stopped."""
+        # If the run is resumed, the learner publishes its first parameters after it has loaded the replay.
         while not self.pull_parameters() and not self.context.stop.requested:
             time.sleep(POLL_SECONDS / 10)
         while not self.context.stop.requested:
             self.play_and_send()
 
     def play_and_send(self) -> None:
-        """Take newer parameters if there are any, play a while, and send the rows that are complete."""
+        """Pull newer parameters if there are any, take `send_interval` steps, and send the rows that are
+        complete.
+        """
         self.pull_parameters()
         episodes = self.play()
         rows = self.fold()
@@ -87,7 +89,7 @@ class Actor:
             self.context.send_message(episodes)
 
     def pull_parameters(self) -> bool:
-        """Take over the newest parameters; return whether they are new."""
+        """Load the newest parameters; return whether they are new."""
         published = self.context.parameters.pull(self.version)
         if published is None:
             return False
@@ -96,7 +98,7 @@ class Actor:
         return True
 
     def play(self) -> Episodes:
-        """Fill `steps`; return the episodes that ended meanwhile."""
+        """Fill `steps`, and return the episodes that ended meanwhile."""
         age = self.context.counters.updates - self.parameters_update
         episodes = Episodes([], [], max(0, age))
         for row in range(self.context.config.send_interval):
@@ -108,18 +110,18 @@ class Actor:
         return episodes
 
     def step(self, row: int, number: int, action: Any, episodes: Episodes) -> None:
-        """Step one environment, note it in a row of `steps`, and begin a new episode if this one ended."""
+        """Step one environment, and store the step in row `row` of `steps`; reset after the last step."""
         env, steps = self.environments[number], self.steps
         observation, reward, terminated, truncated, info = env.step(action)
         self.lengths[number] += 1
         if self.keeps_actions:
             self.actions[number].append(action)
-        # An Atari game's reward is clipped, and an episode is one life: `info` has the game's own.
+        # In Atari games the reward is clipped and each life is an episode; `info` has the game's score.
         self.returns[number] += info.get(SCORE, float(reward))
         steps["rew"][row, number] = reward
         steps["terminated"][row, number] = terminated
         steps["truncated"][row, number] = truncated
-        # Before any reset: after a truncation the target looks at this observation, not at the next start.
+        # Before any reset: after a truncation, the target bootstraps from this observation.
         steps["next_obs"][row, number] = observation
         if terminated or truncated:
             if info.get(GAME_OVER, True):
@@ -127,11 +129,11 @@ class Actor:
                 episodes.lengths.append(self.lengths[number])
                 observation = self.begin_episode(number)
             else:
-                observation, _ = env.reset()  # without a seed the game goes on
+                observation, _ = env.reset()  # without a seed, the game continues with the next life
         self.observations[number] = observation
 
     def begin_episode(self, number: int) -> NDArray[Any]:
-        """Begin an episode in one environment; return its first observation."""
+        """Start an episode in one environment and return its first observation."""
         self.seeds[number] = int(self.generator.integers(2**31))
         self.lengths[number] = 0
         self.actions[number] = []
@@ -139,7 +141,7 @@ class Actor:
         return self.environments[number].reset(seed=self.seeds[number])[0]
 
     def fold(self) -> Rows | None:
-        """Turn the steps into the n-step rows that are complete by now; None if there are none."""
+        """Return the n-step rows that the new steps complete, or None if there are none."""
         parts: list[Rows] = []
         for number in range(len(self.environments)):
             rows = self.windows.add(number, **{name: steps[:, number] for name, steps in self.steps.items()})
@@ -150,14 +152,14 @@ class Actor:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def send(self, rows: Rows) -> None:
-        """Insert rows with their first priorities, as soon as the replay takes them."""
+        """Insert rows with their initial priorities; block until they are accepted or the run is stopped."""
         priorities = self.policy.priorities(rows)
         while not self.context.replay.insert(rows, priorities, timeout=POLL_SECONDS):
             if self.context.stop.requested:
                 return
 
     def state(self) -> dict[str, Any]:
-        """Copy all that decides how the actor goes on, except the parameters; see `restore`."""
+        """Return a copy of the actor's state for `restore`, without the parameters."""
         return {
             "generator": self.generator.bit_generator.state,
             "seeds": list(self.seeds),
@@ -168,7 +170,7 @@ class Actor:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state: replay every open episode up to where it was."""
+        """Restore a state, and replay each open episode up to its last step."""
         self.windows.restore(state["windows"])
         for number in range(len(self.environments)):
             seed, actions = int(state["seeds"][number]), playable(state["actions"][number])
@@ -179,16 +181,16 @@ class Actor:
                 self.returns[number] = state["returns"][number]
                 self.observations[number] = observation
             else:
-                # Its waiting steps go, too: the steps that they wait for won't come.
+                # Drop its incomplete n-step windows too, because the steps that would complete them are lost.
                 self.windows.on_episode_end(number)
                 self.observations[number] = self.begin_episode(number)
-                dropped = "its open episode is dropped, and a new one begins"
-                reason = f"environment {number} doesn't repeat itself from its seed: {dropped}"
+                dropped = "its open episode is dropped and a new one started"
+                reason = f"environment {number} is not reproducible from its seed: {dropped}"
                 self.context.send_message(Note(reason))
         self.generator.bit_generator.state = state["generator"]
 
     def replay_episode(self, number: int, seed: int, actions: list[Any]) -> NDArray[Any] | None:
-        """Play an episode again; return its last observation, None if it ended by then."""
+        """Replay an episode from its seed and actions; return its last observation, or None if it ended."""
         env = self.environments[number]
         observation, _ = env.reset(seed=seed)
         for action in actions:

@@ -1,12 +1,10 @@
-"""Batches for the learner: sampled when it asks, or by a thread that is a few batches ahead.
+"""Batches for the learner, sampled on demand or in advance by a thread.
 
-A GPU would idle while the processor gathers the next rows and sends them over. So a thread does that
-meanwhile: it samples rows into pinned memory, from where they travel without the processor, and keeps a few
-batches ready. The memory is used again in turns, because new pages for each batch would cost more than the
-copying. The batches were sampled before the last priorities came in; the paper's learner is as many as 16
-batches ahead. On the processor there is nothing to gain: both would want the same cores.
-
-Left out: more than one thread.
+With a GPU, a thread samples rows into pinned memory and copies them to the device while the learner computes,
+so that the GPU doesn't wait for the CPU. The pinned memory is reused in turn, because allocating new pages
+for each batch would cost more than the copy. Batches in the queue were sampled before the newest priority
+updates; the paper's learner prefetches up to 16 batches. On a CPU the thread brings no gain, because it
+competes with the learner for the same cores.
 
 Paper: Horgan et al. 2018, appendix F.
 """
@@ -28,13 +26,13 @@ from replay_tutorial.buffers.fields import LARGE
 
 PREFETCH_ON_GPU = 4
 
-Arrays = dict[str, NDArray[Any]]  # to sample into, by field
-NextSample = Callable[[float], Sample | None]  # seconds to wait at most → None if none was due
+Arrays = dict[str, NDArray[Any]]  # field → array to sample into
+NextSample = Callable[[float], Sample | None]  # timeout in seconds → a batch, or None at the timeout
 
 
 @contextmanager
 def batch_source(context: Context) -> Generator[NextSample]:
-    """Return the function that gets the next sample, with a thread ahead of it if the settings say so."""
+    """Provide a function that returns the next batch; with `prefetch`, start a thread that samples ahead."""
     config, device = context.config, learner_device(context.config)
 
     def sample(out: Arrays) -> Sample | None:
@@ -43,7 +41,7 @@ def batch_source(context: Context) -> Generator[NextSample]:
     kept: Arrays = {}
 
     def sample_into_kept(timeout: float) -> Sample | None:
-        # The learner is done with a batch when it asks for the next one, so that its memory is used again.
+        # The learner has finished with a batch when it requests the next one, so the memory is reused.
         drawn = context.replay.sample(config.batch_size, config.beta, timeout, kept)
         if drawn is not None and not kept:
             large = {n: rows for n, rows in drawn.rows.items() if rows.nbytes >= LARGE * len(rows)}
@@ -64,21 +62,21 @@ def batch_source(context: Context) -> Generator[NextSample]:
 
 
 class PinnedBatch:
-    """Memory for one batch, used again and again; pinned, if the batch goes on to a GPU from here."""
+    """Reusable memory for one batch; pinned if the batch is then copied to a GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.tensors: dict[str, torch.Tensor] = {}
-        self.arrays: Arrays = {}  # the same memory, to sample into; empty before the first batch
+        self.arrays: Arrays = {}  # the same memory as NumPy arrays; empty before the first batch
         self.sent = torch.cuda.Event() if device.type == "cuda" else None
 
     def wait(self) -> None:
-        """Wait until the last batch has left: on its way to a GPU it must not be written over."""
+        """Block until the last batch has been copied to the GPU, so that it can be overwritten."""
         if self.sent is not None:
             self.sent.synchronize()
 
     def on_device(self, rows: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return the batch in `arrays` on the device: to a GPU a copy, on the processor the same memory."""
+        """Return `arrays` as tensors on the device: a copy on a GPU, the same memory on a CPU."""
         if not self.arrays:
             for name in Transitions._fields:
                 like = torch.as_tensor(rows[name])
@@ -92,17 +90,19 @@ class PinnedBatch:
 
 
 class Prefetcher:
-    """A thread that keeps batches ready on a device.
+    """A thread that prefetches batches to a device.
 
     Args:
-        sample: Returns a batch, or None if none is due; fields are to be in the arrays given, if there are.
-        device: Where to.
-        ahead: Batches that wait at most; the thread holds one more.
+        sample: Samples a batch into the arrays that it is passed, if there are any; returns None if no batch
+            is due.
+        device: Device of the batches.
+        ahead: Maximum number of batches in the queue; the thread holds one more.
     """
 
     def __init__(self, sample: Callable[[Arrays], Sample | None], device: str, ahead: int) -> None:
         self.sample = sample
-        # On the processor one is in use, one in the thread's hand, and the others wait. A GPU has copies.
+        # On a CPU, the learner uses one batch, the thread fills one, and the others are in the queue. On a
+        # GPU, the learner and the queue have copies.
         count = 2 if torch.device(device).type == "cuda" else ahead + 2
         self.batches = [PinnedBatch(torch.device(device)) for _ in range(count)]
         self.ready: queue.Queue[Sample | BaseException] = queue.Queue(ahead)
@@ -111,12 +111,12 @@ class Prefetcher:
         self.thread.start()
 
     def next_sample(self, timeout: float) -> Sample | None:
-        """Return the next batch; None if there is none within `timeout` seconds.
+        """Return the next batch, or None if there is none within `timeout` seconds.
 
-        The batch before may be written over from now on.
+        The previous batch may be overwritten from now on.
 
         Raises:
-            Exception: What the thread failed with.
+            Exception: The exception that ended the thread.
         """
         try:
             ready = self.ready.get(timeout=timeout)
@@ -128,7 +128,7 @@ class Prefetcher:
         return ready
 
     def close(self) -> None:
-        """End the thread; what it holds is dropped."""
+        """Stop the thread and drop its batches."""
         self.closing = True
         self.thread.join()
 
@@ -142,7 +142,7 @@ class Prefetcher:
                         return
                     sample = self.sample(batch.arrays)
                 self._put(sample._replace(rows=batch.on_device(sample.rows)))
-        except BaseException as error:  # noqa: BLE001 - re-raised in the learner, which would wait forever
+        except BaseException as error:  # noqa: BLE001 - re-raised in the learner, which waits for a batch
             self._put(error)
 
     def _put(self, sample: Sample | BaseException) -> None:

@@ -1,14 +1,14 @@
-"""What a role of Ape-X is given: its side of everything through which the roles meet.
+"""The interfaces between the roles of Ape-X: replay, parameters, counters, stop flag and messages.
 
     actors ───── rows, priorities ────▶ replay ───── batches ─────▶ learner
        ▲                                  ▲ ◀───── priorities ───────┘ │
        └──────────── parameters ◀─────────┼────────────────────────────┤
-                         └──▶ evaluator   └── pace: samples per insert │
+                         └──▶ evaluator   └── rate: samples per insert │
     all of them ───── messages ─────▶ parent ◀───── messages ──────────┘
 
-Actor, learner and evaluator know these protocols and nothing else of the others, nor of the place where they
-run. An engine implements them, as `local` does in the shared memory of one machine. Inserting and sampling
-are one call each, and wait no longer than they are told to: the other side may be another machine.
+Actor, learner and evaluator depend only on these protocols, neither on each other nor on where they run. An
+engine implements the protocols: `local` does so in the shared memory of one machine. Inserting and sampling
+are one call each and take a timeout, because the replay may be on another machine.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ from replay_tutorial.agents.environments import Spaces
 from replay_tutorial.apex.config import Config
 from replay_tutorial.apex.messages import Message
 
-POLL_SECONDS = 0.1  # that a waiting role lets pass before it looks at the stop flag again
+POLL_SECONDS = 0.1  # between two checks of the stop flag while a role waits
 
 SendMessage = Callable[[Message], None]
 
@@ -31,87 +31,102 @@ SendMessage = Callable[[Message], None]
 class Sample(NamedTuple):
     """A batch for the agent."""
 
-    # field → NumPy array, or tensor on the agent's device, [B, ...]
+    # field → NumPy array, or tensor on the agent's device: [B, ...]
     rows: Mapping[str, Any]
     weights: NDArray[np.float32]  # float32[B]
-    indexes: NDArray[np.int64]  # int64[B], for the new priorities
+    indexes: NDArray[np.int64]  # int64[B], for `update_priorities`
 
 
 class Published(NamedTuple):
     """Parameters that the learner has published."""
 
-    version: int  # counted from 1 in each run
-    update: int  # that made them
+    version: int  # from 1 in each run
+    update: int  # the update that produced them
     parameters: NDArray[np.float32]  # float32[parameter_count of the policy]
 
 
 class InitialCounters(NamedTuple):
-    """How far a run is when it begins: zeros, or those of the checkpoint that it goes on from."""
+    """The counters at the start of a run: zeros, or those of the checkpoint that is resumed."""
 
-    update: int = 0  # of the learner
-    steps: int = 0  # of all environments
+    update: int = 0  # updates of the learner
+    steps: int = 0  # environment steps
     samples: int = 0  # rows sampled
-    lost_steps: int = 0  # of the steps, those whose rows the checkpoint has not kept
+    lost_steps: int = 0  # those steps whose rows are not in the checkpoint
 
 
 class Replay(Protocol):
-    """The rows, and the limiter that keeps the ratio of samples to inserts."""
+    """The replay, with a rate limiter that keeps the ratio of samples to inserts."""
 
     @property
     def next_index(self) -> int:
-        """The index that the next row will get."""
+        """The index of the next row to be inserted."""
         ...
 
     @property
     def stale_updates(self) -> int:
-        """Priorities dropped because their row had been replaced."""
+        """Number of priorities dropped because their rows had been overwritten."""
         ...
 
     def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
-        """Insert n-step rows when the ratio allows; return False if it doesn't within `timeout` seconds."""
+        """Insert n-step rows as soon as the limiter allows.
+
+        Args:
+            rows: Field → array, [rows, ...].
+            priorities: Initial priorities, float32[rows].
+            timeout: Maximum seconds to wait.
+
+        Returns:
+            Whether the rows were inserted.
+        """
         ...
 
     def sample(
         self, batch_size: int, beta: float, timeout: float, out: Mapping[str, NDArray[Any]] | None = None
     ) -> Sample | None:
-        """Sample a batch when the ratio allows, fields named in `out` into the arrays there.
+        """Sample a batch as soon as the limiter allows.
+
+        Args:
+            batch_size: Number of rows, B.
+            beta: Exponent of the importance weights.
+            timeout: Maximum seconds to wait.
+            out: Field → array to write that field into.
 
         Returns:
-            The batch; None if it can't be had within `timeout` seconds.
+            The batch, or None at the timeout.
         """
         ...
 
     def update_priorities(self, indexes: NDArray[np.int64], priorities: NDArray[np.float32]) -> None:
-        """Give sampled rows new priorities."""
+        """Set new priorities of sampled rows: int64[B], float32[B]."""
         ...
 
     def save(self, path: Path) -> None:
-        """Write all rows into a file."""
+        """Write all rows to a file."""
         ...
 
     def load(self, path: Path) -> None:
-        """Read the rows of a file into a new replay."""
+        """Read the rows of a file into an empty replay."""
         ...
 
 
 class Parameters(Protocol):
-    """The newest parameters of the policy, for actors and evaluator."""
+    """The newest parameters of the policy, for the actors and the evaluator."""
 
     def publish(self, parameters: NDArray[np.float32], update: int) -> None:
-        """Publish parameters, and the number of the update that made them."""
+        """Publish parameters together with the number of the update that produced them."""
         ...
 
     def pull(self, known_version: int = 0) -> Published | None:
-        """Return the newest; None if there are none, or the caller knows them."""
+        """Return the newest parameters, or None if there are none newer than `known_version`."""
         ...
 
 
 class RunCounters(Protocol):
-    """How far the roles are: three counters, and the ratio between them."""
+    """The progress of the run: steps, samples and updates."""
 
     @property
     def steps(self) -> int:
-        """Environment steps of all actors, counted as rows when they enter the replay."""
+        """Environment steps of all actors, counted as rows inserted into the replay."""
         ...
 
     @property
@@ -125,11 +140,11 @@ class RunCounters(Protocol):
         ...
 
     def count_updates(self, updates: int) -> None:
-        """Let all know how many updates the learner has made."""
+        """Set the number of updates that the learner has made."""
         ...
 
     def is_update_due(self, batch_size: int) -> bool:
-        """Return whether so many rows have been inserted that the ratio asks for another batch."""
+        """Return whether enough rows have been inserted for another batch."""
         ...
 
 
@@ -138,26 +153,26 @@ class StopFlag(Protocol):
 
     @property
     def requested(self) -> bool:
-        """Whether all roles are asked to end."""
+        """Whether all roles should stop."""
         ...
 
     @property
     def last_evaluation(self) -> bool:
-        """Whether the evaluator is to evaluate the newest policy before it ends."""
+        """Whether the evaluator should evaluate the newest policy before it stops."""
         ...
 
     def request(self, last_evaluation: bool = False) -> None:
-        """Ask all roles to end, the evaluator perhaps only after a last evaluation."""
+        """Request all roles to stop, the evaluator possibly after a last evaluation."""
         ...
 
 
 def discard_message(_: Message) -> None:
-    """Drop a message: until a role has its own way for messages, nobody listens."""
+    """Drop a message; the default until an engine provides a channel to the parent."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What every role of a run is given."""
+    """What the roles of a run share."""
 
     config: Config
     spaces: Spaces
@@ -165,8 +180,8 @@ class Context:
     parameters: Parameters
     counters: RunCounters
     stop: StopFlag
-    send_message: SendMessage = discard_message  # how a message gets to the parent
+    send_message: SendMessage = discard_message  # sends a message to the parent
 
 
-# Settings, spaces, length of the parameters, counters to begin with → context
+# Settings, spaces, number of parameters, initial counters → context
 MakeContext = Callable[[Config, Spaces, int, InitialCounters], Context]

@@ -1,14 +1,12 @@
-"""The evaluator: which of all the policies of a run is its result?
+"""The evaluator: evaluates policies during the run and keeps the best one.
 
-A policy can get worse from one moment to the next while it learns, so the last one may be a poor choice. The
-evaluator takes the newest one now and then and keeps the best so far, in two rounds, because a high mean over
-a few episodes is often luck: a policy that does well in the first evaluation plays many other episodes, its
-confirmation, and only those count.
+A policy can get worse at any time while it learns, so the last one may be a poor choice. The evaluator
+regularly evaluates the newest policy in two rounds, because a high mean over a few episodes is often luck: a
+policy that does well in the first round plays many more episodes, its confirmation, and only those are
+compared.
 
-It works beside the learner and never falls behind: of what was published while it was busy, it takes the
-newest. The best policy is kept at once, so that it survives whatever happens to the run.
-
-Left out: several evaluators; averaging the parameters of several policies.
+The evaluator runs beside the learner. If an evaluation takes long, the policies published meanwhile are
+skipped. The best policy is written to disk immediately, so that a crash doesn't lose it.
 """
 
 import time
@@ -26,14 +24,20 @@ from replay_tutorial.apex.seeds import RunSeeds
 
 
 class Candidate(NamedTuple):
-    """A policy as it was at one moment, and how it did."""
+    """A snapshot of a policy with its evaluation.
+
+    Attributes:
+        parameters: float32[parameter_count].
+        step: Environment steps when the parameters were pulled.
+        confirmation: The second round of episodes, or the first if there is no second.
+    """
 
     parameters: NDArray[np.float32]
-    step: int  # when it was copied, in environment steps
-    confirmation: Evaluation  # the second round, or the first where there is no second
+    step: int
+    confirmation: Evaluation
 
     def solves(self, target: float | None) -> bool:
-        """Return whether the lower bound of its mean return meets the target, if there is one."""
+        """Return whether the lower bound of the mean return reaches the target, if there is one."""
         return target is not None and self.confirmation.lower_bound >= target
 
 
@@ -43,15 +47,16 @@ def never() -> bool:
 
 
 class Evaluator:
-    """The best policy so far, and how it is found.
+    """Evaluates policies and keeps the best one.
 
     Args:
-        context: Its side of the run.
-        keep: Keeps a candidate that is the best so far.
-        solved_at: The mean return that the lower bound has to reach, if there is a target.
-        best: The best policy so far, of a run that is resumed.
-        evaluated_update: The update whose parameters were evaluated last.
-        is_stopped: Asked before each step of an evaluation; True ends it with `Stopped`.
+        context: What the roles of the run share.
+        keep: Called with each candidate that is the best so far.
+        solved_at: Target for the lower bound of the mean return, if there is one.
+        best: The best policy so far, if the run is resumed.
+        evaluated_update: The last update whose parameters were evaluated.
+        is_stopped: Called before each step of an evaluation; if it returns True, the evaluation raises
+            `Stopped`.
     """
 
     def __init__(
@@ -70,26 +75,26 @@ class Evaluator:
         self.evaluated_update = evaluated_update
         self.is_stopped = is_stopped
         self.seeds = RunSeeds(context.config)
-        self.policy = make_policy(context.config, context.spaces)  # plays the episodes
+        self.policy = make_policy(context.config, context.spaces)  # acts in the evaluations
         self.newest: Published | None = None
 
     @property
     def solved(self) -> bool:
-        """Whether the lower bound of the best policy's mean return meets the target."""
+        """Whether the lower bound of the best policy's mean return reaches the target."""
         return self.best is not None and self.best.solves(self.solved_at)
 
     def evaluate_if_due(self, last: bool = False) -> None:
-        """Evaluate the newest policy if it is due: `evaluation_interval` updates after the last one.
+        """Evaluate the newest policy if `evaluation_interval` updates have passed since the last evaluation.
 
         Args:
-            last: Evaluate it even if it isn't due, unless it has been evaluated already.
+            last: Evaluate it in any case, unless it has already been evaluated.
 
         Raises:
-            Stopped: If the evaluation was stopped. The next call repeats it.
+            Stopped: If the evaluation was stopped; the next call repeats it.
         """
         known = 0 if self.newest is None else self.newest.version
         self.newest = self.context.parameters.pull(known) or self.newest
-        if self.newest is None:  # the learner has not begun
+        if self.newest is None:  # nothing has been published
             return
         update, before = self.newest.update, self.best
         is_new = update > self.evaluated_update or before is None
@@ -112,12 +117,12 @@ class Evaluator:
     def _evaluate_candidate(
         self, parameters: NDArray[np.float32], step: int
     ) -> tuple[Evaluation, Candidate | None]:
-        """Evaluate a policy; return its first round, and the candidate if it is the best so far."""
+        """Evaluate a policy; return its first round, and a candidate if it is the best so far."""
         self.policy.set_parameters(parameters)
         first, best = self._play(self.seeds.evaluation), self.best
         if best is None or first.mean >= best.confirmation.mean:
             confirmation = self._play(self.seeds.confirmation) if self.seeds.confirmation else first
-            # A tie goes to the later one: it has learned more.
+            # In a tie, the later policy wins, because it has learned from more data.
             if best is None or confirmation.mean >= best.confirmation.mean:
                 return first, Candidate(parameters, step, confirmation)
         return first, None
@@ -130,7 +135,7 @@ class Evaluator:
 
 
 def evaluate_policies(evaluator: Evaluator) -> None:
-    """Evaluate policies until told to stop, and once more if asked to."""
+    """Evaluate policies until the run is stopped, and once more if a last evaluation is requested."""
     context = evaluator.context
     while not context.stop.requested:
         evaluator.evaluate_if_due()

@@ -1,8 +1,7 @@
-"""Settings from outside: the flags of `train`, a settings file, and the `config.json` of a run.
+"""Reading settings: the options of `train`, a settings file, and the `config.json` of a run.
 
-The preset of the environment comes first, a TOML file given by `--config` overrides it, and flags override
-both. A file, of TOML or JSON, names settings as `Config` does; one check refuses unknown names and wrong
-types in both.
+Options override the TOML file that `--config` names, and the file overrides the preset of the environment.
+TOML and JSON files use the names of `Config`'s fields; both are checked for unknown names and wrong types.
 """
 
 import argparse
@@ -21,15 +20,16 @@ from replay_tutorial.apex.config import Config, preset
 
 PROGRAM = "python -m replay_tutorial train"
 DESCRIPTION = (
-    "Train Ape-X, then evaluate the selected policy and draw the learning curve. "
-    "--config FILE reads settings from a TOML file, by the names below with _ for -; flags override it. "
-    "--cluster ADDRESS runs the actors on a Ray cluster: auto, host:port, or local to start one here; with "
-    "--gateways N processes that take in their rows, and --cpus-per-actor SHARE of a core for each."
+    "Train Ape-X, then evaluate the selected policy and plot the learning curve. "
+    "--config FILE reads settings from a TOML file, with the option names below but _ instead of -; options "
+    "override the file. --cluster ADDRESS runs the actors on a Ray cluster: auto, host:port, or local to "
+    "start one here. With it, --gateways N sets the number of processes that receive the actors' rows, and "
+    "--cpus-per-actor the share of a core per actor."
 )
 
 
 def read_config(arguments: Sequence[str]) -> Config:
-    """Return the configuration that the arguments of `train` ask for, possibly with `--config FILE`.
+    """Return the configuration that the arguments of `train` specify, including `--config FILE`.
 
     Raises:
         SystemExit: With status 2, if they can't be parsed; the reason has been printed.
@@ -38,7 +38,7 @@ def read_config(arguments: Sequence[str]) -> Config:
     parser.add_argument("--config", type=Path)
     known, flags = parser.parse_known_args(list(arguments))
     settings: dict[str, Any] = {} if known.config is None else read_file(known.config)
-    # First for the environment alone: all else overrides its preset.
+    # First parse only the environment, because its preset provides the defaults of all other options.
     named = settings.pop("environment", Config().environment)
     environment = parse(flags, Config(named)).environment
     try:
@@ -49,12 +49,12 @@ def read_config(arguments: Sequence[str]) -> Config:
 
 
 def parse(flags: Sequence[str], default: Config) -> Config:
-    """Override some settings by flags."""
+    """Override settings with command-line options."""
     return tyro.cli(Config, prog=PROGRAM, description=DESCRIPTION, args=flags, default=default)
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Read a settings file."""
+    """Read a settings file; exit if it can't be read."""
     try:
         return parse_settings(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, TypeError, ValueError) as error:
@@ -62,16 +62,16 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def parse_settings(contents: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a file says of settings as arguments of `Config`.
+    """Return the contents of a settings file as arguments of `Config`.
 
     Raises:
-        TypeError: If one is of another type than the setting.
-        ValueError: If one is unknown.
+        TypeError: If a value has the wrong type.
+        ValueError: If a setting is unknown.
     """
     hints = get_type_hints(Config)
     if unknown := sorted(contents.keys() - hints.keys()):
         raise ValueError(
-            f"unknown settings: {', '.join(unknown)}; perhaps of a newer version. `train --help` lists all"
+            f"unknown settings: {', '.join(unknown)}; perhaps from a newer version. `train --help` lists all"
         )
     read: dict[str, Any] = {}
     for name, value in contents.items():
@@ -88,7 +88,7 @@ def parse_settings(contents: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_of_type(value: Any, hint: Any) -> bool:
-    """Return whether a value is of the type of a setting: 1 is also a float, True is no number."""
+    """Return whether a value has the type of a setting: an int is also a float; a bool is not a number."""
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if get_origin(hint) in (Union, UnionType):
@@ -104,12 +104,12 @@ def is_of_type(value: Any, hint: Any) -> bool:
 
 
 def settings_as_json(config: Config) -> dict[str, Any]:
-    """Return settings as JSON knows them, which has no infinity: that is text."""
+    """Return settings as JSON values; infinity, which JSON lacks, becomes text."""
     settings = {**asdict(config), "runs": str(config.runs)}
     return {name: str(value) if value in (math.inf, -math.inf) else value for name, value in settings.items()}
 
 
 def exit_with_error(reason: str) -> NoReturn:
-    """End the program in the way that an unknown flag does."""
+    """Print `reason` to stderr and exit with status 2, as for an unknown option."""
     print(f"{PROGRAM}: {reason}", file=sys.stderr)
     raise SystemExit(2)

@@ -1,10 +1,8 @@
-"""The learner: samples rows from the replay, learns from them, and gives them their new priorities.
+"""The learner: samples rows from the replay, updates the agent, and updates the rows' priorities.
 
-The circle that makes prioritized replay work is closed here: sample → TD errors → gradient step → the same
-errors are the rows' new priorities. The replay keeps the ratio of samples to inserts, so that a row is
-sampled as often on a slow machine as on a fast one. Every few updates the learner publishes its parameters.
-
-Left out: several learners.
+The TD errors of each gradient step become the new priorities of the sampled rows. The replay's limiter keeps
+the ratio of samples to inserts, so that rows are sampled equally often on slow and fast machines. The learner
+publishes its parameters every `publish_interval` updates. There is one learner per run.
 
 Paper: Horgan et al. 2018, algorithm 2.
 """
@@ -25,7 +23,13 @@ from replay_tutorial.apex.runs.checkpoint import Checkpoint, restore_learner
 
 
 class Learner:
-    """The agent, and its ends of the run; actors begin with `published`, or else the agent's parameters."""
+    """The agent, connected to the replay and the other roles.
+
+    Args:
+        context: What the roles of the run share.
+        agent: The agent.
+        published: Parameters with which the actors start; None publishes those of the agent.
+    """
 
     def __init__(self, context: Context, agent: Agent, published: Published | None = None) -> None:
         self.context = context
@@ -41,7 +45,7 @@ class Learner:
         self.context.parameters.publish(self.agent.parameters(), self.agent.updates)
 
     def update(self, sample: Sample) -> None:
-        """Make one update, and all that belongs to it."""
+        """Make one update, set the new priorities, and publish and report if due."""
         config, agent = self.context.config, self.agent
         update = agent.update(sample.rows, sample.weights)
         self.context.replay.update_priorities(sample.indexes, update.priorities)
@@ -52,7 +56,7 @@ class Learner:
             self.context.send_message(self.progress(sample, update))
 
     def progress(self, sample: Sample, update: Update) -> Progress:
-        """Return the numbers of a record, by the last sample and update."""
+        """Return a record of the metrics of the last sample and update."""
         replay, steps = self.context.replay, self.context.counters.steps
         values = {
             **update.metrics,
@@ -68,7 +72,7 @@ class Learner:
 
 
 def make_learner(context: Context, seed: int, checkpoint: Checkpoint | None) -> Learner:
-    """Return a new learner, or the one that wrote a checkpoint; then the replay has its rows, too."""
+    """Return a new learner, or restore one and its replay from a checkpoint."""
     torch.manual_seed(seed)
     agent = make_agent(context.config, context.spaces)
     published = None if checkpoint is None else restore_learner(checkpoint, agent, context.replay)
@@ -76,7 +80,7 @@ def make_learner(context: Context, seed: int, checkpoint: Checkpoint | None) -> 
 
 
 def learn(learner: Learner, save: Callable[[], Saved]) -> None:
-    """Learn until told to stop; save every `checkpoint_seconds` and at the end."""
+    """Learn until the run is stopped; save every `checkpoint_seconds` and at the end."""
     context, interval = learner.context, learner.context.config.checkpoint_seconds
     with batch_source(context) as next_sample:
         next_save = time.monotonic() + interval

@@ -1,13 +1,13 @@
-"""Messages: all that the roles of a run tell the parent.
+"""Messages that the roles of a run send to the parent.
 
-They hold numbers and text only: rows and parameters have ways of their own.
+They contain numbers and text only; rows and parameters use other channels.
 """
 
 from typing import NamedTuple
 
 from replay_tutorial.agents.evaluation import Evaluation
 
-QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}  # of priorities, weights and ages in a record
+QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}  # quantiles of priorities, weights and ages in a record
 
 
 class Episodes(NamedTuple):
@@ -15,55 +15,55 @@ class Episodes(NamedTuple):
 
     returns: list[float]
     lengths: list[int]
-    # updates that the learner has made since those that the actor plays with
+    # updates that the learner has made since it published the actor's parameters
     parameters_age: int
 
 
 class Progress(NamedTuple):
-    """From the learner, every `record_interval` updates: how learning goes."""
+    """From the learner, every `record_interval` updates: its metrics."""
 
     step: int  # environment steps of all actors
     update: int
-    values: dict[str, float]  # by the columns of progress.csv, see `recorder`
+    values: dict[str, float]  # column of progress.csv → value, see `recorder`
 
 
 class EvaluationReport(NamedTuple):
-    """From the evaluator: what a policy's episodes returned."""
+    """From the evaluator: the returns of a policy."""
 
     step: int  # environment steps when it was evaluated
-    update: int  # that made its parameters
-    evaluation: Evaluation  # of the first round
-    confirmation: Evaluation | None  # of the second round; None if the policy isn't the best so far
+    update: int  # the update that produced its parameters
+    evaluation: Evaluation  # the first round
+    confirmation: Evaluation | None  # the second round; None if the policy isn't the best so far
     solved: bool
     is_tie: bool = False  # whether the best policy so far had the same mean
 
 
 class Saved(NamedTuple):
-    """From the learner: a checkpoint is on the disk, or why it isn't."""
+    """From the learner: a checkpoint was written, or the error that prevented it."""
 
     step: int
     error: str | None
 
 
 class Note(NamedTuple):
-    """From any role: a line for the reader."""
+    """From any role: a line to print."""
 
     text: str
 
 
 class Cluster(NamedTuple):
-    """From an engine of many machines, now and then: who is there."""
+    """From the cluster engine, about once per second: the state of the cluster."""
 
     hosts: int
-    actors: int  # that play: heard in their newest process, which is not known to have ended
-    rows_lost: int  # so far, sent by actors and never answered
+    actors: int  # whose newest process has reported and is not known to have ended
+    rows_lost: int  # in total, sent by actors and never acknowledged
 
 
 class Failure(NamedTuple):
-    """The last message of a process whose Python code failed."""
+    """The last message of a process whose Python code raised an exception."""
 
-    traceback: str  # or a line, where that says it all
-    resumable: bool = True  # False: a file is damaged that the run would go on from again
+    traceback: str  # or one line, where the traceback would add nothing
+    resumable: bool = True  # False if the file to resume from is damaged
 
 
 Message = Episodes | Progress | EvaluationReport | Saved | Note | Cluster | Failure

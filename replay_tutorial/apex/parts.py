@@ -1,6 +1,6 @@
-"""The parts of a run that its settings decide: agent, policy, optimizer, the learner's device, exploration.
+"""Builds the parts of a run from its settings: agent, policy, optimizer, device, exploration.
 
-The classes in `agents/` take plain numbers and know nothing of `Config`; only this file knows both.
+The classes in `agents/` take plain numbers and don't depend on `Config`; this module connects the two.
 
 Paper: Horgan et al. 2018, section 4.1 and appendices C and D.
 """
@@ -21,23 +21,23 @@ from replay_tutorial.apex.config import Config
 
 
 def agent_name(config: Config, spaces: Spaces) -> Literal["dqn", "dpg"]:
-    """Return which agent trains: the one asked for, or else the one that fits the actions.
+    """Return the agent to train: the requested one, or else the one that fits the action space.
 
     Raises:
-        UnsupportedEnvironment: If the one asked for can't take such actions.
+        UnsupportedEnvironment: If the requested agent doesn't support the action space.
     """
     fitting = "dpg" if spaces.is_continuous else "dqn"
     if config.agent not in (None, fitting):
         raise UnsupportedEnvironment(
             f"agent is {config.agent}, but {config.environment} has "
-            f"{'a Box of' if spaces.is_continuous else 'Discrete'} actions, which need {fitting}. "
-            "Leave --agent out to get the one that fits."
+            f"{'Box' if spaces.is_continuous else 'Discrete'} actions, which require {fitting}. "
+            "Omit --agent to select the agent that fits."
         )
     return fitting
 
 
 def make_agent(config: Config, spaces: Spaces) -> Agent:
-    """Return the agent of a run, with initial parameters from torch's global random state."""
+    """Return the agent of a run; its initial parameters are drawn from torch's global generator."""
     device = learner_device(config)
     if agent_name(config, spaces) == "dpg":
         return DPGAgent(
@@ -62,19 +62,19 @@ def make_agent(config: Config, spaces: Spaces) -> Agent:
 
 
 def make_policy(config: Config, spaces: Spaces) -> Policy:
-    """Return a policy for the agent of a run; its parameters are random until `set_parameters`."""
+    """Return a policy for the agent of a run; call `set_parameters` before use."""
     if agent_name(config, spaces) == "dpg":
         return DPGPolicy(actor_critic(config, spaces))
     return DQNPolicy(dueling_network(config, spaces))
 
 
 def dueling_network(config: Config, spaces: Spaces) -> DuelingNetwork:
-    """Return DQN's network, the same for both sides of the agent."""
+    """Return DQN's network, for the agent or the policy."""
     return DuelingNetwork(spaces.observation_shape, spaces.action_count, config.hidden_sizes)
 
 
 def actor_critic(config: Config, spaces: Spaces) -> ActorCritic:
-    """Return DPG's networks, the same for both sides of the agent."""
+    """Return DPG's networks, for the agent or the policy."""
     shape, size = spaces.observation_shape, spaces.action_count
     policy = PolicyNetwork(shape, size, config.policy_hidden_sizes)
     return ActorCritic(policy, CriticNetwork(shape, size, config.hidden_sizes))
@@ -83,26 +83,27 @@ def actor_critic(config: Config, spaces: Spaces) -> ActorCritic:
 def make_optimizer(config: Config, network: nn.Module) -> torch.optim.Optimizer:
     """Return DQN's optimizer."""
     if config.optimizer == "rmsprop":
-        # Centered: steps are scaled by the gradient's variance, not by its square (Horgan et al. 2018,
+        # Centered: the gradient is normalised by its variance, not its second moment (Horgan et al. 2018,
         # appendix C).
         return torch.optim.RMSprop(
             network.parameters(), lr=config.learning_rate, alpha=0.95, eps=1.5e-7, centered=True
         )
-    # fused: one call instead of several per tensor, a fifth of the whole update for networks this small.
+    # fused: one kernel instead of several per tensor; for networks this small, it saves a fifth of the
+    # update.
     return torch.optim.Adam(network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
 
 
 def learner_device(config: Config) -> str:
-    """Return where the learner trains; `auto` is a GPU if there is one."""
+    """Return the device on which the learner trains; `auto` is a GPU if there is one."""
     if config.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return config.device
 
 
 def exploration_schedule(config: Config, spaces: Spaces) -> NDArray[np.float64]:
-    """Return how much each environment of all actors explores: float64[config.environment_count].
+    """Return the exploration of each environment of all actors, float64[config.environment_count].
 
-    DQN has a different ε for each. DPG has the same σ for all, as in the paper.
+    For DQN this is ε, different in each environment; for DPG it is σ, the same in all, as in the paper.
     """
     if agent_name(config, spaces) == "dpg":
         return np.full(config.environment_count, config.noise)

@@ -152,7 +152,7 @@ def test_policy_comes_back_from_the_folder(tmp_path):
 
 
 def test_missing_policy_and_foreign_folder_are_told(tmp_path):
-    with pytest.raises(FileNotFoundError, match="isn't the folder of a run"):
+    with pytest.raises(FileNotFoundError, match="is not the folder of a run"):
         RunFolder.open(tmp_path)
     folder = RunFolder.create(replace(preset("CartPole-v1"), runs=tmp_path))
     with pytest.raises(FileNotFoundError, match="before its first evaluation"):

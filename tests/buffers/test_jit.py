@@ -225,5 +225,5 @@ def test_warm_up_compiles_every_kernel(capsys):
     compiled = {Path(each.py_func.__code__.co_filename) for each in jit.kernels if each.signatures}
     assert all(each.signatures for each in jit.kernels)
     assert compiled >= set(files)
-    assert re.match(r"\d+ kernels are ready after \d+\.\d s, kept in\n", told)
+    assert re.match(r"\d+ kernels are ready after \d+\.\d s, cached in\n", told)
     assert all(Path(line.strip()).is_dir() for line in told.splitlines()[1:])

@@ -122,7 +122,7 @@ def test_a_missing_ray_is_told_with_the_remedy():
     command = [sys.executable, "-c", missing + "sys.exit(main(['cluster', 'check', 'local']))"]
     done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "cluster needs ray, which isn't installed. The extra `cluster` brings it" in done.stderr
+    assert "cluster requires ray, which is not installed. Install the extra `cluster`" in done.stderr
     assert 'pip install "replay_tutorial[cluster]"' in done.stderr
 
 

@@ -149,7 +149,7 @@ def test_interrupted_run_is_resumed_as_if_it_had_never_stopped(tmp_path, monkeyp
         stopped = train(short(tmp_path))
     assert stopped.end == "interrupted"
     assert stopped.evaluation is None
-    assert "press Ctrl-C again to stop at once" in capsys.readouterr().out
+    assert "press Ctrl-C again to stop immediately" in capsys.readouterr().out
     resumed = resume(stopped.folder, progress=False)
     assert resumed.end == "budget spent"
     assert_same(straight.folder, resumed.folder)
@@ -215,7 +215,7 @@ def test_environment_without_a_time_limit_is_mentioned_at_the_start(tmp_path, ca
     train(short(tmp_path, "small_environments:Endless-v0", **changes))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "time limit" in line]
     assert line.startswith(
-        "small_environments:Endless-v0 declares no time limit: an evaluated episode may take 30 ste"
+        "small_environments:Endless-v0 has no time limit; evaluated episodes are cut after 30 ste"
     )
     train(short(tmp_path, total_steps=310))
     assert "time limit" not in capsys.readouterr().out
@@ -267,7 +267,7 @@ def test_run_whose_checkpoint_holds_no_row_fills_its_replay_anew(tmp_path, capsy
     (file.parent / "manifest.json").write_text(json.dumps({**manifest, file.name: checksum_of(file)}))
     capsys.readouterr()
     result = resume(stopped.folder, total_steps=2_000, progress=False)
-    assert f"{file} holds no row: the replay is filled anew.\n" in capsys.readouterr().out
+    assert f"{file} contains no rows: the replay starts empty.\n" in capsys.readouterr().out
     owed = (result.steps - stopped.steps - 300) * 4.0 - (result.updates - stopped.updates) * 16
     assert 0 <= owed < 16, "300 rows are collected before the first update"
 
@@ -313,7 +313,7 @@ def test_run_with_damaged_records_is_not_resumed_and_stays_as_it_is(tmp_path):
             (run / name).write_bytes(junk)
             before = contents(run)
             with pytest.raises(
-                DamagedFile, match=rf"^.*{name} .* or remove it: `resume` begins a new one\.$"
+                DamagedFile, match=rf"^.*{name} .* or remove it: `resume` then starts a new one\.$"
             ):
                 resume(run, total_steps=1_100, progress=False)
             assert contents(run) == before
@@ -328,7 +328,7 @@ def test_resume_says_where_it_goes_on_and_that_a_newer_checkpoint_is_damaged(tmp
     (newer / "agent.pt").write_bytes(b"junk")
     resume(run.folder, total_steps=1_100, progress=False)
     told = capsys.readouterr().out
-    assert f"going on from {older}" in told
+    assert f"resuming from {older}" in told
     assert f"{newer} can't be read" in told
 
 
@@ -347,7 +347,9 @@ def test_solved_run_goes_on_only_with_a_higher_target(tmp_path):
 
 def test_run_that_would_end_before_its_first_update_is_refused(tmp_path):
     for budget in (299, 303):
-        with pytest.raises(NothingToDo, match=r"first update comes after 304.*--total-steps.*--replay-start"):
+        with pytest.raises(
+            NothingToDo, match=r"first update is made after 304.*--total-steps.*--replay-start"
+        ):
             train(short(tmp_path, total_steps=budget))
     assert not list(tmp_path.iterdir())
     assert train(short(tmp_path, total_steps=304)).updates > 0, "the shortest run that is not refused"
@@ -374,5 +376,7 @@ def test_disk_that_is_full_ends_the_run_with_the_file_and_how_to_go_on(tmp_path,
     with pytest.raises(OSError, match=r"No space left on device: '.*policy\.pt'") as error:
         train(short(tmp_path))
     (run,) = tmp_path.iterdir()
-    assert error.value.__notes__ == [f"{run} has no checkpoint yet; what there is of it lies there."]
+    assert error.value.__notes__ == [
+        f"{run} has no checkpoint yet and can't be resumed; its records are kept there."
+    ]
     assert not [path.name for path in run.rglob("*") if "unfinished" in path.name or ".part" in path.name]

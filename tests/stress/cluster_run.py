@@ -80,7 +80,7 @@ class ClusterRun:
 
     def is_at_work(self) -> bool:
         """Return whether all actors are heard, and the learner learns."""
-        begun = self.printed("going on from", self.started) if self.resumes else self.started
+        begun = self.printed("resuming from", self.started) if self.resumes else self.started
         since = self.seconds_since_update()
         if begun is None or since > 1.0 or time.time() - since <= begun:
             return False

@@ -1,1 +1,1 @@
-"""A run from its settings to its result, and what it leaves on the disk."""
+"""A run from its settings to its result, and the files that it writes."""

@@ -1,17 +1,16 @@
-"""Checkpoints: all that a run needs to go on, on the disk.
+"""Checkpoints: everything that is needed to resume a run.
 
     checkpoints/0007_step_60000/
-        manifest.json   checksums of the others: a file that is missing or has changed is noticed
-        state.json   counters, random states, and what the parts of a run in one process know
-        agent.pt     networks, targets, optimizers; the parameters that were published last
-        replay.npz   every row with its priority; not with --no-checkpoint-replay
-        actor.npz    open episodes and waiting steps; only of a run in one process
-        policy.pt    the best policy by then
+        manifest.json   checksums of the other files, so that missing or changed files are detected
+        state.json      counters and random states; with --actors 0 also the state of the other roles
+        agent.pt        networks, target networks, optimizers, and the parameters published last
+        replay.npz      all rows with their priorities; not with --no-checkpoint-replay
+        actor.npz       open episodes and pending steps; only with --actors 0
+        policy.pt       the best policy so far
 
-A checkpoint is written beside its place and moved there when it is complete, so a crash leaves the ones
-before. It is read without pickle: a stranger's checkpoint can't run code. The newest two stay.
-
-Left out: compression, other machines' paths.
+A checkpoint is written to a temporary folder and renamed when it is complete, so that a crash leaves the
+previous ones intact. The newest two are kept. Files are read without pickle, so that a checkpoint from an
+untrusted source can't execute code. Checkpoints aren't compressed.
 """
 
 import json
@@ -36,44 +35,58 @@ from replay_tutorial.buffers.atomic_file import with_path
 
 FORMAT = "replay_tutorial checkpoint 3"
 ROWS = "replay.npz"
-KEPT = 2  # the newest, and one more in case that it is damaged
+KEPT = 2  # the newest, and the previous one in case the newest is damaged
 NAME = re.compile(r"(\d+)_step_\d+")
-# What reading a damaged file may raise:
+# Exceptions that reading a damaged file may raise.
 DAMAGE = (*archive.DAMAGE, ValueError, TypeError, AttributeError, IndexError, pickle.UnpicklingError)
 
 
 class DamagedCheckpoint(DamagedFile):
-    """A checkpoint can't be read; the message says which and why."""
+    """A checkpoint can't be read; the message states which and why."""
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint that was read, except the replay's rows."""
+    """A checkpoint that has been read, without the replay's rows.
+
+    Attributes:
+        path: Folder of the checkpoint.
+        has_replay: Whether it contains the replay.
+        step: Rows inserted so far.
+        samples: Rows sampled so far.
+        update: Updates made so far.
+        serial: With `actors=0`, the state of actor, evaluator and recorder; else None.
+        agent: State of the agent.
+        published: The parameters published last.
+        random: State of torch's global generator.
+        damaged: Messages about newer checkpoints that can't be read.
+    """
 
     path: Path
     has_replay: bool
-    step: int  # rows inserted
-    samples: int  # rows sampled
+    step: int
+    samples: int
     update: int
-    serial: dict[str, Any] | None  # the other parts of a run in one process
+    serial: dict[str, Any] | None
     agent: dict[str, Any]
     published: Published
-    random: torch.Tensor  # torch's global state
-    damaged: tuple[str, ...] = ()  # newer ones that can't be read, and why
+    random: torch.Tensor
+    damaged: tuple[str, ...] = ()
 
 
 def save_checkpoint(
     folder: Path, context: Context, agent: Agent, serial: dict[str, Any] | None = None
 ) -> Saved:
-    """Write a checkpoint into a run's folder, and remove the oldest.
+    """Write a checkpoint into a run's folder, and remove the oldest one.
 
     Args:
-        folder: Of the run.
-        context: Of the run; this process is the replay's sampler.
-        agent: What learns.
-        serial: State of the other parts: JSON, except "arrays".
+        folder: Folder of the run.
+        context: Context of the run; the calling process must be the replay's sampler.
+        agent: The agent.
+        serial: With `actors=0`, the state of the other roles: JSON, and arrays under the key "arrays".
 
     Returns:
-        When it was, or why the system couldn't write it; then the last one stays.
+        The step of the checkpoint; if the system could not write it, also the error. Older checkpoints are
+            kept then.
     """
     step = context.counters.steps
     checkpoints = folder / "checkpoints"
@@ -87,21 +100,22 @@ def save_checkpoint(
         sync(checkpoints)
         remove_old(folder)
     except OSError as error:
-        shutil.rmtree(unfinished, ignore_errors=True)  # it may be what fills the disk
+        shutil.rmtree(unfinished, ignore_errors=True)  # it may have filled the disk
         kept = [path.name for _, path in whole_checkpoints(folder)]
-        stays = f"{kept[-1]} stays" if kept else "there is none yet"
-        return Saved(step, f"{with_path(error, checkpoints)}; {stays}")
+        newest = f"the newest one is {kept[-1]}" if kept else "there is none yet"
+        return Saved(step, f"{with_path(error, checkpoints)}; {newest}")
     return Saved(step, None)
 
 
 def write(place: Path, folder: Path, context: Context, agent: Agent, serial: dict[str, Any] | None) -> None:
-    """Fill a checkpoint's folder."""
+    """Write all files of a checkpoint into the folder `place`."""
     counters, has_replay = context.counters, context.config.checkpoint_replay
     counts = {"step": counters.steps, "samples": counters.samples, "update": agent.updates}
     arrays: dict[str, NDArray[Any]] = {} if serial is None else serial["arrays"]
-    told = None if serial is None else {name: part for name, part in serial.items() if name != "arrays"}
-    # The counters come first: rows that actors add meanwhile are then sampled once more, not once less.
-    state = {"format": FORMAT, **counts, "has_replay": has_replay, "serial": told}
+    json_part = None if serial is None else {name: part for name, part in serial.items() if name != "arrays"}
+    # Counters before rows: rows that actors insert in between are then sampled once more after a resume, not
+    # less.
+    state = {"format": FORMAT, **counts, "has_replay": has_replay, "serial": json_part}
     (place / "state.json").write_text(json.dumps(state))
     if arrays:
         np.savez(place / "actor.npz", allow_pickle=False, **arrays)
@@ -125,9 +139,9 @@ def write(place: Path, folder: Path, context: Context, agent: Agent, serial: dic
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk."""
+    """Block until a file or folder has been written to disk."""
     if os.name != "posix" and path.is_dir():
-        return  # Windows can't open a folder
+        return  # Windows can't open folders
     handle = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
     try:
         os.fsync(handle)
@@ -136,7 +150,7 @@ def sync(path: Path) -> None:
 
 
 def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """Return number and path of a run's checkpoints, the oldest first."""
+    """Return the number and path of each complete checkpoint of a run, oldest first."""
     paths = [path for path in (folder / "checkpoints").glob("*") if NAME.fullmatch(path.name)]
     return sorted((int(path.name.partition("_")[0]), path) for path in paths)
 
@@ -144,21 +158,22 @@ def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 def remove_old(folder: Path) -> None:
     """Remove all but the newest checkpoints."""
     for _, path in whole_checkpoints(folder)[:-KEPT]:
-        # First the name: what is half removed must not look like a checkpoint.
+        # Rename it first: a folder that is only half removed must not look like a checkpoint.
         doomed = path.with_name("unfinished")
         os.replace(path, doomed)
         shutil.rmtree(doomed)
 
 
 def load_checkpoint(path: Path, rows: bool = True) -> Checkpoint:
-    """Read a checkpoint, except the rows of the replay.
+    """Read a checkpoint, without the rows of the replay.
 
     Args:
-        path: Of the checkpoint.
-        rows: Whether to compare the checksum of the rows too; the learner has just had it compared.
+        path: Folder of the checkpoint.
+        rows: Whether to verify the checksum of the rows; the learner skips this because it has just been
+            done.
 
     Raises:
-        DamagedCheckpoint: If a part is missing or can't be read.
+        DamagedCheckpoint: If a file is missing or can't be read.
     """
     try:
         state = read_json(path / "state.json")
@@ -186,10 +201,11 @@ def load_checkpoint(path: Path, rows: bool = True) -> Checkpoint:
 
 
 def check_manifest(path: Path, rows: bool) -> None:
-    """Refuse a checkpoint of which a file is missing or has changed.
+    """Verify the checksums of a checkpoint's files.
 
     Raises:
-        ValueError: If so.
+        ValueError: If a file has changed.
+        OSError: If a file is missing.
     """
     for name, checksum in read_json(path / "manifest.json").items():
         if (rows or name != ROWS) and checksum_of(path / name) != checksum:
@@ -197,10 +213,12 @@ def check_manifest(path: Path, rows: bool) -> None:
 
 
 def holds_rows(rows: Path) -> bool:
-    """Return whether a file holds a row: actors may replace all of a small replay while it is written.
+    """Return whether a replay file contains any row.
+
+    While a small replay is saved, actors may overwrite all its rows.
 
     Raises:
-        DamagedCheckpoint: If it can't be read.
+        DamagedCheckpoint: If the file can't be read.
     """
     try:
         with np.load(rows, allow_pickle=False) as arrays:
@@ -210,11 +228,11 @@ def holds_rows(rows: Path) -> bool:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint:
-    """Read the newest checkpoint of a run that can be read.
+    """Read the newest checkpoint of a run that isn't damaged.
 
     Raises:
-        DamagedCheckpoint: If there are some, but none can be read; with the reasons.
-        FileNotFoundError: If there is none.
+        DamagedCheckpoint: If all checkpoints are damaged; the message states why for each.
+        FileNotFoundError: If there are none.
     """
     reasons: list[str] = []
     for _, path in reversed(whole_checkpoints(folder)):
@@ -222,23 +240,26 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
             checkpoint = load_checkpoint(path)
             has_replay = checkpoint.has_replay and holds_rows(path / ROWS)
             if checkpoint.has_replay and not has_replay and checkpoint.step > 0:
-                reasons.append(f"{path / ROWS} holds no row: the replay is filled anew.")
+                reasons.append(f"{path / ROWS} contains no rows: the replay starts empty.")
             return checkpoint._replace(has_replay=has_replay, damaged=tuple(reasons))
         except DamagedCheckpoint as error:
             reasons.append(str(error))
     if reasons:
         reasons.append(
-            f"No other checkpoint is left: restore one from a backup, or train anew; {folder} stays."
+            f"There is no other checkpoint. Restore one from a backup, or start a new run; {folder} is kept."
         )
         raise DamagedCheckpoint("\n".join(reasons))
-    raise FileNotFoundError(f"{folder} has no checkpoint to go on from.")
+    raise FileNotFoundError(f"{folder} has no checkpoint.")
 
 
 def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Published:
-    """Load a checkpoint into the agent, and into the replay if it was kept; return what was published last.
+    """Load a checkpoint into the agent and, if it contains rows, into the replay.
+
+    Returns:
+        The parameters published last.
 
     Raises:
-        DamagedCheckpoint: If a part doesn't fit, or its checksum is wrong.
+        DamagedCheckpoint: If a part doesn't match this run, or a checksum is wrong.
     """
     try:
         agent.load_state_dict(checkpoint.agent)
@@ -248,10 +269,10 @@ def restore_learner(checkpoint: Checkpoint, agent: Agent, replay: Replay) -> Pub
         older = [path.name for _, path in whole_checkpoints(checkpoint.path.parent.parent)]
         older = older[: older.index(checkpoint.path.name)]
         remedy = (
-            f"To resume from {older[-1]}, rename that folder to {checkpoint.path.name}.unusable; keep it, as "
-            "another version of this package may read it."
+            f"To resume from {older[-1]}, rename that folder to {checkpoint.path.name}.unusable. Don't "
+            "delete it: another version of this package may be able to read it."
             if older
-            else "It is the only checkpoint: keep it, and restore another one from a backup, or train anew."
+            else "It is the only checkpoint. Restore another one from a backup, or start a new run."
         )
         raise DamagedCheckpoint(f"{checkpoint.path} can't be used: {error} {remedy}") from error
     return checkpoint.published

@@ -1,12 +1,13 @@
-"""Engines: what runs the roles of a run, and how the parent watches them until the run is over.
+"""Engines: run the roles of a run, and watch them until the run is over.
 
-An engine is a layer above this folder, so nothing here can import it: it is passed to `train`, or is the one
-of this machine, imported by its name. To write another one takes `make_context`, the five protocols of
-`apex.context`, and `run`: what starts actors, learner and evaluator where they belong, as `Workers` for
-`watch`. `cluster` is one, whose actors are elsewhere.
+An engine is in a layer above this folder, so this module can't import it: it is passed to `train`, or the
+local engine is imported by name. To write another engine, implement `make_context`, the five protocols of
+`apex.context`, and `run`, which starts actors, learner and evaluator and wraps them as `Workers` for `watch`.
+The engine in `cluster`, for example, runs the actors on other hosts.
 
-The parent neither plays nor learns. When the run is over, the actors just stop, the learner writes a last
-checkpoint, and the evaluator evaluates the newest policy once more, unless nobody waits for it.
+The parent process itself neither acts nor learns. At the end of a run the actors stop, the learner writes a
+last checkpoint, and the evaluator evaluates the newest policy once more unless the run was interrupted or
+solved.
 """
 
 from collections.abc import Callable
@@ -25,23 +26,29 @@ LOCAL_ENGINE = "replay_tutorial.local.local_engine"
 
 
 class Engine(Protocol):
-    """Runs actors, learner and evaluator somewhere."""
+    """Runs actors, learner and evaluator."""
 
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
     ) -> Context:
-        """Reserve everything through which the roles meet; `parameter_count` is the policy's.
+        """Allocate everything that the roles share.
+
+        Args:
+            config: The settings.
+            spaces: Spaces of the environment.
+            parameter_count: Number of parameters of the policy.
+            initial_counters: The counters at the start of the run.
 
         Raises:
-            MemoryError: If there is less room than the replay may come to need.
+            MemoryError: If the replay doesn't fit into memory when it is full.
         """
         ...
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-        """Run until it is solved, its budget is spent, or somebody asks it to stop.
+        """Run until the environment is solved, the steps are used up, or a stop is requested.
 
         Raises:
-            ProcessDied: If a role ended before its time. None is left then.
+            ProcessDied: If a role ended unexpectedly. All other processes have been stopped.
         """
         ...
 
@@ -52,11 +59,12 @@ def local_engine() -> Engine:
 
 
 class ProcessDied(RuntimeError):
-    """A process of the run ended though nobody had asked it to; the message says why.
+    """A process of the run ended unexpectedly; the message states why.
 
     Args:
-        reason: Why.
-        resumable: Whether the run can resume from its newest checkpoint; if not, the reason says what helps.
+        reason: The message.
+        resumable: Whether the run can be resumed from its newest checkpoint; if not, `reason` states the
+            remedy.
     """
 
     def __init__(self, reason: str, resumable: bool = True) -> None:
@@ -65,20 +73,20 @@ class ProcessDied(RuntimeError):
 
 
 class Workers(Protocol):
-    """The processes of a run, as the parent sees them."""
+    """The processes of a run, as seen by the parent."""
 
-    _error: ProcessDied | None = None  # to be raised by the next `receive`
+    _error: ProcessDied | None = None  # raised by the next `receive`
 
     @property
     def restarts(self) -> int:
-        """How many processes have been replaced."""
+        """Number of processes that have been restarted."""
         ...
 
     def receive(self, timeout: float) -> list[Message]:
-        """Return the messages that have come, after at most `timeout` seconds.
+        """Return the messages that have arrived, after at most `timeout` seconds.
 
         Raises:
-            ProcessDied: If a process has failed, or died and is not replaced.
+            ProcessDied: If a process has failed, or has died and isn't restarted.
         """
         if self._error is not None:
             error, self._error = self._error, None
@@ -89,27 +97,28 @@ class Workers(Protocol):
         except ProcessDied as error:
             if not received:
                 raise
-            self._error = error  # what came before it must not be lost
+            self._error = error  # the messages that arrived before it must not be lost
         return received
 
     def collect_messages(self, received: list[Message], timeout: float) -> None:
-        """Append the messages to `received`, as `receive` says; replace the processes that are due."""
+        """Append new messages to `received`, and restart processes that are due; see `receive`."""
         ...
 
     def stop(self, last_evaluation: bool = False) -> None:
-        """Ask all processes to end. From now on their ends are no deaths."""
+        """Request all processes to stop; from now on their exits are expected."""
         ...
 
     def is_working(self, role: str) -> bool:
-        """Return whether the process of a role is still there, or its last messages are."""
+        """Return whether a role's process is running or has messages left to receive."""
         ...
 
 
 def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopRequest) -> End:
-    """Record what the processes say until there is a reason to end, then let them end.
+    """Record the messages of the processes until the run should end, then stop the processes.
 
     Raises:
-        ProcessDied: If one ended before its time; a learner that was left has written a last checkpoint.
+        ProcessDied: If a process ended unexpectedly; the learner, if it still ran, has written a last
+            checkpoint.
     """
     try:
         end = receive_until_end(setup, workers, recorder, stop)
@@ -125,7 +134,7 @@ def watch(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopReque
 
 
 def receive_until_end(setup: RunSetup, workers: Workers, recorder: Recorder, stop: StopRequest) -> End:
-    """Record what the processes say until there is a reason to end."""
+    """Record the messages of the processes until the run should end; return why."""
     counters, total_steps = setup.context.counters, setup.context.config.total_steps
     while not stop.received:
         for message in workers.receive(POLL_SECONDS):
@@ -134,7 +143,7 @@ def receive_until_end(setup: RunSetup, workers: Workers, recorder: Recorder, sto
                 return "solved"
         if workers.restarts > recorder.restarts:
             recorder.restarts = workers.restarts
-            recorder.print_line(f"an actor was killed and has been replaced; {workers.restarts} so far")
+            recorder.print_line(f"an actor was killed and has been restarted; {workers.restarts} so far")
         recorder.update_progress(counters.steps)
         if counters.steps >= total_steps:
             return "budget spent"
@@ -142,14 +151,14 @@ def receive_until_end(setup: RunSetup, workers: Workers, recorder: Recorder, sto
 
 
 def drain(workers: Workers, recorder: Recorder, last_evaluation: Callable[[], bool]) -> None:
-    """Wait for the learner's last checkpoint, and maybe the last evaluation, as long as they take.
+    """Block until the learner has written its last checkpoint and, if requested, the last evaluation is done.
 
-    A second Ctrl-C is an exception that ends the waiting.
+    There is no timeout; a second Ctrl-C raises an exception.
     """
     while workers.is_working("learner") or (last_evaluation() and workers.is_working("evaluator")):
         try:
             for message in workers.receive(POLL_SECONDS):
                 recorder.receive(message)
         except ProcessDied as error:
-            # The run is over, but this must not go unsaid.
+            # The run is over, so the error is only printed.
             recorder.print_line(str(error))

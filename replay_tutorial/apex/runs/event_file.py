@@ -1,13 +1,12 @@
-"""Records for TensorBoard: a file of events, each of them written at once.
+"""TensorBoard event files, written without buffering.
 
-TensorBoard's own writer has a thread, which prints a traceback if the disk is full, and keeps to itself which
-file it could not write. Here one event holds all numbers of a record, and an error names the file.
-
-Left out: everything but numbers.
+TensorBoard's own writer uses a thread that prints a traceback if the disk is full, and doesn't report which
+file it could not write. Here one event holds all values of a record, and errors name the file. Only scalars
+are supported.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# (TensorBoard has no annotations: nobody but this file sees them)
+# (TensorBoard has no annotations, and only this file uses it)
 
 import os
 import socket
@@ -21,19 +20,20 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from replay_tutorial.buffers.atomic_file import with_path
 
-messages: Any = event_pb2  # made when it is imported: nobody can know beforehand what is in it
+messages: Any = event_pb2  # generated at import, so type checkers can't see its contents
 summaries: Any = summary_pb2
 
 
 class EventFile:
-    """One file of events; TensorBoard reads all those of a folder as one run.
+    """One event file; TensorBoard shows all event files of a folder as one run.
 
     Args:
-        folder: Of the run.
-        first_step: Of a run that is resumed: what other files say of this step and later ones is forgotten.
+        folder: Folder of the run.
+        first_step: First step of a resumed run: TensorBoard discards what earlier files contain for this step
+            and later ones.
 
     Raises:
-        OSError: If it can't be written; so does `add`.
+        OSError: If the file can't be written, also in `add`.
     """
 
     def __init__(self, folder: Path, first_step: int | None = None) -> None:
@@ -46,13 +46,13 @@ class EventFile:
             self._write(step=first_step, session_log=start)
 
     def add(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Write the numbers of a step, by their names; None is left out."""
-        told = [
+        """Write the values of a step by name; None values are omitted."""
+        values_of_step = [
             summaries.Summary.Value(tag=name, simple_value=value)
             for name, value in values.items()
             if value is not None
         ]
-        self._write(step=step, summary=summaries.Summary(value=told))
+        self._write(step=step, summary=summaries.Summary(value=values_of_step))
 
     def _write(self, **contents: Any) -> None:
         event = messages.Event(wall_time=time.time(), **contents)

@@ -1,6 +1,6 @@
-"""An episode of a policy as a GIF: it shows what a mean return doesn't.
+"""Records an episode of a policy as a GIF.
 
-Left out: sound, formats other than GIF (a video needs an encoder, a package of tens of megabytes).
+Other formats aren't supported: a video would need an encoder, a package of tens of megabytes.
 """
 
 import os
@@ -16,45 +16,48 @@ from replay_tutorial.agents.agent import Policy
 from replay_tutorial.agents.environments import make_environment, playable
 from replay_tutorial.buffers.atomic_file import replace_file
 
-MIN_FRAME_MS = 20  # milliseconds per frame: players show faster GIFs at a tenth of their speed
+MIN_FRAME_MS = 20  # milliseconds per frame: players slow faster GIFs down to a tenth of their speed
 
 
 class PlayedEpisode(NamedTuple):
-    """An episode, or its first part."""
+    """An episode, possibly cut before its end."""
 
     total: float  # sum of the rewards
     steps: int
-    over: bool  # whether it ended by itself
+    over: bool  # whether the environment ended it
 
 
 def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: int = 1_000) -> PlayedEpisode:
     """Play a greedy episode and write it as a GIF.
 
     Args:
-        policy: The policy that plays.
-        environment: The environment's name.
-        seed: Of the episode.
-        output: The file; its name ends in .gif.
-        max_steps: Steps after which the episode is cut.
+        policy: The policy.
+        environment: ID of the environment.
+        seed: Seed of the episode.
+        output: Path of the GIF; must end in .gif.
+        max_steps: Maximum number of steps of the episode.
+
+    Returns:
+        The return and the number of steps of the episode.
 
     Raises:
         OSError: If the file can't be written.
         UnsupportedEnvironment: If there is no such environment.
-        ValueError: If the environment can't be rendered, or the file's name doesn't end in .gif.
+        ValueError: If the environment can't be rendered, or the path doesn't end in .gif.
     """
     if output.suffix.lower() != ".gif":
         raise ValueError(
-            f"{output}: only GIFs are written, because a video needs an encoder. Use a name that ends in "
-            ".gif; `ffmpeg -i play.gif play.mp4` converts it."
+            f"{output}: only GIFs can be written. Use a name that ends in .gif, and convert it with "
+            "`ffmpeg -i play.gif play.mp4`."
         )
-    # No window and no sound: where there is no desktop, SDL would complain.
+    # Without a display, SDL fails unless it is told to open no window and no sound device.
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     plain = make_environment(environment)
     metadata = plain.metadata
     plain.close()
     if "rgb_array" not in metadata.get("render_modes", []):
-        raise ValueError(f"{environment} can't be drawn: it has no render mode rgb_array.")
+        raise ValueError(f"{environment} can't be rendered: it doesn't support the render mode rgb_array.")
     env = make_environment(environment, render=True)
     played = PlayedEpisode(0.0, 0, False)
 
@@ -70,7 +73,7 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
 
     try:
         duration = max(MIN_FRAME_MS, round(1_000 / metadata.get("render_fps", 30)))
-        # A generator: a long episode is never in memory as a whole.
+        # A generator, so that the frames of a long episode are never all in memory.
         rest = frames()
         first = next(rest)
         how: dict[str, Any] = {"save_all": True, "append_images": rest, "duration": duration, "loop": 0}
@@ -81,6 +84,6 @@ def play(policy: Policy, environment: str, seed: int, output: Path, max_steps: i
 
 
 def image_of(pixels: Any) -> Image.Image:
-    """Return the image of what `render` returned: uint8 (height, width, 3)."""
+    """Return a frame, uint8 (height, width, 3), as an image of at most 64 colours."""
     array: NDArray[np.uint8] = np.ascontiguousarray(pixels)
     return Image.fromarray(array).quantize(64, Image.Quantize.FASTOCTREE)

@@ -1,8 +1,8 @@
-"""Learning curves: the returns of the actors and of the evaluations, against environment steps.
+"""Learning curves: returns of the actors and of the evaluations over environment steps.
 
-Evaluations are greedy and on fixed seeds; the actors' curve lies below theirs, because actors explore. One
-seed proves little: several runs of one environment and agent are drawn as their mean, with its 95% bootstrap
-confidence band.
+Evaluations are greedy and use fixed seeds; the actors' curve is lower because actors explore. One seed is
+weak evidence, so several runs with the same environment and agent are drawn as their mean with a 95%
+bootstrap confidence band.
 
 Source: Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the Statistical Precipice".
 """
@@ -19,40 +19,43 @@ from replay_tutorial.apex.runs.files import read_columns
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.buffers.atomic_file import replace_file
 
-POINTS = 200  # per mean curve
-RESAMPLES = 2_000  # of the seeds, per band
+POINTS = 200  # points per mean curve
+RESAMPLES = 2_000  # bootstrap resamples of the runs, per band
 
 
 def read_curve(path: Path, column: str) -> tuple[list[float], list[float]]:
-    """Return the steps and the values of one column of a CSV file, where it has values."""
+    """Return the steps and the values of one column of a CSV file, without the rows in which it is empty."""
     steps, values = read_columns(path, {"step": float, column: float})
     return steps, values
 
 
 def draw_curves(runs: Sequence[Path], output: Path) -> Path:
-    """Draw the curves of some runs into one figure.
+    """Plot the learning curves of several runs in one figure.
 
     Args:
-        runs: Run folders, at least one.
-        output: The file; its suffix decides the format.
+        runs: Folders of the runs, at least one.
+        output: Path of the figure; its suffix selects the format.
+
+    Returns:
+        `output`.
 
     Raises:
         DamagedFile: If a file of a run can't be read.
-        FileNotFoundError: If a folder has no `progress.csv`, or one of several no `config.json`.
+        FileNotFoundError: If a folder has no `progress.csv`, or one of several folders no `config.json`.
         OSError: If the figure can't be written.
-        ValueError: If there are no runs, or they are of several environments, or no such format is known.
+        ValueError: If `runs` is empty, the runs have different environments, or the format is unknown.
     """
     if not runs:
         raise ValueError("draw_curves needs at least 1 run folder.")
-    # One run is drawn whatever its settings say; only those of several have to be compared.
+    # The settings of a single run needn't be read: they only serve to compare and group runs.
     kinds = [kind_of(run) for run in runs] if len(runs) > 1 else [("", "")]
     environments = sorted({environment for environment, _ in kinds})
     if len(environments) > 1:
         raise ValueError(
-            f"the runs are of several environments, whose returns can't be compared: "
-            f"{', '.join(environments)}. Draw one figure for each."
+            "the runs have different environments, whose returns can't be compared: "
+            f"{', '.join(environments)}. Plot one figure for each."
         )
-    # Without pyplot: no window, no global state, and it works in any thread.
+    # Figure instead of pyplot: it opens no window, has no global state, and works in any thread.
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     groups: dict[str, list[Path]] = {}
@@ -75,7 +78,7 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
 
 
 def kind_of(run: Path) -> tuple[str, str]:
-    """Return the environment and the agent of a run, by its settings: its folder may have another name."""
+    """Return the environment and the agent of a run, from its settings: the folder may have been renamed."""
     config = RunFolder.open(run).config()
     return config.environment, str(config.agent)
 
@@ -89,7 +92,7 @@ def draw_run(axes: Axes, run: Path, name: str, color: str) -> None:
 
 
 def draw_group(axes: Axes, name: str, runs: Sequence[Path], color: str) -> None:
-    """Draw the evaluations of several runs: a thin line each, their mean, and its band."""
+    """Draw the evaluations of several runs: a thin line for each, their mean and its band."""
     curves = [read_curve(run / "evaluations.csv", "mean") for run in runs]
     curves = [(steps, returns) for steps, returns in curves if steps]
     for steps, returns in curves:
@@ -105,10 +108,13 @@ def draw_group(axes: Axes, name: str, runs: Sequence[Path], color: str) -> None:
 def on_common_steps(
     curves: Sequence[tuple[Sequence[float], Sequence[float]]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return steps, and the values of all curves there: float64[POINTS], float64[curves, POINTS].
+    """Interpolate all curves at the same steps.
 
-    The steps begin where the last curve begins. A curve that ends early, because its run was solved, keeps
-    its last value.
+    The steps start where the last curve starts. A curve that ends earlier than others keeps its last value,
+    because its run was solved.
+
+    Returns:
+        The steps, float64[POINTS], and the values, float64[curves, POINTS].
     """
     first = max(steps[0] for steps, _ in curves)
     last = max(steps[-1] for steps, _ in curves)
@@ -117,8 +123,15 @@ def on_common_steps(
 
 
 def band_of_the_mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the ends of the 95% bootstrap interval of the mean over the first axis, each float64[points]."""
-    generator = np.random.default_rng(0)  # a fixed seed: the same figure each time
+    """Return the 95% bootstrap interval of the mean over the first axis.
+
+    Args:
+        values: float64[curves, points].
+
+    Returns:
+        Lower and upper end, each float64[points].
+    """
+    generator = np.random.default_rng(0)  # fixed, so that the figure is reproducible
     seeds = generator.integers(len(values), size=(RESAMPLES, len(values)))
     means = np.array([values[resample].mean(axis=0) for resample in seeds])  # float64[RESAMPLES, points]
     low, high = np.quantile(means, [0.025, 0.975], axis=0)

@@ -1,9 +1,9 @@
-"""Records: how the run is going, for the eye while it runs and for the curves afterwards.
+"""Records: the progress of a run, as a progress bar, CSV files and TensorBoard events.
 
-The learner sends its numbers every `record_interval` updates; the recorder adds what the actors have told it,
-and writes one line of `progress.csv`, points in TensorBoard under the names that CleanRL's users know, and
-the progress bar. The evaluator's reports go to `evaluations.csv` in the same way. Everything is counted in
-environment steps, the one measure that doesn't depend on the machine: seconds stand in columns of their own.
+Every `record_interval` updates the learner sends its metrics. The recorder adds those of the actors and
+writes one line of `progress.csv`, the same values to TensorBoard under the names that CleanRL uses, and the
+progress bar. Reports of the evaluator are written to `evaluations.csv`. All records are indexed by
+environment steps, which don't depend on the machine; seconds are a separate column.
 """
 
 import contextlib
@@ -25,44 +25,44 @@ from replay_tutorial.apex.runs.event_file import EventFile
 from replay_tutorial.apex.runs.files import read_columns, read_table
 from replay_tutorial.buffers.atomic_file import replace_file, with_path
 
-# Columns of progress.csv → their names in TensorBoard.
+# Column of progress.csv → name in TensorBoard
 COLUMNS = {
     "episodic_return": "charts/episodic_return",  # mean of the last episodes of all actors
     "episodic_length": "charts/episodic_length",
-    "SPS": "charts/SPS",  # environment steps a second
-    "UPS": "charts/UPS",  # updates a second
-    "replay_ratio": "charts/replay_ratio",  # rows sampled for each row inserted
-    "parameters_age": "charts/parameters_age",  # updates by which the actors are behind the learner, mean
-    "restarts": "charts/restarts",  # of actors that were killed
+    "SPS": "charts/SPS",  # environment steps per second
+    "UPS": "charts/UPS",  # updates per second
+    "replay_ratio": "charts/replay_ratio",  # rows sampled per row inserted
+    "parameters_age": "charts/parameters_age",  # updates by which actors lag behind the learner, mean
+    "restarts": "charts/restarts",  # actors restarted after they were killed
     "td_loss": "losses/td_loss",
-    "policy_loss": "losses/policy_loss",  # empty where there is no policy network
+    "policy_loss": "losses/policy_loss",  # empty for DQN
     "q_values": "losses/q_values",
-    "stale_updates": "replay/stale_updates",  # priorities that came too late for their rows
+    "stale_updates": "replay/stale_updates",  # priorities dropped because their rows had been overwritten
     **{
         f"{name}_{p}": f"replay/{name}_{p}"
         for name in ("priority", "weight", "row_age")
         for p in messages.QUANTILES
     },
-    # Empty on one machine.
+    # Only on a cluster:
     "hosts": "cluster/hosts",
-    "actors": "cluster/actors",  # heard within the last seconds
-    "rows_lost": "cluster/rows_lost",  # sent and never answered, so far
+    "actors": "cluster/actors",  # running, as far as the driver knows
+    "rows_lost": "cluster/rows_lost",  # sent but not acknowledged, in total
 }
-TIMES = ("seconds", "SPS", "UPS")  # the columns in which two runs with the same seed differ
+TIMES = ("seconds", "SPS", "UPS")  # columns that differ between two runs with the same seed
 WHEN = ("step", "update", "seconds")  # the first columns of both files
 RETURNS = ("mean", "standard_error", "min", "max", "episodes", "confirmation")  # of evaluations.csv
-LAST_EPISODES = 50  # that the means of the actors are taken over
+LAST_EPISODES = 50  # episodes over which the actors' means are taken
 
 
 class Recorder:
-    """Makes the records. A context manager, because files and progress bar have to be closed.
+    """Writes the records of a run; a context manager that closes the files and the progress bar.
 
     Args:
-        folder: Where the files go; records that stand there already are continued.
-        total_steps: The end of the bar.
+        folder: Folder for the files; existing records are continued.
+        total_steps: Environment steps at which the bar is full.
         progress: Whether to show the bar.
-        first_step: Environment steps made before, in a run that is resumed.
-        first_update: Updates made before.
+        first_step: Environment steps made before the run was resumed.
+        first_update: Updates made before the run was resumed.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Recorder:
         self.lengths: deque[int] = deque(maxlen=LAST_EPISODES)
         self.ages: deque[int] = deque(maxlen=LAST_EPISODES)
         self.restarts = 0
-        self.cluster: dict[str, float] = {}  # of a run on many machines
-        self.values: dict[str, float | None] = dict.fromkeys(COLUMNS)  # of the last record
+        self.cluster: dict[str, float] = {}  # the last report of a cluster
+        self.values: dict[str, float | None] = dict.fromkeys(COLUMNS)  # the last record
         self.last_step, self.last_update = first_step, first_update
         self.last_time = time.monotonic()
         self.started = self.last_time - last_seconds(folder / "progress.csv")
@@ -87,7 +87,7 @@ class Recorder:
             TextColumn("{task.completed:,.0f} of {task.total:,.0f} steps"),
             BarColumn(bar_width=10),
             TimeElapsedColumn(),
-            # In a column of its own, so that it is wrapped where the terminal is narrow.
+            # With a table column, the text wraps in a narrow terminal.
             TextColumn("{task.fields[numbers]}", table_column=Column()),
             console=Console(),
             disable=not progress,
@@ -101,16 +101,16 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
         for file in (self.tensorboard.file, *self.files):
-            with contextlib.suppress(OSError):  # of a record that could not be written, which has been told
+            with contextlib.suppress(OSError):  # an unwritten record, which was already reported
                 file.close()
 
     @property
     def seconds(self) -> float:
-        """Seconds since the beginning, those before a resumption included."""
+        """Seconds since the start of the run, including those before it was resumed."""
         return time.monotonic() - self.started
 
     def receive(self, message: Message) -> None:
-        """Record what a role says."""
+        """Record a message from a role."""
         match message:
             case messages.Episodes():
                 self.returns.extend(message.returns)
@@ -126,14 +126,15 @@ class Recorder:
             case messages.Cluster():
                 self.cluster = {name: float(n) for name, n in message._asdict().items()}
                 self.values |= self.cluster
-                self.bar.update(self.task, numbers=numbers_text(self.values))  # also if the learner waits
+                # While the learner waits for rows, it sends no records that would update the bar.
+                self.bar.update(self.task, numbers=numbers_text(self.values))
             case messages.Note():
                 self.print_line(message.text)
             case messages.Failure():
                 self.print_line(message.traceback)
 
     def record(self, message: messages.Progress) -> None:
-        """Write a record."""
+        """Write a record of the learner's metrics."""
         step, update, now = message.step, message.update, time.monotonic()
         seconds = max(now - self.last_time, 1e-9)
         told = {
@@ -152,7 +153,7 @@ class Recorder:
         self.bar.update(self.task, completed=step, numbers=numbers_text(values))
 
     def record_evaluation(self, message: messages.EvaluationReport) -> None:
-        """Write down what the evaluator reports."""
+        """Write a record of an evaluation, and print it if the policy is the best so far."""
         step, evaluation, confirmation = message.step, message.evaluation, message.confirmation
         returns = evaluation.returns
         cells = [step, message.update, f"{self.seconds:.2f}", evaluation.mean, evaluation.standard_error]
@@ -163,19 +164,19 @@ class Recorder:
             self.print_line(f"{step:>9,} steps, {message.update:>7,} updates: best so far, {confirmation}")
 
     def update_progress(self, step: int) -> None:
-        """Move the progress bar."""
+        """Set the progress bar to `step`."""
         self.bar.update(self.task, completed=step)
 
     def print_line(self, line: str) -> None:
-        """Print a line above the bar."""
+        """Print a line above the progress bar."""
         self.bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def state(self) -> dict[str, Any]:
-        """Copy what the next records depend on, except the times."""
+        """Return the state that the next records depend on, except the times."""
         return {"returns": list(self.returns), "lengths": list(self.lengths), "ages": list(self.ages)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Restore a state that `state` returned."""
         self.returns.extend(state["returns"])
         self.lengths.extend(state["lengths"])
         self.ages.extend(state["ages"])
@@ -190,7 +191,7 @@ class Recorder:
 
 
 def write_header(path: Path, header: Sequence[str]) -> None:
-    """Write the header if there is none; at once, because a run may be killed before its first record."""
+    """Write the header if the file has none; at once, because a run may be killed before its first record."""
     try:
         with path.open("a", newline="") as file:
             if file.tell() == 0:
@@ -200,15 +201,15 @@ def write_header(path: Path, header: Sequence[str]) -> None:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Return the mean; None of nothing."""
+    """Return the mean, or None if there are no values."""
     return float(np.mean(values)) if values else None
 
 
 def updates_and_seconds(path: Path) -> list[list[Any]]:
-    """Read the first columns of a file of records; two empty ones if there is none.
+    """Return the columns `update` and `seconds` of a CSV file; both are empty if there is no file.
 
     Raises:
-        DamagedFile: If they can't be read.
+        DamagedFile: If the file can't be read.
     """
     if not path.exists() or path.stat().st_size == 0:
         return [[], []]
@@ -216,14 +217,17 @@ def updates_and_seconds(path: Path) -> list[list[Any]]:
 
 
 def last_seconds(path: Path) -> float:
-    """Return the time of the last record; 0 if there is none."""
+    """Return the time of the last record in seconds, or 0 if there is none."""
     return max(updates_and_seconds(path)[1], default=0.0)
 
 
 def truncate_records(path: Path, update: int) -> int:
-    """Remove the records after an update from a file; return the last update that is left, 0 if none is.
+    """Remove all records after an update from a CSV file, because the run resumes from an earlier checkpoint.
 
-    The run is resumed at a checkpoint that came before them. A last line that is half written goes, too.
+    An incomplete last line is removed too.
+
+    Returns:
+        The last update that is left, or 0.
     """
     updates, _ = updates_and_seconds(path)
     if not path.exists() or path.stat().st_size == 0:
@@ -240,7 +244,7 @@ def truncate_records(path: Path, update: int) -> int:
 
 
 def numbers_text(values: dict[str, float | None]) -> str:
-    """Return the numbers beside the bar."""
+    """Return the numbers that are shown beside the progress bar."""
 
     def shown(name: str, form: str) -> str:
         value = values[name]
@@ -254,4 +258,4 @@ def numbers_text(values: dict[str, float | None]) -> str:
     if values["hosts"] is None:
         return numbers
     lost = shown("rows_lost", ",.0f")
-    return f"{numbers} · {shown('actors', '.0f')} actors, {shown('hosts', '.0f')} hosts · {lost} rows lost"
+    return f"{numbers} · {shown('actors', '.0f')} actors on {shown('hosts', '.0f')} hosts · {lost} rows lost"

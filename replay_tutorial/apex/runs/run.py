@@ -1,7 +1,7 @@
-"""A run: from the settings to the policy that was chosen, measured once more on episodes of its own.
+"""A run: train an agent, select its best policy, and evaluate that policy on new episodes.
 
-An engine runs the roles (`engine`); everything here is the same for each of them. The policy that is reported
-is the best one, but its number comes from other episodes: the best of many is partly the luckiest.
+An engine runs the roles (`engine`); the code here is the same for all engines. The final evaluation uses
+episodes of its own, because the best result of many evaluations is partly luck.
 
 Paper: Horgan et al. 2018, figure 1.
 """
@@ -26,38 +26,50 @@ from replay_tutorial.apex.runs.signals import stop_requests
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to."""
+    """The result of a run.
+
+    Attributes:
+        folder: The run's folder.
+        end: Why learning ended: "solved", "budget spent" or "interrupted".
+        evaluation: The selected policy on new episodes; None if the run or this evaluation was interrupted.
+        interrupted: Whether learning or the final evaluation was interrupted.
+        policy_step: Environment steps when the policy was selected.
+        steps: Environment steps of all actors.
+        updates: Updates of the learner.
+        seconds: Seconds from the start of the processes to the end of learning.
+    """
 
     folder: Path
     end: End
-    evaluation: Evaluation | None  # of the chosen policy, on fresh episodes; None if interrupted
-    interrupted: bool  # while it learned, or in this evaluation
-    policy_step: int  # environment steps when the policy was chosen
-    steps: int  # environment steps of all actors
-    updates: int  # of the learner
-    seconds: float  # from the start of the processes to the end of learning
+    evaluation: Evaluation | None
+    interrupted: bool
+    policy_step: int
+    steps: int
+    updates: int
+    seconds: float
 
 
 def train(config: Config, engine: Engine | None = None) -> Result:
-    """Train an agent, choose its best policy, and measure that on fresh episodes.
+    """Train an agent, select its best policy, and evaluate that policy on new episodes.
 
-    The processes import the script that calls this, so call it under `if __name__ == "__main__":`. The first
-    Ctrl-C or SIGTERM ends the run cleanly, the second at once. With `actors=0` there is one process only, and
-    the same seed makes the same run.
+    The processes import the script that calls this function, so call it under `if __name__ == "__main__":`.
+    The first Ctrl-C or SIGTERM stops the run and writes a checkpoint; the second stops it immediately. With
+    `actors=0` there is only one process, and the same seed reproduces the run.
 
     Args:
-        config: The settings; `preset(environment)` returns good ones.
-        engine: Who runs actors, learner and evaluator; None for processes of this machine.
+        config: The settings; `preset(environment)` returns recommended ones.
+        engine: Runs actors, learner and evaluator; None runs them as processes of this machine.
 
     Returns:
-        How it ended, with the final evaluation and the run's folder.
+        The final evaluation, the run's folder, and how the run ended.
 
     Raises:
         MemoryError: If the replay doesn't fit into memory.
-        ProcessDied: If a process ended before its time, with the reason. The others are gone, too.
-        UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported. No process
-            has been started then.
-        UnusableDevice: If there is no such device for the learner.
+        ProcessDied: If a process ended unexpectedly; the message states why. All other processes have been
+            stopped.
+        UnsupportedEnvironment: If the environment doesn't exist or its spaces aren't supported. No process
+            has been started.
+        UnusableDevice: If the learner's device doesn't exist.
     """
     engine = engine or local_engine()
     with torch_threads(config.threads):
@@ -74,25 +86,26 @@ def resume(
     solved_at: float | None = None,
     engine: Engine | None = None,
 ) -> Result:
-    """Go on with a run from its newest checkpoint, in the same folder.
+    """Continue a run from its newest checkpoint, in the same folder.
 
     Args:
         path: The run's folder.
-        total_steps: A new budget, those steps included that have been made; None keeps the old one.
-        progress: Show a progress bar.
-        device: Another one for the learner; None keeps the old one.
-        solved_at: A new target for the mean return; infinity is never reached. None keeps the old one.
+        total_steps: New number of environment steps after which the run ends, including those already made;
+            None keeps the old one.
+        progress: Whether to show a progress bar.
+        device: New device for the learner; None keeps the old one.
+        solved_at: New target for the mean return; infinity is never reached. None keeps the old one.
         engine: As for `train`.
 
     Returns:
-        As `train` does.
+        As for `train`.
 
     Raises:
         DamagedCheckpoint: If none of its checkpoints can be read.
-        FileNotFoundError: If there is no such run, or it has no checkpoint.
+        FileNotFoundError: If there is no run in this folder, or it has no checkpoint.
         ProcessDied: As for `train`.
-        NothingToDo: If it is solved, or the budget is spent.
-        RunInUse: If another process trains it.
+        NothingToDo: If the run is solved, or has already made `total_steps` steps.
+        RunInUse: If another process is training this run.
     """
     engine, path = engine or local_engine(), Path(path)
     folder = RunFolder.open(path)
@@ -107,7 +120,10 @@ def resume(
 
 @contextmanager
 def torch_threads(count: int) -> Generator[None]:
-    """Let torch use `count` threads; small networks are faster in one, and actors have the other cores."""
+    """Set the number of torch's threads while the context lasts.
+
+    With small networks one thread is fastest, and the actors need the other cores.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -117,10 +133,10 @@ def torch_threads(count: int) -> Generator[None]:
 
 
 def finish(setup: RunSetup, engine: Engine) -> Result:
-    """Train, then plot, then evaluate.
+    """Train, plot the learning curve, and evaluate the selected policy.
 
     Raises:
-        KeyboardInterrupt: At the second Ctrl-C; it says how to go on.
+        KeyboardInterrupt: At the second Ctrl-C; the message states how to resume.
     """
     try:
         return train_and_evaluate(setup, engine)
@@ -128,11 +144,11 @@ def finish(setup: RunSetup, engine: Engine) -> Result:
         error.add_note(resume_hint(setup.folder.path))
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped at once\n{resume_hint(setup.folder.path)}") from None
+        raise KeyboardInterrupt(f"stopped immediately\n{resume_hint(setup.folder.path)}") from None
 
 
 def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
-    """Do what `finish` does, to its end or to the second Ctrl-C."""
+    """Do the work of `finish`, without its error messages."""
     config, counters, folder = setup.context.config, setup.context.counters, setup.folder
     initial = setup.initial_counters
     with stop_requests() as stop:
@@ -142,12 +158,12 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
             if not setup.context.spaces.time_limit:
                 limit = f"{config.evaluation_step_limit:,} steps (--evaluation-step-limit)"
                 recorder.print_line(
-                    f"{config.environment} declares no time limit: an evaluated episode may take {limit}"
+                    f"{config.environment} has no time limit; evaluated episodes are cut after {limit}"
                 )
             if setup.checkpoint is not None:
                 for reason in setup.checkpoint.damaged:
                     recorder.print_line(reason)
-                recorder.print_line(f"going on from {setup.checkpoint.path}")
+                recorder.print_line(f"resuming from {setup.checkpoint.path}")
             try:
                 end = engine.run(setup, recorder, stop)
             except ProcessDied as error:
@@ -155,7 +171,7 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
                     raise
                 raise ProcessDied(f"{error}\n{resume_hint(folder.path)}") from None
             seconds = recorder.seconds
-        # Before the evaluation, which may take long: whoever interrupts that has the curve.
+        # Before the evaluation, which may take long, so that interrupting it doesn't lose the curve.
         draw_curves([folder.path], folder.path / "learning_curve.png")
         chosen, evaluation = folder.load_best(), None
         if chosen is not None and end != "interrupted":
@@ -164,7 +180,7 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
                 evaluation = evaluate(
                     until(lambda: stop.received, setup.policy.act_greedily),
                     config.environment,
-                    setup.seeds.final,  # of episodes that played no part in choosing the policy
+                    setup.seeds.final,  # seeds that were not used to select the policy
                     config.evaluation_step_limit,
                     config.evaluation_environments,
                 )
@@ -182,8 +198,8 @@ def train_and_evaluate(setup: RunSetup, engine: Engine) -> Result:
 
 
 def resume_hint(run: Path) -> str:
-    """Say how a run that has ended too early can be resumed."""
+    """Return a sentence on how to resume a run that ended early."""
     checkpoints = whole_checkpoints(run)
     if not checkpoints:
-        return f"{run} has no checkpoint yet; what there is of it lies there."
-    return f"The newest checkpoint is {checkpoints[-1][1]}. To go on: python -m replay_tutorial resume {run}"
+        return f"{run} has no checkpoint yet and can't be resumed; its records are kept there."
+    return f"The newest checkpoint is {checkpoints[-1][1]}. To resume: python -m replay_tutorial resume {run}"

@@ -1,21 +1,22 @@
-"""The run's folder: what a run leaves behind, so that it can be looked at, compared and used later.
+"""The run's folder: all files that a run writes.
 
     runs/CartPole-v1__apex_dqn__0__20250131-235959/
-        config.json      every setting, with the versions of what ran
-        progress.csv     one line for each record, see `recorder`
-        evaluations.csv  one line for each evaluation
-        events.out...    both of them for TensorBoard
-        policy.pt        the chosen policy's parameters
-        checkpoints/     all that it takes to go on, see `checkpoint`
-        evaluation.json  its final evaluation
+        config.json         all settings, with the command, the date and the versions
+        progress.csv        one line per record, see `recorder`
+        evaluations.csv     one line per evaluation
+        events.out...       both of them for TensorBoard
+        policy.pt           parameters of the selected policy
+        checkpoints/        the newest two checkpoints, see `checkpoint`
+        evaluation.json     the final evaluation of the selected policy
         learning_curve.png
-        run.lock         held by the process that trains
+        run.lock            locked by the process that trains
 
-A crash leaves a file's old version or its new one (`atomic_file`). Tensors are read without pickle, so that a
-stranger's file can't run code, and with their checksums compared: torch writes them and doesn't look at them.
+Files are replaced atomically: after a crash, a file has its old or its new contents. Tensors are read without
+pickle, so that a file from an untrusted source can't execute code, and their checksums are verified, which
+torch itself doesn't do.
 
-The lock is the system's, on an open file: it ends with its process, even after `kill -9`. Processes of the
-run don't inherit it, because they outlive a killed parent for a moment.
+The operating system releases the lock when the process ends, even after `kill -9`. The run's other processes
+don't inherit it, because they may outlive a killed parent for a moment.
 """
 
 import errno
@@ -55,19 +56,19 @@ CONFIG_REMEDY = "Correct it, or restore it from a backup."
 
 
 class RunInUse(ValueError):
-    """Another process trains this run; the message says what to do."""
+    """Another process is training this run; the message states what to do."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths of one run, and how its files are written and read."""
+    """Reads and writes the files of one run."""
 
-    path: Path  # the folder, which exists
+    path: Path  # the folder; it exists
 
     @classmethod
     def create(cls, config: Config) -> Self:
-        """Make a new folder in `config.runs` and write the settings and versions into it."""
-        # `module:Name-v0` and names with slashes would make folders of their own.
+        """Create a new folder in `config.runs`, and write the settings and versions into it."""
+        # In `module:Name-v0` and `ALE/Pong-v5`, the separators would be invalid or create subfolders.
         environment = config.environment.replace("/", "-").replace(":", "-")
         name = f"{environment}__apex_{config.agent}__{config.seed}__{time.strftime('%Y%m%d-%H%M%S')}"
         path = make_folder(config.runs, name)
@@ -81,20 +82,20 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the folder of an earlier run.
+        """Open the folder of an existing run.
 
         Raises:
-            FileNotFoundError: If there is no such run.
+            FileNotFoundError: If there is no run in this folder.
         """
         if not (path / "config.json").is_file():
-            raise FileNotFoundError(f"{path} isn't the folder of a run: it has no config.json.")
+            raise FileNotFoundError(f"{path} is not the folder of a run: it has no config.json.")
         return cls(path)
 
     def config(self) -> Config:
         """Read the settings.
 
         Raises:
-            DamagedFile: If they can't be read, or are none.
+            DamagedFile: If they can't be read or are invalid.
         """
         path = self.path / "config.json"
         try:
@@ -108,24 +109,24 @@ class RunFolder:
         except DamagedFile as error:
             raise DamagedFile(f"{error} {CONFIG_REMEDY}") from None
         except (TypeError, ValueError) as error:
-            reason = f"{path} has settings that don't work here: {error}"
+            reason = f"{path} contains invalid settings: {error}"
             raise DamagedFile(f"{reason.rstrip('.')}. {CONFIG_REMEDY}") from None
 
     def remove_unfinished(self) -> None:
-        """Remove what a killed process has left half written."""
-        for path in self.path.glob(".*.unfinished"):  # the names that `replace_file` gives
+        """Remove temporary files that a killed process left behind."""
+        for path in self.path.glob(".*.unfinished"):  # the names that `replace_file` uses
             path.unlink()
 
     def note_resumption(self, config: Config, step: int) -> None:
-        """Write the settings that the run goes on with into `config.json`, with the step and versions."""
+        """Update the settings in `config.json`, and append the step and the versions of the resumption."""
         contents = read_json(self.path / "config.json")
         contents["config"] = settings_as_json(config)
         contents.setdefault("resumed", []).append({"step": step, **provenance_of_run()})
         self.write_json("config.json", contents)
 
     def save_policy(self, candidate: Candidate) -> Path:
-        """Write a policy: parameters, the environment step of the choice, the returns it was chosen for."""
-        # What an earlier policy returned in a final evaluation is not said of this one.
+        """Write a policy: its parameters, the environment step, and the returns for which it was selected."""
+        # A final evaluation in this folder belongs to an earlier policy.
         (self.path / "evaluation.json").unlink(missing_ok=True)
         path = self.path / "policy.pt"
         contents = {
@@ -137,10 +138,10 @@ class RunFolder:
         return path
 
     def load_best(self) -> Candidate | None:
-        """Read the policy as the evaluator left it; None if it has chosen none.
+        """Read the selected policy as a candidate, or return None if there is none yet.
 
         Raises:
-            DamagedFile: If it can't be read.
+            DamagedFile: If the file can't be read.
         """
         path = self.path / "policy.pt"
         if not path.is_file():
@@ -152,14 +153,17 @@ class RunFolder:
         except DamagedFile as error:
             raise DamagedFile(f"{error} {POLICY_REMEDY}") from None
         except (AttributeError, KeyError, TypeError) as error:
-            reason = f"{path} holds no policy ({type(error).__name__}: {error})."
+            reason = f"{path} doesn't contain a policy ({type(error).__name__}: {error})."
             raise DamagedFile(f"{reason} {POLICY_REMEDY}") from None
 
     def load_policy(self) -> tuple[Policy, int]:
-        """Read the policy, ready to play, and its step.
+        """Read the selected policy.
+
+        Returns:
+            The policy, ready to act, and the environment step at which it was selected.
 
         Raises:
-            FileNotFoundError: If the run ended before it chose a policy.
+            FileNotFoundError: If the run ended before it selected a policy.
         """
         best = self.load_best()
         if best is None:
@@ -173,7 +177,7 @@ class RunFolder:
         return policy, best.step
 
     def save_evaluation(self, evaluation: Evaluation, step: int, seconds: float) -> Path:
-        """Write the final evaluation of the chosen policy, and how long the run took."""
+        """Write the final evaluation of the selected policy and the duration of the run in seconds."""
         contents = {
             "mean": evaluation.mean,
             "standard_error": evaluation.standard_error,
@@ -192,9 +196,9 @@ class RunFolder:
 
 
 def make_folder(place: Path, name: str) -> Path:
-    """Make a folder of a name, or of the same name with a number, if another process has just made it."""
+    """Create a folder; append a number to its name if another process has just created it."""
     if place.exists() and not place.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, "It is no folder; --runs names one", str(place))
+        raise NotADirectoryError(errno.ENOTDIR, "It is not a folder; pass another --runs", str(place))
     place.mkdir(parents=True, exist_ok=True)
     path, attempts = place / name, count(2)
     while True:
@@ -208,67 +212,67 @@ def make_folder(place: Path, name: str) -> Path:
 
 @contextmanager
 def lock_run(run: Path) -> Generator[None]:
-    """Keep a run's folder to this process while the context lasts, where the file system has locks.
+    """Lock a run's folder for this process while the context lasts, if the file system supports locks.
 
     Raises:
-        RunInUse: If another process has it.
+        RunInUse: If another process has locked it.
     """
-    # An empty file, which stays: removing it could let two processes in at once.
+    # The file is never removed, because two processes could then lock different files.
     with (run / "run.lock").open("a") as file:
         if not try_lock(file.fileno()):
             raise RunInUse(
-                f"{run} is being trained by another process. Wait for its end, or end it by Ctrl-C there; "
-                "then resume it."
+                f"{run} is being trained by another process. Wait until that process ends, or stop it with "
+                "Ctrl-C; then resume the run."
             )
         yield
 
 
 def try_lock(handle: int) -> bool:
-    """Lock an open file until it is closed; return False if another process has the lock."""
+    """Lock an open file until it is closed; return False if another process holds the lock."""
     try:
         if sys.platform == "win32":
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):  # of POSIX, of Windows
+    except (BlockingIOError, PermissionError):  # on POSIX and on Windows
         return False
-    except OSError:  # no locks here, as on some network file systems
+    except OSError:  # some network file systems have no locks
         return True
     return True
 
 
 def write_tensors(path: Path, contents: dict[str, Any]) -> None:
-    """Write what `read_tensors` reads.
+    """Write tensors and plain values to a file for `read_tensors`.
 
     Raises:
-        OSError: If it can't be written; torch itself raises RuntimeError and doesn't mention the full disk.
+        OSError: If the file can't be written. (torch itself would raise RuntimeError without naming the full
+            disk.)
     """
     memory = io.BytesIO()
     torch.save(contents, memory)
-    # not getbuffer(): a view that an error keeps alive raises again when both are collected; neither copies
+    # getvalue() doesn't copy either. A view from getbuffer() that an exception keeps alive would raise
+    # BufferError when the buffer is collected.
     path.write_bytes(memory.getvalue())
 
 
 def read_tensors(path: Path) -> dict[str, Any]:
-    """Read what `write_tensors` wrote.
+    """Read a file that `write_tensors` wrote.
 
     Raises:
-        DamagedFile: If a bit of it has changed, or it is no such file.
-        OSError: If it can't be read.
+        DamagedFile: If the file has changed, or is not such a file.
+        OSError: If the file can't be read.
     """
     raw = path.read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as container:
             archive.check_directory(container)
-            # torch compresses nothing
+            # torch stores all parts uncompressed.
             wrong = [part.filename for part in container.infolist() if part.file_size != part.compress_size]
             if wrong := wrong or [name for name in [container.testzip()] if name is not None]:
                 raise ValueError(f"the length or the checksum of {wrong[0]} is wrong")
         contents: Any = torch.load(io.BytesIO(raw), weights_only=True, map_location="cpu")
     except (*archive.DAMAGE, ValueError, TypeError, IndexError) as error:
-        raise DamagedFile(
-            f"{path} is damaged, or not a file that a run wrote ({first_line(error)})."
-        ) from None
+        raise DamagedFile(f"{path} is damaged or was not written by a run ({first_line(error)}).") from None
     if not isinstance(contents, dict):
-        raise DamagedFile(f"{path} holds no policy and no agent, but a {type(contents).__name__}.")
+        raise DamagedFile(f"{path} contains a {type(contents).__name__}, not a policy or an agent.")
     return cast(dict[str, Any], contents)

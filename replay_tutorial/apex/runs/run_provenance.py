@@ -1,7 +1,4 @@
-"""Where a run comes from: the machine, the versions, the sources. Benchmarks ask for the same.
-
-Left out: how busy the machine was.
-"""
+"""The provenance of a run: machine, versions and sources. Benchmarks record the same."""
 
 import hashlib
 import os
@@ -17,7 +14,7 @@ SOURCES = Path(__file__).resolve().parents[2]
 
 
 def provenance_of_run() -> dict[str, Any]:
-    """Return where a run comes from: what was called, when, on what machine, by which versions of what."""
+    """Return the command, the time, the machine, the package versions, and the digest of the sources."""
     packages = ("replay_tutorial", "numpy", "numba", "torch", "gymnasium")
     return {
         "command": sys.argv,
@@ -29,7 +26,7 @@ def provenance_of_run() -> dict[str, Any]:
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of Python and of these packages; this one may run from its source folder, too."""
+    """Return the versions of Python and of `packages`, which need not be installed."""
     found = {"python": platform.python_version()}
     for package in packages:
         try:
@@ -40,7 +37,7 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
 
 
 def describe_machine() -> dict[str, str | int]:
-    """Return the processor's model, the cores that this process may use, and the system."""
+    """Return the processor model, the number of usable cores, and the operating system."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -52,7 +49,7 @@ def describe_machine() -> dict[str, str | int]:
 
 
 def digest_of_sources() -> str:
-    """Return a digest of the package's own files: the same sources have the same one, with or without git."""
+    """Return the SHA-256 digest of the package's source files, which doesn't depend on git."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*.py")):
         digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

@@ -1,4 +1,4 @@
-"""Setting up a run: what has to be there before its first process starts, new or read from a checkpoint."""
+"""Setting up a run, new or from a checkpoint, before its first process starts."""
 
 import math
 import re
@@ -24,26 +24,38 @@ End = Literal["solved", "budget spent", "interrupted"]
 
 
 class UnusableDevice(ValueError):
-    """The learner can't train on the device that was asked for; the message says why."""
+    """The learner's device can't be used; the message states why."""
 
 
 class NothingToDo(ValueError):
-    """A run would not make one update; the message says what would make it learn."""
+    """A run would not make a single update; the message states how to change that."""
 
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What a run begins with."""
+    """Everything that an engine needs to start a run.
+
+    Attributes:
+        folder: The run's folder.
+        context: What all roles share.
+        initial_counters: The counters at the start: zeros, or those of the checkpoint.
+        seeds: The seed of each part.
+        policy: For the final evaluation.
+        solved_at: The target for the mean return, if there is one.
+        checkpoint: The checkpoint to resume from, if any.
+        best: The best policy before the run was resumed, if any.
+        evaluated_update: The last update whose parameters were evaluated before the run was resumed.
+    """
 
     folder: RunFolder
     context: Context
     initial_counters: InitialCounters
     seeds: RunSeeds
-    policy: Policy  # for the final evaluation
+    policy: Policy
     solved_at: float | None
-    checkpoint: Checkpoint | None = None  # that it goes on from
-    best: Candidate | None = None  # the best policy by then
-    evaluated_update: int = 0  # the last update whose parameters were evaluated by then
+    checkpoint: Checkpoint | None = None
+    best: Candidate | None = None
+    evaluated_update: int = 0
 
 
 def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
@@ -51,9 +63,9 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
 
     Raises:
         MemoryError: If the replay doesn't fit into memory.
-        NothingToDo: If its steps are too few for one update.
-        UnsupportedEnvironment: If there is no such environment, or its spaces aren't supported.
-        UnusableDevice: If there is no such device.
+        NothingToDo: If the run is too short for one update.
+        UnsupportedEnvironment: If the environment doesn't exist, or its spaces aren't supported.
+        UnusableDevice: If the learner's device doesn't exist.
     """
     check_device(config)
     refuse_if_too_short(config, InitialCounters())
@@ -61,7 +73,7 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
     config = replace(config, agent=agent_name(config, spaces))
     policy = make_policy(config, spaces)
     context = make_context(config, spaces, policy.parameter_count, InitialCounters())
-    # The folder comes last: what is refused leaves nothing behind.
+    # The folder comes last, so that a run that is refused leaves nothing behind.
     folder = RunFolder.create(config)
     return RunSetup(
         folder, context, InitialCounters(), RunSeeds(config), policy, target_return(config, spaces)
@@ -69,38 +81,43 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
 
 
 def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
-    """Prepare to go on from a run's newest checkpoint; records that came after it are removed.
+    """Prepare to resume a run from its newest checkpoint; records after the checkpoint are removed.
 
-    The settings are the run's own, perhaps with a greater budget, or a higher target.
+    If an exception is raised, the run's folder has not been changed.
+
+    Args:
+        folder: The run's folder.
+        config: The run's settings, possibly with more steps, a higher target or another device.
+        make_context: The engine's `make_context`.
 
     Raises:
-        DamagedCheckpoint: If none of its checkpoints can be read.
-        DamagedFile: If its settings or records can't be read. Nothing has changed then.
-        FileNotFoundError: If it has none.
-        NothingToDo: If it is solved, or the budget is spent, or too small. Nothing has changed then.
-        UnusableDevice: If the GPU that it had is not here.
+        DamagedCheckpoint: If no checkpoint can be read.
+        DamagedFile: If the settings or records can't be read.
+        FileNotFoundError: If there is no checkpoint.
+        NothingToDo: If the run is solved, has used up its steps, or is too short for one update.
+        UnusableDevice: If the learner's device doesn't exist.
     """
     check_device(config)
     checkpoint = newest_checkpoint(folder.path)
-    # With other processes the best policy may well be newer than the checkpoint, and stays.
+    # With several processes, the best policy may be newer than the checkpoint; it is kept then.
     is_newer = checkpoint.serial is None and (folder.path / "policy.pt").exists()
     best = (folder if is_newer else RunFolder(checkpoint.path)).load_best()
     spaces = spaces_of(config.environment)
     target = target_return(config, spaces)
-    if (folder.path / "evaluation.json").exists():  # else that is left to do: it was killed before
+    if (folder.path / "evaluation.json").exists():  # else the final evaluation is still to be done
         refuse_if_done(folder.path, config, checkpoint.step, best, target)
     policy = make_policy(config, spaces)
     counters = InitialCounters(checkpoint.update, checkpoint.step, checkpoint.samples)
     if not checkpoint.has_replay:
-        # Without its rows nothing is owed: the replay starts anew, and so do the samples counted against it.
+        # Without its rows the replay starts empty, so the limiter counts inserts and samples from zero.
         counters = InitialCounters(checkpoint.update, checkpoint.step, samples=0, lost_steps=checkpoint.step)
-    if checkpoint.step < config.total_steps:  # else what is left to do is the final evaluation
+    if checkpoint.step < config.total_steps:  # else only the final evaluation is left
         refuse_if_too_short(config, counters)
     progress, evaluations = (folder.path / name for name in ("progress.csv", "evaluations.csv"))
     for records in (progress, evaluations):
-        updates_and_seconds(records)  # raises if they can't be continued
+        updates_and_seconds(records)  # raises if they are damaged
     context = make_context(config, spaces, policy.parameter_count, counters)
-    # Only from here on is the folder changed: a run that is refused stays as it is.
+    # The folder is changed only from here on, so that a run that is refused stays unchanged.
     folder.remove_unfinished()
     if not is_newer:
         (folder.path / "policy.pt").unlink(missing_ok=True)
@@ -117,36 +134,37 @@ def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) 
 def refuse_if_done(
     run: Path, config: Config, step: int, best: Candidate | None, target: float | None
 ) -> None:
-    """Refuse to go on with a run that has its final evaluation and would end at once."""
+    """Raise NothingToDo if a run with a final evaluation would end immediately."""
     if best is not None and target is not None and best.solves(target):
         raise NothingToDo(
             f"{run} is solved: the mean return of its policy of step {best.step:,} is above {target:g} by "
-            f"more than three standard errors ({best.confirmation}). To go on, raise the target: --solved-at "
-            "(inf: go on until the steps are used up)."
+            f"more than three standard errors ({best.confirmation}). To continue, raise the target with "
+            "--solved-at (inf: train until --total-steps)."
         )
     if step >= config.total_steps:
         raise NothingToDo(
-            f"{run} has made {step:,} steps, and its budget is {config.total_steps:,}. "
-            "Give it a greater one: --total-steps."
+            f"{run} has made {step:,} steps, and total_steps is {config.total_steps:,}. To continue, raise "
+            "--total-steps."
         )
 
 
 def refuse_if_too_short(config: Config, initial_counters: InitialCounters) -> None:
-    """Refuse a run that ends before its first update."""
+    """Raise NothingToDo if a run would end before its first update."""
     first = initial_counters.lost_steps + config.replay_start
-    if config.actors == 0:  # in turns, an update waits for all the rows that it is owed for
+    if config.actors == 0:  # the first update then waits until the ratio allows a whole batch
         first += math.ceil(config.batch_size / config.samples_per_insert)
-    # With processes, a run whose steps are made when learning may begin is over at that moment.
+    # With actor processes, a run that reaches total_steps when learning could start ends before the first
+    # update.
     is_too_short = config.total_steps < first or (config.actors > 0 and config.total_steps == first)
     if is_too_short and initial_counters.steps == initial_counters.lost_steps:
         raise NothingToDo(
-            f"a run of {config.total_steps:,} steps would not learn anything: its first update comes after "
-            f"{first:,}. Raise --total-steps, or lower --replay-start."
+            f"a run of {config.total_steps:,} steps would not learn anything: its first update is made after "
+            f"{first:,} steps. Raise --total-steps, or lower --replay-start."
         )
 
 
 def check_device(config: Config) -> None:
-    """Refuse a device that isn't there, before a process starts."""
+    """Raise UnusableDevice if the learner's device doesn't exist, before a process starts."""
     name, there = config.device, torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name in ("auto", "cpu"):
         return
@@ -154,12 +172,12 @@ def check_device(config: Config) -> None:
     if number is None:
         raise UnusableDevice(f"device is {name}; it must be cpu, cuda, cuda:1, ... or auto.")
     if int(number[1] or 0) >= there:
-        finds = f"{there} of them, counted from 0" if there else "none"
+        found = f"only {there}, numbered from 0" if there else "none"
         raise UnusableDevice(
-            f"device is {name}, a GPU, but torch finds {finds}. --device auto takes one only if it is there."
+            f"device is {name}, but torch finds {found}. --device auto uses a GPU only if there is one."
         )
 
 
 def target_return(config: Config, spaces: Spaces) -> float | None:
-    """Return the mean return at which a run is solved, if there is one."""
+    """Return the mean return at which a run counts as solved, or None if there is no target."""
     return config.solved_at if config.solved_at is not None else spaces.solved_at

@@ -1,9 +1,10 @@
-"""Signals: the first Ctrl-C asks the run to end cleanly, the second ends it at once.
+"""Signals: the first Ctrl-C stops the run cleanly, the second stops it immediately.
 
-Python's own answer to Ctrl-C is an exception between any two instructions, which would leave half an update
-behind. Here the first one only raises a flag, which the run looks at between two updates. SIGTERM, which
-batch systems send, counts as Ctrl-C, and so does SIGHUP, which says that the terminal is gone: then what is
-printed goes nowhere, because writing to it would fail. Whoever has SIGHUP ignored, by `nohup`, keeps it so.
+By default, Ctrl-C raises KeyboardInterrupt between any two instructions, which could leave an update half
+done. During a run the first Ctrl-C only sets a flag, which is checked between updates. SIGTERM, which batch
+systems send, is handled in the same way, and so is SIGHUP, which reports a closed terminal; output to that
+terminal is then discarded, because writing to it would fail. If SIGHUP is ignored (`nohup`), it stays
+ignored.
 """
 
 import os
@@ -15,18 +16,18 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
 
-ENDING = "ending, with a checkpoint; press Ctrl-C again to stop at once"
+ENDING = "writing a checkpoint, then stopping; press Ctrl-C again to stop immediately"
 HANGUP: int | None = getattr(signal, "SIGHUP", None)  # Windows has none
 
 
 class StopRequest:
-    """Whether somebody has asked the run to end."""
+    """Signal handler that records whether the run has been asked to stop."""
 
     def __init__(self) -> None:
         self.received = False
 
     def __call__(self, number: int, _: FrameType | None) -> None:
-        """Handle a signal: the first raises the flag, the second an exception.
+        """Set the flag at the first signal; raise an exception at the second.
 
         Raises:
             KeyboardInterrupt: At the second signal.
@@ -40,9 +41,10 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Generator[StopRequest]:
-    """Catch SIGINT, SIGTERM and SIGHUP while the context lasts.
+    """Handle SIGINT, SIGTERM and SIGHUP while the context lasts.
 
-    Outside of the main thread Python allows no handlers: then nothing is caught, and the flag stays down.
+    Outside the main thread Python allows no signal handlers: nothing is caught then, and the flag is never
+    set.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -60,14 +62,15 @@ def stop_requests() -> Generator[StopRequest]:
 
 @contextmanager
 def signals_deferred() -> Generator[None]:
-    """Hold these signals back for a moment; processes that are started meanwhile hold them back, too.
+    """Block these signals while the context lasts; processes started meanwhile inherit the blocked signals.
 
-    Whatever comes meanwhile is handled afterwards. Windows can't hold signals back.
+    Signals that arrive meanwhile are handled afterwards. On Windows, where signals can't be blocked, this
+    does nothing.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # when it starts, it lets signals through again
+    resource_tracker.ensure_running()  # its start would unblock signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())
     try:
         yield
@@ -76,12 +79,12 @@ def signals_deferred() -> Generator[None]:
 
 
 def stop_signals() -> list[int]:
-    """List the signals that ask a run to end, as far as the system has them."""
+    """Return the signals that stop a run, as far as this system has them."""
     return [signal.SIGINT, signal.SIGTERM, *([] if HANGUP is None else [HANGUP])]
 
 
 def leave_terminal() -> None:
-    """Let what is printed to a terminal that is gone go nowhere."""
+    """Redirect stdout and stderr to the null device if their terminal is closed."""
     for output in (1, 2):
         if stat.S_ISCHR(os.fstat(output).st_mode) and not os.isatty(output):
             nowhere = os.open(os.devnull, os.O_WRONLY)

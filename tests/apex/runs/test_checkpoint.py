@@ -96,7 +96,8 @@ def test_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, part):
     assert newest_checkpoint(tmp_path).step == 50
     (tmp_path / "checkpoints" / "0001_step_50" / part).write_bytes(b"half of i")
     with pytest.raises(
-        DamagedCheckpoint, match=r"(?s)0002_step_60.*0001_step_50.*\nNo other .* backup, or train anew"
+        DamagedCheckpoint,
+        match=r"(?s)0002_step_60.*0001_step_50.*\nThere is no other .* backup, or start a new run",
     ):
         newest_checkpoint(tmp_path)
 
@@ -168,7 +169,7 @@ def test_rows_that_only_the_learner_finds_damaged_are_told_in_a_line(tmp_path, d
     damage(checkpoint.path / "replay.npz")
     fresh = context_of(context.config)
     with pytest.raises(
-        DamagedCheckpoint, match=r"^.*0001_step_50 can't be used: .* only checkpoint: keep it.*$"
+        DamagedCheckpoint, match=r"^.*0001_step_50 can't be used: .* only checkpoint\. Restore.*$"
     ):
         restore_learner(checkpoint, agent, fresh.replay)
 
@@ -224,7 +225,7 @@ def test_disk_that_is_full_is_told_and_the_checkpoint_before_stays(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert saved.error is not None and "too large" in saved.error
-    assert f"'{tmp_path / 'checkpoints'}'; 0001_step_50 stays" in saved.error
+    assert f"'{tmp_path / 'checkpoints'}'; the newest one is 0001_step_50" in saved.error
     assert names(tmp_path) == ["0001_step_50"]
     assert newest_checkpoint(tmp_path).update == 3
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # what was begun makes room again

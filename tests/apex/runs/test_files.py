@@ -90,9 +90,9 @@ def test_policy_that_is_none_is_told(tmp_path, contents):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "no JSON"),
-        ("", "no JSON"),
-        ("[" * 10**6, "no JSON"),
+        ("{", "not valid JSON"),
+        ("", "not valid JSON"),
+        ("[" * 10**6, "not valid JSON"),
         ("[]", "holds a list"),
         ("{}", "has no settings"),
         ('{"config": 3}', "has no settings"),
@@ -130,9 +130,9 @@ def test_every_setting_comes_back_as_it_was_from_json_that_everybody_reads(tmp_p
     [
         ("", "no column 'step', 'mean'"),
         ("step,other\n1,2\n", "no column 'mean'"),
-        ("step,mean\n1,x\n", "no number"),
-        ("step,mean\n1,2\nx,\n", "a cell of row 2 is no number"),
-        ("step,mean\n1,2\n2\n3,4\n", "row 2 is too short"),
+        ("step,mean\n1,x\n", "not a number"),
+        ("step,mean\n1,2\nx,\n", "a cell of row 2 is not a number"),
+        ("step,mean\n1,2\n2\n3,4\n", "row 2 has 1 of 2 columns"),
         ("step,mean\n\0\0\0\0\0\0\n3,4\n", "zero bytes"),
         ("step,mean\n1,2\n\0\0\0", "zero bytes"),  # blocks that the disk never got
         ("step,mean\n\x80\xff\n", "UnicodeDecodeError"),

@@ -55,7 +55,7 @@ def test_long_episode_is_cut(tmp_path):
 
 @pytest.mark.parametrize("name", ["play.mp4", "play"])
 def test_name_of_no_gif_is_refused_before_an_episode_is_played(tmp_path, name):
-    with pytest.raises(ValueError, match=r"only GIFs are written.*ends in \.gif"):
+    with pytest.raises(ValueError, match=r"only GIFs can be written.*ends in \.gif"):
         play(policy_of("CartPole-v1"), "CartPole-v1", 7, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -67,6 +67,6 @@ def test_ending_may_be_in_capitals(tmp_path):
 
 def test_environment_without_pictures_is_refused(tmp_path):
     name = "small_environments:Counting-v0"
-    with pytest.raises(ValueError, match="no render mode rgb_array"):
+    with pytest.raises(ValueError, match="render mode rgb_array"):
         play(policy_of(name), name, 0, tmp_path / "play.gif")
     assert list(tmp_path.iterdir()) == []

@@ -67,7 +67,9 @@ def test_seeds_of_one_environment_and_agent_are_one_curve_whatever_their_folders
 
 def test_several_environments_are_refused_whatever_their_folders_are_called(tmp_path):
     runs = [run_of(tmp_path, f"A-v0__{name}", 0, environment=name) for name in ("B-v0", "A-v0")]
-    with pytest.raises(ValueError, match=r"several environments.*: A-v0, B-v0\. Draw one figure for each\."):
+    with pytest.raises(
+        ValueError, match=r"different environments.*: A-v0, B-v0\. Plot one figure for each\."
+    ):
         draw_curves(runs, tmp_path / "picture.png")
     assert not (tmp_path / "picture.png").exists()
 

@@ -173,9 +173,9 @@ def test_hosts_and_actors_are_told_also_while_the_learner_waits(tmp_path):
         recorder.receive(Progress(100, 10, {}))
         assert "hosts" not in recorder.bar.tasks[0].fields["numbers"]  # there may be none
         recorder.receive(Cluster(3, 4, 50))
-        assert recorder.bar.tasks[0].fields["numbers"].endswith("4 actors, 3 hosts · 50 rows lost")
+        assert recorder.bar.tasks[0].fields["numbers"].endswith("4 actors on 3 hosts · 50 rows lost")
         recorder.receive(Cluster(1, 0, 50))
-        assert "0 actors, 1 hosts" in recorder.bar.tasks[0].fields["numbers"]
+        assert "0 actors on 1 hosts" in recorder.bar.tasks[0].fields["numbers"]
         recorder.receive(Progress(200, 20, {}))
     with (tmp_path / "progress.csv").open(newline="") as file:
         rows = [(row["hosts"], row["actors"], row["rows_lost"]) for row in csv.DictReader(file)]

@@ -166,7 +166,9 @@ def test_killed_learner_ends_the_run_which_is_resumed_until_the_learner_refuses_
     spoil_state(newest)
     with pytest.raises(ProcessDied) as died:
         resume(folder, total_steps=10**6, progress=False)
-    advice = rf"To resume from {before.name}, rename that folder to {newest.name}.unusable; keep it.*"
+    advice = (
+        rf"To resume from {before.name}, rename that folder to {newest.name}.unusable\. Don't delete it.*"
+    )
     refused = rf"learner failed: {re.escape(str(newest))} can't be used: .*{advice}"
     assert re.fullmatch(refused, str(died.value)), "one line"
     newest.rename(newest.with_name(f"{newest.name}.unusable"))
@@ -269,7 +271,7 @@ def test_first_signal_to_all_processes_ends_the_run_cleanly(tmp_path):
         os.killpg(program.process.pid, signal.SIGTERM)
         output, errors = program.process.communicate(timeout=POLL_SECONDS)
         assert (program.process.returncode, errors) == (130, "")
-        assert "ending, with a checkpoint; press Ctrl-C again to stop at once" in output
+        assert "writing a checkpoint, then stopping; press Ctrl-C again to stop immediately" in output
         assert "interrupted after" in output
         assert list(tmp_path.glob("*/learning_curve.png"))
         (checkpoint,) = tmp_path.glob("*/checkpoints/*")
@@ -291,7 +293,7 @@ def test_second_signal_ends_the_run_at_once(tmp_path):
         _, errors = program.process.communicate(timeout=POLL_SECONDS)
         assert program.process.returncode == 130
         (folder,) = tmp_path.iterdir()
-        assert errors.startswith("train: stopped at once\n")
+        assert errors.startswith("train: stopped immediately\n")
         assert str(folder) in errors
         assert "Traceback" not in errors
         assert program.is_gone()

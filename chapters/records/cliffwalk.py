@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
+from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.steps.learning.cliffwalk import updates_needed
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
     lines = table(HEADS, [cells for group in groups for cells in cells_of(group)], words=2)
     body = {"outcomes": [outcome for group in groups for outcome in group]}
     provenance = Provenance.of_command(["python", SCRIPT, *argv])
-    return hand_over(arguments, "cliffwalk", provenance, body, lines, how_measured(arguments.runs))
+    return write_results(arguments, "cliffwalk", provenance, body, lines, how_measured(arguments.runs))
 
 
 def how_measured(runs: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from replay_tutorial.measuring.markdown import figure, put_table, table
+from replay_tutorial.measuring.markdown import figure, table, write_table
 from replay_tutorial.measuring.output import add_count, new_file, page, write_record
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.teaching.ladder import PACKAGE, Ladder
@@ -91,7 +91,7 @@ def put(parts: Sequence[Part], provenance: Provenance, pages: Sequence[Path]) ->
         places = [path for path in pages if mark in path.read_text(encoding="utf-8")]
         if pages and not places:
             print(f"no page contains the marker {mark}; add it first", file=sys.stderr)
-        written = [put_table(path, part.mark, text) for path in places]
+        written = [write_table(path, part.mark, text) for path in places]
         success &= all(written) and bool(written or not pages)
     return success
 

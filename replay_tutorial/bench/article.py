@@ -17,9 +17,9 @@ import numpy as np
 
 from replay_tutorial.bench.buffers import SLOT_SECONDS, row_of, seconds_of
 from replay_tutorial.bench.cases import adding, sampling
-from replay_tutorial.bench.peers.lineup import PEERS, Lineup, gather
+from replay_tutorial.bench.peers.lineup import PEERS, Lineup, available_peers
 from replay_tutorial.bench.peers.peer import BETA, CEILING, FIELDS, OURS, Kind
-from replay_tutorial.measuring.markdown import figure, put_table, table
+from replay_tutorial.measuring.markdown import figure, table, write_table
 from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread
@@ -179,7 +179,7 @@ def draw_panel(axes: Any, measured: Sequence[Point], panel: str) -> None:
         ends[name] = medians[-1]
     low, high = (math.log10(value) for value in axes.get_ylim())
     heights = {name: (math.log10(end) - low) / (high - low) for name, end in ends.items()}
-    for name, height in apart(heights).items():
+    for name, height in spread_labels(heights).items():
         place, across = 10 ** (low + height * (high - low)), axes.get_yaxis_transform()
         axes.text(
             1.02, place, label_of(name, panel), color=COLOURS[name], transform=across, va="center", fontsize=8
@@ -189,11 +189,11 @@ def draw_panel(axes: Any, measured: Sequence[Point], panel: str) -> None:
     axes.grid(alpha=0.3, which="major")
 
 
-def apart(heights: dict[str, float]) -> dict[str, float]:
+def spread_labels(heights: dict[str, float]) -> dict[str, float]:
     """Move labels up until none overlaps the next lower one; the order is unchanged.
 
     Example:
-        >>> apart({"a": 0.50, "b": 0.51, "c": 0.9})
+        >>> spread_labels({"a": 0.50, "b": 0.51, "c": 0.9})
         {'a': 0.5, 'b': 0.555, 'c': 0.9}
     """
     moved: dict[str, float] = {}
@@ -223,7 +223,7 @@ def main(argv: Sequence[str]) -> int:
     packages: dict[str, None] = {}
     elsewhere: dict[str, str] = {}
     for grid in QUICK if options.quick else GRIDS:
-        with closing(gather(options.peers)) as lineup:
+        with closing(available_peers(options.peers)) as lineup:
             measured += points(grid, lineup, rounds, slot_seconds)
             skipped[grid.capacity] = lineup.skipped
             packages |= dict.fromkeys(lineup.distributions)
@@ -237,7 +237,7 @@ def main(argv: Sequence[str]) -> int:
     sections = [section_of(here, skipped[capacity], output) for capacity, here in by_capacity.items()]
     text = f"{''.join(sections)}{about_of(measured, rounds)} {provenance}\n"
     print(f"\n{text}", end="")
-    status = 0 if put_table(options.markdown, "article", text) else 1
+    status = 0 if write_table(options.markdown, "article", text) else 1
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         record = {"benchmark": "article", **provenance._asdict(), "rounds": rounds, "skipped": skipped}

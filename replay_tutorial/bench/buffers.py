@@ -10,12 +10,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from replay_tutorial.bench import cases
-from replay_tutorial.bench.cases import Case, Prepare
+from replay_tutorial.bench.cases import Case, MakeWorkload
 from replay_tutorial.bench.peers.helper import HelperLost
-from replay_tutorial.bench.peers.lineup import PEERS, Lineup, gather
+from replay_tutorial.bench.peers.lineup import PEERS, Lineup, available_peers
 from replay_tutorial.bench.peers.peer import CEILING, FIELDS, OURS
 from replay_tutorial.measuring.markdown import figure, spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 
@@ -76,7 +76,7 @@ class Row:
 
 
 def seconds_of(
-    prepare: Prepare, lineup: Lineup, rounds: int, slot_seconds: float, where: str
+    prepare: MakeWorkload, lineup: Lineup, rounds: int, slot_seconds: float, where: str
 ) -> dict[str, FloatArray]:
     """Return each peer's seconds per call; a peer whose process is lost is removed from the lineup."""
     while True:
@@ -146,7 +146,7 @@ def main(argv: Sequence[str]) -> int:
     chosen = SETS[arguments.cases]
     capacity, rounds = arguments.capacity or chosen.capacity, arguments.rounds or chosen.rounds
     rows: list[Row] = []
-    with closing(gather(arguments.peers or chosen.peers)) as lineup:
+    with closing(available_peers(arguments.peers or chosen.peers)) as lineup:
         for name, reason in lineup.skipped.items():
             print(f"skipped {name}: {reason}")
         for case in chosen.cases(capacity):
@@ -164,7 +164,9 @@ def main(argv: Sequence[str]) -> int:
     }
     provenance = Provenance.of("buffers", argv, distributions)
     about = how_measured(chosen, rounds=rounds, capacity=capacity, skipped=lineup.skipped)
-    return hand_over(arguments, "buffers", provenance, body, lines_of(rows, names), about, mark=chosen.mark)
+    return write_results(
+        arguments, "buffers", provenance, body, lines_of(rows, names), about, mark=chosen.mark
+    )
 
 
 def how_measured(chosen: CaseSet, rounds: int, capacity: int, skipped: Mapping[str, str]) -> str:

@@ -41,7 +41,7 @@ MANY = 101  # rows of a batched add: the largest batch in cpprb's own benchmark
 LEARNER_BATCH = 512  # Ape-X's batch
 LIKE_CPPRB = (OURS, "cpprb", CEILING)
 
-Prepare = Callable[[Side], Workload | None]
+MakeWorkload = Callable[[Side], Workload | None]
 """Builds a peer's workload; returns None if the library doesn't support the operation."""
 
 
@@ -50,10 +50,10 @@ class Case:
     """One row of the table: an operation, and a function that builds its workload for a peer."""
 
     operation: str
-    prepare: Prepare
+    prepare: MakeWorkload
 
 
-def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> Prepare:
+def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> MakeWorkload:
     """Return a function that builds a workload on a buffer full of random rows."""
 
     def prepare(side: Side) -> Workload | None:
@@ -63,7 +63,7 @@ def on_rows(kind: Kind, do: Callable[[Buffer], Workload | None]) -> Prepare:
     return prepare
 
 
-def in_turn(*works: Workload | None) -> Workload | None:
+def in_sequence(*works: Workload | None) -> Workload | None:
     """Return a workload that calls several in order, or None if any of them is None."""
     known = [work for work in works if work is not None]
 
@@ -74,7 +74,7 @@ def in_turn(*works: Workload | None) -> Workload | None:
     return call_each if len(known) == len(works) else None
 
 
-def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None) -> Prepare:
+def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None) -> MakeWorkload:
     """Return a function that builds an `add` of `count` random rows; None adds one unbatched row."""
     rows = random_rows(np.random.default_rng(2), count)
     if count is None:
@@ -82,12 +82,12 @@ def adding(kind: Kind, count: int | None, priorities: Float32Array | None = None
     return on_rows(kind, lambda buffer: buffer.extending(rows, priorities))
 
 
-def sampling(kind: Kind, size: int) -> Prepare:
+def sampling(kind: Kind, size: int) -> MakeWorkload:
     """Return a function that builds a `sample`."""
     return on_rows(kind, lambda buffer: buffer.sampling(size))
 
 
-def each_field_contiguous(prepare: Prepare, names: Sequence[str]) -> Prepare:
+def each_field_contiguous(prepare: MakeWorkload, names: Sequence[str]) -> MakeWorkload:
     """Return a variant in which these peers copy each sampled field to a contiguous array.
 
     The samples of the other libraries are contiguous already.
@@ -121,7 +121,7 @@ def rows(capacity: int) -> list[Case]:
     sample = sampling(prioritized, LEARNER_BATCH)
     for said, given in (("prioritized", None), ("prioritized, priorities given", masses)):
         add = adding(prioritized, MANY, given)
-        both: Prepare = lambda side, add=add: in_turn(add(side), sample(side))
+        both: MakeWorkload = lambda side, add=add: in_sequence(add(side), sample(side))
         cases.append(Case(f"add {MANY} + sample {LEARNER_BATCH}, {said}", both))
     return cases
 
@@ -144,7 +144,7 @@ def nested(values: Values) -> dict[str, Any]:
 
 def adding_input(
     capacity: int, steps: Sequence[Values], environments: int = 1, many: bool = False
-) -> Prepare:
+) -> MakeWorkload:
     """Return a function that builds an `add` of each step, to a prioritized buffer if the library has one."""
 
     def prepare(side: Side) -> Workload | None:
@@ -161,7 +161,7 @@ def adding_input(
             buffer = side.full(example, replace(kind, prioritized=False), batches)
         if buffer is None:
             return None
-        return in_turn(*(buffer.extending(values) if many else buffer.adding(values) for values in steps))
+        return in_sequence(*(buffer.extending(values) if many else buffer.adding(values) for values in steps))
 
     return prepare
 
@@ -221,7 +221,7 @@ def full_of_pictures(side: Side, kind: Kind, shape: tuple[int, ...]) -> tuple[Bu
     return buffer, seen[:257]
 
 
-def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) -> Prepare:
+def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) -> MakeWorkload:
     """Return a function that builds an `add` of the next step of each environment."""
 
     def prepare(side: Side) -> Workload | None:
@@ -236,7 +236,7 @@ def adding_pictures(kind: Kind, shape: tuple[int, ...], dtype: type = np.uint8) 
     return prepare
 
 
-def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alone: Any) -> Prepare:
+def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alone: Any) -> MakeWorkload:
     """Return a function that builds a `sample`.
 
     Args:

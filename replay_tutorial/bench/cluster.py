@@ -34,7 +34,7 @@ from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.local.local_engine import central_roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.measuring.markdown import spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread
 
@@ -242,7 +242,7 @@ def main(argv: Sequence[str]) -> int:
     spreads = {name: Spread.of(np.array(values)) for name, values in figures.items()}
     about = f"Medians of {arguments.rounds} rounds of {arguments.seconds} s, quartiles in brackets."
     provenance = Provenance.of("cluster", argv, ("torch", "gymnasium", "ray"))
-    return hand_over(arguments, "cluster", provenance, {"figures": spreads}, lines_of(spreads), about)
+    return write_results(arguments, "cluster", provenance, {"figures": spreads}, lines_of(spreads), about)
 
 
 def lines_of(spreads: Mapping[str, Spread]) -> list[str]:

@@ -19,7 +19,7 @@ from replay_tutorial.apex.config import preset
 from replay_tutorial.apex.runs.run import train
 from replay_tutorial.bench.peers import dqn
 from replay_tutorial.bench.scores import Score, Summary, summary_of
-from replay_tutorial.measuring.markdown import put_table, table
+from replay_tutorial.measuring.markdown import table, write_table
 from replay_tutorial.measuring.output import add_count, add_markdown, new_parser, write_record
 from replay_tutorial.measuring.provenance import Provenance
 
@@ -232,7 +232,7 @@ def main(argv: Sequence[str]) -> int:
         }
         # Written after each environment, because each may take hours.
         write_record(file, records)
-        written = put_table(arguments.markdown, "learning", table_of(records))
+        written = write_table(arguments.markdown, "learning", table_of(records))
         draw(records, arguments.output / "learning.svg")
     print(f"\n{table_of(records)}", end="")
     return 0 if written and not missed else 1

@@ -22,7 +22,7 @@ from replay_tutorial.bench.peers.lineup import PEERS
 from replay_tutorial.bench.peers.peer import OURS, Buffer, Kind
 from replay_tutorial.measuring.fresh import run_fresh
 from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.system_memory import free_memory, peak_memory, resident_memory
 
@@ -183,7 +183,7 @@ def main(argv: Sequence[str]) -> int:
     provenance = Provenance.of("memory", argv, dict.fromkeys(itertools.chain.from_iterable(named)))
     body = {"rows": arguments.rows, "taken": measured, "skipped": skipped}
     lines = table(HEADS, [layout.cells() for layout in measured], words=2)
-    return hand_over(arguments, "memory", provenance, body, lines, how_measured(skipped))
+    return write_results(arguments, "memory", provenance, body, lines, how_measured(skipped))
 
 
 def how_measured(skipped: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.routes import BATCH, CHUNK, FIELDS, ROUTES, Route, context, env_dict, random_chunk
 from replay_tutorial.buffers.uniform import ReplayBuffer
 from replay_tutorial.measuring.markdown import spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
@@ -61,7 +61,7 @@ class Row:
         return [f"{self.explorers}", name, *texts, f"{self.hung[name]}"]
 
 
-def lead_group() -> None:
+def start_process_group() -> None:
     """Start a process group with this process as its leader, and kill the group when the parent dies."""
     os.setsid()
     parent = multiprocessing.parent_process()
@@ -74,7 +74,7 @@ def lead_group() -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def end_group(process: BaseProcess) -> None:
+def kill_process_group(process: BaseProcess) -> None:
     """Kill a process group: its leader and all processes that the leader started."""
     try:
         if process.pid is not None:
@@ -102,7 +102,7 @@ def run_slot(
     make: Callable[[int], Route], capacity: int, count: int, seconds: float, rate: float, answer: Any
 ) -> None:
     """Run one slot in this process, in a new process group; send steps and rows per second to `answer`."""
-    lead_group()
+    start_process_group()
     route = make(capacity)
     rng = np.random.default_rng(0)
     for _ in range(FILLED // CHUNK):
@@ -146,7 +146,7 @@ def slot(
     except EOFError:
         print("the process of a route ended with an error; the slot counts as hung", file=sys.stderr)
     finally:
-        end_group(process)
+        kill_process_group(process)
     return float("nan"), float("nan")
 
 
@@ -236,7 +236,7 @@ def main(argv: Sequence[str]) -> int:
     provenance = Provenance.of("shared", argv, [name for name in chosen if name == "cpprb"])
     body, about = {"rows": rows, "add": costs}, how_measured(arguments)
     mark = "shared" if arguments.rate == math.inf else "shared-rate"
-    status = hand_over(arguments, "shared", provenance, body, lines_of(rows, costs), about, mark=mark)
+    status = write_results(arguments, "shared", provenance, body, lines_of(rows, costs), about, mark=mark)
     return status if not any(row.hung[OURS] for row in rows) else 1
 
 

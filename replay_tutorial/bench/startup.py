@@ -12,7 +12,7 @@ import numpy as np
 
 from replay_tutorial.measuring.fresh import run_fresh
 from replay_tutorial.measuring.markdown import spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread
 
@@ -84,4 +84,4 @@ def main(argv: Sequence[str]) -> int:
     lines = table(["measured", "s"], [[name, spread_text(spread)] for name, spread in spreads.items()])
     about = f"Medians of {arguments.rounds} interleaved rounds of new processes, quartiles in brackets."
     body = {"seconds": spreads}
-    return hand_over(arguments, "startup", Provenance.of("startup", argv), body, lines, about)
+    return write_results(arguments, "startup", Provenance.of("startup", argv), body, lines, about)

@@ -18,7 +18,7 @@ from replay_tutorial.bench.peers.helper import HelperProcess, reverb_python
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.bench.peers.program import COLUMNS, ITEM_STEPS, LIMIT, LIMITED_BATCH, MAX_SIZE
 from replay_tutorial.measuring.markdown import figure, spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import FloatArray, Spread, measure
 
@@ -102,7 +102,7 @@ def table_rows(kind: str, both: Sequence[HelperProcess], rounds: int) -> list[Ro
         seconds = measure(workloads, rounds=rounds, slot_seconds=SLOT_SECONDS)
         micros = {name: each * 1e6 for name, each in seconds.items()}
         rows.append(Row.of(f"{operation}, {kind}", "µs", micros))
-    memory = {each.name: np.array([each.made["bytes_per_item"]]) for each in both}
+    memory = {each.name: np.array([each.description["bytes_per_item"]]) for each in both}
     if all(memory.values()):  # 0 where the system doesn't report a process's memory
         rows.append(Row.of(f"memory per item without its step, {kind}", "bytes", memory))
     return rows
@@ -116,7 +116,7 @@ def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
         clients: dict[str, list[HelperProcess]] = {}
         for name in names:
             server = stack.enter_context(closing(side(name, "uniform", serve=socket)))
-            address = server.made["address"]
+            address = server.description["address"]
             clients[name] = [
                 stack.enter_context(closing(side(name, "uniform", address=address))) for _ in range(PROCESSES)
             ]
@@ -125,8 +125,8 @@ def client_rows(names: Sequence[str], slots: int, seconds: float) -> list[Row]:
             for slot in range(slots):
                 for name, callers in clients.items():
                     for caller in callers:
-                        caller.order("rate", do=do, size=size, seconds=seconds)
-                    rates[name][slot] = size * sum(caller.answer()["rate"] for caller in callers)
+                        caller.send("rate", do=do, size=size, seconds=seconds)
+                    rates[name][slot] = size * sum(caller.receive()["rate"] for caller in callers)
             operation = f"{operation} from {PROCESSES} processes, uniform"
             rows.append(Row.of(operation, RATE, rates))
     return rows
@@ -155,7 +155,7 @@ def measure_limiter(both: Sequence[HelperProcess], slots: int, seconds: float) -
     measured: list[LimiterResult] = []
     for writers in WRITERS:
         answers = [
-            [each.ask("limited", writers=writers, seconds=seconds) for each in both] for _ in range(slots)
+            [each.request("limited", writers=writers, seconds=seconds) for each in both] for _ in range(slots)
         ]
         for each, figures in zip(both, zip(*answers, strict=True), strict=True):
             spreads = {
@@ -217,7 +217,7 @@ def main(argv: Sequence[str]) -> int:
             if kind == "uniform":
                 limited = measure_limiter(both, arguments.slots, arguments.seconds)
             for theirs in both[1:]:
-                provenance.versions["dm-reverb"] = theirs.made["version"]
+                provenance.versions["dm-reverb"] = theirs.description["version"]
     rows += client_rows(names, arguments.slots, arguments.seconds)
     body = {
         "rounds": arguments.rounds,
@@ -226,7 +226,9 @@ def main(argv: Sequence[str]) -> int:
         "rows": rows,
         "limited": limited,
     }
-    return hand_over(arguments, "tables", provenance, body, lines_of(rows, limited), how_measured(arguments))
+    return write_results(
+        arguments, "tables", provenance, body, lines_of(rows, limited), how_measured(arguments)
+    )
 
 
 def how_measured(arguments: argparse.Namespace) -> str:

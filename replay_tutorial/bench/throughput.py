@@ -30,7 +30,7 @@ from replay_tutorial.local.local_engine import roles
 from replay_tutorial.local.shared_context import make_shared_context
 from replay_tutorial.local.supervisor import Supervisor
 from replay_tutorial.measuring.markdown import spread_text, table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over, new_parser
+from replay_tutorial.measuring.output import add_count, add_outputs, new_parser, write_results
 from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread, Workload
 
@@ -229,7 +229,7 @@ def main(argv: Sequence[str]) -> int:
         body = body_of(configs, rounds)
     about = how_measured(body["environment"], arguments.rounds, arguments.seconds)
     provenance = Provenance.of("throughput", argv, ("torch", "gymnasium"))
-    return hand_over(arguments, "throughput", provenance, body, lines_of(body), about)
+    return write_results(arguments, "throughput", provenance, body, lines_of(body), about)
 
 
 def how_measured(environment: str, rounds: int, seconds: float) -> str:

@@ -40,7 +40,7 @@ def figure(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def put_table(path: Path | None, mark: str, text: str) -> bool:
+def write_table(path: Path | None, mark: str, text: str) -> bool:
     """Write a table into a page, unless `path` is None; print an error and return False on failure."""
     if path is not None:
         try:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from replay_tutorial.buffers.atomic_file import replace_file
-from replay_tutorial.measuring.markdown import put_table
+from replay_tutorial.measuring.markdown import write_table
 from replay_tutorial.measuring.provenance import Provenance
 
 
@@ -69,7 +69,7 @@ def add_count(
     parser.add_argument(option, type=count, default=default, nargs=nargs, help=shown)
 
 
-def hand_over(
+def write_results(
     arguments: argparse.Namespace,
     name: str,
     provenance: Provenance,
@@ -97,7 +97,7 @@ def hand_over(
     print(f"\n{text}", end="")
     if arguments.json is not None:
         write_record(arguments.json, {"benchmark": name, **provenance._asdict(), **body})
-    return 0 if put_table(arguments.markdown, mark or name, text) else 1
+    return 0 if write_table(arguments.markdown, mark or name, text) else 1
 
 
 def write_record(path: Path, record: Mapping[str, object], indent: int | None = 2) -> None:

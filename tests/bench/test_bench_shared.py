@@ -96,7 +96,7 @@ def test_explorer_adds_at_its_rate_and_makes_up_for_no_pause(pause, monkeypatch)
 
 
 def beget(begun):
-    shared.lead_group()
+    shared.start_process_group()
     routes.context.Process(target=time.sleep, args=(600,)).start()
     begun.send(os.getpid())
     time.sleep(600)

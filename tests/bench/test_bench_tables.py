@@ -24,7 +24,7 @@ def test_a_side_writes_samples_updates_and_keeps_its_ratio(name):
     with closing(side):
         for do, size in (("write", 1), ("sample", 8), ("update", 8)):
             assert side.workload(do, size)() > 0
-        answer = side.ask("limited", writers=2, seconds=0.5)
+        answer = side.request("limited", writers=2, seconds=0.5)
         assert answer["ratio"] == pytest.approx(1.0, abs=0.5)
         assert answer.keys() == tables.LIMITER_HEADS.keys()
     assert side.process.returncode is not None

@@ -196,7 +196,7 @@ def test_ceiling_moves_the_same_bytes_and_not_those_of_one_page(monkeypatch):
 def test_missing_library_is_skipped_by_name(monkeypatch):
     nobody = lineup.Entry((), "a_package_that_is_not_there", peer.CpprbLike)
     monkeypatch.setitem(lineup.PEERS, "nobody", nobody)
-    gathered = lineup.gather(["nobody"])
+    gathered = lineup.available_peers(["nobody"])
     assert "a_package_that_is_not_there" in gathered.skipped["nobody"]
     assert gathered.names == ["ours", "ceiling"]
 
@@ -206,7 +206,7 @@ def test_missing_library_is_skipped_by_name(monkeypatch):
 
 def test_reverb_is_skipped_by_name_where_it_is_not(monkeypatch, tmp_path):
     monkeypatch.setenv(helper.PYTHON_VARIABLE, str(tmp_path / "python"))
-    gathered = lineup.gather(list(reverb.WAYS))
+    gathered = lineup.available_peers(list(reverb.WAYS))
     for side in gathered.sides:
         side.full_of_rows(Kind(ROWS))
     assert set(gathered.skipped) == set(reverb.WAYS)

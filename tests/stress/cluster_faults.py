@@ -27,7 +27,7 @@ from victim import wait_until
 
 from replay_tutorial.apex.config import preset
 from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
+from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 
 PATIENCE_SECONDS = 120.0  # that anything may take on a busy machine
 PAUSE_SECONDS = 5.0  # that a host stands still
@@ -249,7 +249,7 @@ def main(argv: Sequence[str]) -> int:
     provenance = provenance_of("cluster_faults", argv, ("torch", "gymnasium", "ray"))
     about = f"Medians; {len(wrong)} faults of the whole." if wrong else "Medians."
     body = {"outcomes": outcomes, "wrong": wrong}
-    status = hand_over(arguments, "cluster-faults", provenance, body, lines_of(outcomes), about)
+    status = write_results(arguments, "cluster-faults", provenance, body, lines_of(outcomes), about)
     return 1 if wrong or any(outcome.wrong for outcome in outcomes) else status
 
 

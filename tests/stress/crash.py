@@ -20,7 +20,7 @@ from storm import MakeBuffer, Outcome, WatchedBuffer, survive
 
 from replay_tutorial.bench.peers.peer import OURS
 from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
+from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 
 CAPACITIES, ROW_BYTES = (7, 1000), (40, 16 * 1024)
 # without a report; the peer is known to hang
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
     lines = table(HEADS, [cells(name, outcome) for name, each in outcomes.items() for outcome in each])
     provenance = provenance_of("crash", argv, [name for name in makers if name != OURS])
     body = {"storms": outcomes, "shared_memory_left": left}
-    status = hand_over(arguments, "crash", provenance, body, lines, about)
+    status = write_results(arguments, "crash", provenance, body, lines, about)
     return status if good else 1
 
 

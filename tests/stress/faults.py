@@ -24,7 +24,7 @@ from trial import Outcome, Trial
 from victim import accept_ctrl_c
 
 from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
+from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 
 FAULTS = {"ctrl-c": 50, "actor": 10, "learner": 10, "parent": 10, "child": 20}  # how often each happens
 # A tenth of the moments each: the first seconds, where Python still imports, and those after a minute, where
@@ -138,7 +138,7 @@ def main(argv: Sequence[str]) -> int:
     outcomes = trials(times, arguments.seed, arguments.at_once)
     provenance = provenance_of("faults", argv, ("torch", "gymnasium"))
     mark = "faults" if len(times) > 1 else f"faults-{next(iter(times))}"
-    status = hand_over(
+    status = write_results(
         arguments, "faults", provenance, {"outcomes": outcomes}, lines_of(outcomes), "", mark=mark
     )
     return status if not any(outcome.wrong for outcome in outcomes) else 1

@@ -28,7 +28,7 @@ from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.buffers.frame_search import hash_of, same_bytes
 from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.measuring.markdown import table
-from replay_tutorial.measuring.output import add_count, add_outputs, hand_over
+from replay_tutorial.measuring.output import add_count, add_outputs, write_results
 from replay_tutorial.shared import protocol, registry, sampler, shared_frames, shared_ring
 from replay_tutorial.shared.protocol import COUNTER_WORDS, NEXT_INDEX, PUBLISHED, abandoned, index_of, is_held
 from replay_tutorial.shared.shared_frames import SharedFrames
@@ -367,7 +367,7 @@ def main(argv: Sequence[str]) -> int:
         f"{sum(o.kills for o in outcomes):,} kills, {inside:,} of them during the write of a row or a frame."
     )
     provenance = provenance_of("steps", argv)
-    status = hand_over(
+    status = write_results(
         arguments, "steps", provenance, {"outcomes": outcomes}, lines, about, mark="crash-steps"
     )
     return 1 if any(o.faults for o in outcomes) else status

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from checked_rows import CheckedRows
 
-from replay_tutorial.bench.shared import end_group, lead_group
+from replay_tutorial.bench.shared import kill_process_group, start_process_group
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
 from replay_tutorial.shared.processes import BIRTH_SHIFT
 from replay_tutorial.shared.protocol import is_held, owner_of
@@ -185,7 +185,7 @@ class Storm:
 
 def run_storm(make: MakeBuffer, outcome: Outcome, kills: int, seed: int, reports: Any) -> None:
     """Run a storm over a new buffer, in a process group of its own; send the outcome every few samples."""
-    lead_group()
+    start_process_group()
     rows = CheckedRows(outcome.row_bytes)
     buffer = make(outcome.capacity, rows.env_dict)
     buffer.add(**rows.make(0, 0, outcome.capacity), priorities=np.ones(outcome.capacity))
@@ -238,5 +238,5 @@ def survive(
             outcome, finished = ours.recv()
     except EOFError:
         outcome.error = "the sampler's process ended without a report"
-    end_group(process)
+    kill_process_group(process)
     return outcome

@@ -23,7 +23,7 @@ from replay_tutorial.tables.remote.local_socket import KEY_VARIABLE
 PYTHON_VARIABLE = "REPLAY_TUTORIAL_REVERB"
 PROGRAM = Path(__file__).with_name("program.py")
 ANSWER_SECONDS = 300.0  # timeout of a response
-# Hides GPUs, silences TensorFlow's warnings, and sets one key for our servers and their clients.
+# Hides GPUs, turns off TensorFlow's log, and sets one key for our servers and their clients.
 ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -61,7 +61,7 @@ class HelperProcess:
 
     Attributes:
         name: Name of its peer.
-        made: Its first response, which describes the buffer or table that it created.
+        description: Its first response, which describes the buffer or table that it created.
     """
 
     def __init__(self, name: str, start: Mapping[str, object], *, reverb: bool) -> None:
@@ -88,12 +88,12 @@ class HelperProcess:
             env={**os.environ, **ENVIRONMENT},
         )
         try:
-            self.made = self.answer()
+            self.description = self.receive()
         except HelperLost as error:
             self.close()
             raise ImportError(f"{python[0]} failed to start {name}: {error}") from error
 
-    def answer(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """Wait for the next response.
 
         Raises:
@@ -116,28 +116,28 @@ class HelperProcess:
         quoted = f"; its last message was '{last}'" if last else ""
         return HelperLost(self.name, f"its helper process {what}{quoted}")
 
-    def order(self, kind: str, **order: object) -> None:
-        """Send a request; `answer` returns the response.
+    def send(self, kind: str, **options: object) -> None:
+        """Send a request; `receive` returns the response.
 
         Raises:
             HelperLost: If the process ended.
         """
         assert self.process.stdin is not None
         try:
-            line = json.dumps({"kind": kind, **order}, allow_nan=False)
+            line = json.dumps({"kind": kind, **options}, allow_nan=False)
             self.process.stdin.write(line.encode() + b"\n")
         except BrokenPipeError as error:
             raise self.lost("ended") from error
 
-    def ask(self, kind: str, **order: object) -> dict[str, Any]:
-        """Send a request and return the response; raises HelperLost as `order` and `answer` do."""
-        self.order(kind, **order)
-        return self.answer()
+    def request(self, kind: str, **options: object) -> dict[str, Any]:
+        """Send a request and return the response; raises HelperLost as `send` and `receive` do."""
+        self.send(kind, **options)
+        return self.receive()
 
     def workload(self, do: str, size: int = 1) -> RemoteWorkload:
         """Return a workload that calls an operation in the process."""
         return RemoteWorkload(
-            lambda calls: float(self.ask("calls", do=do, size=size, calls=calls)["seconds"])
+            lambda calls: float(self.request("calls", do=do, size=size, calls=calls)["seconds"])
         )
 
     def close(self) -> None:

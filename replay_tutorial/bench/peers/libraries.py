@@ -38,7 +38,7 @@ class StableBaselines3(Buffer):
     """`ReplayBuffer`, or `DictReplayBuffer` for dicts; it has no priorities and doesn't accept lists."""
 
     def __init__(self, module: Any, example: Values, kind: Kind) -> None:
-        """Create the buffer, without timeout handling, which `optimize_memory_usage` doesn't support."""
+        """Create the buffer; `optimize_memory_usage` and timeout handling exclude each other."""
         spaces: Any = importlib.import_module("gymnasium.spaces")
         buffers: Any = importlib.import_module("stable_baselines3.common.buffers")
         self.kind = kind

@@ -116,7 +116,7 @@ class Lineup:
     def versions_elsewhere(self) -> Mapping[str, str]:
         """Versions of the distributions in other interpreters."""
         buffers = [buffer for side in self.sides for buffer in side.rows.values()]
-        found = [buffer.helper.made for buffer in buffers if isinstance(buffer, reverb.Reverb)]
+        found = [buffer.helper.description for buffer in buffers if isinstance(buffer, reverb.Reverb)]
         return {"dm-reverb": found[0]["version"]} if found else {}
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Lineup:
             side.close()
 
 
-def gather(names: Sequence[str] = tuple(PEERS)) -> Lineup:
+def available_peers(names: Sequence[str] = tuple(PEERS)) -> Lineup:
     """Return the lineup of the importable peers among `names`, always with ours and the ceiling."""
     skipped: dict[str, str] = {}
     sides: list[Side] = []

@@ -18,12 +18,12 @@ from replay_tutorial.measuring.timing import Workload
 Transition = tuple[Any, ...]
 
 
-def apart(values: Values) -> list[Transition]:
+def split_batch(values: Values) -> list[Transition]:
     """Split a batch into transitions."""
     return list(zip(*values.values(), strict=True))
 
 
-def together(transitions: Sequence[Transition]) -> list[Float32Array]:
+def stack_fields(transitions: Sequence[Transition]) -> list[Float32Array]:
     """Return one array per field of the transitions."""
     return [np.stack(column) for column in zip(*transitions, strict=True)]
 
@@ -45,7 +45,7 @@ class Deque(Buffer):
         return lambda: append(tuple(fields))  # creating the tuple is timed, too
 
     def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        rows, append = [list(row) for row in apart(values)], self.buffer.append
+        rows, append = [list(row) for row in split_batch(values)], self.buffer.append
 
         def add() -> None:
             for row in rows:
@@ -54,10 +54,10 @@ class Deque(Buffer):
         return add
 
     def sampling(self, batch_size: int) -> Workload:
-        return lambda: together(random.sample(self.buffer, batch_size))
+        return lambda: stack_fields(random.sample(self.buffer, batch_size))
 
     def fill(self, values: Values) -> None:
-        self.buffer.extend(map(copied, apart(values)))
+        self.buffer.extend(map(copied, split_batch(values)))
 
 
 class TreeMemory(Buffer):
@@ -110,14 +110,14 @@ class TreeMemory(Buffer):
             *((tree[node], self.data[node - self.capacity + 1]) for node in nodes), strict=True
         )
         weights = (self.capacity * np.array(masses) / tree[0]) ** -BETA
-        return together(transitions), nodes, weights / weights.max()
+        return stack_fields(transitions), nodes, weights / weights.max()
 
     def adding(self, values: Values, priorities: Float32Array | None = None) -> Workload:
         fields, error = list(values.values()), 1.0 if priorities is None else float(priorities[0])
         return lambda: self.add(error, tuple(fields))
 
     def extending(self, values: Values, priorities: Float32Array | None = None) -> Workload:
-        rows = [list(row) for row in apart(values)]
+        rows = [list(row) for row in split_batch(values)]
         errors = [1.0] * len(rows) if priorities is None else priorities.tolist()
 
         def add() -> None:
@@ -141,7 +141,7 @@ class TreeMemory(Buffer):
 
     def fill(self, values: Values) -> None:
         """Set the leaves, and compute the sums once at the end; a million calls of `add` take minutes."""
-        rows = apart(values)
+        rows = split_batch(values)
         masses = (np.random.default_rng(self.write).exponential(size=len(rows)) + 0.01) ** self.alpha
         for row, mass in zip(rows, masses, strict=True):
             self.data[self.write], self.tree[self.write + self.capacity - 1] = copied(row), mass

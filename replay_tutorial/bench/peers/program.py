@@ -133,7 +133,7 @@ class Tables:
             writer.step()
         writer.writer.flush()
 
-    def made(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return the description for the first response."""
         return {"address": self.table.address, "bytes_per_item": self.bytes_per_item}
 
@@ -222,21 +222,21 @@ def main(name: str, start: dict[str, Any]) -> None:
     sys.path.append(str(Path(__file__).parent))
     module: Any = importlib.import_module(name)
     replay: Any = module.Rows(**start["rows"]) if "rows" in start else Tables(module, start)
-    print(json.dumps({"version": module.version(), **replay.made()}, allow_nan=False), flush=True)
+    print(json.dumps({"version": module.version(), **replay.description()}, allow_nan=False), flush=True)
     known: dict[tuple[str, int], Calls] = {}
     for line in sys.stdin:
-        order = json.loads(line)
-        if order["kind"] == "limited":
-            answer = replay.limited(order["writers"], order["seconds"])
+        request = json.loads(line)
+        if request["kind"] == "limited":
+            answer = replay.limited(request["writers"], request["seconds"])
         else:
-            key = order["do"], order["size"]
+            key = request["do"], request["size"]
             if key not in known:
                 known.clear()  # a dataset prefetches as long as it exists
                 known[key] = replay.calls(*key)
-            if order["kind"] == "rate":
-                answer = {"rate": known[key].rate(order["seconds"])}
+            if request["kind"] == "rate":
+                answer = {"rate": known[key].rate(request["seconds"])}
             else:
-                answer = {"seconds": known[key].seconds(order["calls"])}
+                answer = {"seconds": known[key].seconds(request["calls"])}
         print(json.dumps(answer, allow_nan=False), flush=True)
 
 

@@ -40,7 +40,7 @@ class Rows:
         self.row = {name: rng.random(shape, dtype=np.float32) for name, shape in fields.items()}
         self.write(rng.exponential(size=capacity).tolist())
 
-    def made(self) -> dict[str, Any]:
+    def description(self) -> dict[str, Any]:
         """Return the description for the first response, which is empty."""
         return {}
 

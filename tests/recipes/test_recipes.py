@@ -1,4 +1,4 @@
-"""The programs that the recipes show: they run as they stand, and do what their pages say."""
+"""Run the programs of the recipes, and check the claims of their pages."""
 
 import copy
 import importlib
@@ -85,7 +85,7 @@ def test_pages_show_the_programs_themselves_and_all_of_them() -> None:
 
 
 def check_counting_rows(rows: dict[str, np.ndarray], n: int, gamma: float) -> None:
-    """Every row is what n steps in `Counting` give, by its observation alone."""
+    """Check that each row is the result of n steps of `Counting` from its observation."""
     (episodes, steps), (next_episodes, next_steps) = rows["obs"].T.astype(float), rows["next_obs"].T
     rewards = np.minimum(n, 5 - steps)
     np.testing.assert_array_equal(next_episodes, episodes)
@@ -104,7 +104,7 @@ def test_no_row_of_a_vector_environment_crosses_a_reset(mode, monkeypatch) -> No
         "small_environments:Counting-v0", recipe.AutoresetMode[mode], num_envs=8, steps=500
     ).buffer
     check_counting_rows(buffer.get_all_transitions(), n=3, gamma=0.99)
-    # 500 steps are 100 episodes, or 83 where each begins with a step that only resets, and 2 steps that wait
+    # 500 steps are 100 episodes; in NEXT_STEP mode each has a reset step: 83 episodes, and 2 pending steps
     assert len(buffer) == 8 * (83 * 5 if mode == "NEXT_STEP" else 500)
 
 
@@ -189,7 +189,7 @@ def test_frames_stored_once_come_out_as_they_went_in(monkeypatch) -> None:
         set(re.findall(r"\d+,\d+", (ROOT / "docs" / page).read_text("utf-8")))
         for page in ("recipes/images.md", "api/buffers.md")
     )
-    assert told and told <= proven, "a test of the site computes those"
+    assert told and told <= proven, "a test of the site computes the figures of buffers.md"
 
 
 def test_bytes_become_floats_of_the_same_shape_and_at_most_one(monkeypatch) -> None:
@@ -200,7 +200,7 @@ def test_bytes_become_floats_of_the_same_shape_and_at_most_one(monkeypatch) -> N
     np.testing.assert_allclose(tensor, stacks / 255.0, rtol=1e-6)
 
 
-def test_true_values_give_true_targets_if_the_end_is_told_rightly(monkeypatch) -> None:
+def test_exact_values_give_exact_targets_if_terminations_are_marked(monkeypatch) -> None:
     recipe = program("n_step", monkeypatch)
     rows, targets, _ = recipe.main(True, recipe.value_if_terminated)
     assert rows["rew"].tolist() == [1.75, 1.75, 1.75, 1.5, 1.0]
@@ -210,11 +210,11 @@ def test_true_values_give_true_targets_if_the_end_is_told_rightly(monkeypatch) -
     rows, targets, _ = recipe.main(False, recipe.value_if_truncated)
     assert rows["discount"].tolist() == [0.125, 0.125, 0.125, 0.25, 0.5]
     assert targets.tolist() == [2.0] * 5
-    _, wrong, _ = recipe.main(True, recipe.value_if_truncated)  # a time limit told as an end
+    _, wrong, _ = recipe.main(True, recipe.value_if_truncated)  # a time limit marked as a termination
     assert wrong.tolist() == [2.0, 2.0, 1.75, 1.5, 1.0]
 
 
-def test_an_episode_that_is_broken_off_must_be_told(monkeypatch) -> None:
+def test_an_episode_that_is_stopped_needs_on_episode_end(monkeypatch) -> None:
     buffer = program("n_step", monkeypatch).new_buffer()
     step = {"rew": 1, "terminated": False, "truncated": False}
     assert [buffer.add(obs=i, next_obs=i + 1, **step) for i in range(4)] == [None, None, 0, 1]
@@ -229,7 +229,7 @@ def test_an_episode_that_is_broken_off_must_be_told(monkeypatch) -> None:
 
 def test_actors_end_cleanly_when_the_learner_is_done(monkeypatch) -> None:
     recipe = program("many_processes", monkeypatch)
-    # A row whose slot a halted actor holds takes a second index, so indexes are no count of rows.
+    # If a stopped actor holds the slot of a row, the row takes a second index: indexes do not count rows.
     counted = MPPrioritizedReplayBuffer.statistics
     monkeypatch.setattr(
         recipe.MPPrioritizedReplayBuffer,
@@ -251,7 +251,7 @@ def test_actors_end_when_the_learner_fails(monkeypatch) -> None:
 
 def test_learner_does_not_wait_for_actors_that_have_died(monkeypatch) -> None:
     recipe = program("many_processes", monkeypatch)
-    monkeypatch.setattr(recipe, "actor", print)  # prints its arguments and is done
+    monkeypatch.setattr(recipe, "actor", print)  # prints its arguments and exits
     with pytest.raises(RuntimeError, match="an actor exited"):
         recipe.main(actors=1)
 
@@ -259,7 +259,7 @@ def test_learner_does_not_wait_for_actors_that_have_died(monkeypatch) -> None:
 def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_ones(monkeypatch) -> None:
     recipe = program("many_processes", monkeypatch)
     mailbox, stop = Mailbox(8), threading.Event()
-    mailbox.publish(np.tile(np.float32([0, 1]), 4))  # action 1 looks better everywhere
+    mailbox.publish(np.tile(np.float32([0, 1]), 4))  # action 1 has the higher value everywhere
     with MPPrioritizedReplayBuffer(10_000, recipe.FIELDS, seed=0) as buffer:
         acting = threading.Thread(target=recipe.actor, args=(0, buffer, mailbox, stop))
         acting.start()
@@ -267,7 +267,7 @@ def test_actor_acts_on_the_newest_parameters_and_the_learner_publishes_better_on
         stop.set()
         acting.join()
         rows = buffer.get_all_transitions()
-        assert 0.85 < rows["act"].mean() < 0.95, "one step in five is a coin's"
+        assert 0.85 < rows["act"].mean() < 0.95, "one action in five is random"
         np.testing.assert_array_equal(rows["rew"], rows["obs"][:, 0] * rows["act"])
         errors = recipe.learner(buffer, mailbox, updates=1_000)
     assert np.mean(errors[-20:]) < 0.2 * np.mean(errors[:20])
@@ -280,7 +280,7 @@ def test_batches_are_whole_while_the_next_is_drawn(monkeypatch) -> None:
     buffer = recipe.new_buffer()
     pinned = [recipe.PinnedBatch(buffer, 256) for _ in range(2)]
     twin = copy.deepcopy(buffer)
-    if recipe.PIN:  # the GPU has so much to do that no copy begins before all batches are drawn
+    if recipe.PIN:  # keep the GPU busy, so that no copy starts before all batches are sampled
         busy = recipe.torch.ones(4096, 4096, device=recipe.DEVICE)
         for _ in range(100):
             busy = busy @ busy
@@ -342,7 +342,7 @@ def test_deque_and_buffer_hold_the_same(monkeypatch) -> None:
         recipe.random.sample(memory, 501)
 
 
-def test_stopped_program_goes_on_bit_for_bit(monkeypatch) -> None:
+def test_a_restored_program_samples_identical_batches(monkeypatch) -> None:
     recipe = program("going_on", monkeypatch)
     expected, drawn = recipe.main()
     assert len(expected) == len(drawn) == 500
@@ -382,7 +382,7 @@ def test_cpprb_differs_as_the_page_says() -> None:
     cpprb = pytest.importorskip("cpprb")
     fields = {name: {} for name in ("obs", "rew", "next_obs", "done")}
     window = {"size": 3, "rew": "rew", "gamma": 0.5, "next": "next_obs"}
-    theirs = cpprb.ReplayBuffer(4, copy.deepcopy(fields), Nstep=window)  # it writes into them
+    theirs = cpprb.ReplayBuffer(4, copy.deepcopy(fields), Nstep=window)  # cpprb changes the dict
     ours = ReplayBuffer(4, fields, Nstep=window)
     for step in range(8):
         row = {"obs": step, "rew": 1, "next_obs": step + 1, "done": step == 7}
@@ -407,7 +407,7 @@ def test_cpprb_differs_as_the_page_says() -> None:
     np.testing.assert_array_equal(moved.get_all_transitions()["obs"].ravel(), np.arange(10))
 
 
-def test_every_name_of_cpprb_stands_in_the_table() -> None:
+def test_every_name_of_cpprb_is_in_the_table() -> None:
     cpprb = pytest.importorskip("cpprb")
     page = (ROOT / "docs" / "recipes" / "from_cpprb.md").read_text("utf-8")
     names = {*cpprb.__all__} | {
@@ -417,7 +417,7 @@ def test_every_name_of_cpprb_stands_in_the_table() -> None:
         if not name.startswith("_")
     }
     told = {name for name in names if re.search(rf"`{name}\b", page)}
-    assert told == names, f"not told: {names - told}"
+    assert told == names, f"not in the table: {names - told}"
     here = {name for name in names if hasattr(PrioritizedReplayBuffer, name)}
     assert here == {name for name in names if re.search(rf"`{name}`[^|]*\| the same", page)} - {
         *cpprb.__all__
@@ -457,7 +457,7 @@ def test_stable_baselines_saves_and_loads_the_buffer(model, tmp_path) -> None:
 
 def test_prioritized_dqn_with_equal_priorities_is_dqn(monkeypatch) -> None:
     recipe = program("with_sb3", monkeypatch)
-    models = [recipe.main(environment=Counting, steps=400) for _ in range(2)]  # nothing is learned before 500
+    models = [recipe.main(environment=Counting, steps=400) for _ in range(2)]  # training starts at step 500
     data = models[0].replay_buffer.sample(32)
     assert (models[0].replay_buffer.weights == 1).all()
     for each in models:

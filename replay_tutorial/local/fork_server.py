@@ -1,10 +1,9 @@
-"""What the server of processes does at its end: it removes its socket.
+"""Removal of the fork server's socket at exit.
 
-On Linux the processes of a run are copies of a server that has imported what they need (`supervisor`). The
-parent reaches it through a socket in a temporary folder, which multiprocessing removes when the parent ends;
-a killed parent can't. The server ends after all the others, so it does.
-
-Left out: a server that is killed together with the parent.
+On Linux, the processes of a run are forked from multiprocessing's fork server (`supervisor`). The parent
+connects to it through a socket in a temporary folder, which multiprocessing removes when the parent exits,
+but not if the parent is killed. Importing this module in the fork server, the last process to exit, makes it
+remove the socket. If the fork server is killed as well, the socket remains.
 """
 
 import atexit
@@ -17,23 +16,23 @@ from pathlib import Path
 
 
 def listening_path() -> Path | None:
-    """Return the file of the socket on which this process listens; None if there is none."""
+    """Return the path of the Unix socket on which this process listens, or None."""
     for handle in map(int, os.listdir("/proc/self/fd")):
-        with contextlib.suppress(OSError):  # the folder's own handle is closed by now
+        with contextlib.suppress(OSError):  # the file descriptor of `listdir` is closed by now
             if not stat.S_ISSOCK(os.stat(handle).st_mode):
                 continue
             with socket.socket(fileno=os.dup(handle)) as found:
                 listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                name = found.getsockname()  # bytes, and no file, in Python 3.11.0
+                name = found.getsockname()  # bytes instead of a path in Python 3.11.0
                 if found.family == socket.AF_UNIX and listens and isinstance(name, str) and name:
                     return Path(name)
     return None
 
 
 def remove_socket(server: int, path: Path) -> None:
-    """Remove the server's socket, and its folder; the server's copies leave both alone."""
+    """Remove the socket and its folder if this process is the fork server, not one forked from it."""
     if os.getpid() == server:
-        with contextlib.suppress(OSError):  # the parent was faster
+        with contextlib.suppress(OSError):  # the parent has already removed them
             path.unlink(missing_ok=True)
             path.parent.rmdir()
 

@@ -1,4 +1,4 @@
-"""The engine of this machine: roles as processes that meet in shared memory, or in turns in one process."""
+"""The local engine: runs the roles as processes with shared memory, or in turns in one process."""
 
 from functools import partial
 from multiprocessing.connection import Connection
@@ -18,7 +18,7 @@ from replay_tutorial.local.workers import act, evaluate, learn_and_save, run_wor
 
 
 class LocalEngine(Engine):
-    """Runs the roles on this machine."""
+    """Runs all roles on this machine."""
 
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
@@ -26,32 +26,32 @@ class LocalEngine(Engine):
         return make_shared_context(config, spaces, parameter_count, initial_counters)
 
     def run(self, setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-        (setup.folder.path / CLUSTER_FILE).unlink(missing_ok=True)  # the next `resume` stays here, too
+        (setup.folder.path / CLUSTER_FILE).unlink(missing_ok=True)  # so that `resume` is local, too
         run = run_parallel if setup.context.config.actors else run_serial
         return run(setup, recorder, stop)
 
 
 def start_learner(setup: RunSetup, _: int, messages: Connection) -> Start:
-    """Return what the learner's process does."""
+    """Return the function and arguments of the learner process."""
     checkpoint = None if setup.checkpoint is None else setup.checkpoint.path
     arguments = (setup.seeds.network, setup.folder.path, checkpoint)
     return run_worker, (messages, setup.context, learn_and_save, *arguments)
 
 
 def start_evaluator(setup: RunSetup, _: int, messages: Connection) -> Start:
-    """Return what the evaluator's process does."""
+    """Return the function and arguments of the evaluator process."""
     arguments = (setup.folder, setup.solved_at, setup.best, setup.evaluated_update)
     return run_worker, (messages, setup.context, evaluate, *arguments)
 
 
 def start_actor(setup: RunSetup, number: int, restart_count: int, messages: Connection) -> Start:
-    """Return what an actor's process does; each of its lives has a seed of its own."""
+    """Return the function and arguments of an actor process; the seed differs after each restart."""
     seed = setup.seeds.actor(number, setup.initial_counters.update, restart_count)
     return run_worker, (messages, setup.context, act, number, seed)
 
 
 def central_roles(setup: RunSetup) -> list[Role]:
-    """Return who there is one of: the learner, beside its replay, and the evaluator."""
+    """Return the learner and the evaluator, which run on the host of the replay."""
     return [
         Role("learner", partial(start_learner, setup)),
         Role("evaluator", partial(start_evaluator, setup)),
@@ -59,7 +59,7 @@ def central_roles(setup: RunSetup) -> list[Role]:
 
 
 def roles(setup: RunSetup) -> list[Role]:
-    """Return who takes part in a run."""
+    """Return all roles of a run."""
     config = setup.context.config
     actors = [
         Role(f"actor {number}", partial(start_actor, setup, number), max_failures=config.restart_limit)
@@ -70,10 +70,10 @@ def roles(setup: RunSetup) -> list[Role]:
 
 
 def run_parallel(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-    """Run until it is solved, its budget is spent, or somebody asks it to stop.
+    """Run until the environment is solved, `total_steps` is reached, or a stop is requested.
 
     Raises:
-        ProcessDied: As for `Engine.run`; the learner, if it is not the one, has written a last checkpoint.
+        ProcessDied: As for `Engine.run`. Unless the learner itself died, it has written a last checkpoint.
     """
     with Supervisor(roles(setup), setup.context.stop.request) as supervisor:
         return watch(setup, supervisor, recorder, stop)

@@ -1,8 +1,9 @@
-"""A run in one process: the roles take turns in a fixed order, so that the same seed makes the same run.
+"""A run in one process, with actor, learner and evaluator taking turns in a fixed order.
 
-Nothing here depends on time. The actor plays a few steps; the learner makes the updates that these rows are
-owed; the evaluator looks whether an evaluation is due. A checkpoint holds all three, with the open episodes,
-so a resumed run goes on bit for bit as if it had never stopped. To find a fault in a run, this is the place.
+Nothing depends on time, so the same seed reproduces the run exactly: the actor plays a few steps, the learner
+makes the updates that have become due, and the evaluator checks whether an evaluation is due. A checkpoint
+holds the state of all three, including unfinished episodes, so that a resumed run is bit-identical to an
+uninterrupted one. Use it for debugging.
 """
 
 from contextlib import suppress
@@ -22,7 +23,7 @@ from replay_tutorial.apex.runs.signals import ENDING, StopRequest
 
 
 def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
-    """Run until it is solved, its budget is spent, or somebody asks it to stop."""
+    """Run until the environment is solved, `total_steps` is reached, or a stop is requested."""
     context, checkpoint, folder = setup.context, setup.checkpoint, setup.folder
     context = replace(context, send_message=recorder.receive)
     config, counters = context.config, context.counters
@@ -39,7 +40,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     if checkpoint is not None and checkpoint.serial is not None:
         actor.restore(actor_state(checkpoint.serial))
         recorder.restore(checkpoint.serial["recorder"])
-        torch.set_rng_state(checkpoint.random)  # last: building the roles has drawn from it
+        torch.set_rng_state(checkpoint.random)  # last, because constructing the roles draws random numbers
 
     def save() -> None:
         parts = serial_state(actor, evaluator, recorder)
@@ -48,7 +49,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
     end: End = "interrupted"
     next_checkpoint = (counters.steps // config.checkpoint_steps + 1) * config.checkpoint_steps
     with suppress(Stopped):
-        finish_turn(learner, evaluator)  # of a run that was stopped during an evaluation
+        finish_turn(learner, evaluator)  # if the run was stopped during an evaluation
         while not stop.received:
             if evaluator.solved:
                 end = "solved"
@@ -66,7 +67,7 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
         recorder.print_line(ENDING)
     save()
     if end == "budget spent":
-        try:  # after the checkpoint: a run with a greater budget would not have looked here
+        try:  # after the checkpoint, because a run with more total steps would not evaluate here
             evaluator.evaluate_if_due(last=True)
         except Stopped:
             end = "interrupted"
@@ -74,10 +75,10 @@ def run_serial(setup: RunSetup, recorder: Recorder, stop: StopRequest) -> End:
 
 
 def finish_turn(learner: Learner, evaluator: Evaluator) -> None:
-    """Make the updates and the evaluations that are due, now that the actor has played some steps.
+    """Make all updates and evaluations that are due.
 
     Raises:
-        Stopped: If an evaluation was stopped. The next call does what is left of the turn.
+        Stopped: If an evaluation was stopped. The next call completes the turn.
     """
     context, config = learner.context, learner.context.config
     evaluator.evaluate_if_due()
@@ -89,7 +90,7 @@ def finish_turn(learner: Learner, evaluator: Evaluator) -> None:
 
 
 def serial_state(actor: Actor, evaluator: Evaluator, recorder: Recorder) -> dict[str, Any]:
-    """Return what a checkpoint has to hold of the roles beside the learner: JSON, and "arrays"."""
+    """Return the state of actor, evaluator and recorder for a checkpoint: JSON, and the item "arrays"."""
     state = actor.state()
     arrays = {"observations": state.pop("observations")}
     for name in ("actions", "windows"):

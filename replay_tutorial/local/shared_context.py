@@ -1,7 +1,7 @@
-"""The context of a run in the shared memory of one machine.
+"""The context of a run on one machine, implemented in shared memory.
 
-Each process gets the same object with the arguments it is started with. Nobody here can make another wait:
-replay and mailbox have no locks, the limiter is asked again and again, and the flags are one number each.
+Every process receives the same context as an argument. No process can block another: the replay and the
+mailbox have no locks, the limiter is polled, and each flag is a single number.
 """
 
 from collections.abc import Mapping
@@ -29,13 +29,13 @@ from replay_tutorial.apex.seeds import RunSeeds
 from replay_tutorial.apex.storage import make_replay
 from replay_tutorial.shared.memory import SharedArrays
 
-# Where the flags stand in int64[16]: the learner's count is on a cache line of its own.
+# Positions in int64[16]; the learner's update count has its own cache line.
 STOP, LAST_EVALUATION, UPDATES = 0, 1, 8
 
 
 @dataclass(frozen=True)
 class SharedReplay(Replay):
-    """The buffer, and the limiter that decides when it may be used."""
+    """A shared buffer, and the limiter that blocks its inserts and samples."""
 
     buffer: MPPrioritizedReplayBuffer
     limiter: SamplesPerInsert
@@ -76,7 +76,7 @@ class SharedReplay(Replay):
 
 
 class SharedParameters(Parameters):
-    """A mailbox of one record: the parameters and the update that made them, always of the same moment."""
+    """A mailbox of one record, the parameters and their update number, which are published atomically."""
 
     def __init__(self, count: int) -> None:
         self._record = np.dtype([("update", np.int64), ("parameters", np.float32, (count,))])
@@ -97,7 +97,7 @@ class SharedParameters(Parameters):
 
 @dataclass(frozen=True)
 class SharedCounters(RunCounters):
-    """The limiter's counters, and the learner's."""
+    """The counters of the limiter, and the learner's update count."""
 
     limiter: SamplesPerInsert
     flags: SharedArrays
@@ -123,7 +123,7 @@ class SharedCounters(RunCounters):
 
 @dataclass(frozen=True)
 class SharedStopFlag(StopFlag):
-    """Two flags: a process that dies leaves them as they are."""
+    """Two flags in shared memory; the death of a process doesn't affect them."""
 
     flags: SharedArrays
 
@@ -144,10 +144,10 @@ class SharedStopFlag(StopFlag):
 def make_shared_context(
     config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
 ) -> Context:
-    """Reserve the shared memory of a run: `Engine.make_context` for this machine.
+    """Allocate the shared memory of a run; implements `Engine.make_context`.
 
     Raises:
-        MemoryError: If there is less room than the replay may come to need.
+        MemoryError: If there is less free memory than the full replay needs.
     """
     limiter = make_limiter(config, initial_counters)
     buffer = make_replay(config, spaces, RunSeeds(config).replay)
@@ -159,8 +159,8 @@ def make_shared_context(
 
 
 def make_limiter(config: Config, initial_counters: InitialCounters) -> SamplesPerInsert:
-    """Return the limiter of a run, with what it has counted so far."""
-    # One send moves the error by its rows, one update by its batch: the band must be wider than both.
+    """Return the limiter of a run, with the counts of the checkpoint."""
+    # A send changes the error by its rows, an update by its batch; the error buffer must exceed both.
     rows_of_a_send = (config.send_interval + config.n_step) * config.environments_per_actor
     rows = max(config.slack, rows_of_a_send)
     limiter = SamplesPerInsert(

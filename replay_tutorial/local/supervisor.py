@@ -1,11 +1,10 @@
-"""The supervisor: starts a run's processes, receives their messages, replaces killed actors, ends them all.
+"""The supervisor: starts the processes of a run, receives their messages, and replaces dead actors.
 
-Nothing here waits for a process that can die: messages come through one pipe per process, which ends when the
-process does, and the stop flag is one number of shared memory without a lock. An actor that is killed costs
-the run only its open episodes, so another takes its place, after a pause that doubles each time, until it has
-died too often in a row. Any other process that ends before its time ends the run, and the parent says why.
-
-Left out: replacing the learner or the evaluator (a run is resumed from its checkpoint instead).
+The supervisor never blocks on a process that may have died. Each process sends messages through its own pipe,
+which is closed when the process ends; the stop flag is a number in shared memory, without a lock. A dead
+actor only loses its open episodes, so it is replaced, after a delay that doubles each time, until it has died
+too often in a row. If any other process ends early, the run ends with the cause; it can then be resumed from
+its checkpoint.
 """
 
 import signal
@@ -22,17 +21,18 @@ from replay_tutorial.apex.runs.engine import ProcessDied, Workers
 from replay_tutorial.apex.runs.restart_policy import RestartPolicy
 from replay_tutorial.apex.runs.signals import signals_deferred
 
-SHUTDOWN_SECONDS = 5.0  # that a process gets to end by itself, before it is killed
-LOST = 255  # the exit code of a process whose server died before it could tell it
+SHUTDOWN_SECONDS = 5.0  # grace period before a process is killed
+LOST = 255  # exit code of a process whose fork server died before it could report the real one
 
-Start = tuple[Callable[..., None], tuple[object, ...]]  # a process's function, and its arguments
+Start = tuple[Callable[..., None], tuple[object, ...]]  # the function of a process, and its arguments
 
 
 def start_context() -> Any:
-    """Return how to start processes: not as a copy of this one, whose threads may hold locks (OpenMP, CUDA).
+    """Return the multiprocessing context: "forkserver" on Linux, "spawn" elsewhere.
 
-    On Linux they are copies of a server that has only imported what they need: five processes that each
-    import torch take seconds on two cores. Other systems' libraries do not survive being copied.
+    Forking this process is not safe, because its threads may hold locks (OpenMP, CUDA). The fork server has
+    imported all dependencies, because importing torch in five processes takes seconds on two cores. On other
+    systems, libraries don't support being forked.
     """
     if sys.platform != "linux":
         return get_context("spawn")
@@ -42,10 +42,7 @@ def start_context() -> Any:
 
 
 def start_fork_server() -> None:
-    """Start the server that processes are copied from, where there is one: its imports take seconds.
-
-    For who has something else to wait for meanwhile.
-    """
+    """Start the fork server on Linux, so that its imports, which take seconds, run in the background."""
     if sys.platform == "linux":
         from multiprocessing import forkserver
 
@@ -54,15 +51,15 @@ def start_fork_server() -> None:
 
 
 class Role(NamedTuple):
-    """What is needed to start a process, and to start it again."""
+    """How to start, and restart, the process of a role."""
 
     name: str
-    start: Callable[[int, Connection], Start]  # life and pipe → what the process calls
-    max_failures: int | None = None  # in a row, that end the run; None if it is never replaced
+    start: Callable[[int, Connection], Start]  # number of earlier starts, pipe → function and arguments
+    max_failures: int | None = None  # consecutive failures that end the run; None: the first one does
 
 
 class Worker:
-    """One role and the process that fills it now, if any."""
+    """A role and its current process, if any."""
 
     def __init__(self, role: Role) -> None:
         self.role = role
@@ -71,10 +68,10 @@ class Worker:
         self.messages: Connection | None = None
 
     def start(self) -> None:
-        """Start a process; it begins to work in a few seconds, when its imports are done.
+        """Start a process; it needs a few seconds for its imports.
 
         Raises:
-            ProcessDied: If the system can't start one, or the server that starts them was killed.
+            ProcessDied: If the system can't start a process, or the fork server was killed.
         """
         context = start_context()
         messages, other_end = context.Pipe(duplex=False)
@@ -86,23 +83,23 @@ class Worker:
             except (EOFError, OSError) as error:
                 messages.close()
                 raise ProcessDied(
-                    f"{self.role.name} could not be started ({type(error).__name__}: {error}); perhaps the "
-                    "server that starts processes was killed because memory ran out"
+                    f"{self.role.name} could not be started ({type(error).__name__}: {error}); the fork "
+                    "server may have been killed because memory ran out"
                 ) from error
             except BaseException:
                 messages.close()
                 raise
             finally:
-                # The process has its own copy; with ours closed, its death closes the pipe.
+                # The process has its own copy. Close ours, so that the pipe is closed when the process dies.
                 other_end.close()
         self.process, self.messages = process, messages
         self.restart_policy.record_start()
 
     def died(self) -> None:
-        """Arrange a replacement.
+        """Handle the death of the process: schedule a restart.
 
         Raises:
-            ProcessDied: If the role is not replaced, or has been too often; says how its process ended.
+            ProcessDied: If the role may not be restarted, or died too often in a row.
         """
         assert self.process is not None and self.messages is not None
         cause = cause_of_death(self.process)
@@ -112,11 +109,11 @@ class Worker:
 
 
 class Supervisor(Workers):
-    """The processes of a run. A context manager: they are gone when it is left, whatever happened.
+    """Context manager that starts the processes of a run, and ensures that all of them end with the block.
 
     Args:
-        roles: Who is to be started, in this order.
-        request_stop: Asks all of them to end, the evaluator perhaps after a last evaluation.
+        roles: The roles to start, in this order.
+        request_stop: Asks all processes to stop; with True, the evaluator makes a last evaluation first.
     """
 
     def __init__(self, roles: Sequence[Role], request_stop: Callable[[bool], None]) -> None:
@@ -135,7 +132,7 @@ class Supervisor(Workers):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Ask all processes to stop, and end those that don't; after a second Ctrl-C at once."""
+        """Ask all processes to stop and kill those that don't; kill at once after a second Ctrl-C."""
         self.end_all(0.0 if kind is not None and issubclass(kind, KeyboardInterrupt) else SHUTDOWN_SECONDS)
 
     @property
@@ -152,8 +149,8 @@ class Supervisor(Workers):
     def _receive(self, worker: Worker, received: list[Message]) -> None:
         if worker.process is None or worker.messages is None:
             return
-        # On Windows a pipe outlives a process that dies before it has unpickled its end: we hold another one
-        # until then. Asked before the pipe is read, so that its last message is received.
+        # On Windows the pipe stays open if a process dies before it has unpickled its end, because we still
+        # hold a duplicate. Checked before reading the pipe, so that the last message is received.
         gone = not worker.process.is_alive()
         try:
             while worker.messages.poll():
@@ -179,33 +176,33 @@ class Supervisor(Workers):
         return any(worker.messages is not None for worker in self.workers if worker.role.name == role)
 
     def end_all(self, seconds: float = SHUTDOWN_SECONDS) -> None:
-        """End every process: ask, wait a little, kill. Afterwards none is left."""
+        """Stop every process: ask it to end, wait up to `seconds`, then kill it."""
         self.stop()
         deadline = time.monotonic() + seconds
-        # A full pipe would keep a process from its end: empty it.
+        # Keep reading, because a process can't end while it is writing to a full pipe.
         while (left := deadline - time.monotonic()) > 0 and any(w.messages is not None for w in self.workers):
             try:
                 self.receive(min(left, 0.1))
             except ProcessDied:
-                continue  # there is another error on its way, or the run has its result
+                continue  # another error is being raised, or the run already has a result
         for worker in self.workers:
             if worker.process is not None:
                 worker.process.join(max(0.0, deadline - time.monotonic()))
                 if worker.process.is_alive():
-                    worker.process.kill()  # they ignore SIGTERM
+                    worker.process.kill()  # because they ignore SIGTERM
                 worker.process.join()
             if worker.messages is not None:
                 worker.messages.close()
 
 
 def cause_of_death(process: BaseProcess) -> str:
-    """Say how a process ended."""
+    """Describe how a process ended, for an error message."""
     process.join(SHUTDOWN_SECONDS)
     code = process.exitcode
     if code == LOST:
-        return "is lost: the server that started it was killed (perhaps memory ran out)"
+        return "is lost: its fork server was killed (possibly out of memory)"
     if code is not None and code < 0:
         name = signal.Signals(-code).name
-        hint = "; perhaps memory ran out" if name == "SIGKILL" else ""
+        hint = "; possibly out of memory" if name == "SIGKILL" else ""
         return f"was killed by {name} (exit code {code}{hint})"
     return f"ended with exit code {code}; see the output above"

@@ -1,8 +1,8 @@
-"""What each process of a run does: its role's work, and around it what every process needs.
+"""The functions that the processes of a run execute.
 
-A process is quiet at Ctrl-C, fails aloud, and never outlives its parent. The parent learns of a failure
-through the process's pipe, and of a sudden death by the end of that pipe, or by asking whether the process
-lives. The system signals a parent's death, however that came, by `parent_process().sentinel`.
+A worker process ignores Ctrl-C, reports its exceptions to the parent, and never outlives the parent. If it
+dies without a report, the parent notices that its pipe is closed or that it is no longer alive. A worker
+detects the death of its parent through `parent_process().sentinel`.
 """
 
 import contextlib
@@ -33,21 +33,17 @@ from replay_tutorial.apex.runs.files import DamagedFile
 from replay_tutorial.apex.runs.run_folder import RunFolder
 from replay_tutorial.apex.runs.signals import stop_signals
 
-DISK_IS_FULL = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-)  # no mistake of a program: nobody needs its traceback
-NICENESS = 10  # of the system's `nice`: where a core is short, all others get nine times the share
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # not a bug, so reported without a traceback
+NICENESS = 10  # nice value: on a busy core, other processes get about nine times the CPU time
 
 
 def act(context: Context, number: int, seed: np.random.SeedSequence) -> None:
-    """Do an actor's work."""
+    """Run an actor."""
     Actor(context, number, seed).run()
 
 
 def learn_and_save(context: Context, seed: int, folder: Path, checkpoint: Path | None) -> None:
-    """Do the learner's work, from a checkpoint on if there is one."""
+    """Run the learner, from a checkpoint if there is one; save a checkpoint whenever one is due."""
     read = None if checkpoint is None else load_checkpoint(checkpoint, rows=False)
     learner = make_learner(context, seed, read)
     learn(learner, partial(save_checkpoint, folder, context, learner.agent))
@@ -56,7 +52,7 @@ def learn_and_save(context: Context, seed: int, folder: Path, checkpoint: Path |
 def evaluate(
     context: Context, folder: RunFolder, solved_at: float | None, best: Candidate | None, update: int
 ) -> None:
-    """Do the evaluator's work; learner and actors don't wait for it."""
+    """Run the evaluator, at a lower priority than learner and actors."""
     lower_priority()
     evaluator = Evaluator(context, folder.save_policy, solved_at, best, update)
     threading.Thread(target=exit_when_stopped, args=(context,), daemon=True).start()
@@ -64,39 +60,39 @@ def evaluate(
 
 
 def run_worker(messages: Connection, context: Context, work: Callable[..., None], *arguments: object) -> None:
-    """Do the work of a process of its own, to its end or its failure.
+    """Main function of a worker process: call `work`, and send a `Failure` to the parent if it raises.
 
     Args:
-        messages: The way to the parent.
-        context: Of the run.
-        work: `act`, `learn_and_save` or `evaluate`; returns when the run is over.
-        *arguments: What it takes beside the context.
+        messages: Pipe to the parent.
+        context: Context of the run.
+        work: `act`, `learn_and_save` or `evaluate`; returns at the end of the run.
+        *arguments: Further arguments of `work`.
     """
-    # Ctrl-C and the like reach every process; the parent gets them, too, and asks us to stop.
+    # The terminal sends Ctrl-C to every process; the parent handles it and requests a stop.
     for number in stop_signals():
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=exit_with_parent, daemon=True).start()
-    # By default torch takes a thread per core in each process: they would be in each other's way.
+    # By default, torch starts one thread per core in each process, which oversubscribes the cores.
     torch.set_num_threads(context.config.threads)
     try:
         work(replace(context, send_message=messages.send), *arguments)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the parent must learn of it
+    except Exception as error:  # noqa: BLE001 - every exception is reported to the parent
         full = isinstance(error, OSError) and error.errno in DISK_IS_FULL
         damaged = isinstance(error, DamagedFile)
-        told = f"{error}" if full or damaged else f"\n\n{traceback.format_exc()}"
-        with contextlib.suppress(ConnectionError):  # the parent is gone
-            messages.send(Failure(told, resumable=not damaged))
+        text = f"{error}" if full or damaged else f"\n\n{traceback.format_exc()}"
+        with contextlib.suppress(ConnectionError):  # the parent has died
+            messages.send(Failure(text, resumable=not damaged))
         sys.exit(1)
 
 
 def lower_priority() -> None:
-    """Let the other processes go first where there are fewer cores than processes; not on Windows."""
+    """Lower the scheduling priority of this process; has no effect on Windows."""
     if sys.platform != "win32":
         os.nice(NICENESS)
 
 
 def exit_with_parent() -> None:
-    """Wait for the parent's end, then end this process at once, whatever it is waiting for."""
+    """Wait until the parent process ends, then exit at once, even if the main thread is blocked."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -104,7 +100,7 @@ def exit_with_parent() -> None:
 
 
 def exit_when_stopped(context: Context) -> None:
-    """End this process as soon as nobody wants its evaluation any more, even in the middle of an episode."""
+    """Exit when a stop without a last evaluation is requested, even in the middle of an episode."""
     while not context.stop.requested:
         time.sleep(POLL_SECONDS)
     if not context.stop.last_evaluation:

@@ -146,7 +146,7 @@ def test_server_that_is_killed_while_it_starts_a_process_is_told(monkeypatch):
 @linux_only
 def test_processes_whose_server_was_killed_are_lost_and_that_is_told():
     with (
-        pytest.raises(ProcessDied, match=r"learner is lost: the server that started it was killed"),
+        pytest.raises(ProcessDied, match=r"learner is lost: its fork server was killed"),
         Supervisor(
             [Role("learner", lambda restart_count, messages: (work_on, (messages,)))], lambda _: None
         ) as supervisor,

@@ -1,12 +1,15 @@
-"""Named tables of trajectories, as Reverb has them, in one process with threads.
+"""Named tables of trajectories with Reverb's semantics, in this process or in a server process.
 
-A *step* is stored once, in *cells*: one for each *column* that it has a value for. An *item* is a list of
-cells under a *key* that is never used again. A *table* is a set of items, with two *selectors* (who is
-sampled next, who is evicted next) and a limiter of how often its items are sampled. One `Server` holds the
-tables and the cells; a writer passes it a `Message`.
+A *step* is stored once, in *cells*: one for each *column* in which it has a value. An *item* is a list of
+cells with a unique *key* and a priority. A *table* is a set of items with two *selectors*, which decide what
+is sampled and what is evicted, and a *rate limiter*, which bounds the ratio of samples to inserts. A `Server`
+holds the tables and the cells.
 
-`core` contains the parts of a table, and `server` the tables and the calls that wait for them. `remote` lets
-other processes call a server. `writing`, `reading` and `client` call a server here or in another process.
+`core` contains the parts of a table, and `server` the tables and the calls that wait for them. `remote` gives
+other processes access to a server. `writing`, `reading` and `client` use a server in this process or in
+another one.
+
+Source: Reverb (Cassirer et al. 2021).
 """
 
 from replay_tutorial.tables.client import Client

@@ -1,4 +1,4 @@
-"""The command line of tables: `tables serve CONFIG` starts a server, `tables info ADDRESS` looks at one."""
+"""The `tables` command: `serve CONFIG` runs a server in its own process, `info ADDRESS` prints its state."""
 
 import argparse
 import signal
@@ -17,24 +17,24 @@ from replay_tutorial.tables.remote.local_socket import make_key
 
 
 def tables(arguments: Sequence[str]) -> int:
-    """Serve tables to other processes of this machine, or look at a server of them.
+    """Run the `tables` command.
 
     Args:
-        arguments: What follows `tables` on the command line.
+        arguments: Command-line arguments after `tables`.
 
     Returns:
-        The exit status: 0, or 2 if there is no server, or none can be started.
+        Exit status: 0, or 2 if the server could not be started or reached.
     """
     parser = argparse.ArgumentParser(
         prog="python -m replay_tutorial tables",
-        description="Serve tables to other processes of this machine, or look at a server of them.",
+        description="Serve tables to other processes on this machine, or print the state of a server.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    start = commands.add_parser("serve", help="start a server; Ctrl-C, or SIGTERM, ends it")
-    start.add_argument("config", type=Path, metavar="CONFIG", help="a TOML file: the tables and columns")
-    start.add_argument("--address", help="where to listen (default: as the file says)")
-    look = commands.add_parser("info", help="sizes, rates over a second, and who waits for what")
-    look.add_argument("address", metavar="ADDRESS", help="the path of a socket, or 127.0.0.1:PORT")
+    start = commands.add_parser("serve", help="run a server until Ctrl-C or SIGTERM")
+    start.add_argument("config", type=Path, metavar="CONFIG", help="TOML file with the tables and columns")
+    start.add_argument("--address", help="address to listen on (default: that of CONFIG)")
+    inspect = commands.add_parser("info", help="print sizes, rates and waiting calls")
+    inspect.add_argument("address", metavar="ADDRESS", help="path of a socket, or 127.0.0.1:PORT")
     options = parser.parse_args(arguments)
     try:
         if options.command == "serve":
@@ -48,7 +48,7 @@ def tables(arguments: Sequence[str]) -> int:
 
 
 def serve(path: Path, address: str | None = None) -> None:
-    """Serve tables until a signal comes."""
+    """Run a server until SIGINT or SIGTERM arrives."""
     server, address, save, save_every = read_config(path, address)
     if save is not None:
         check_writable(save)
@@ -57,13 +57,13 @@ def serve(path: Path, address: str | None = None) -> None:
             print(f"loaded {save}")
 
     def end(*_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):  # another one must not keep us from saving
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt saving
             signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    # the server is closed first: whoever waits is told
+    # the server is closed before the endpoint, so that waiting clients receive an error
     with suppress(KeyboardInterrupt), Endpoint(server, address, make_key()) as endpoint, server:
         print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
         while True:
@@ -72,27 +72,27 @@ def serve(path: Path, address: str | None = None) -> None:
                 try:
                     server.save(save)
                 except OSError as error:
-                    print(f"tables serve: not saved, will try again: {error}", file=sys.stderr, flush=True)
+                    print(f"tables serve: saving failed, will retry: {error}", file=sys.stderr, flush=True)
     if save is not None:
         server.save(save)
         print(f"saved {save}")
-    print("ended")
+    print("stopped")
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that can't be written, before a server has something to lose."""
+    """Raise OSError if the file to save can't be written, before there is any data to lose."""
     try:
         if path.is_dir():
-            raise IsADirectoryError(None, "It is a folder")
+            raise IsADirectoryError(None, "it is a folder")
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise OSError(
-            f"save: can't write {path}: {error.strerror}. Make the folder, or name another file."
+            f"save: can't write {path}: {error.strerror}. Create the folder, or choose another file."
         ) from None
 
 
 def info(address: str) -> None:
-    """Print what the tables of a server are like, what happens in a second, and who waits for what."""
+    """Print size, counts and rates of each table, and what waiting calls are waiting for."""
     with RemoteServer(address, timeout=0.5) as server:
         before, begin = server.info(), time.monotonic()
         time.sleep(1.0)
@@ -112,4 +112,4 @@ def info(address: str) -> None:
     for name, now in after.items():
         for side, count in (("insert", now.waiting_inserts), ("sample", now.waiting_samples)):
             if count:
-                print(f"{name}: {count} to {side}, for {now.missing(side)}")
+                print(f"{name}: {count} waiting to {side}, for {now.missing(side)}")

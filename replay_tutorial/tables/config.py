@@ -1,4 +1,4 @@
-"""The file that says which tables a server of its own process has: `tables serve config.toml`.
+"""The configuration file of `tables serve`, which declares the tables of a server in its own process.
 
     address = "/tmp/replay.sock"
     capacity = 1_000_000
@@ -17,8 +17,8 @@
     kind = "queue"
     max_size = 64
 
-A kind is a class, and its keys are the arguments, which the class checks. Left out: hooks other than
-`InsertOnSample`, and subclasses; they need a program.
+Each `kind` is a class, and the other keys are its arguments. Hooks other than `InsertOnSample`, and custom
+subclasses, require a program.
 """
 
 import math
@@ -47,12 +47,12 @@ KINDS = {"sampler": SELECTORS, "remover": SELECTORS, "rate_limiter": LIMITERS}
 
 
 class ConfigError(ValueError):
-    """The file is not TOML, or a key of it is missing, unknown, or has a wrong value."""
+    """The file is not valid TOML, or a key is missing, unknown or has an invalid value."""
 
 
 @contextmanager
 def config_errors(where: str) -> Generator[None]:
-    """Turn an error into a ConfigError that names the key."""
+    """Convert an error to a ConfigError that names the key."""
     try:
         yield
     except ConfigError:
@@ -62,21 +62,21 @@ def config_errors(where: str) -> Generator[None]:
 
 
 def read_config(path: str | PathLike[str], address: str | None = None) -> Config:
-    """Read a file, and build what it describes.
+    """Read a configuration file and create the server.
 
     Args:
-        path: The file. Other paths in it are relative to its folder.
-        address: Where to listen, instead of the file's address.
+        path: Path of the file. Other paths in it are relative to its folder.
+        address: Address to listen on, which overrides the file's.
 
     Returns:
-        The server, still empty; the address; the file that is loaded at the start and saved at the end, or
-        None; and the seconds between two saves meanwhile, 0 for none.
+        The empty server; the address; the path of the file to load at the start and save at the end, or None;
+        and the seconds between further saves, 0 for none.
 
     Raises:
-        ConfigError: If it is not TOML, a key is missing or unknown, or a value is wrong.
-        OSError: If it can't be read.
+        ConfigError: If the file is not valid TOML, a key is missing or unknown, or a value is invalid.
+        OSError: If the file can't be read.
     """
-    with open(path, "rb") as file, config_errors(f"{path} is not TOML"):
+    with open(path, "rb") as file, config_errors(f"{path} is not valid TOML"):
         settings = tomllib.load(file)
     with config_errors("The file"):
         return build_config(Path(path).parent, address, **settings)
@@ -94,17 +94,19 @@ def build_config(
     default_dtype: str = "float32",
     **options: Any,
 ) -> Config:
-    """Build what `read_config` returns of the keys of the file; other options are those of `Server`."""
+    """Create what `read_config` returns from the keys of the file; other options are passed to `Server`."""
     with config_errors("address"):
         if address and isinstance(parse_address(address), str):
             address = str(folder / address)
         if not (address := address_override or address):
-            raise ValueError("is missing: the path of a socket, or 127.0.0.1:PORT; --address gives it, too.")
+            raise ValueError(
+                "is missing. Set it to the path of a socket or 127.0.0.1:PORT, or pass --address."
+            )
         parse_address(address)
     with config_errors("save_every"):
         if not (0.0 <= save_every < math.inf) or (save_every and not save):
             raise ValueError(
-                f"must be at least 0 seconds, and 0 without a file to save to, not {save_every}."
+                f"must be finite and at least 0 seconds, and requires `save` if positive, not {save_every}."
             )
     with config_errors("default_dtype"):
         dtype = np.dtype(default_dtype)
@@ -117,7 +119,7 @@ def build_config(
 
 
 def build_table(name: str, settings: Any) -> Table:
-    """Build the description of a table."""
+    """Create the description of a table."""
     with config_errors(f"tables.{name}"):
         settings = {"kind": "table", "insert_on_sample": [], **settings}
         for key in KINDS.keys() & settings.keys():
@@ -127,9 +129,9 @@ def build_table(name: str, settings: Any) -> Table:
 
 
 def build(where: str, settings: Any, kinds: dict[str, Callable[..., Any]], **given: Any) -> Any:
-    """Build `"Uniform"`, or `{ kind = "MinSize", min_size = 1 }`."""
+    """Create an object from `"Uniform"` or `{ kind = "MinSize", min_size = 1 }`."""
     with config_errors(where):
         settings = {"kind": settings} if isinstance(settings, str | int) else dict(settings)
         if (kind := settings.pop("kind", None)) not in kinds:
-            raise ValueError(f"the kind is one of {', '.join(kinds)}, not {kind!r:.60}.")
+            raise ValueError(f"kind must be one of {', '.join(kinds)}, not {kind!r:.60}.")
         return kinds[kind](**settings, **given)

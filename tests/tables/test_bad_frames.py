@@ -264,11 +264,11 @@ def test_a_proof_is_good_for_one_role_address_and_connection(
 ) -> None:
     with serving(small_server(), tmp_path) as endpoint:
         stranger = Reflects(tmp_path, endpoint.address if relayed else None)
-        with pytest.raises(AuthenticationError, match="another key, or a process without it"):
+        with pytest.raises(AuthenticationError, match="another key, or a process without the key"):
             RemoteServer(stranger.address, timeout=0.0)
         stranger.join(10)
         until(lambda: not endpoint._threads)
-        assert ("does not know the key" in caplog.text) == relayed
+        assert ("without the key" in caplog.text) == relayed
         RemoteServer(endpoint.address).close()
 
 
@@ -323,7 +323,7 @@ def test_a_small_frame_that_expands_is_refused_at_once(key: bytes, tmp_path: Pat
         for shape in ((1, 1), (0, 60 * 10**6)):
             items = [NewItems("replay", None, tuple(parts), np.zeros(shape, np.int64))]
             begin = time.process_time()
-            with pytest.raises(ValueError, match=r"has not 1 cells|of at least 1 item"):
+            with pytest.raises(ValueError, match=r"not add up to 1 cells|at least 1 item"):
                 send(server, Sent(1, 0, [ColumnSlice("obs", 0, np.zeros((1, 3), np.float32))], items, 0))
             assert time.process_time() - begin < 1.0
         assert server.info()["replay"].inserts == 0
@@ -428,13 +428,13 @@ def test_a_text_that_is_too_long_is_not_sent() -> None:
     "address", ["", ":5000", "example.com:5000", "10.0.0.1:80", "0.0.0.0:80", "localhost:"]
 )
 def test_an_address_of_another_machine_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="not of this machine"):
+    with pytest.raises(ValueError, match="not an address of this machine"):
         parse_address(address)
 
 
 @needs_paths
 def test_a_path_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match="at most 100 bytes"):
+    with pytest.raises(ValueError, match="limited to 100 bytes"):
         parse_address("/tmp/" + "x" * 100)
 
 
@@ -488,7 +488,7 @@ def test_the_first_server_makes_a_key_that_others_cannot_read(no_key: None, tmp_
     assert stat.S_IMODE(key_path().stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == [key_path().name]
     key_path().chmod(0o644)
-    with pytest.raises(ValueError, match="Others can read"):
+    with pytest.raises(ValueError, match="Other users can read"):
         read_key()
 
 

@@ -225,7 +225,7 @@ def test_a_handle_whose_connections_were_all_cut_is_told(key: bytes, tmp_path: P
         with RemoteServer(relay.address) as server:
             send(server, message(3, 0))
             relay.cut_all()
-            with pytest.raises(ServerLost, match="has ended"):
+            with pytest.raises(ServerLost, match="has exited"):
                 send(server, message(3, 0))
             until(lambda: not endpoint._threads)  # each closes its writers before it ends
             with pytest.raises(ServerLost, match="its writers were closed"):
@@ -364,7 +364,7 @@ def test_a_message_whose_sender_has_gone_is_not_begun(there: SimpleNamespace) ->
     assert there.served.info()["replay"].inserts == 1
 
 
-CLOSED = ("Closed", "This handle was closed. Make another one.")
+CLOSED = ("Closed", "This handle was closed. Create a new one.")
 
 
 def test_a_handle_that_is_closed_ends_the_calls_of_other_threads(there: SimpleNamespace) -> None:
@@ -513,7 +513,7 @@ def test_a_killed_server_is_reported_within_a_second(key: bytes, tmp_path: Path)
     with calling(Client(server).insert, {"obs": np.zeros(3), "act": 1}, {"queue": 1.0}) as late:
         until(lambda: len(late) == 1, 1.0)
     assert [kind for kind, _ in waiting + late] == ["ServerLost"] * 4
-    assert "There is no server at" in late[0][1] or "has ended" in late[0][1]
+    assert "There is no server at" in late[0][1] or "has exited" in late[0][1]
 
 
 def test_another_server_at_the_same_address_is_not_taken_for_the_old_one(key: bytes, tmp_path: Path) -> None:
@@ -523,7 +523,7 @@ def test_another_server_at_the_same_address_is_not_taken_for_the_old_one(key: by
         place = endpoint.address
     with serving(small_server(), tmp_path) as endpoint:
         if endpoint.address == place:
-            for fault in ("has ended", "started again"):
+            for fault in ("has exited", "was restarted"):
                 with pytest.raises(ServerLost, match=fault):
                     send(server, message(3, 0))
             assert endpoint._server.info()["replay"].inserts == 0

@@ -139,7 +139,7 @@ def test_the_program_s_limits_win_over_the_file_s(tmp_path: Path) -> None:
     free.load(tmp_path / "file")
     assert free.info()["t"].rate_limiter == MinSize(2), "also one that replaced the first"
     small = of(MinSize(1), 0, 4)
-    with pytest.raises(ValueError, match="capacity of 4"):
+    with pytest.raises(ValueError, match="capacity of this server is 4"):
         small.load(tmp_path / "file")
 
 

@@ -166,7 +166,7 @@ def test_after_a_timeout_the_message_goes_on_where_it_stopped() -> None:
     sent = message(1, 0, "q", [1, 2, 3])
     with pytest.raises(TimeoutError):
         send(server, sent, timeout=0)
-    with pytest.raises(ValueError, match="not in yet"):
+    with pytest.raises(ValueError, match="is not finished"):
         send(server, message(1, 1, "q", [4]), timeout=0)
     assert server.sample("q", 9, partial=True).data["x"].tolist() == [1, 2]
     keys = send(server, sent, timeout=0)

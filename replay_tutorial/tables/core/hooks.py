@@ -1,10 +1,7 @@
-"""Hooks: what is called when an item comes, goes, is sampled, or changes.
+"""Hooks: callbacks for inserts, samples, updates and deletes of items.
 
-They are called in the middle of the operation, while nobody else can change anything. So a hook sees a table
-as it is at that moment, and may insert into other tables, but must not wait. What it raises is logged, and
-the operation goes on.
-
-Left out: a thread of their own.
+They are called during the operation, with the server's lock held. A hook therefore sees a consistent table
+and may insert into other tables, but must not wait. Exceptions are logged, and the operation continues.
 """
 
 import logging
@@ -16,12 +13,12 @@ from replay_tutorial.tables.core.message import Layout
 
 
 class Item(NamedTuple):
-    """An item, as a hook sees it.
+    """An item as passed between tables.
 
     Attributes:
-        layout: How its trajectory is laid out.
+        layout: Layout of the item's trajectory.
         cells: int32[cells].
-        priority: Its priority.
+        priority: Priority of the item.
     """
 
     layout: Layout
@@ -30,22 +27,22 @@ class Item(NamedTuple):
 
 
 class HookedTable(Protocol):
-    """What a hook may do with a table."""
+    """The operations of a table that hooks may use."""
 
     def item(self, key: int) -> Item:
-        """Return an item that is in the table."""
+        """Return an existing item."""
         ...
 
     def times_sampled(self, key: int) -> int:
-        """Return how often an item that is in the table has been sampled."""
+        """Return how often an existing item has been sampled."""
         ...
 
     def try_insert(self, item: Item, tables: "Tables") -> int | None:
-        """Insert an item, unless the table's limiter would wait, its items have other parts, or a hook of its
-        own is being called: it is in the middle of a change then.
+        """Insert an item if that is possible without waiting.
 
         Returns:
-            Its key; None if it was not inserted.
+            The item's key. None if the limiter does not admit the item, its parts or priority do not fit, or
+            the table is calling its own hooks and is therefore being changed.
         """
         ...
 
@@ -54,58 +51,58 @@ Tables = Mapping[str, HookedTable]
 
 
 class Hook:
-    """Does nothing; a subclass overrides what it wants to hear of.
+    """Base class of hooks, whose methods do nothing; override those for the events of interest.
 
-    In all methods `tables` are the server's, `table` is the name of the one that it happens in, and `key` is
-    that of the item, which is in the table at that moment.
+    In all methods, `tables` maps names to the server's tables, `table` is the name of the table, and `key` is
+    the key of the item, which exists while the method runs.
     """
 
     def check(self, table: str, tables: Tables) -> None:
-        """Refuse to hang on a table, by raising; called once, when the server is built."""
+        """Called once when the server is created; raise an exception to reject the configuration."""
 
     def on_insert(self, tables: Tables, table: str, key: int) -> None:
-        """An item was inserted; nothing has been evicted for it yet."""
+        """Called after an insert, before an item is evicted to make space."""
 
     def on_sample(self, tables: Tables, table: str, key: int) -> None:
-        """An item was sampled, and that was counted; if it was the last time, it is deleted next."""
+        """Called after a sample was counted, before an item that reached `max_times_sampled` is deleted."""
 
     def on_update(self, tables: Tables, table: str, key: int) -> None:
-        """An item has a new priority."""
+        """Called after the priority of an item was updated."""
 
     def on_delete(self, tables: Tables, table: str, key: int) -> None:
-        """An item is deleted next."""
+        """Called before an item is deleted."""
 
     def on_reset(self, tables: Tables, table: str) -> None:
-        """All items were deleted."""
+        """Called after a table was reset."""
 
 
 class InsertOnSample(Hook):
     """Copies an item into another table when it is sampled for the first time; the steps are shared.
 
-    The copy has the same priority and a key of its own. If the other table's limiter would have to wait, no
-    copy is made: whoever samples must not wait for another table.
+    The copy has the same priority and a key of its own. If the target table cannot accept it without waiting,
+    no copy is made, so that sampling from one table never waits for another.
 
     Attributes:
-        target: The other table's name.
-        copied: How many copies were made.
-        dropped: How many were not.
+        target: Name of the target table.
+        copied: Number of copies made.
+        dropped: Number of copies that the target table did not accept.
     """
 
     def __init__(self, target: str) -> None:
-        """Copy into the table of this name."""
+        """Set the name of the target table."""
         self.target = target
         self.copied = self.dropped = 0
 
     def check(self, table: str, tables: Tables) -> None:
-        """Refuse a target that is not there, or that is the table itself."""
+        """Raise ValueError if the target does not exist or is the table itself."""
         if self.target == table or self.target not in tables:
             raise ValueError(
-                f"InsertOnSample({self.target!r}) on the table {table!r}: the target must be another one of "
-                f"{list(tables)}."
+                f"InsertOnSample({self.target!r}) of the table {table!r}: the target must be one of the "
+                f"other tables, {[name for name in tables if name != table]}."
             )
 
     def on_sample(self, tables: Tables, table: str, key: int) -> None:
-        """Copy the item if this is its first time."""
+        """Copy the item if it was sampled for the first time."""
         if tables[table].times_sampled(key) != 1:
             return
         if tables[self.target].try_insert(tables[table].item(key), tables) is not None:
@@ -114,9 +111,9 @@ class InsertOnSample(Hook):
         self.dropped += 1
         if self.dropped == 1:
             logging.getLogger("replay_tutorial").warning(
-                "The table %r took no copy of an item of %r: its limiter waits for samples, its items "
-                "have other parts, or its selectors don't take the priority. Such copies are dropped; see "
-                "InsertOnSample.dropped.",
+                "The table %r did not accept a copy of an item of %r, because its limiter waits for samples, "
+                "its items have other parts, or the priority is out of range. Such copies are dropped and "
+                "counted in InsertOnSample.dropped.",
                 self.target,
                 table,
             )

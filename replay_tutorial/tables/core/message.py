@@ -1,15 +1,13 @@
-"""Messages: what a writer passes to the server.
+"""Messages: the values and items that a writer passes to the server in one call.
 
-A writer counts its steps from 0 and never gives a number twice. A message brings values of some steps, and
-items that name steps by these numbers, of this message or of an earlier one:
+A writer numbers its steps from 0 and never reuses a number. A message contains values of some steps, and
+items that reference steps of this message or of an earlier one by number:
 
     values      obs   3 4 5      an item   obs     4 5      3 cells,
                 act   3 4                  action  4        steps [4, 5, 4]
 
-The server keeps what a writer has sent until `keep_from` says that it will not be named again. A message
-knows how far it has come: passed again after a timeout or Ctrl-C, it goes on where it stopped.
-
-Left out: who waits for whom (`server`), and where the values lie (`cells`).
+The server keeps the writer's values until `keep_from` releases them. A message records its own progress, so
+passing it again after a timeout or Ctrl-C inserts only the remaining items.
 """
 
 from collections.abc import Sequence
@@ -28,10 +26,10 @@ class Part(NamedTuple):
     """One named array of a trajectory.
 
     Attributes:
-        name: What it is called in a sample.
-        column: The column that its values come from.
-        length: How many values, at least 1.
-        squeezed: Whether a sample of it has no axis of time; its length is 1 then.
+        name: Name of the part in a sample.
+        column: Column of its values.
+        length: Number of values, at least 1.
+        squeezed: Whether samples of the part have no time axis; the length is then 1.
     """
 
     name: str
@@ -40,18 +38,18 @@ class Part(NamedTuple):
     squeezed: bool = False
 
 
-Layout = tuple[Part, ...]  # of a trajectory; no name twice
+Layout = tuple[Part, ...]  # the parts of a trajectory; names are unique
 
 
 class NewItems(NamedTuple):
-    """Items of one layout for one table; nearly always a single one.
+    """Items with the same layout for one table; usually a single item.
 
     Attributes:
-        table: The table's name.
-        priorities: float64[items]; None stands for the highest priority that the table has seen.
-        layout: Of each item's trajectory.
-        steps: int64[items, cells]: for each value that the layout names, part after part, the number of its
-            step. Any steps in any order, also one step twice.
+        table: Name of the table.
+        priorities: float64[items]; None stands for the table's highest priority so far.
+        layout: Layout of each item's trajectory.
+        steps: int64[items, cells]; step number of each value, part after part. Steps may be in any order and
+            may be repeated.
     """
 
     table: str
@@ -64,9 +62,9 @@ class ColumnSlice(NamedTuple):
     """Values of one column in consecutive steps.
 
     Attributes:
-        column: The column's name.
-        first_step: The number of the first of these steps.
-        values: The column's dtype, shape (steps, *shape of the column).
+        column: Name of the column.
+        first_step: Number of the first step.
+        values: Array of the column's dtype, of shape (steps, *shape of the column).
     """
 
     column: str
@@ -76,17 +74,17 @@ class ColumnSlice(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """What one call of `Server.insert` brings, and how far it has come.
+    """The content of one call of `Server.insert`, and its progress.
 
     Attributes:
-        runs: Values that the writer has not sent yet. A step may come in parts, column by column, but each of
-            its values once. Empty once the server has them.
-        items: Items, in the order in which they are to be inserted. Empty once the server has accepted them.
-        keep_from: The writer will not name steps before this one in any later message. They are forgotten
-            when the last item of this message has been inserted.
-        number: Of a message from another process, which may come again as an equal object.
-        accepted: Of each item the table, the cells, the lengths of its parts, and the priority.
-        keys: Of the items that have been inserted, the first ones; None until the message is accepted.
+        slices: Values that the writer has not sent before. The columns of a step may be spread over several
+            messages, but each value is sent once. Cleared when the message is accepted.
+        items: Items in the order of insertion. Cleared when the message is accepted.
+        keep_from: The first step that later messages may reference. Earlier steps are released when the last
+            item of this message has been inserted.
+        number: Sequence number of a message from another process, which identifies a repetition.
+        accepted: For each item, its table, cells, lengths and priority; set when the message is accepted.
+        keys: Keys of the items inserted so far; None until the message is accepted.
     """
 
     slices: Sequence[ColumnSlice]
@@ -98,12 +96,12 @@ class Message:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all its items have been inserted."""
+        """Whether all items have been inserted."""
         return self.keys is not None and len(self.keys) == len(self.accepted)
 
 
 class UnknownWriter(LookupError):
-    """The server does not know what this writer has sent: it has been loaded, or the writer was closed.
+    """The server does not know this writer session: it was closed, or the server loaded a file.
 
-    The remedy is a new writer, and so a new episode.
+    To recover, create a new writer and start a new episode.
     """

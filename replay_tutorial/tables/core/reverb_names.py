@@ -1,7 +1,4 @@
-"""Errors for calls in the form that they have in Reverb: each names the form that they have here.
-
-Left out: calls that are the same in both.
-"""
+"""Hints for users of Reverb: calls that have a different form here raise an error that names this form."""
 
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -12,7 +9,7 @@ R = TypeVar("R")
 
 
 def explain_reverb_arguments(**remedies: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse keyword arguments that only Reverb's call has, each with what to write instead."""
+    """Return a decorator that raises TypeError with a hint for keyword arguments of Reverb's call."""
 
     def decorate(call: Callable[P, R]) -> Callable[P, R]:
         @wraps(call)
@@ -28,9 +25,9 @@ def explain_reverb_arguments(**remedies: str) -> Callable[[Callable[P, R]], Call
 
 
 class ExplainsReverbNames:
-    """A class that some names of Reverb's class are looked up in."""
+    """Base class that raises AttributeError with a hint for attributes of Reverb's class."""
 
-    _reverb_names: ClassVar[Mapping[str, str]]  # of each such name, what to write instead
+    _reverb_names: ClassVar[Mapping[str, str]]  # Reverb's name → hint
 
     def __getattr__(self, name: str) -> NoReturn:
         remedy = self._reverb_names.get(name)

@@ -1,12 +1,12 @@
-"""A server's file: everything that decides what the next calls return.
+"""The file of a server, which holds everything that determines the results of later calls.
 
-Of each table the file holds the items by slot, the counts, and the order of each selector; of each column the
-values; and the generator's state. Whatever follows from these is made again, so that it can't disagree: keys,
-reference counts, which cells are free, sum trees and heaps. What the program decides is not in it: limiters,
-max_times_sampled, capacity, hooks. Nor are writers: after loading, each begins anew.
+For each table it holds the items by slot, the counts and the order of each selector; for each column, the
+values; and the state of the random generator. Everything else is rebuilt on loading, so it cannot be
+inconsistent: keys, reference counts, free lists, sum trees and heaps. Rate limiters, max_times_sampled,
+capacity and hooks come from the program, and writers must start new sessions.
 
-`archive` compares shapes, dtypes and checksums. What is checked here keeps a forged file from reaching memory
-outside the arrays; other numbers in it, such as a count of samples, are taken as they are.
+`archive` verifies shapes, dtypes and checksums. The checks here ensure that a forged file cannot cause access
+outside the arrays; other values, such as counts of samples, are not verified.
 """
 
 import math
@@ -30,7 +30,7 @@ COUNTS = ("inserts", "samples", "deletes", "unique_samples", "stale")
 
 
 def layout_of(fields: Fields, tables: Mapping[str, TableState]) -> dict[str, Any]:
-    """Describe what must be the same for a file to be loaded."""
+    """Return the properties that must match for a file to be loaded."""
     described = [contents.description for contents in tables.values()]
     return {
         "columns": {f.name: [f.dtype.str, list(f.shape)] for f in fields.fields.values()},
@@ -46,7 +46,7 @@ def save(
     rng: np.random.Generator,
     tables: Mapping[str, TableState],
 ) -> None:
-    """Write a file."""
+    """Save a server to a file."""
     high_water = cells.allocator.high_water
     arrays: Arrays = {"touched": [high_water]}
     arrays |= {f"column_{i}": [values[: high_water[i]]] for i, values in enumerate(cells.values)}
@@ -76,11 +76,11 @@ def save(
 def load(
     path: str | PathLike[str], fields: Fields, capacity: int, old: Mapping[str, TableState]
 ) -> tuple[Cells, np.random.Generator, dict[str, TableState]]:
-    """Read a file; what is there stays as it is.
+    """Load a file and return its content; the server in memory is unchanged.
 
     Raises:
-        OSError: If it can't be read.
-        ValueError: If it is damaged, or of a server with other columns or tables, or holds more than fits.
+        OSError: If the file can't be read.
+        ValueError: If the file is damaged, holds other columns or tables, or exceeds the capacity.
     """
     with archive.open_archive(path, layout_of(fields, old)) as (counters, reader):
         cells = Cells(fields, capacity)
@@ -88,8 +88,8 @@ def load(
         reader.read_into("touched", [high_water])
         if high_water.max() > capacity:
             raise ValueError(
-                f"{path} holds up to {high_water.max():,} steps; this server has a capacity of {capacity:,}. "
-                "Build it with more."
+                f"{path} holds up to {high_water.max():,} steps, but the capacity of this server is "
+                f"{capacity:,}. Create it with a higher capacity."
             )
         expect(high_water.min() >= 0, "a step count is below 0")
         for i, values in enumerate(cells.values):
@@ -113,14 +113,14 @@ def load(
 
 
 def expect(is_so: Any, fault: str) -> None:
-    """Refuse a file in which something is not so."""
+    """Raise Damaged unless a condition holds."""
     if not is_so:
         raise Damaged(fault)
 
 
 def read_array(reader: Reader, table: str, name: str, dtype: Any, *shape: int) -> Any:
     """Read an array of one table."""
-    reader.check(table + name, shape, dtype)  # before there is memory for it
+    reader.check(table + name, shape, dtype)  # before allocating memory for it
     array = np.zeros(shape, dtype)
     reader.read_into(table + name, [array])
     return array
@@ -129,12 +129,12 @@ def read_array(reader: Reader, table: str, name: str, dtype: Any, *shape: int) -
 def fill(
     table: TableState, counters: dict[str, Any], read: Callable[..., Any], high_water: Integers
 ) -> tuple[CellList, set[Layout]]:
-    """Fill an empty table with what a file says of it; return its items' cells, and their layouts."""
+    """Fill an empty table from a file; return the cells of its items and their distinct layouts."""
     items = table.items
     for name in COUNTS:
         setattr(table, name, checked_count(counters, name))
     size = table.inserts - table.deletes
-    expect(0 <= size < items.num_slots, f"a table can't have {size} items")
+    expect(0 <= size < items.num_slots, f"a table cannot have {size} items")
     parts: Parts = {
         name: (column, "one" if one else "any") for name, (column, one) in counters["parts"].items()
     }
@@ -145,7 +145,10 @@ def fill(
     used = np.sort(drawn)
     slots = np.arange(items.num_slots)
     are_all = (np.sort([*drawn, *free]) == slots).all() and (np.sort(evicted) == used).all()
-    expect(are_all and 0 <= laps.min() <= laps.max() <= archive.MOST // items.num_slots, "slots are wrong")
+    expect(
+        are_all and 0 <= laps.min() <= laps.max() <= archive.MOST // items.num_slots,
+        "its slots are inconsistent",
+    )
     items.free_slots[: len(free)] = free
     items.keys[:] = ~(laps * items.num_slots + slots)
     items.keys[used] = ~items.keys[used]
@@ -156,9 +159,12 @@ def fill(
     lengths: Integers = read("lengths", np.int64, size, len(parts))
     cells: CellList = read("cells", np.int32, checked_count(counters, "cells"))
     most = [1 if length == "one" else len(cells) for _, length in parts.values()]
-    expect(((lengths >= 1) & (lengths <= most)).all() and lengths.sum() == len(cells), "lengths are wrong")
+    expect(
+        ((lengths >= 1) & (lengths <= most)).all() and lengths.sum() == len(cells),
+        "its lengths are inconsistent",
+    )
     there = (cells >= 0) & (cells // len(high_water) < high_water[cells % len(high_water)])
-    expect(there.all(), "an item names cells that are not there")
+    expect(there.all(), "an item references cells that do not exist")
     begin, by_slot = 0, dict(zip(used.tolist(), priorities.tolist(), strict=True))
     rows: list[list[int]] = lengths.tolist()
     for (slot, priority), row, count in zip(by_slot.items(), rows, times, strict=True):

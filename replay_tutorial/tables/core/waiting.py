@@ -1,10 +1,8 @@
-"""Waiting: a queue of calls that wait for one thing, first come first served.
+"""Wait queues: calls that the rate limiter does not admit yet wait in order of arrival.
 
-A table has two queues: calls that insert, and calls that sample. No call holds the lock while it waits. Every
-change wakes the first call of each queue that may go now; that call goes, and in doing so wakes the next. A
-call that comes later stands behind, also if it could go at once; a hook never waits.
-
-Left out: when a call may go (`rate_limiters`).
+Each table has one queue for inserts and one for samples, and no call holds the lock while it waits. After
+every change the first call of each queue is woken if the limiter admits it; when that call has run, it wakes
+the next one. A new call waits behind the others, even if it could be admitted immediately.
 """
 
 import math
@@ -13,60 +11,60 @@ from collections import deque
 from collections.abc import Callable
 from threading import TIMEOUT_MAX, Condition, RLock
 
-POLL_INTERVAL = 0.25  # seconds between two questions whether to cancel
+POLL_INTERVAL = 0.25  # seconds between calls of should_cancel
 
 
 class Closed(RuntimeError):
-    """The server was closed; what had not been acknowledged has not happened."""
+    """The server or the handle was closed; a waiting call was not carried out."""
 
 
 class CallerGone(Exception):
-    """The caller cancelled a call while it waited; it was not carried out."""
+    """The caller cancelled the call while it was waiting; it was not carried out."""
 
 
 def deadline_of(timeout: float | None) -> float:
-    """Return when a timeout is over; None stands for infinity, which is never.
+    """Return the time at which a timeout expires; None means never.
 
     Raises:
-        ValueError: If it is negative or NaN.
+        ValueError: If the timeout is negative or NaN.
     """
     if timeout is None:
         return math.inf
     if not timeout >= 0.0:
-        raise ValueError(f"timeout must be at least 0, or None to wait as long as it takes, not {timeout}.")
+        raise ValueError(f"timeout must be at least 0, or None to wait indefinitely, not {timeout}.")
     return time.monotonic() + timeout
 
 
 class WaitQueue:
-    """Calls that wait; all methods are called with the lock held."""
+    """A first-in, first-out queue of waiting calls; all methods require the lock."""
 
     def __init__(self, lock: RLock, can_proceed: Callable[[], bool], patience: float) -> None:
-        """Begin empty; a call that waits for more than `patience` seconds logs a warning."""
+        """Create an empty queue; calls that wait longer than `patience` seconds log a warning."""
         if not patience >= 0.0:
             raise ValueError(f"patience must be at least 0 seconds, not {patience}.")
         self._lock = lock
-        self._may_go = can_proceed
+        self._can_proceed = can_proceed
         self._patience = patience
-        self._turns: deque[tuple[Condition, object]] = deque()  # each with the writer that it is for
+        self._waiters: deque[tuple[Condition, object]] = deque()  # each with its writer
 
     def __len__(self) -> int:
-        return len(self._turns)
+        return len(self._waiters)
 
     @property
     def can_enter(self) -> bool:
-        """Whether a call that comes now may go at once."""
-        return not self._turns and self._may_go()
+        """Whether a new call may proceed without waiting."""
+        return not self._waiters and self._can_proceed()
 
     def wake(self) -> None:
-        """Wake the first call, if it may go."""
-        if self._turns and self._may_go():
-            self._turns[0][0].notify()
+        """Wake the first call if it may proceed."""
+        if self._waiters and self._can_proceed():
+            self._waiters[0][0].notify()
 
     def wake_all(self, writer: object = None) -> None:
-        """Wake all calls, or those of a writer, to check whether waiting still makes sense."""
-        for turn, whose in self._turns:
-            if writer in (None, whose):
-                turn.notify()
+        """Wake all calls, or those of one writer, so that they repeat `check`."""
+        for waiter, owner in self._waiters:
+            if writer in (None, owner):
+                waiter.notify()
 
     def wait(
         self,
@@ -76,41 +74,41 @@ class WaitQueue:
         writer: object = None,
         should_cancel: Callable[[], bool] | None = None,
     ) -> bool:
-        """Wait for one's turn, which is not now, and return whether it came before the deadline.
+        """Wait until the call is first in the queue and may proceed; return False if the deadline passes.
 
-        The lock is not held meanwhile, but again afterwards.
+        The lock is released while waiting.
 
         Args:
-            deadline: When the time is up; see `deadline_of`.
-            on_patience_lost: Called once if it takes long.
-            check: Raises an error if waiting makes no sense any more.
-            writer: The writer that the call is for.
-            should_cancel: Asked again and again while it waits, and once more when its turn has come.
+            deadline: Time at which to give up; see `deadline_of`.
+            on_slow: Called once if the call waits longer than `patience` seconds.
+            check: Called after each wake-up; raises an error if the call has become pointless.
+            writer: The writer on whose behalf the call waits.
+            should_cancel: Polled while waiting, and called once more when the call may proceed.
 
         Raises:
-            CallerGone: If `should_cancel` says so.
+            CallerGone: If `should_cancel` returned True.
         """
         if time.monotonic() >= deadline:
             return False
         warn_at = deadline_of(self._patience)
-        turn, came = (Condition(self._lock), writer), False
-        self._turns.append(turn)
+        waiter, is_next = (Condition(self._lock), writer), False
+        self._waiters.append(waiter)
         try:
-            while not came:
+            while not is_next:
                 longest = TIMEOUT_MAX if should_cancel is None else POLL_INTERVAL
-                turn[0].wait(max(0.0, min(longest, min(deadline, warn_at) - time.monotonic())))
+                waiter[0].wait(max(0.0, min(longest, min(deadline, warn_at) - time.monotonic())))
                 check()
                 if should_cancel is not None and should_cancel():
                     raise CallerGone
                 now = time.monotonic()
-                came = self._turns[0] is turn and self._may_go()
-                if not came and now >= deadline:
+                is_next = self._waiters[0] is waiter and self._can_proceed()
+                if not is_next and now >= deadline:
                     return False
-                if not came and now >= warn_at:
+                if not is_next and now >= warn_at:
                     on_slow()
                     warn_at = math.inf
             return True
         finally:
-            self._turns.remove(turn)
-            if not came and self._turns:
-                self._turns[0][0].notify()  # it may have been woken for nothing: the next call checks
+            self._waiters.remove(waiter)
+            if not is_next and self._waiters:
+                self._waiters[0][0].notify()  # this call may have consumed a wake-up: pass it on

@@ -1,13 +1,12 @@
-"""What a server knows of one writer: the cells of the steps that the writer may still name.
+"""The server's state of one writer session: the cells of the steps that the writer may still reference.
 
-    obs   {4: 60, 5: 34, 6: 16, 7: 62}      of each column the cell of each step that was sent
+    obs   {4: 60, 5: 34, 6: 16, 7: 62}      step → cell, for each column
     act   {4: 61, 5: 35, 6: 17}             step 7 is still open
 
-These cells are named as by an item, so they stay until the writer lets go of their step. A message that is
-accepted turns into cells and items; one that is refused changes nothing.
+The session holds a reference to each of these cells until the writer releases the step. Accepting a message
+turns its values into cells and its items into lists of cells; a rejected message changes nothing.
 
-Left out: waiting, and Ctrl-C, which waits while anything here is changed (`server`); and checking what comes
-from another process (`remote.session`).
+Left out: waiting (`server`), and the checks of messages from other processes (`remote.session`).
 """
 
 from collections import deque
@@ -22,24 +21,24 @@ from replay_tutorial.tables.core.message import Layout, Message, Steps, UnknownW
 from replay_tutorial.tables.core.table import Parts, inferred_parts
 from replay_tutorial.tables.core.table_state import TableState
 
-MAX_STEPS = 1 << 62  # a step's number is below it
-CellsByStep = list[dict[int, int]]  # of each column the cells, by step
+MAX_STEPS = 1 << 62  # upper limit of step numbers
+CellsByStep = list[dict[int, int]]  # for each column, step → cell
 
 
 class WriterState:
-    """What one writer has sent and may still name.
+    """The steps that one writer has sent and may still reference.
 
     Attributes:
-        is_open: Whether the server still knows it.
-        message: Its last message.
-        first: Steps before this one are forgotten.
-        cell_of: Of each column the cell of each step that it may name.
+        is_open: Whether the session is open.
+        message: The last accepted message.
+        first_kept_step: Earlier steps have been released.
+        cells_by_step: For each column, step → cell.
     """
 
     is_open = False
 
     def __init__(self, cells: Cells, dropped: deque[CellsByStep]) -> None:
-        """Begin with no step; when nobody holds it any more, its cells are put into `dropped`."""
+        """Start without steps; garbage collection appends the cells of an open session to `dropped`."""
         self.message: Message | None = None
         self.first_kept_step = 0
         self.cells_by_step: CellsByStep = [{} for _ in cells.fields]
@@ -48,26 +47,26 @@ class WriterState:
         self.is_open = True
 
     def __del__(self) -> None:
-        # The garbage collector may call this in any thread, also in one that holds the server's lock: the
-        # cells are noted, and released by the next call that inserts.
+        # The garbage collector may call this in any thread, even in one that holds the server's lock. So the
+        # cells are only queued here; the next insert releases them.
         if self.is_open:
             self._dropped.append(self.cells_by_step)
 
     def check_open(self) -> None:
-        """Refuse to go on with a writer that the server has forgotten."""
+        """Raise UnknownWriter if the session is closed."""
         if not self.is_open:
             raise UnknownWriter(
-                "The writer was closed, or the server loaded: it does not know what the writer sent, and "
-                "does not insert items that waited. Begin with a new writer."
+                "The writer session was closed, or the server has loaded a file; waiting items were "
+                "discarded. Create a new writer."
             )
 
     def accept(self, message: Message, tables: Mapping[str, TableState]) -> None:
-        """Store a message's values in free cells, and find the cells of its items.
+        """Store the values of a message and find the cells of its items.
 
         Raises:
             CapacityError: If there are too few free cells.
-            KeyError: If there is no such table.
-            ValueError: If items don't fit their table, or name a step that is not there.
+            KeyError: If a table does not exist.
+            ValueError: If an item does not fit its table, or references a step without a value.
         """
         inferred: dict[str, Parts] = {}
         checked: list[tuple[TableState, tuple[int, ...], list[float] | list[None]]] = []
@@ -100,7 +99,7 @@ class WriterState:
         self.message = message
 
     def _store(self, message: Message) -> CellList:
-        """Store a message's values; return their cells."""
+        """Store the values of a message and return their cells."""
         cells, columns = self._cells, len(self.cells_by_step)
         slices = [
             (cells.numbers[column], first_step, values) for column, first_step, values in message.slices
@@ -114,7 +113,7 @@ class WriterState:
         begin = 0
         for column, first_step, values in slices:
             end, cells_by_step = begin + len(values), self.cells_by_step[column]
-            if len(values) == 1:  # an index costs a quarter of an array of one
+            if len(values) == 1:  # four times faster than an index array of one element
                 cells_by_step[first_step] = numbers[begin]
                 cells.values[column][numbers[begin] // columns] = values[0]
             else:
@@ -124,7 +123,7 @@ class WriterState:
         return allocated
 
     def _find_cells(self, layout: Layout, steps: Steps) -> CellMatrix:
-        """Find the cells of steps: int64[items, cells] → int32[items, cells]."""
+        """Return the cells of steps: int64[items, cells] → int32[items, cells]."""
         numbers = self._cells.numbers
         cells_by_part = [
             self.cells_by_step[numbers[part.column]] for part in layout for _ in range(part.length)
@@ -134,12 +133,12 @@ class WriterState:
             return np.array([list(map(getitem, cells_by_part, row)) for row in named], np.int32)
         except KeyError as error:
             raise ValueError(
-                f"An item names step {error} in a column of which the server has no value for it: it was not "
-                f"sent, or forgotten by keep_from. Steps from {self.first_kept_step} on are kept."
+                f"An item references step {error} in a column for which the server has no value: it was not "
+                f"sent, or keep_from released it. Steps from {self.first_kept_step} on are kept."
             ) from None
 
     def release_before(self, keep_from: int) -> None:
-        """Let go of the steps before this one."""
+        """Release all steps before `keep_from`."""
         gone: list[int] = []
         steps = range(self.first_kept_step, keep_from)
         for cells_by_step in self.cells_by_step:
@@ -154,13 +153,13 @@ class WriterState:
         self.first_kept_step = max(self.first_kept_step, keep_from)
 
     def close(self) -> None:
-        """Let go of all steps; items that wait are not inserted."""
+        """Close the session and release all steps; waiting items are not inserted."""
         if self.is_open:
             self.release_before(MAX_STEPS)
             self.is_open = False
 
     def has_items_for(self, table: TableState) -> bool:
-        """Return whether items of its last message wait for a table."""
+        """Return whether items of the last message are waiting for this table."""
         message = self.message
         return (
             self.is_open
@@ -171,11 +170,11 @@ class WriterState:
 
 
 def find_table(tables: Mapping[str, TableState], name: str) -> TableState:
-    """Find a table.
+    """Return the table with this name.
 
     Raises:
-        KeyError: If there is none of this name.
+        KeyError: If it does not exist.
     """
     if name not in tables:
-        raise KeyError(f"There is no table {name!r}; there are {list(tables)}.")
+        raise KeyError(f"There is no table {name!r}; the tables are {list(tables)}.")
     return tables[name]

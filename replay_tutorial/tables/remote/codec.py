@@ -1,15 +1,15 @@
-"""What a client and a server say to each other, as bytes.
+"""The wire format: calls and results as frames of JSON and raw arrays.
 
-    head       bytes of the text, and of all behind the head                                     16 bytes
-    text       JSON: what is called, the values, and of each array its dtype and shape
-    arrays     their raw bytes, in the order of the text           text and arrays each filled up to 8 bytes
+    head       length of the text, and length of everything after the head                       16 bytes
+    text       JSON: name of the call, values, and dtype and shape of each array
+    arrays     raw bytes, in the order of the text           text and arrays are each padded to 8 bytes
 
     sample("replay", 32)    ["sample", ["replay", 32, null, false], []]
-    its answer              ["answer", [[[0, ...], {"obs": 0}, null, []]], [["l", [32]], ..., ["f", [32, 3]]]]
+    result                  ["answer", [[[0, ...], {"obs": 0}, null, []]], [["l", [32]], ..., ["f", [32, 3]]]]
 
-A frame holds numbers and strings, never code: nothing is unpickled. It must be one of `CALLS`, with arguments
-of their types; a NamedTuple and a Sample are lists of their fields, and 0 stands for the next array. The
-server itself checks what the values mean.
+A frame contains data only; nothing is unpickled. It must be one of `CALLS` with arguments of the declared
+types. A NamedTuple or a Sample is encoded as the list of its fields, and each array as 0. The server itself
+checks the values.
 """
 
 import json
@@ -34,17 +34,17 @@ Array = npt.NDArray[Any]
 
 
 class BadFrame(ValueError):
-    """Bytes that are not a frame, or a frame that is not a call."""
+    """Invalid frame: malformed bytes, or not one of the expected calls."""
 
 
 HEAD = struct.Struct("=QQ")
-MAX_CALL_BYTES = 1 << 28  # of a call
-MAX_TEXT_BYTES = 1 << 20  # of these, the text: decoding it takes twenty times its size
-INT64 = range(-(1 << 63), 1 << 63)  # all integers that a text may hold
-DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # of bools and numbers
+MAX_CALL_BYTES = 1 << 28  # maximum length of a call
+MAX_TEXT_BYTES = 1 << 20  # maximum length of its text; decoding takes twenty times this memory
+INT64 = range(-(1 << 63), 1 << 63)  # valid integers in the text
+DTYPES = {letter: np.dtype(letter) for letter in "?bBhHiIlLqQefdgFDG"}  # bools and numbers
 
-HELLO = "hello 6"  # with the version of the protocol
-CALLS: dict[str, tuple[Any, Any]] = {  # types of the arguments, and of the result
+HELLO = "hello 6"  # includes the version of the protocol
+CALLS: dict[str, tuple[Any, Any]] = {  # name → types of the arguments, type of the result
     HELLO: (tuple[str, str], tuple[str, str, dict[str, Array]]),
     "insert": (tuple[int, int, Sequence[ColumnSlice], Sequence[NewItems], int, float | None], list[int]),
     "close_writer": (tuple[int], None),
@@ -58,11 +58,13 @@ CALLS: dict[str, tuple[Any, Any]] = {  # types of the arguments, and of the resu
     "load": (tuple[str], None),
 }
 ARGUMENT_TYPES = {name: takes for name, (takes, _) in CALLS.items()}
-GREETING = {HELLO: ARGUMENT_TYPES.pop(HELLO)}  # the first call of a connection, and no other
+GREETING = {HELLO: ARGUMENT_TYPES.pop(HELLO)}  # must be the first call of a connection
 RESULT_TYPES = {
     name: {"answer": tuple[gives], "error": tuple[str, str]} for name, (_, gives) in CALLS.items()
 }
-ERRORS: dict[str, type[Exception]] = {  # of the server, that its client raises: the first that fits
+ERRORS: dict[
+    str, type[Exception]
+] = {  # errors that are sent to the client, which raises the first matching class
     kind.__name__: kind
     for kind in (
         *(CapacityError, UnknownWriter, Closed, BadFrame, TimeoutError, KeyError, IndexError, TypeError),
@@ -73,15 +75,20 @@ LIMITERS = {kind.__name__: kind for kind in (RateLimiter, MinSize, SampleToInser
 
 
 def pack(name: str, values: Iterable[Any]) -> bytes:
-    """Make a frame of a call, or of an "answer" or "error"; refuse what can't be sent, or is too long."""
+    """Encode a call, or a reply named "answer" or "error", as a frame.
+
+    Raises:
+        TypeError: If a value cannot be encoded.
+        ValueError: If the frame is too long.
+    """
     arrays: list[Array] = []
-    forms: list[Any] = []
+    array_types: list[Any] = []
 
     def replaced(value: Any) -> Any:
-        """Return what stands in the text for a value that JSON does not know."""
+        """Return the JSON representation of a value that the json module does not support."""
         if isinstance(value, np.ndarray) and (array := cast(Array, value)).dtype.char in DTYPES:
             arrays.append(np.ascontiguousarray(array, array.dtype.newbyteorder("=")))
-            forms.append((array.dtype.char, array.shape))
+            array_types.append((array.dtype.char, array.shape))
             return 0
         if isinstance(value, np.generic):
             return cast(Any, value).item()
@@ -91,18 +98,26 @@ def pack(name: str, values: Iterable[Any]) -> bytes:
             return value.info, value.data, value.lengths, value.squeezed
         if isinstance(value, RateLimiter) and type(value) in LIMITERS.values():
             return type(value).__name__, *astuple(value)
-        raise TypeError(f"{value!r:.80} can't be sent: only numbers, strings, arrays, and {[*LIMITERS]}.")
+        raise TypeError(
+            f"{value!r:.80} can't be sent; only numbers, strings, arrays and {[*LIMITERS]} are supported."
+        )
 
-    # the list of forms is written last, when all arrays are in it
-    text = json.dumps([name, [*values], forms], default=replaced, separators=(",", ":")).encode()
+    # `array_types` is encoded last, after `replaced` has filled it
+    text = json.dumps([name, [*values], array_types], default=replaced, separators=(",", ":")).encode()
     if len(text) > MAX_TEXT_BYTES:
-        raise ValueError(f"A text of {len(text):,} bytes is too long: make fewer kinds of items in one call.")
+        raise ValueError(
+            f"The text of the call has {len(text):,} bytes; the limit is {MAX_TEXT_BYTES:,}. Send fewer "
+            "kinds of items in one call."
+        )
     pieces: list[Any] = [text, bytes(-len(text) % 8)]
     for array in arrays:
         pieces += [array, bytes(-array.nbytes % 8)]
     size = sum(memoryview(piece).nbytes for piece in pieces)
     if size > MAX_CALL_BYTES and name in CALLS:
-        raise ValueError(f"A call of {size:,} bytes is too long; {MAX_CALL_BYTES:,} may be. Send less.")
+        raise ValueError(
+            f"The call has {size:,} bytes and is too long; the limit is {MAX_CALL_BYTES:,}. Send less data "
+            "in one call."
+        )
     return b"".join([HEAD.pack(len(text), size), *pieces])
 
 
@@ -110,36 +125,36 @@ def unpack(length: int, body: memoryview, known: Mapping[str, Any]) -> tuple[str
     """Decode a frame; arrays are views of its bytes.
 
     Args:
-        length: Bytes of its text.
+        length: Length of the text in bytes.
         body: Text and arrays.
-        known: The names that it may hold, and the types of the values behind each.
+        known: Permitted names, each with the types of its values.
 
     Raises:
-        BadFrame: If it holds anything else.
+        BadFrame: If the frame is invalid.
     """
     if length > min(MAX_TEXT_BYTES, len(body)):
         raise BadFrame(
-            f"A frame of {len(body):,} bytes has no text of {length:,}; {MAX_TEXT_BYTES:,} may be."
+            f"The text of a frame of {len(body):,} bytes has {length:,}; the limit is {MAX_TEXT_BYTES:,}."
         )
     try:
-        name, values, forms = json.loads(bytes(body[:length]))
-        return name, decoder_for(known[name])(values, decode_arrays(forms, body, length + -length % 8))
+        name, values, array_types = json.loads(bytes(body[:length]))
+        return name, decoder_for(known[name])(values, decode_arrays(array_types, body, length + -length % 8))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        raise BadFrame(f"A frame is none of {[*known]}: {error!r:.200}.") from None
+        raise BadFrame(f"The frame is not one of {[*known]}: {error!r:.200}.") from None
     except (RecursionError, StopIteration):
-        raise BadFrame("A frame is nested too deeply, or lacks arrays.") from None
+        raise BadFrame("The frame is nested too deeply, or arrays are missing.") from None
 
 
-def decode_arrays(forms: Any, body: memoryview, start: int) -> Iterator[Array]:
-    """Return the arrays of a frame, which lie one behind the other and end with it."""
+def decode_arrays(array_types: Any, body: memoryview, start: int) -> Iterator[Array]:
+    """Return the arrays of a frame, which follow each other and must end with the frame."""
     arrays: list[Array] = []
-    for letter, shape in forms:
+    for letter, shape in array_types:
         if {*map(type, shape)} != {int}:
-            raise ValueError(f"{reprlib.repr(shape)} is not a shape")
+            raise ValueError(f"{reprlib.repr(shape)} is not a valid shape")
         arrays.append(np.ndarray(shape, DTYPES[letter], body, start))
         start += arrays[-1].nbytes + -arrays[-1].nbytes % 8
     if start != len(body):
-        raise ValueError(f"{len(body):,} bytes came; the text speaks of {start:,}")
+        raise ValueError(f"the frame has {len(body):,} bytes, but its text declares {start:,}")
     return iter(arrays)
 
 
@@ -148,7 +163,7 @@ PLAIN = {None: (NoneType,), bool: (bool,), str: (str,), int: (int,), float: (flo
 
 @cache
 def decoder_for(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
-    """Return a function that makes a value of a type of its JSON and the arrays; it raises if that fails."""
+    """Return a function that decodes values of this type and raises an error for others."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind in PLAIN:
         return lambda value, _: checked_type(value, PLAIN[kind])
@@ -178,19 +193,19 @@ def decoder_for(kind: Any) -> Callable[[Any, Iterator[Array]], Any]:
 
 
 def make_tuple(*fields: Any) -> tuple[Any, ...]:
-    """Return fields as they are."""
+    """Return the arguments as a tuple."""
     return fields
 
 
 def checked_type(value: Any, types: tuple[type, ...]) -> Any:
-    """Return a word that JSON made; refuse one of another type, and an integer of more than 64 bits."""
+    """Return a decoded JSON value after checking its type; integers must fit into 64 bits."""
     if type(value) not in types or (type(value) is int and value not in INT64):
-        raise TypeError(f"{reprlib.repr(value)} must be of {types}, in 64 bits")
+        raise TypeError(f"{reprlib.repr(value)} must be one of {types} and fit into 64 bits")
     return value
 
 
 def decode_limiter(kind: str, *numbers: Any) -> RateLimiter:
-    """Make a limiter of its kind and its four numbers, however they were found."""
+    """Create a limiter from its class name and its four numbers, without the checks of a subclass."""
     limiter = object.__new__(LIMITERS[kind])
     RateLimiter.__init__(limiter, *numbers)
     return limiter

@@ -1,13 +1,14 @@
-"""The endpoint: where processes of this machine reach a server.
+"""The endpoint: accepts connections from other processes on this machine and carries out their calls.
 
-Each connection has a thread, which carries out one call after the other, as a thread of this process would.
-So a call that waits holds nobody else up. While it waits, it looks whether its client is still there: what a
-dead one asked for is not done.
+Each connection has its own thread, which carries out one call at a time, so a waiting call does not block
+other connections. While a call waits, the thread polls whether its client is still connected; the call of a
+client that has exited is cancelled.
 
-The connections of one handle are a *session*, which the first of them begins and ends. A connection ends only
-when one of the two processes does, or cuts it on purpose. With its session a handle's writers are closed.
+The connections of one handle form a *session*. The first connection starts and ends it. A connection ends
+only when one of the processes exits or closes it. When a session ends, its writers are closed.
 
-A connection that proves not to know the key, or sends what is no call, is answered; it can hurt itself only.
+A connection that fails to authenticate is closed, and an invalid call is answered with an error. Neither
+affects other connections.
 """
 
 import logging
@@ -37,19 +38,18 @@ from replay_tutorial.tables.remote.session import Session
 from replay_tutorial.tables.server import Server
 
 MAX_CONNECTIONS = 1000
-MAX_UNAUTHENTICATED = 64  # connections beside these that have not proved to know the key
-UNAUTHENTICATED_SECONDS = (
-    1.0  # seconds after which one may be dropped for another; a proof takes milliseconds
-)
-MAX_ERROR_LENGTH = 2000  # characters of an error's text
+MAX_UNAUTHENTICATED = 64  # further connections that have not authenticated yet
+# When such a connection may be closed in favour of a new one. Authentication takes milliseconds.
+UNAUTHENTICATED_SECONDS = 1.0
+MAX_ERROR_LENGTH = 2000  # characters
 ACCEPT_TIMEOUT = 0.2  # seconds
-CLOSE_TIMEOUT = 1.0  # seconds that the end waits for answers that are on their way
+CLOSE_TIMEOUT = 1.0  # seconds that `close` waits for results that are being sent
 
 log = logging.getLogger("replay_tutorial")
 
 
 class Endpoint:
-    """Lets other processes call a server.
+    """Lets other processes on this machine call a server.
 
     Example:
         >>> from replay_tutorial.tables import Endpoint, Server, Table
@@ -59,29 +59,29 @@ class Endpoint:
         127.0.0.1
 
     Attributes:
-        address: Where it listens.
+        address: Address at which it listens.
     """
 
     def __init__(self, server: Server, address: str, key: bytes) -> None:
-        """Begin to listen.
+        """Start listening.
 
         Args:
-            server: The server. It stays usable in this process, and open when the endpoint closes.
-            address: The path of a socket, or 127.0.0.1:PORT; port 0 is any free one.
-            key: What clients must know, such as `make_key` returns.
+            server: The server. This process can still call it, and it stays open when the endpoint is closed.
+            address: Path of a socket, or 127.0.0.1:PORT; port 0 selects a free port.
+            key: Key that clients must know; see `make_key`.
 
         Raises:
-            OSError: If it can't listen there.
-            ValueError: If the address is none of this machine, or the key too short.
+            OSError: If it can't listen at this address.
+            ValueError: If the address does not belong to this machine, or the key is too short.
         """
         self._server = server
-        self._key = checked_key(key, "take a longer one, such as make_key() returns")
+        self._key = checked_key(key, "use a longer one, such as that of make_key()")
         self._instance = secrets.token_hex(8)
         self._sessions: dict[str, Session] = {}
         self._threads: dict[Connection, threading.Thread] = {}
         self._closed = False
         self._listening, self.address = listen(address)
-        self._listening.settimeout(ACCEPT_TIMEOUT)  # how soon it hears that it is closed
+        self._listening.settimeout(ACCEPT_TIMEOUT)  # so that the thread notices `close`
         self._listener = threading.Thread(target=self._accept_connections, name="tables listen", daemon=True)
         self._listener.start()
 
@@ -93,7 +93,7 @@ class Endpoint:
             except TimeoutError:
                 continue
             except OSError as error:
-                log.warning("Can't take a connection: %s", error)  # too many open files, for example
+                log.warning("Can't accept a connection: %s", error)  # for example, too many open files
                 time.sleep(ACCEPT_TIMEOUT)
                 continue
             thread = threading.Thread(
@@ -102,15 +102,15 @@ class Endpoint:
             self._threads[connection] = thread
             try:
                 if sum(known.is_authenticated for known in list(self._threads)) >= MAX_CONNECTIONS:
-                    raise RuntimeError(f"there are {MAX_CONNECTIONS} already")
+                    raise RuntimeError(f"the limit of {MAX_CONNECTIONS} connections is reached")
                 thread.start()
-            except RuntimeError as error:  # also of a system that has no more threads
+            except RuntimeError as error:  # also raised if the system can't start another thread
                 log.warning("Refused a connection: %s", error)
                 del self._threads[connection]
                 connection.close()
 
     def _limit_unauthenticated(self) -> None:
-        """Leave connections in the backlog while too many have proved nothing; drop the oldest of these."""
+        """Wait while too many connections are unauthenticated, and close the oldest after a second."""
         while not self._closed:
             newcomers = [connection for connection in list(self._threads) if not connection.is_authenticated]
             if len(newcomers) < MAX_UNAUTHENTICATED:
@@ -131,24 +131,24 @@ class Endpoint:
             with suppress(OSError):
                 connection.send(error_frame(error))
         except AuthenticationError as error:
-            log.warning("Refused a connection that does not know the key: %s", error)
+            log.warning("Refused a connection without the key: %s", error)
         except (OSError, EOFError, CallerGone):
-            pass  # the client has gone
+            pass  # the client has disconnected
         finally:
             del self._threads[connection]
             connection.close()
 
     @contextmanager
     def _session(self, connection: Connection, instance: str, session: str) -> Generator[Session]:
-        """Begin a session, if none is named, or belong to one; close its writers when it has ended."""
+        """Start a session, or join an existing one; close its writers once the session has ended."""
         if instance not in ("", self._instance):
-            raise Closed("The server was started again; what it held is gone.")
+            raise Closed("The server was restarted, and its previous content is lost.")
         begins = not session
         if begins:
             self._sessions[session := secrets.token_hex(8)] = Session(self._server)
         calls = self._sessions.get(session)
         if calls is None:
-            raise Closed("The first connection of this handle has ended, so that its writers were closed.")
+            raise Closed("The first connection of this handle has ended, so its writers were closed.")
         columns = self._server.fields.fields.values()
         empty = {column.name: np.zeros((0, *column.shape), column.dtype) for column in columns}
         try:
@@ -157,17 +157,17 @@ class Endpoint:
         finally:
             if begins:
                 del self._sessions[session]
-            if session not in self._sessions:  # a call of another connection may have ended later
+            if session not in self._sessions:  # the session has ended, but a call of it may have ended later
                 calls.close()
 
     def _handle_call(self, length: int, body: memoryview, session: Session, connection: Connection) -> None:
-        """Carry out a call, and answer it."""
+        """Carry out a call and send the result."""
         try:
             name, values = unpack(length, body, ARGUMENT_TYPES)
             if name == "close_writer":
-                return session.close_writer(*values)  # nobody waits for an answer
+                return session.close_writer(*values)  # the client does not wait for a result
             if name == "insert" and not connection.is_connected():
-                raise CallerGone  # it may have sent the message again, elsewhere, and be further by now
+                raise CallerGone  # the client may have sent the message again on another connection
             options: dict[str, Any] = {"most_bytes": MAX_CALL_BYTES} if name in ("sample", "items") else {}
             if name in ("sample", "insert"):
                 options["should_cancel"] = lambda: not connection.is_connected()
@@ -178,7 +178,10 @@ class Endpoint:
         connection.send(answer)
 
     def close(self) -> None:
-        """End all connections. Answers that are on their way get a second; calls that wait are given up."""
+        """Close all connections and cancel waiting calls.
+
+        Calls that have finished get one second to send their results.
+        """
         self._closed = True
         self._listener.join()
         stop_listening(self._listening)
@@ -198,7 +201,7 @@ class Endpoint:
 
 
 def error_frame(error: Exception) -> bytes:
-    """Say what went wrong."""
+    """Encode an error as a frame."""
     kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
     text = str(error.args[0] if isinstance(error, KeyError) else error)
     return pack("error", [kind, text if len(text) <= MAX_ERROR_LENGTH else f"{text[:MAX_ERROR_LENGTH]}..."])

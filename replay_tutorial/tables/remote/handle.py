@@ -1,12 +1,12 @@
-"""A server in another process of this machine, called as if it were in this one.
+"""A handle on a server in another process on this machine, with the same methods as the server.
 
-A thread that calls takes a connection, or makes one, and puts it back when it has its answer. So threads wait
-for the server, and not for each other. If a connection ends in a call, the server has ended: nothing else on
-one machine ends it. A call that is interrupted here, by Ctrl-C, leaves a connection on which an answer may
-still come; it is dropped. The first connection makes no calls: it is held as long as the handle lives, and
-when it ends, the server closes the handle's writers.
+A call uses an idle connection or opens a new one, so threads wait for the server but not for each other. If a
+connection ends during a call, the server has exited, because nothing else on one machine closes it. After an
+interrupted call a result may still arrive, so its connection is closed. The first connection makes no calls;
+it lives as long as the handle, and when it ends the server closes the handle's writers.
 
-No call is made twice. A writer may send its last message again (`flush`): the server knows its number.
+No call is carried out twice. A writer may send its last message again (`flush`), which the server recognises
+by its number.
 """
 
 import os
@@ -31,26 +31,26 @@ from replay_tutorial.tables.core.waiting import POLL_INTERVAL, CallerGone, Close
 from replay_tutorial.tables.remote.codec import ERRORS, HELLO, RESULT_TYPES, pack, unpack
 from replay_tutorial.tables.remote.local_socket import Connection, connect, read_key
 
-RETRY_INTERVAL = 0.02  # seconds between two attempts to reach a server that is being started
+RETRY_INTERVAL = 0.02  # seconds between attempts to connect
 
 
 class ServerLost(ConnectionError):
-    """There is no server, or not the one that was there before. What it held is gone."""
+    """No server is reachable at this address, or the server was restarted and has lost its content."""
 
 
 class RemoteWriter:
-    """A writer of a handle, and its last message; an equal message that is sent again has the same number.
+    """A writer session of a handle, with its last message; sending an equal message again keeps its number.
 
     Attributes:
-        number: No other writer has it.
-        sequence: The number of its last message; 0 before the first one, and when it is closed.
-        message: Its last message.
+        number: Number of the writer, unique among all writers.
+        sequence: Number of the last message; 0 before the first message and after closing.
+        message: The last message.
     """
 
     sequence = 0
 
     def __init__(self, dropped: deque[int]) -> None:
-        """Begin; when nobody holds it any more, its number is put into `dropped`."""
+        """Create a writer; garbage collection appends its number to `dropped`."""
         self.number = secrets.randbits(63)
         self.message: Message | None = None
         self._dropped = dropped
@@ -61,15 +61,16 @@ class RemoteWriter:
 
 
 class RemoteServer:
-    """A handle on a server in another process, with the methods of `Server`; see there.
+    """A handle on a server in another process on this machine, with the methods of `Server`.
 
-    Any number of threads may share one. It can be passed to another process, where it gets connections of its
-    own. Its calls raise what the server raises, and `ServerLost` if the server has ended.
+    Several threads can share one handle. A handle can be pickled and passed to another process, which opens
+    its own connections. Calls raise the errors of the server, and `ServerLost` if the server has exited.
 
-    Writers and datasets take it as they take a server: `Client(RemoteServer("/tmp/replay.sock"))`.
+    Clients, writers and datasets accept a handle instead of a server, as in
+    `Client(RemoteServer("/tmp/replay.sock"))`.
 
     Attributes:
-        address: Where the server listens.
+        address: Address of the server.
         fields: The columns, by name.
     """
 
@@ -77,29 +78,29 @@ class RemoteServer:
         """Connect to a server.
 
         Args:
-            address: Where it listens: the path of a socket, or 127.0.0.1:PORT.
-            timeout: Seconds to wait for a server that is just being started.
+            address: Path of a socket, or 127.0.0.1:PORT.
+            timeout: Seconds to keep trying while the server is starting.
 
         Raises:
             AuthenticationError: If the server has another key.
             OSError: If there is no key.
-            ServerLost: If there is no server.
-            ValueError: If the address is none of this machine, or others can read the key.
+            ServerLost: If no server is reachable.
+            ValueError: If the address does not belong to this machine, or other users can read the key.
         """
         self.address, self._timeout = address, timeout
         self._key = read_key()
-        self._instance = ""  # the server's name for itself, so that no other one is taken for it
+        self._instance = ""  # ID of the server instance, which detects a restart
         self._closed = False
-        self._dropped = deque[int]()  # writers that were dropped without `close`
-        self._connections = set[weakref.ref[Connection]]()  # weak: what an interrupted call drops is closed
-        # of this process, or a forked one: the first connection, the session, and connections nobody uses
+        self._dropped = deque[int]()  # numbers of writers that were garbage-collected before `close`
+        self._connections = set[weakref.ref[Connection]]()  # weak, so that dropped connections are closed
+        # process ID → first connection, session ID, idle connections; a forked child adds its own entry
         self._sessions: dict[int, tuple[Connection, str, list[Connection]]] = {}
         deadline = None
         while not self._sessions:
             try:
                 self._sessions[os.getpid()] = self._start_session()
             except ServerLost:
-                # counted from the first failure: on a busy machine a handshake may have used its whole limit
+                # starts at the first failure, because one handshake can exceed the timeout on a busy machine
                 deadline = deadline or time.monotonic() + timeout
                 if time.monotonic() >= deadline:
                     raise
@@ -109,11 +110,11 @@ class RemoteServer:
         return partial(RemoteServer, timeout=self._timeout), (self.address,)
 
     def _start_session(self) -> tuple[Connection, str, list[Connection]]:
-        """Begin a session."""
+        """Open the first connection of a session."""
         return *self._connect(""), []
 
     def _connect(self, session: str) -> tuple[Connection, str]:
-        """Make a connection of a session, or of a new one; return also the session's name."""
+        """Open a connection for a session, or for a new session; return it and the session's ID."""
         try:
             connection = connect(self.address)
             self._connections.add(weakref.ref(connection, self._connections.discard))
@@ -122,26 +123,26 @@ class RemoteServer:
             outcome, values = unpack(*connection.receive(), RESULT_TYPES[HELLO])
         except AuthenticationError as error:
             raise AuthenticationError(
-                f"The server at {self.address} has another key, or a process without it "
-                f"listens there: {error}."
+                f"The server at {self.address} has another key, or a process without the key listens "
+                f"there: {error}."
             ) from None
         except (OSError, EOFError) as error:
             self._check_open()
             raise ServerLost(
-                f"There is no server at {self.address} ({error!r}). Start it, and make a new handle."
+                f"There is no server at {self.address} ({error!r}). Start it and create a new handle."
             ) from None
-        self._check_open()  # `close` may not have seen the connection
+        self._check_open()  # `close` may have run before the connection was registered
         if outcome == "error":
-            raise ServerLost(f"{values[1]} Make a new handle on {self.address}, and new writers.")
+            raise ServerLost(f"{values[1]} Create a new handle on {self.address}, and new writers.")
         ((self._instance, session, columns),) = values
         self.fields = Fields({name: {"dtype": c.dtype, "shape": c.shape[1:]} for name, c in columns.items()})
         return connection, session
 
     def _acquire(self) -> tuple[Connection, list[Connection]]:
-        """Take a connection that nobody uses; return also where to put it back."""
+        """Return an idle connection or a new one, and the list to which to return it."""
         self._check_open()
         process = os.getpid()
-        # if two threads of a forked process begin at once, one of them has begun in vain
+        # if two threads of a forked process start a session at the same time, one of the two is unused
         _, session, idle = self._sessions.get(process) or self._sessions.setdefault(
             process, self._start_session()
         )
@@ -152,14 +153,14 @@ class RemoteServer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Closed("This handle was closed. Make another one.")
+            raise Closed("This handle was closed. Create a new one.")
 
     def _call(self, name: str, *values: Any) -> Any:
-        """Make a call, and return its result."""
+        """Make a call and return its result."""
         return self._exchange(name, pack(name, values))
 
     def _exchange(self, name: str, frame: bytes, should_cancel: Callable[[], bool] | None = None) -> Any:
-        """Send the frame of a call, and return its result."""
+        """Send the frame of a call and return the result."""
         connection, idle = self._acquire()
         try:
             connection.send(frame)
@@ -168,13 +169,13 @@ class RemoteServer:
                     raise CallerGone
             outcome, back = unpack(*connection.receive(), RESULT_TYPES[name])
         except BaseException as error:
-            connection.close()  # an answer may still come, for which nobody waits any more
+            connection.close()  # the result of an abandoned call may still arrive on it
             if not isinstance(error, (OSError, EOFError)):
                 raise
             self._check_open()
             raise ServerLost(
-                f"The server at {self.address} has ended ({error!r}); nobody knows if the call was carried "
-                "out. Start it, and make a new handle and new writers."
+                f"The server at {self.address} has exited ({error!r}); the call may or may not have been "
+                "carried out. Restart the server, and create a new handle and new writers."
             ) from None
         idle.append(connection)
         if outcome == "error":
@@ -183,28 +184,28 @@ class RemoteServer:
         return back[0]
 
     def open_writer(self) -> RemoteWriter:
-        """Begin a writer; the server hears of it with its first message."""
+        """Start a writer session; its first message opens it on the server."""
         return RemoteWriter(self._dropped)
 
     def insert(self, writer: RemoteWriter, message: Message, timeout: float | None = None) -> list[int]:
-        """Store a message's values, and insert its items."""
+        """Store the values of a message and insert its items; see `Server.insert`."""
         while self._dropped:
-            with suppress(IndexError):  # another thread may have been faster
+            with suppress(IndexError):  # another thread may have removed the last element
                 self._send_close(self._dropped.popleft())
         sequence = writer.sequence + (message is not writer.message)
         values = (writer.number, sequence, message.slices, message.items, message.keep_from, timeout)
-        frame = pack("insert", values)  # one that can't be sent has no number
+        frame = pack("insert", values)  # first: if this fails, the message does not use up a number
         writer.sequence, writer.message = sequence, message
         return self._exchange("insert", frame)
 
     def close_writer(self, writer: RemoteWriter) -> None:
-        """Forget a writer, soon: this waits for no answer."""
+        """Close a writer session without waiting for the server."""
         if writer.sequence:
             self._send_close(writer.number)
-            writer.sequence = 0  # last: else a writer whose close was interrupted would begin at 1 again
+            writer.sequence = 0  # last: a writer whose closing was interrupted must not restart at 1
 
     def _send_close(self, number: int) -> None:
-        with suppress(Closed, OSError):  # then the server has forgotten it, or will
+        with suppress(Closed, OSError):  # in these cases the server closes the writer with the session
             connection, idle = self._acquire()
             connection.send(pack("close_writer", (number,)))
             idle.append(connection)
@@ -218,7 +219,7 @@ class RemoteServer:
         *,
         should_cancel: Callable[[], bool] | None = None,
     ) -> Sample:
-        """Draw items."""
+        """Sample items; see `Server.sample`."""
         check_batch_size(batch_size)
         frame = pack("sample", (table, batch_size, timeout, partial))
         return self._exchange("sample", frame, should_cancel)
@@ -226,35 +227,41 @@ class RemoteServer:
     def mutate_priorities(
         self, table: str, updates: Mapping[int, float] | tuple[Any, Any] = ((), ()), deletes: Any = ()
     ) -> int:
-        """Delete items, then give others new priorities."""
+        """Delete items, then update priorities; see `Server.mutate_priorities`."""
         return self._call("mutate_priorities", table, as_updates(updates), as_keys(deletes))
 
     def reset(self, table: str) -> None:
-        """Delete all items of a table."""
+        """Delete all items of a table; see `Server.reset`."""
         self._call("reset", table)
 
     def replace_limiter(self, table: str, limiter: RateLimiter) -> None:
-        """Let another limiter decide."""
+        """Replace the rate limiter of a table; see `Server.replace_limiter`."""
         self._call("replace_limiter", table, limiter)
 
     def items(self, table: str) -> Sample:
-        """Copy all items of a table."""
+        """Return a copy of all items of a table; see `Server.items`."""
         return self._call("items", table)
 
     def info(self) -> dict[str, TableInfo]:
-        """Describe all tables at one moment."""
+        """Return the state of every table at one moment; see `Server.info`."""
         return self._call("info")
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Let the server write all tables to one file; a relative path is of this process's folder."""
+        """Save all tables to a file, written by the server; see `Server.save`.
+
+        A relative path refers to the working directory of this process.
+        """
         self._call("save", os.path.abspath(path))
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Let the server replace everything by what was saved."""
+        """Replace the content of all tables with that of a saved file; see `Server.load`.
+
+        A relative path refers to the working directory of this process.
+        """
         self._call("load", os.path.abspath(path))
 
     def close(self) -> None:
-        """Close the handle, and what its writers hold; calls of other threads raise `Closed`."""
+        """Close the handle and its writers; calls of other threads raise `Closed`."""
         self._closed = True
         for connection in filter(None, [known() for known in list(self._connections)]):
             connection.shutdown()

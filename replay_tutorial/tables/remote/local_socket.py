@@ -1,21 +1,21 @@
-"""Sockets of this machine: addresses, who may connect, and whole frames in and out.
+"""Local sockets: addresses, mutual authentication, and transmission of whole frames.
 
-    /tmp/replay.sock      a socket in the file system, where there are any: Linux, macOS
-    127.0.0.1:5000        a TCP socket that only this machine can reach; port 0 is any free one
+    /tmp/replay.sock      a Unix domain socket, on Linux and macOS
+    127.0.0.1:5000        a TCP socket that is reachable from this machine only; port 0 selects a free port
 
-Both sides prove that they know the same key, without sending it:
+Both sides prove that they know the same key without sending it:
 
-    both sides          a nonce of their own                                      32 bytes
-    client → server     the digest of the client                                  32 bytes
-    server → client     the digest of the server, if that of the client is right  32 bytes
+    both sides          a nonce                                                   32 bytes
+    client → server     the client's digest                                       32 bytes
+    server → client     the server's digest, if the client's is correct           32 bytes
 
-A digest is the HMAC-SHA256 of the role, both nonces, and the address of the socket that listens, as the
-system tells it to each side. So a digest can't be reflected to the side that made it, nor can a process that
-listens elsewhere, and does not know the key, relay one to the server.
+A digest is the HMAC-SHA256 of the role, both nonces, and the listening socket's address as each side's
+operating system reports it. So a digest can't be reflected to its sender, and a process that listens on
+another address can't relay it to the server.
 
-The key is the text of the environment variable REPLAY_TUTORIAL_KEY, or else lies in `.replay_tutorial_key` of
-the user's home folder, which only the user can read; the first server makes it. What they say afterwards is
-not encrypted, which is why it does not leave the machine.
+The key is the value of the environment variable REPLAY_TUTORIAL_KEY, or else the content of
+`.replay_tutorial_key` in the user's home folder, which only the user can read. The first server creates this
+file. Later traffic is not encrypted, so it must not leave the machine.
 """
 
 import errno
@@ -37,49 +37,59 @@ import numpy as np
 
 from replay_tutorial.tables.remote.codec import HEAD, BadFrame
 
-HANDSHAKE_TIMEOUT = 5.0  # seconds in which a newcomer has to prove itself, in all
+HANDSHAKE_TIMEOUT = 5.0  # seconds for the whole authentication
 NONCE = DIGEST = 32  # bytes
 BACKLOG = 128
 KEY_VARIABLE = "REPLAY_TUTORIAL_KEY"
-MIN_KEY_BYTES = 16  # bytes of a key
+MIN_KEY_BYTES = 16
 MAX_PORT = 65535
 PORT = re.compile(r"(localhost|127\.0\.0\.1):([0-9]{1,5})")
-# A forked child would hold them open, and nobody would see its parent's end: it closes them.
+# A forked child closes these copies, otherwise the other ends would not notice that its parent has exited.
 SOCKETS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [one.close() for one in SOCKETS])
 
 
 def parse_address(address: str) -> tuple[str, int] | str:
-    """Read an address: a host and a port, or a path; refuse any other."""
+    """Return (host, port) or the path of a socket.
+
+    Raises:
+        ValueError: If the address does not belong to this machine or is invalid.
+    """
     if match := PORT.fullmatch(address):
         if int(match[2]) > MAX_PORT:
-            raise ValueError(f"{address!r}: a port is between 0 and {MAX_PORT}.")
+            raise ValueError(f"{address!r}: the port must be between 0 and {MAX_PORT}.")
         return "127.0.0.1", int(match[2])
     if not address or re.fullmatch(r"[^/\\]*:[0-9]*", address):
-        raise ValueError(f"{address!r} is not of this machine: use 127.0.0.1:PORT, or the path of a socket.")
+        raise ValueError(
+            f"{address!r} is not an address of this machine. Use 127.0.0.1:PORT or the path of a socket."
+        )
     if sys.platform == "win32":
-        raise ValueError(f"{address!r}: use 127.0.0.1:PORT here; paths are for Linux and macOS.")
+        raise ValueError(f"{address!r}: socket paths require Linux or macOS. Use 127.0.0.1:PORT.")
     if len(os.fsencode(address)) > 100:
-        raise ValueError(f"A socket's path has at most 100 bytes; {address!r} is longer. Use another folder.")
+        raise ValueError(
+            f"The path of a socket is limited to 100 bytes; {address!r} is longer. Use another folder."
+        )
     return address
 
 
 def listen(address: str) -> tuple[socket.socket, str]:
-    """Open a socket to listen on; return it, and its address with the port that it got.
+    """Open a listening socket; return it and its address with the actual port.
 
     Raises:
-        OSError: If it can't be opened there, such as when another server listens.
+        OSError: If the address can't be used, for example because another server listens there.
     """
     place = parse_address(address)
     if isinstance(place, tuple):
         SOCKETS.add(listening := socket.create_server(place, backlog=BACKLOG))
         return listening, f"127.0.0.1:{listening.getsockname()[1]}"
-    place = str(parse_address(os.path.abspath(place)))  # clients are told it, wherever they are
+    place = str(
+        parse_address(os.path.abspath(place))
+    )  # absolute, because clients may have other working directories
     if Path(place).is_socket():
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.setblocking(False)  # one that is busy answers later
-            if probe.connect_ex(place) == errno.ECONNREFUSED:  # a killed server left it
+            probe.setblocking(False)  # don't wait for a busy server
+            if probe.connect_ex(place) == errno.ECONNREFUSED:  # left behind by a killed server
                 os.unlink(place)
     SOCKETS.add(listening := socket.socket(socket.AF_UNIX))
     try:
@@ -93,7 +103,7 @@ def listen(address: str) -> tuple[socket.socket, str]:
 
 
 def stop_listening(listening: socket.socket) -> None:
-    """Close a socket that listened, and remove its file; do nothing the second time."""
+    """Close a listening socket and delete its file; calling it again has no effect."""
     if listening.fileno() == -1:
         return
     place = listening.getsockname()
@@ -103,40 +113,40 @@ def stop_listening(listening: socket.socket) -> None:
 
 
 def connect(address: str) -> "Connection":
-    """Connect to a server; an OSError says that there is none."""
+    """Connect to a server; raise OSError if no server listens at this address."""
     place = parse_address(address)
     connecting = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
     connection = Connection(connecting)
     connecting.connect(place)
-    if connecting.getsockname() == place:  # a port may call itself where nobody listens
-        raise ConnectionRefusedError(f"Nobody listens at {address}.")
+    if connecting.getsockname() == place:  # TCP can connect an unused local port to itself
+        raise ConnectionRefusedError(f"No server listens at {address}.")
     return connection
 
 
 class Connection:
-    """One end of a connection, until it is dropped; one thread reads and writes, any other may cut it.
+    """One end of a connection. One thread reads and writes; any thread may call `shutdown`.
 
     Attributes:
-        made_at: When, by `time.monotonic`.
-        is_proved: Whether the other end has proved that it knows the key.
+        created_at: Time of creation, from `time.monotonic`.
+        is_authenticated: Whether the other end has proved that it knows the key.
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        """Take a socket over."""
+        """Take ownership of a connected socket."""
         self._socket = connected
         self.created_at, self.is_authenticated = time.monotonic(), False
         SOCKETS.add(connected)
         self._finalizer = weakref.finalize(self, connected.close)
         if connected.family == socket.AF_INET:
-            # or the end of a frame waits until its beginning is confirmed
+            # otherwise Nagle's algorithm delays the end of a frame until its start is acknowledged
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def authenticate(self, key: bytes, *, first: bool) -> None:
-        """Prove to the other end that one knows the key, and let it prove the same; a server asks first.
+        """Perform mutual authentication; the server passes `first=True` and verifies the client first.
 
         Raises:
-            AuthenticationError: If it does not know the key, or does not take ours.
-            EOFError, OSError: As `receive` and `send` do, also if the time is up.
+            AuthenticationError: If the other end does not know the key, or rejects ours.
+            EOFError, OSError: As for `receive` and `send`, also if the handshake times out.
         """
         deadline, ours = time.monotonic() + HANDSHAKE_TIMEOUT, secrets.token_bytes(NONCE)
         where = self._listening_address(first)
@@ -152,34 +162,34 @@ class Connection:
         if first:
             self.send(proofs[1] if self.is_authenticated else bytes(DIGEST))
         if not self.is_authenticated:
-            raise AuthenticationError("its digest is not that of the key, this address and this connection")
+            raise AuthenticationError("its digest does not match the key, this address and this connection")
         self._socket.settimeout(None)
 
     def _listening_address(self, ours: bool) -> bytes:
-        """Return where this connection was accepted, as the system tells it."""
+        """Return the address at which this connection was accepted, as reported by the operating system."""
         place = self._socket.getsockname() if ours else self._socket.getpeername()
         return os.fsencode(place) if isinstance(place, str) else repr(tuple(place)).encode()
 
     def send(self, frame: bytes) -> None:
-        """Send a frame, or raise an OSError if the connection was cut."""
+        """Send a frame; raise OSError if the connection was shut down."""
         self._socket.sendall(frame)
 
     def receive(self, most: int | None = None) -> tuple[int, memoryview]:
-        """Wait for a frame of at most so many bytes; return how long its text is, and all of it.
+        """Wait for a frame of at most `most` bytes; return the length of its text, and its content.
 
         Raises:
-            BadFrame: If it is longer.
-            EOFError: If the other end went away.
-            OSError: If the connection was cut.
+            BadFrame: If the frame is longer.
+            EOFError: If the other end has closed the connection.
+            OSError: If the connection was shut down.
         """
         length, size = HEAD.unpack(self._receive_exactly(HEAD.size))
         if most is not None and size > most:
-            raise BadFrame(f"A frame of {size:,} bytes came; there may be {most:,}.")
+            raise BadFrame(f"The frame has {size:,} bytes; the limit is {most:,}.")
         return length, self._receive_exactly(size)
 
     def _receive_exactly(self, count: int, deadline: float | None = None) -> memoryview:
-        """Receive so many bytes."""
-        data, done = np.empty(count, np.uint8).data, 0  # takes no memory before they come
+        """Receive this number of bytes."""
+        data, done = np.empty(count, np.uint8).data, 0  # the memory is not allocated before it is written
         while done < count:
             if deadline is not None:
                 self._socket.settimeout(max(1e-3, deadline - time.monotonic()))
@@ -190,30 +200,30 @@ class Connection:
         return data
 
     def poll(self, seconds: float) -> bool:
-        """Wait so long for the other end to say something, or to end."""
+        """Wait up to `seconds` for data or a disconnect; return whether one of them occurred."""
         return bool(wait([self._socket], seconds))
 
     def is_connected(self) -> bool:
-        """Return whether the other end is still there; only while it has nothing to send."""
+        """Return whether the other end is still connected; valid only while it has nothing to send."""
         return not self.poll(0)
 
     def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
-        """End the connection, from any thread: whoever reads or writes, here or there, sees the end at once.
+        """End the connection, from any thread; both ends see the end immediately.
 
-        With SHUT_RD, only who reads here does, and what is being sent arrives. To close the socket would not
-        do: a forked process may have it, too.
+        With SHUT_RD only reading ends, and data that is being sent still arrives. Closing the socket would
+        not suffice, because a forked process may hold a copy.
         """
-        with suppress(OSError):  # it has ended already
+        with suppress(OSError):  # already shut down
             self._socket.shutdown(how)
 
     def close(self) -> None:
-        """Cut the connection, and close the socket; only the thread that reads and writes may do it."""
+        """Shut down the connection and close the socket; only for the thread that reads and writes."""
         self.shutdown()
         self._finalizer()
 
 
 def digest(key: bytes, role: bytes, nonces: bytes, where: bytes) -> bytes:
-    """Return what only a process that knows the key can say in this role, on this connection."""
+    """Return the proof that a process in this role knows the key, valid for this connection only."""
     return hmac.digest(key, b"\0".join((b"replay_tutorial tables", role, nonces, where)), hashlib.sha256)
 
 
@@ -221,19 +231,21 @@ def digest(key: bytes, role: bytes, nonces: bytes, where: bytes) -> bytes:
 
 
 def key_path() -> Path:
-    """Return where the key lies, unless the environment has one."""
+    """Return the path of the key file."""
     return Path.home() / ".replay_tutorial_key"
 
 
 def make_key() -> bytes:
-    """Return the key, as `read_key` does; make one if there is none."""
+    """Return the key as `read_key` does, after creating the key file if there is no key."""
     place = key_path()
     if KEY_VARIABLE not in os.environ and not place.exists():
-        whole = place.with_name(f"{place.name}.{secrets.token_hex(8)}")  # nobody sees half of one
+        whole = place.with_name(
+            f"{place.name}.{secrets.token_hex(8)}"
+        )  # so that no process reads a partial key
         try:
             with open(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_hex(32))
-            with suppress(FileExistsError):  # another server was faster
+            with suppress(FileExistsError):  # another server created it in the meantime
                 os.link(whole, place)
         finally:
             whole.unlink(missing_ok=True)
@@ -241,27 +253,27 @@ def make_key() -> bytes:
 
 
 def read_key() -> bytes:
-    """Return the key.
+    """Return the key from the environment variable or from the key file.
 
     Raises:
-        OSError: If there is none.
-        ValueError: If it is too short, or others can read it.
+        OSError: If there is no key.
+        ValueError: If the key is too short, or other users can read the file.
     """
     given, place = os.environ.get(KEY_VARIABLE), key_path()
     if given is not None:
-        return checked_key(given.encode(), f"{KEY_VARIABLE} of the environment")
+        return checked_key(given.encode(), f"set {KEY_VARIABLE} to a longer one")
     if not place.exists():
         raise FileNotFoundError(
-            f"There is no key: neither {KEY_VARIABLE} in the environment, nor {place}. The server makes it; "
-            "start that first, as the same user."
+            f"There is no key: {KEY_VARIABLE} is not set, and {place} does not exist. Start the server "
+            "first, as the same user; it creates the key."
         )
     if place.stat().st_mode & 0o077 and sys.platform != "win32":
-        raise ValueError(f"Others can read the key in {place}. Allow it to yourself only: chmod 600.")
-    return checked_key(place.read_bytes(), f"in {place}; delete the file")
+        raise ValueError(f"Other users can read the key in {place}. Run chmod 600 on this file.")
+    return checked_key(place.read_bytes(), f"delete the file {place} to create a new one")
 
 
-def checked_key(key: bytes, where: str) -> bytes:
-    """Return a key; refuse one that can be guessed."""
+def checked_key(key: bytes, remedy: str) -> bytes:
+    """Return a key after checking that it is long enough not to be guessed."""
     if len(key) < MIN_KEY_BYTES:
-        raise ValueError(f"The key has {len(key)} bytes, of at least {MIN_KEY_BYTES}: {where}.")
+        raise ValueError(f"The key has {len(key)} bytes; it needs at least {MIN_KEY_BYTES}: {remedy}.")
     return key

@@ -1,10 +1,11 @@
-"""Sessions: the writers of a client in another process, and their messages, each carried out once.
+"""Sessions: the writers of a client in another process, whose messages are each carried out once.
 
-In one process a message that is passed again is the same object, and knows how far it has come. A client that
-was interrupted, or whose time was up, can only send an equal one. So messages of a writer are numbered, and
-one that comes again stands for the one that came first: what has been done is not done twice.
+In one process, a message that is passed again is the same object and records its own progress. A remote
+client can only send an equal message again, for example after a timeout. So the messages of a writer are
+numbered, and a repeated number refers to the original message.
 
-What comes from another process is checked here; a writer of this process has checked it already.
+Messages from other processes are also validated here; a writer in this process has validated its own
+messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ class Session:
     """The writers of one client, by their numbers."""
 
     def __init__(self, server: Server) -> None:
-        """Begin with no writer."""
+        """Start a session without writers."""
         self._server = server
         self._writers: dict[int, WriterState] = {}
         self._lock = Lock()
@@ -38,32 +39,32 @@ class Session:
         timeout: float | None = None,
         should_cancel: Callable[[], bool] | None = None,
     ) -> list[int]:
-        """Carry out a message, as `Server.insert` does, or go on with it.
+        """Carry out a message as `Server.insert` does, or continue with it.
 
         Args:
-            writer: A number that no other writer of the session has.
-            sequence: The message's number, which grows from message to message; 1 begins a writer.
-            runs: The message's values.
-            items: Its items.
-            keep_from: The first step that a later message may name.
-            timeout: Seconds to wait at most.
-            should_cancel: Asked while it waits whether to give up.
+            writer: Number of the writer, unique within the session.
+            sequence: Sequence number of the message, increasing from 1; 1 starts a new writer.
+            slices: The message's values.
+            items: The message's items.
+            keep_from: The first step that later messages may reference.
+            timeout: Seconds to wait.
+            should_cancel: Called repeatedly while waiting; returning True cancels the call.
 
         Returns:
-            The keys of all its items.
+            The keys of all items.
 
         Raises:
-            UnknownWriter: If it is not the first message of a writer that is not known.
-            ValueError: If something in it is wrong, or a later message has come, or the last one is not
+            UnknownWriter: If the writer is unknown and the message is not its first one.
+            ValueError: If the message is invalid, a later message has arrived, or the last one is not
                 finished.
-            Exception: What `Server.insert` raises.
+            Exception: Other errors of `Server.insert`.
         """
         with self._lock:
             if writer not in self._writers:
                 if sequence != 1:
                     raise UnknownWriter(
-                        f"Message {sequence} of the writer {writer} came, but no earlier one is known: the "
-                        "writer was closed. Begin with a new writer."
+                        f"The writer {writer} of message {sequence} is unknown, because it was closed. "
+                        "Create a new writer."
                     )
                 self._writers[writer] = self._server.open_writer()
             state = self._writers[writer]
@@ -73,37 +74,37 @@ class Session:
         )
 
     def close_writer(self, writer: int) -> None:
-        """Forget a writer, if it is known."""
+        """Close a writer if it is known."""
         with self._lock:
             known = self._writers.pop(writer, None)
         if known is not None:
             self._server.close_writer(known)
 
     def close(self) -> None:
-        """Forget all writers."""
+        """Close all writers."""
         for writer in list(self._writers):
             self.close_writer(writer)
 
 
 def checked_message(message: Message, writer: WriterState, cells: Cells) -> Message:
-    """Refuse a message that no writer of this package sends; tables and priorities are checked later.
+    """Validate a message from another process; tables and priorities are checked later.
 
     Returns:
-        The message, or the writer's last one if it comes again; one that was refused has never been.
+        The message, or the writer's last accepted message if this one repeats it.
 
     Raises:
-        CapacityError: If a run has more values than there are cells.
-        KeyError: If there is no such column.
-        ValueError: If anything else is wrong.
+        CapacityError: If a slice has more values than there are cells.
+        KeyError: If a column does not exist.
+        ValueError: If the message is invalid in another way.
     """
     if (last := writer.message) is not None and message.number == last.number:
         return last
     if message.number < 1 or (last is not None and message.number < last.number):
-        raise ValueError(f"Message {message.number} of a writer came after a later one.")
+        raise ValueError(f"Message {message.number} of a writer arrived after a later one.")
     if last is not None and not last.is_finished:
-        raise ValueError(f"Message {last.number} is not in yet. Send that again until it is finished.")
+        raise ValueError(f"Message {last.number} is not finished. Send it again until it is.")
     if not 0 <= message.keep_from <= MAX_STEPS:
-        raise ValueError(f"keep_from must be the number of a step, not {message.keep_from}.")
+        raise ValueError(f"keep_from must be a step number, not {message.keep_from}.")
     sent: dict[str, set[int]] = {}
     for column_slice in message.slices:
         check_slice(column_slice, cells)
@@ -125,47 +126,48 @@ def checked_message(message: Message, writer: WriterState, cells: Cells) -> Mess
 
 
 def check_slice(column_slice: ColumnSlice, cells: Cells) -> None:
-    """Check values of consecutive steps."""
+    """Validate a slice of a column."""
     name, first_step, values = column_slice
     if name not in cells.numbers:
-        raise KeyError(f"There is no column {name!r}; there are {list(cells.numbers)}.")
+        raise KeyError(f"There is no column {name!r}; the columns are {list(cells.numbers)}.")
     field = cells.fields[cells.numbers[name]]
     if values.dtype != field.dtype or values.shape[1:] != field.shape or not values.shape[0]:
         raise ValueError(
-            f"The values of {name!r} are {values.dtype} of shape {values.shape}; they must be {field.dtype} "
-            f"of shape (steps, {', '.join(map(str, field.shape))}), with at least one step."
+            f"The values of {name!r} must be {field.dtype} of shape (steps, "
+            f"{', '.join(map(str, field.shape))}) with at least one step, not {values.dtype} of shape "
+            f"{values.shape}."
         )
-    if len(values) > cells.capacity:  # of a column of shape (0,), no byte need come for a value
+    if len(values) > cells.capacity:  # the frame's size is no limit: values of shape (0,) take no bytes
         raise CapacityError(
-            f"{len(values):,} values of the column {name!r} don't fit into {cells.capacity:,} cells, free "
-            "or not. Build the server with a higher capacity."
+            f"{len(values):,} values of the column {name!r} exceed its {cells.capacity:,} cells. Create the "
+            "server with a higher capacity."
         )
     if not 0 <= first_step <= MAX_STEPS - len(values):
-        raise ValueError(f"The first step of {name!r} is {first_step}; steps are counted from 0.")
+        raise ValueError(f"The first step of {name!r} must be a step number, not {first_step}.")
 
 
 def checked_items(new: NewItems, cells: Cells) -> NewItems:
-    """Return items whose steps are int64[items, cells], as many as the layout names."""
+    """Validate items, and return them with their steps as int64[items, cells]."""
     steps = new.steps
     if steps.dtype.kind not in "iu" or steps.ndim != 2 or not len(steps):
         raise ValueError(
-            f"Items name their steps as int64[items, cells], of at least 1 item, not as {steps.dtype} of "
-            f"shape {steps.shape}."
+            f"Steps must be int64[items, cells] with at least 1 item, not {steps.dtype} of shape "
+            f"{steps.shape}."
         )
     check_layout(new.layout, steps.shape[1], cells)
     return new._replace(steps=writable(np.ascontiguousarray(steps, np.int64)))
 
 
 def check_layout(layout: Layout, width: int, cells: Cells) -> None:
-    """Check the parts of a trajectory of so many cells, before anything of their lengths is made."""
+    """Validate the parts of a trajectory of `width` cells before memory of this size is allocated."""
     if sum(part.length for part in layout) != width:
-        raise ValueError(f"A trajectory of the parts {layout!r:.200} has not {width:,} cells.")
+        raise ValueError(f"The parts {layout!r:.200} do not add up to {width:,} cells.")
     for part in layout:
         if part.column not in cells.numbers:
-            raise KeyError(f"There is no column {part.column!r}; there are {list(cells.numbers)}.")
+            raise KeyError(f"There is no column {part.column!r}; the columns are {list(cells.numbers)}.")
         if not 1 <= part.length <= (1 if part.squeezed else cells.capacity):
             most = "1, because it is squeezed" if part.squeezed else f"{cells.capacity:,}"
-            raise ValueError(f"{part.name!r} has {part.length} values; it must have 1 to {most}.")
+            raise ValueError(f"The part {part.name!r} has {part.length} values; it must have 1 to {most}.")
     names = [part.name for part in layout]
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"A trajectory has at least one part, and each name once, not {names}.")
+        raise ValueError(f"A trajectory needs at least one part, and names must be unique, not {names}.")

@@ -324,7 +324,7 @@ def points_of(code: CodeType) -> dict[int, bool]:
 def is_finalizing(frame: FrameType | None) -> bool:
     """Return whether an object is being deleted: of its finalizer, Python reports exceptions, and goes on."""
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
-        if frame.f_code.co_name in ("__del__", "take_away"):
+        if frame.f_code.co_name in ("__del__", "clear_word"):
             return True
         frame = frame.f_back
     return False

@@ -19,7 +19,7 @@ from replay_tutorial.buffers.gather import Gather, array_specs
 from replay_tutorial.buffers.priorities import Prioritization
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.registry import WRITER_SPECS, WriterRegistry
-from replay_tutorial.shared.sampler import FIRST_PRIORITIES, PrioritizedSampler, SamplerLease, priority_specs
+from replay_tutorial.shared.sampler import INITIAL_VALUES, PrioritizedSampler, SamplerLease, priority_specs
 from replay_tutorial.shared.shared_frames import SharedFrames, frame_specs
 from replay_tutorial.shared.shared_ring import SharedRing, ring_specs
 
@@ -56,7 +56,7 @@ def make_block(description: dict[str, Any], path: str | PathLike[str] | None) ->
         specs = {**specs, **frame_specs(layouts, capacity, description["frames_per_transition"])}
     if "alpha" in description:
         specs = {**specs, **priority_specs(capacity)}
-    return SharedArrays(specs, description, path, FIRST_PRIORITIES if "alpha" in description else {})
+    return SharedArrays(specs, description, path, INITIAL_VALUES if "alpha" in description else {})
 
 
 class MappedBuffer:
@@ -67,7 +67,7 @@ class MappedBuffer:
         ring: Ring of rows.
         frames: Frames of the observations; None if no observation is stored as frames.
         gather: Converts records to a batch.
-        kinds: Shape and dtype of each array in a sample.
+        specs: Shape and dtype of each array in a sample.
         lease: The right to sample, held by one process at a time.
         priorities: Conversion of priorities to masses, for all processes that add. Prioritized buffers only.
         sampler: Sampling by priority, used by the sampler only. Prioritized buffers only.

@@ -22,14 +22,14 @@ import numpy as np
 
 from replay_tutorial.buffers.rows import checked_number
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.shared.protocol import reserve
+from replay_tutorial.shared.protocol import add_to_counter
 
 # Positions in the counters, int64[16], one cache line each.
 INSERTS, SAMPLES = 0, 8
-MOST = 2**62  # limit of a counter
+MAX_COUNT = 2**62  # limit of a counter
 # Seconds between two reads of the counters.
 POLL_SECONDS = 0.001
-MOST_ROWS = 2**53  # a float64 represents all integers up to here
+MAX_MIN_SIZE = 2**53  # a float64 represents all integers up to here
 
 
 class SamplesPerInsert:
@@ -65,7 +65,7 @@ class SamplesPerInsert:
         if not 0.0 < self.samples_per_insert < math.inf:
             raise ValueError(f"samples_per_insert must be finite and above 0, not {self.samples_per_insert}.")
         rows = checked_number("min_size", min_size)
-        if not (1 <= rows <= MOST_ROWS and rows.is_integer()):
+        if not (1 <= rows <= MAX_MIN_SIZE and rows.is_integer()):
             raise ValueError(f"min_size must be a whole number of rows, 1 to 2 ** 53, not {rows:.10g}.")
         self.min_size = int(rows)
         self.error_buffer = checked_number("error_buffer", error_buffer)
@@ -107,7 +107,7 @@ class SamplesPerInsert:
             TypeError: If `count` is not an integer.
             ValueError: If `count` is below 1 or too large for the band, or the timeout is NaN.
         """
-        count = whole_number(count, least=1)
+        count = checked_count(count, least=1)
         if 1 <= count <= self.min_size - self.inserts:
             return True
         samples = count * self.samples_per_insert
@@ -128,7 +128,7 @@ class SamplesPerInsert:
             TypeError: If `count` is not an integer.
             ValueError: If `count` is below 1 or too large for the band, or the timeout is NaN.
         """
-        count = whole_number(count, least=1)
+        count = checked_count(count, least=1)
         self._check(count, count)
         return wait_until(
             lambda: self.inserts >= self.min_size and self.error - count >= -self.error_buffer, timeout
@@ -159,10 +159,12 @@ class SamplesPerInsert:
         self._count(SAMPLES, count)
 
     def _count(self, counter: int, count: int) -> None:
-        counters, rows = self._arrays["counters"], whole_number(count)
-        if int(counters[counter]) + rows > MOST:
-            raise ValueError(f"At most {MOST} rows can be counted: {counters[counter]} + {rows} is too many.")
-        reserve(counters, counter, rows)
+        counters, rows = self._arrays["counters"], checked_count(count)
+        if int(counters[counter]) + rows > MAX_COUNT:
+            raise ValueError(
+                f"At most {MAX_COUNT} rows can be counted: {counters[counter]} + {rows} is too many."
+            )
+        add_to_counter(counters, counter, rows)
 
     def _check(self, count: int, samples: float) -> None:
         if samples > self.error_buffer:
@@ -173,7 +175,7 @@ class SamplesPerInsert:
             )
 
 
-def whole_number(count: int, least: int = 0) -> int:
+def checked_count(count: int, least: int = 0) -> int:
     """Return `count` as an int; raise an error if it is not an integer or is below `least`."""
     try:
         number = operator.index(count)

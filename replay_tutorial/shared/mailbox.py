@@ -20,11 +20,11 @@ from replay_tutorial.shared.memory import SharedArrays
 
 # Positions in the counters, int64[16], one cache line each: newest complete version, newest version begun.
 VERSION, BEGUN = 0, 8
-PLACES = 2
+NUM_VECTORS = 2
 
 
 @kernel
-def begin(counters: Integers) -> int:
+def begin_version(counters: Integers) -> int:
     """Announce that the next version is about to be written, and return its number."""
     version = load_acquire(counters, VERSION) + 1
     store_release(counters, BEGUN, version)
@@ -33,22 +33,22 @@ def begin(counters: Integers) -> int:
 
 
 @kernel
-def finish(counters: Integers, version: int) -> None:
+def publish_version(counters: Integers, version: int) -> None:
     """Publish a version: a reader that sees its number also sees its data."""
     store_release(counters, VERSION, version)
 
 
 @kernel
-def newest(counters: Integers) -> int:
+def newest_version(counters: Integers) -> int:
     """Return the newest complete version."""
     return load_acquire(counters, VERSION)
 
 
 @kernel
-def still_whole(counters: Integers, version: int) -> bool:
+def is_intact(counters: Integers, version: int) -> bool:
     """Return whether the data of `version` were intact while the caller copied them."""
     fence_acquire()  # or the check could run before the last bytes are read
-    return load_acquire(counters, BEGUN) < version + PLACES
+    return load_acquire(counters, BEGUN) < version + NUM_VECTORS
 
 
 class Mailbox:
@@ -78,9 +78,10 @@ class Mailbox:
         """
         if length < 1:
             raise ValueError(f"length must be at least 1, not {length}.")
-        compile_now(begin, finish, newest, still_whole)  # once here, instead of in each process that pulls
+        # Compiled once here, instead of in each process that pulls.
+        compile_now(begin_version, publish_version, newest_version, is_intact)
         self._arrays = SharedArrays(
-            {"places": ((PLACES, length), np.dtype(dtype)), "counters": ((16,), np.dtype(np.int64))}
+            {"vectors": ((NUM_VECTORS, length), np.dtype(dtype)), "counters": ((16,), np.dtype(np.int64))}
         )
 
     @property
@@ -101,16 +102,16 @@ class Mailbox:
             TypeError: If `vector` is not a NumPy array.
             ValueError: If its shape or dtype does not match.
         """
-        counters, places = self._arrays["counters"], self._arrays["places"]
+        counters, vectors = self._arrays["counters"], self._arrays["vectors"]
         if not isinstance(vector, np.ndarray):
-            raise TypeError(f"vector must be an array of {places.dtype}, not a {type(vector).__name__}.")
-        if vector.shape != places.shape[1:] or vector.dtype != places.dtype:
+            raise TypeError(f"vector must be an array of {vectors.dtype}, not a {type(vector).__name__}.")
+        if vector.shape != vectors.shape[1:] or vector.dtype != vectors.dtype:
             raise ValueError(
-                f"vector must be {places.dtype}{places.shape[1:]}, not {vector.dtype}{vector.shape}."
+                f"vector must be {vectors.dtype}{vectors.shape[1:]}, not {vector.dtype}{vector.shape}."
             )
-        version = int(begin(counters))
-        places[version % PLACES] = vector
-        finish(counters, version)
+        version = int(begin_version(counters))
+        vectors[version % NUM_VECTORS] = vector
+        publish_version(counters, version)
         return version
 
     def pull(self, known_version: int) -> tuple[int, npt.NDArray[Any]] | None:
@@ -123,8 +124,8 @@ class Mailbox:
             The version and the vector, or None if `known_version` is the newest.
         """
         while self.version != known_version:
-            version = int(newest(self._arrays["counters"]))
-            vector = self._arrays["places"][version % PLACES].copy()
-            if still_whole(self._arrays["counters"], version):
+            version = int(newest_version(self._arrays["counters"]))
+            vector = self._arrays["vectors"][version % NUM_VECTORS].copy()
+            if is_intact(self._arrays["counters"], version):
                 return version, vector
         return None

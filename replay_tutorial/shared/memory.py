@@ -38,8 +38,8 @@ from replay_tutorial.shared.processes import join_namespace
 # Bytes. Arrays start at multiples of it, so that no two arrays share a cache line.
 CACHE_LINE = 64
 # Bytes reserved for the header at the start of the block. Its last cache line holds the PID namespace.
-TEXT = 1 << 16
-NAMESPACE = TEXT - CACHE_LINE
+HEADER_BYTES = 1 << 16
+NAMESPACE_OFFSET = HEADER_BYTES - CACHE_LINE
 FORMAT = "replay_tutorial shared arrays 2"
 OPEN_FLAGS = os.O_RDWR | getattr(os, "O_BINARY", 0)
 
@@ -63,7 +63,7 @@ class SharedArrays:
         specs: Specs,
         layout: Mapping[str, Any] | None = None,
         path: str | PathLike[str] | None = None,
-        first: Mapping[str, float] = MappingProxyType({}),
+        initial: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Reserve a block, or open the file if the path exists.
 
@@ -72,7 +72,7 @@ class SharedArrays:
             layout: Description to store with the arrays; JSON. An existing file must have the same layout;
                 its arrays are those that it was created with.
             path: File of the block; None for anonymous memory.
-            first: Initial value of all elements of an array, by name; other arrays start at zero.
+            initial: Initial value of all elements of an array, by name; other arrays start at zero.
 
         Raises:
             MemoryError: If the block could outgrow the free memory, or the free space on the disk.
@@ -88,18 +88,18 @@ class SharedArrays:
         self.path = None if path is None else Path(path).absolute()
         if self.path is not None:
             if not self.path.exists():
-                self._make_file(self.path, first)
+                self._create_file(self.path, initial)
             ours = self.layout
             self._open(self.path)
             if self.layout != ours:
                 raise ValueError(f"{path} holds another layout: {self.layout} in the file, {ours} here.")
             return
-        text = self._new_text()
-        check_room(self._size, None)
-        self._handle = self._new_memory()
+        text = self._header()
+        check_free_space(self._size, None)
+        self._handle = self._create_memory()
         self._map()
         self._block[: len(text)] = text
-        for name, value in first.items():
+        for name, value in initial.items():
             self._arrays[name][...] = value
 
     @classmethod
@@ -160,7 +160,7 @@ class SharedArrays:
         if isinstance(handle := getattr(self, "_handle", None), int) and handle >= 0:
             os.close(handle)
 
-    def _new_memory(self) -> int:
+    def _create_memory(self) -> int:
         """Create anonymous, zeroed memory; return its descriptor, or -1 where the system needs none."""
         if sys.platform == "win32":
             return -1
@@ -174,22 +174,22 @@ class SharedArrays:
         os.ftruncate(handle, self._size)
         return handle
 
-    def _make_file(self, path: Path, first: Mapping[str, float]) -> None:
+    def _create_file(self, path: Path, initial: Mapping[str, float]) -> None:
         """Create the block's file, unless another process creates it first."""
-        text = self._new_text()
-        check_room(self._size, path)
+        text = self._header()
+        check_free_space(self._size, path)
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.truncate(self._size)
                 file.write(text)
-                offset = TEXT
+                offset = HEADER_BYTES
                 for array, (shape, dtype) in self._specs.items():
-                    if array in first:
+                    if array in initial:
                         file.seek(offset)
-                        file.write(np.full(shape, first[array], dtype).tobytes())
+                        file.write(np.full(shape, initial[array], dtype).tobytes())
                     offset += padded_size(shape, dtype)
-            give_name(Path(name), path)
+            link_into_place(Path(name), path)
         finally:
             Path(name).unlink(missing_ok=True)
 
@@ -203,23 +203,23 @@ class SharedArrays:
         tag = () if self._handle >= 0 or sys.platform != "win32" else (self._tag,)
         self._block = mmap.mmap(self._handle, self._size, *tag)
         self._arrays: dict[str, npt.NDArray[Any]] = {}
-        offset = TEXT
+        offset = HEADER_BYTES
         for name, (shape, dtype) in self._specs.items():
             flat = np.frombuffer(self._block, dtype, int(np.prod(shape)), offset)
             self._arrays[name] = flat.reshape(shape)
             offset += padded_size(shape, dtype)
         if self.path is not None:
-            number = np.frombuffer(self._block, np.int64, 1, NAMESPACE)
+            number = np.frombuffer(self._block, np.int64, 1, NAMESPACE_OFFSET)
             join_namespace(self._handle, number, self.path)
 
-    def _new_text(self) -> bytes:
+    def _header(self) -> bytes:
         """Return the header as bytes; raise ValueError if it is too long."""
         arrays = {name: [list(shape), dtype.str] for name, (shape, dtype) in self._specs.items()}
         text = json.dumps({"format": FORMAT, "layout": self.layout, "arrays": arrays}).encode()
-        if len(text) > NAMESPACE:
+        if len(text) > NAMESPACE_OFFSET:
             raise ValueError(
-                f"The description of the fields takes {len(text):,} bytes; the header has {NAMESPACE:,}. "
-                "Use fewer fields, or shorter names."
+                f"The description of the fields takes {len(text):,} bytes; the header has room for "
+                f"{NAMESPACE_OFFSET:,}. Use fewer fields, or shorter names."
             )
         return text
 
@@ -227,7 +227,7 @@ class SharedArrays:
         """Open a block's file and map the arrays that its header describes."""
         self._handle = os.open(path, OPEN_FLAGS)
         os.lseek(self._handle, 0, os.SEEK_SET)  # raises OSError for a pipe, which a read could block on
-        text = read_text(os.read(self._handle, NAMESPACE), path)
+        text = parse_header(os.read(self._handle, NAMESPACE_OFFSET), path)
         self.layout = text["layout"]
         self._specs = {
             name: (tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in text["arrays"].items()
@@ -236,7 +236,7 @@ class SharedArrays:
         self._map()
 
 
-def give_name(finished: Path, path: Path) -> None:
+def link_into_place(finished: Path, path: Path) -> None:
     """Link a finished file to its path, unless another process did so first."""
     try:  # neither call overwrites an existing file
         os.rename(finished, path) if sys.platform == "win32" else os.link(finished, path)
@@ -268,7 +268,7 @@ def open_memory(address: str, identity: Hashable) -> int:
     return handle
 
 
-def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
+def parse_header(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
     """Parse a block's header; raise ValueError if it is not a header of this version."""
     try:
         read = json.loads(text.rstrip(b"\0"))
@@ -284,7 +284,7 @@ def read_text(text: bytes, path: str | PathLike[str]) -> dict[str, Any]:
 
 def size_of(specs: Specs) -> int:
     """Return the size of a block in bytes."""
-    return TEXT + sum(padded_size(shape, dtype) for shape, dtype in specs.values())
+    return HEADER_BYTES + sum(padded_size(shape, dtype) for shape, dtype in specs.values())
 
 
 def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
@@ -292,7 +292,7 @@ def padded_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return -(-int(np.prod(shape)) * dtype.itemsize // CACHE_LINE) * CACHE_LINE
 
 
-def check_room(size: int, path: Path | None) -> None:
+def check_free_space(size: int, path: Path | None) -> None:
     """Raise MemoryError if `size` bytes exceed the free memory, or the free space on the path's disk."""
     room = free_memory() if path is None else shutil.disk_usage(path.parent).free
     if room is not None and size > room:

@@ -36,7 +36,7 @@ from replay_tutorial.buffers.sum_tree import ROOT, SumTree
 from replay_tutorial.shared.mp_uniform import MPReplayBuffer
 from replay_tutorial.shared.protocol import STALE, raise_max
 from replay_tutorial.shared.sampler import draw_rows, update_rows
-from replay_tutorial.shared.shared_frames import DrawAgain, unmoved_if_refused
+from replay_tutorial.shared.shared_frames import DrawAgain, restore_rng_on_error
 
 # Seconds between two draws when no row has all its frames.
 POLL_SECONDS = 0.001
@@ -57,7 +57,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
     """
 
-    _taken = frozenset({"indexes", "weights", "priorities"})
+    _reserved_names = frozenset({"indexes", "weights", "priorities"})
     _kernels: ClassVar[tuple[Any, ...]] = (
         *MPReplayBuffer._kernels,
         draw_rows,
@@ -109,7 +109,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             ValueError: If an argument is out of range or not supported.
         """
         rules = Prioritization(checked_size(size), np.full(1, NO_PRIORITY), alpha, eps)  # checks them
-        self._exponents = {"alpha": rules.alpha, "eps": rules.eps}
+        self._priority_exponents = {"alpha": rules.alpha, "eps": rules.eps}
         super().__init__(
             size,
             env_dict,
@@ -181,24 +181,24 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         check_batch_size(batch_size)
         beta = check_weight_options(beta, normalize)
         given: Out = {} if out is None else check_out(out, batch_size, mapped.specs | DRAW_SPECS)
-        return mapped.lease.hold(self._draw_weighed, batch_size, beta, normalize == "buffer", given)
+        return mapped.lease.hold(self._draw_weighted, batch_size, beta, normalize == "buffer", given)
 
-    def _draw_weighed(self, batch_size: int, beta: float, by_buffer: bool, given: Out) -> Batch:
+    def _draw_weighted(self, batch_size: int, beta: float, by_buffer: bool, given: Out) -> Batch:
         mapped, sampler = self._mapped, self._mapped.sampler
         if mapped.frames is None:
             rows, indexes, masses = sampler.draw(batch_size, self._rng)
             batch = mapped.gather.to_batch(rows, given)
         else:
-            with unmoved_if_refused(self._rng):
+            with restore_rng_on_error(self._rng):
                 rows, indexes, masses = sampler.draw(batch_size, self._rng)
-                again = self._drawing_again(rows, indexes, masses)
+                again = self._replacement_draw(rows, indexes, masses)
                 batch = mapped.frames.restore(rows, again, given)
         weights = np.empty(batch_size, np.float32)
         write_weights(masses, beta, sampler.tree.minima[ROOT], by_buffer, weights)
         batch["indexes"], batch["weights"] = indexes, weights
         return write_to_out(batch, given, indexes=indexes, weights=weights) if given else batch
 
-    def _drawing_again(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
+    def _replacement_draw(self, rows: Rows, indexes: Integers, masses: Floats) -> DrawAgain:
         """Return a function that sets the mass of rows that lack a frame to 0, and draws other rows."""
         ring, sampler = self._ring, self._mapped.sampler
 
@@ -264,7 +264,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         return sampler.tree
 
     def _clear(self) -> None:
-        self._mapped.sampler.forget()
+        self._mapped.sampler.discard_tree()
         self._ring.clear([(self._mapped.priorities.max_given, 0, NO_PRIORITY)])
 
     def _masses(self, slots: Integers) -> Floats:

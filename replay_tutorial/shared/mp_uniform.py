@@ -29,8 +29,8 @@ from replay_tutorial.buffers.rows import check_batch_size, checked_size
 from replay_tutorial.shared import snapshot
 from replay_tutorial.shared.handle import Handle, describe, make_block
 from replay_tutorial.shared.limiter import wait_until
-from replay_tutorial.shared.protocol import append_rows, look, read_slots, reserve, swap
-from replay_tutorial.shared.shared_frames import number_in_ring, read_frames, unmoved_if_refused
+from replay_tutorial.shared.protocol import add_to_counter, append_rows, load_indexes, read_slots, swap
+from replay_tutorial.shared.shared_frames import number_in_ring, read_frames, restore_rng_on_error
 from replay_tutorial.shared.shared_ring import Statistics
 
 
@@ -54,9 +54,16 @@ class MPReplayBuffer(Handle):
     """
 
     # Overridden by the prioritized buffer: alpha and eps for the layout, and reserved field names.
-    _exponents: Mapping[str, float] = MappingProxyType({})
-    _taken: frozenset[str] = frozenset()
-    _kernels: ClassVar[tuple[Any, ...]] = (append_rows, look, read_slots, reserve, round_floats, swap)
+    _priority_exponents: Mapping[str, float] = MappingProxyType({})
+    _reserved_names: frozenset[str] = frozenset()
+    _kernels: ClassVar[tuple[Any, ...]] = (
+        append_rows,
+        load_indexes,
+        read_slots,
+        add_to_counter,
+        round_floats,
+        swap,
+    )
 
     def __init__(
         self,
@@ -114,7 +121,7 @@ class MPReplayBuffer(Handle):
             )
         capacity = checked_size(size)
         fields = with_next(Fields(env_dict, default_dtype), field_names(next_of))
-        if taken := self._taken & fields.fields.keys():
+        if taken := self._reserved_names & fields.fields.keys():
             raise ValueError(
                 f"env_dict declares {sorted(taken)}, which a prioritized buffer reserves: rename these."
             )
@@ -124,7 +131,7 @@ class MPReplayBuffer(Handle):
         generator = np.random.default_rng(seed)  # before memory is reserved, because it may reject the seed
         # Compile now, or each process that is started later compiles the kernels itself.
         compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
-        self._open(make_block({**description, **self._exponents}, path), generator)
+        self._open(make_block({**description, **self._priority_exponents}, path), generator)
 
     def add(self, /, **fields: Any) -> int:
         """Add one transition, or a batch along axis 0. Any process may call this.
@@ -216,7 +223,7 @@ class MPReplayBuffer(Handle):
         mapped = self._mapped
         if mapped.frames is None:
             return mapped.gather.to_batch(mapped.ring.draw(batch_size, self._rng), given)
-        with unmoved_if_refused(self._rng):
+        with restore_rng_on_error(self._rng):
             rows = mapped.ring.draw(batch_size, self._rng)
             return mapped.frames.restore(rows, self._draw_again, given)
 
@@ -239,7 +246,7 @@ class MPReplayBuffer(Handle):
         rows = rows[self._rng.permutation(len(rows))] if shuffle else rows
         if mapped.frames is None:
             return mapped.gather.to_batch(rows, {})
-        return mapped.frames.restore_those_there(rows)
+        return mapped.frames.restore_available(rows)
 
     def clear(self) -> None:
         """Remove all transitions. Indexes continue to count up.
@@ -272,7 +279,7 @@ class MPReplayBuffer(Handle):
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the counters and arrays to save. The indexes must be written last."""
-        counters, arrays = snapshot.state_of(self._ring)
+        counters, arrays = snapshot.save_state(self._ring)
         if self._mapped.frames is not None:
             indexes = arrays.pop("indexes")
             counters["frames"], frames = self._mapped.frames.state()
@@ -291,7 +298,7 @@ class MPReplayBuffer(Handle):
         mapped = self._mapped
         generator = archive.checked_generator(counters)
         episode_len = archive.checked_count(counters, "episode_len")
-        rows = snapshot.read(mapped.ring, counters, reader)
+        rows = snapshot.read_ring(mapped.ring, counters, reader)
         frames = (
             mapped.frames.read_snapshots(counters, reader, mapped.ring.as_rows(rows.words))
             if mapped.frames
@@ -299,10 +306,10 @@ class MPReplayBuffer(Handle):
         )
 
         def fill() -> None:
-            snapshot.begin([(mapped.ring, rows), *frames])
+            snapshot.reserve_indexes([(mapped.ring, rows), *frames])
             for ring, read in frames:
-                snapshot.write(ring, read)
-            snapshot.write(mapped.ring, rows, masses)
+                snapshot.restore(ring, read)
+            snapshot.restore(mapped.ring, rows, masses)
             self._rng, mapped.ring.own[1] = generator, mapped.ring.own[0] - episode_len
 
         return fill

@@ -22,18 +22,18 @@ if sys.platform != "win32":
     import fcntl
 
 # Packed identity of a process: 31 bits of its start time above 32 bits of its PID.
-BIRTH_SHIFT = 32
+PID_BITS = 32
 
 
-def birth(process: int) -> int | None:
+def start_time(process: int) -> int | None:
     """Return the start time of the process with this PID, in a unit of the system; None if it is not alive.
 
     No two processes with the same PID have the same start time.
     """
     if sys.platform == "linux":
-        return birth_on_linux(process)
+        return start_time_on_linux(process)
     if sys.platform == "win32":
-        return birth_on_windows(process)
+        return start_time_on_windows(process)
     shown = subprocess.run(
         ["ps", "-o", "state=,lstart=", "-p", str(process)], capture_output=True, text=True, check=False
     ).stdout
@@ -42,7 +42,7 @@ def birth(process: int) -> int | None:
     return zlib.crc32(shown.split(None, 1)[1].encode())
 
 
-def birth_on_linux(process: int) -> int | None:
+def start_time_on_linux(process: int) -> int | None:
     """Read state and start time from /proc/PID/stat (see proc(5), fields 3 and 22)."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
@@ -52,7 +52,7 @@ def birth_on_linux(process: int) -> int | None:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
-def birth_on_windows(process: int) -> int | None:
+def start_time_on_windows(process: int) -> int | None:
     """Return the creation time that the kernel reports."""
     import ctypes
     from ctypes import wintypes
@@ -69,19 +69,19 @@ def birth_on_windows(process: int) -> int | None:
     return (times[0].dwHighDateTime << 32 | times[0].dwLowDateTime) if running else None
 
 
-def in_one_word(process: int, born: int) -> int:
+def pack_identity(process: int, started: int) -> int:
     """Pack a PID and a start time into a positive integer of 63 bits."""
-    return born % (1 << 31) << BIRTH_SHIFT | process
+    return started % (1 << 31) << PID_BITS | process
 
 
 def is_alive(word: int) -> bool:
     """Return whether the process with this packed identity is alive."""
-    process = word % (1 << BIRTH_SHIFT)
-    born = birth(process)
-    return born is not None and in_one_word(process, born) == word
+    process = word % (1 << PID_BITS)
+    started = start_time(process)
+    return started is not None and pack_identity(process, started) == word
 
 
-def this_life() -> tuple[int, int]:
+def pid_and_forks() -> tuple[int, int]:
     """Return this process's PID and the number of forks that led to it.
 
     A descendant can have the PID of a dead ancestor, but never its number of forks.
@@ -89,9 +89,9 @@ def this_life() -> tuple[int, int]:
     return os.getpid(), _forks
 
 
-def myself() -> int:
+def own_identity() -> int:
     """Return this process's packed identity."""
-    return word_of(os.getpid())
+    return identity_of(os.getpid())
 
 
 _forks = 0
@@ -101,18 +101,18 @@ def count_fork() -> None:
     """Count a fork, in the child, and drop the cached identities of the parent."""
     global _forks
     _forks += 1
-    word_of.cache_clear()
+    identity_of.cache_clear()
 
 
 @cache
-def word_of(process: int) -> int:
+def identity_of(process: int) -> int:
     """Return the packed identity of a living process. Cached: the system is queried once per PID."""
-    born = birth(process)
-    if born is None:
+    started = start_time(process)
+    if started is None:
         raise RuntimeError(
             "Cannot determine which processes are alive on this system; on Linux, mount /proc."
         )
-    return in_one_word(process, born)
+    return pack_identity(process, started)
 
 
 if hasattr(os, "register_at_fork"):

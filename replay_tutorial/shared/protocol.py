@@ -47,7 +47,7 @@ NO_INDEX = -1
 # Positions in the counters, int64[COUNTER_WORDS]. Counters of the writers and of the sampler lie on separate
 # cache lines, to avoid false sharing.
 NEXT_INDEX, PUBLISHED, SAMPLER_PROCESS = 0, 8, 16
-CLEARED, SAMPLED, REJECTED, STALE, DROPPED, BORN, CLAIMS = 24, *range(26, 32)
+CLEARED, SAMPLED, REJECTED, STALE, DROPPED, CREATED_AT, CLAIMS = 24, *range(26, 32)
 COUNTER_WORDS = 32
 
 
@@ -105,7 +105,7 @@ def published_index(stamp: int, cleared_before: int) -> int:
 
 
 @kernel
-def reserve(counters: Integers, counter: int, count: int) -> int:
+def add_to_counter(counters: Integers, counter: int, count: int) -> int:
     """Add `count` to a counter and return the old value."""
     return fetch_add(counters, counter, count)
 
@@ -212,7 +212,7 @@ def read_slots(
 
 
 @kernel
-def look(stamps: Integers, slots: Integers, cleared_before: int, indexes: Integers) -> None:
+def load_indexes(stamps: Integers, slots: Integers, cleared_before: int, indexes: Integers) -> None:
     """Write the index of the row published in each slot, or NO_INDEX, to `indexes`."""
     for i in range(slots.shape[0]):
         indexes[i] = published_index(load_acquire(stamps, slots[i]), cleared_before)

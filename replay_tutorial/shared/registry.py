@@ -22,16 +22,16 @@ import numpy as np
 from replay_tutorial.buffers.interrupts import defer_sigint
 from replay_tutorial.buffers.jit import Integers
 from replay_tutorial.shared.memory import Specs
-from replay_tutorial.shared.processes import BIRTH_SHIFT, is_alive, myself, this_life
+from replay_tutorial.shared.processes import PID_BITS, is_alive, own_identity, pid_and_forks
 from replay_tutorial.shared.protocol import (
     CLAIMS,
     NOBODY,
     OWNER_COUNT,
     SAMPLER_PROCESS,
     abandoned,
+    add_to_counter,
     is_held,
     owner_of,
-    reserve,
     swap,
 )
 
@@ -42,7 +42,7 @@ class ProcessRegistration:
     """The registration of this process at one block.
 
     Attributes:
-        is_mine: False in a forked child of the process that registered; the child registers itself.
+        is_mine: Whether this process registered; False in a forked child, which registers itself.
         lock: Held by the thread that samples.
         number: The process's number in the `WriterRegistry`; NOBODY until it adds.
     """
@@ -53,9 +53,9 @@ class ProcessRegistration:
         self.number = NOBODY
         self._has_sampled = False
 
-    def take_away_at_end(self, words: Integers, place: int) -> None:
+    def clear_word_at_end(self, words: Integers, place: int) -> None:
         """Clear this process's identity from `words[place]` when the registration ends."""
-        weakref.finalize(self, take_away, words, place, this_life()).atexit = False
+        weakref.finalize(self, clear_word, words, place, pid_and_forks()).atexit = False
 
     def become_sampler(self, counters: Integers) -> int:
         """Make this process the sampler of a ring; return the number of the claim.
@@ -63,27 +63,27 @@ class ProcessRegistration:
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        me, sampler = myself(), int(counters[SAMPLER_PROCESS])
+        me, sampler = own_identity(), int(counters[SAMPLER_PROCESS])
         is_free = sampler in (0, me) or not is_alive(sampler)
         if is_free and not self._has_sampled:
             # Before the swap, because an interrupt may come between the two.
-            self.take_away_at_end(counters, SAMPLER_PROCESS)
+            self.clear_word_at_end(counters, SAMPLER_PROCESS)
             self._has_sampled = True
         if not (is_free and swap(counters, SAMPLER_PROCESS, sampler, me)):
             raise RuntimeError(
-                f"Process {sampler % (1 << BIRTH_SHIFT)} is this buffer's sampler, and there can be only "
+                f"Process {sampler % (1 << PID_BITS)} is this buffer's sampler, and there can be only "
                 f"one. Sample in that process, or stop it before process {os.getpid()} samples."
             )
-        return int(reserve(counters, CLAIMS, 1)) + 1
+        return int(add_to_counter(counters, CLAIMS, 1)) + 1
 
 
 NOT_REGISTERED = ProcessRegistration(is_mine=False)
 
 
-def take_away(words: Integers, place: int, life: tuple[int, int]) -> None:
-    """Clear this process's identity from a word; do nothing in a forked child."""
-    if life == this_life():
-        swap(words, place, myself(), 0)
+def clear_word(words: Integers, place: int, life: tuple[int, int]) -> None:
+    """Clear this process's identity from a word, unless the process is a forked child."""
+    if life == pid_and_forks():
+        swap(words, place, own_identity(), 0)
 
 
 _registrations: weakref.WeakValueDictionary[Hashable, ProcessRegistration] = weakref.WeakValueDictionary()
@@ -99,8 +99,11 @@ def registration_at(block: Hashable) -> ProcessRegistration:
         return registration
 
 
-def leave_parents_registrations() -> None:
-    """Reset a forked child; a thread that it did not inherit may have held the guard."""
+def reset_after_fork() -> None:
+    """Forget the parent's registrations in a forked child.
+
+    The guard is replaced, because another thread of the parent may have held it.
+    """
     global _guard
     _guard = threading.Lock()
     for registration in list(_registrations.values()):
@@ -109,7 +112,7 @@ def leave_parents_registrations() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=leave_parents_registrations)
+    os.register_at_fork(after_in_child=reset_after_fork)
 
 
 class WriterRegistry:
@@ -119,11 +122,11 @@ class WriterRegistry:
     """
 
     def __init__(self, table: Integers, stamps: Sequence[Integers], block: Hashable) -> None:
-        """Use a block's table, and the stamps of all its rings, in which writers hold slots."""
+        """Use a block's table of writers, and the stamps of all its rings."""
         self._table, self._stamps, self._block = table, stamps, block
         self._registration = NOT_REGISTERED
 
-    def mine(self) -> int:
+    def writer_number(self) -> int:
         """Return this process's number; register the process on the first call, and again after a fork.
 
         Raises:
@@ -133,7 +136,7 @@ class WriterRegistry:
         if not registration.is_mine:
             registration = registration_at(self._block)
             if registration.number == NOBODY:
-                registration.number = self._register(myself(), registration)
+                registration.number = self._register(own_identity(), registration)
             self._registration = registration
         return registration.number
 
@@ -158,7 +161,7 @@ class WriterRegistry:
         for number in range(1, OWNER_COUNT):
             # A free number holds no slot: it is cleared only after the last thread using it has finished.
             if self._table[number] == 0:
-                registration.take_away_at_end(self._table, number)  # before the swap
+                registration.clear_word_at_end(self._table, number)  # before the swap
                 if swap(self._table, number, 0, me):
                     return number
         for number in range(1, OWNER_COUNT):
@@ -166,9 +169,9 @@ class WriterRegistry:
             if holder and is_alive(holder):
                 continue
             self._release_all(number)  # or slots of the dead writer would appear to be held by us
-            registration.take_away_at_end(self._table, number)
+            registration.clear_word_at_end(self._table, number)
             if swap(self._table, number, holder, me):
-                reserve(self._table, NOBODY, 1)
+                add_to_counter(self._table, NOBODY, 1)
                 return number
         raise RuntimeError(f"{OWNER_COUNT - 1} living processes use this buffer, which is the maximum.")
 

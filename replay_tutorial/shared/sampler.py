@@ -37,7 +37,7 @@ from replay_tutorial.shared.atomics import (
     store_release,
 )
 from replay_tutorial.shared.memory import SharedArrays, Specs
-from replay_tutorial.shared.processes import myself
+from replay_tutorial.shared.processes import own_identity
 from replay_tutorial.shared.protocol import (
     CLAIMS,
     CLEARED,
@@ -61,7 +61,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # Positions in `progress`: the index up to which slots have been checked, and how many to check again.
-TAKEN_IN, WAITING = 0, 1
+SYNCED_TO, PENDING = 0, 1
 
 
 class SamplerLease:
@@ -97,7 +97,7 @@ class SamplerLease:
             release()
             return result
         except BaseException:
-            try:  # noqa: SIM105 - an interrupt could enter `suppress`, which is Python, before the release
+            try:  # noqa: SIM105 - `suppress` is Python code: an interrupt could precede the release
                 release()
             except RuntimeError:  # already released, or not acquired
                 pass
@@ -106,11 +106,11 @@ class SamplerLease:
     def release(self) -> None:
         """Stop being the sampler, unless another handle of this process has claimed it since."""
         if self._counters[CLAIMS] == self.number:
-            swap(self._counters, SAMPLER_PROCESS, myself(), 0)
+            swap(self._counters, SAMPLER_PROCESS, own_identity(), 0)
 
 
 # Initial values of the arrays of `priority_specs` that do not start at zero.
-FIRST_PRIORITIES = {"seen": NO_PRIORITY}
+INITIAL_VALUES = {"seen": NO_PRIORITY}
 
 
 def priority_specs(capacity: int) -> Specs:
@@ -135,8 +135,8 @@ class SamplerArrays(NamedTuple):
     updated_indexes: Integers  # [capacity], index + 1 of the row of each updated mass, or 0
     updated_masses: Floats  # [capacity]
     known: Integers  # [capacity], index of the row whose mass is in the tree, or NO_INDEX
-    waiting: Integers  # [capacity], the slots to check again, each at most once
-    is_waiting: Flags  # [capacity]
+    pending: Integers  # [capacity], the slots to check again, each at most once
+    is_pending: Flags  # [capacity]
     progress: Integers  # [2]
     sums: Floats
     minima: Floats
@@ -160,17 +160,17 @@ def sync_tree(arrays: SamplerArrays) -> None:
     """Update the tree with the rows published since the last call."""
     # Unpacked before the loop: taking an array out of a tuple updates its reference count each time.
     counters, stamps, _, masses, updated_indexes, updated_masses = arrays[:6]
-    known, waiting, is_waiting, progress, sums, minima = arrays[6:]
+    known, pending, is_pending, progress, sums, minima = arrays[6:]
     capacity, first_node = stamps.shape[0], int64(first_leaf(sums))
     cleared_before, next_index = load_acquire(counters, CLEARED), load_acquire(counters, NEXT_INDEX)
-    first_new = max(progress[TAKEN_IN], cleared_before, next_index - capacity)
-    again, new = progress[WAITING], next_index - first_new
+    first_new = max(progress[SYNCED_TO], cleared_before, next_index - capacity)
+    again, new = progress[PENDING], next_index - first_new
     changed = np.empty(again + new, np.int64)
     changes, to_come = 0, 0
     for i in range(again + new):
-        slot = waiting[i] if i < again else (first_new + i - again) % capacity
-        if i >= again and is_waiting[slot]:
-            continue  # already checked, as a waiting slot
+        slot = pending[i] if i < again else (first_new + i - again) % capacity
+        if i >= again and is_pending[slot]:
+            continue  # already checked, as a pending slot
         stamp = load_acquire(stamps, slot)
         index = index_of(stamp)
         updated = updated_indexes[slot] == index + 1
@@ -179,9 +179,9 @@ def sync_tree(arrays: SamplerArrays) -> None:
         # Without the second load, the mass could be the next row's. Stamp 0: reserved, not yet claimed.
         published = stamp > 0 and not is_held(stamp) and load_acquire(stamps, slot) == stamp
         # The newest row reserved for this slot may not be written yet, and an older one still be in it.
-        is_waiting[slot] = not published or index < next_index - capacity
-        if is_waiting[slot]:
-            waiting[to_come] = slot
+        is_pending[slot] = not published or index < next_index - capacity
+        if is_pending[slot]:
+            pending[to_come] = slot
             to_come += 1
         if not published or index < cleared_before:
             index, mass = NO_INDEX, 0.0
@@ -190,7 +190,7 @@ def sync_tree(arrays: SamplerArrays) -> None:
             sums[first_node + slot] = mass
             changed[changes] = slot
             changes += 1
-    progress[TAKEN_IN], progress[WAITING] = next_index, to_come
+    progress[SYNCED_TO], progress[PENDING] = next_index, to_come
     recompute_above(sums, minima, changed[:changes])
 
 
@@ -211,9 +211,9 @@ def draw_rows(
         return failed.shape[0]
     slots, drawn_masses = find_stratified(arrays.sums, uniforms)
     stamps, rows, known, progress = arrays.stamps, arrays.rows, arrays.known, arrays.progress
-    waiting, is_waiting = arrays.waiting, arrays.is_waiting
+    pending, is_pending = arrays.pending, arrays.is_pending
     cleared_before, failures = load_acquire(arrays.counters, CLEARED), 0
-    # A separate loop, so that these reads overlap in memory; a fence between them would prevent it.
+    # In a loop of their own these reads overlap; a fence between them would prevent that.
     for i in range(slots.shape[0]):
         indexes[i], masses[i] = known[slots[i]], drawn_masses[i]
     for i in range(slots.shape[0]):
@@ -221,10 +221,10 @@ def draw_rows(
         if read_row(stamps, rows, slot, cleared_before, copies, i) != indexes[i]:
             failed[failures] = i
             failures += 1
-            if not is_waiting[slot]:
-                is_waiting[slot] = True
-                waiting[progress[WAITING]] = slot
-                progress[WAITING] += 1
+            if not is_pending[slot]:
+                is_pending[slot] = True
+                pending[progress[PENDING]] = slot
+                progress[PENDING] += 1
     fetch_add(arrays.counters, SAMPLED, slots.shape[0] - failures)
     fetch_add(arrays.counters, REJECTED, failures)
     return failures
@@ -243,7 +243,7 @@ def update_rows(
     sync_tree(arrays)
     known, sums, progress = arrays.known, arrays.sums, arrays.progress
     updated_indexes, updated_masses = arrays.updated_indexes, arrays.updated_masses
-    status = check_update(indexes, priorities, progress[TAKEN_IN], priority_limit)
+    status = check_update(indexes, priorities, progress[SYNCED_TO], priority_limit)
     if status != DONE:
         return status
     masses, slots = masses_of(priorities, alpha, eps), np.empty(indexes.shape[0], np.int64)
@@ -292,14 +292,14 @@ class PrioritizedSampler:
             updated_indexes=self._block["updated_indexes"],
             updated_masses=self._block["updated_masses"],
             known=np.full(capacity, NO_INDEX),
-            waiting=np.zeros(capacity, np.int64),
-            is_waiting=np.zeros(capacity, np.bool_),
+            pending=np.zeros(capacity, np.int64),
+            is_pending=np.zeros(capacity, np.bool_),
             progress=np.zeros(2, np.int64),
             sums=self.tree.sums,
             minima=self.tree.minima,
         )
         self._plain = tuple(self.arrays)
-        self._lost = np.zeros(capacity, np.int64)  # [capacity], index + 1 of a row that lacks a frame, or 0
+        self._lost = np.zeros(capacity, np.int64)  # index + 1 of a row that lacks a frame, or 0
         self._claim_number = self._lease.number  # last, so that an interrupted call starts over
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[Rows, Integers, Floats]:
@@ -321,7 +321,7 @@ class PrioritizedSampler:
                 self._wait_for_mass(batch_size, rng)
             words[missing], indexes[missing], masses[missing], failed = self._draw(len(missing), rng)
             missing = missing[failed]
-        raise self._ring.none_to_draw(batch_size)
+        raise self._ring.no_row_error(batch_size)
 
     def _wait_for_mass(self, batch_size: int, rng: np.random.Generator) -> None:
         """Wait until a row has mass; raise, before a random number is drawn, if no row will."""
@@ -329,13 +329,13 @@ class PrioritizedSampler:
             self._draw(0, rng)
             if self.tree.total > 0.0:
                 return
-            self._ring.check_some(batch_size)
+            self._ring.check_not_empty(batch_size)
             if (known := self.arrays.known[self.arrays.known != NO_INDEX]).size:
                 if np.isin(known + 1, self._lost).any():
                     raise frames_lost()
                 self.tree.check_total()
-            time.sleep(0.0001)  # every row is being written at this moment
-        raise self._ring.none_to_draw(batch_size)
+            time.sleep(0.0001)  # all rows are being written at the moment
+        raise self._ring.no_row_error(batch_size)
 
     def _draw(self, count: int, rng: np.random.Generator) -> tuple[Words, Integers, Floats, Integers]:
         """Draw once; return words, indexes and masses, and the positions that must be drawn again."""
@@ -351,7 +351,7 @@ class PrioritizedSampler:
         checked, given = self.rules.as_update(indexes, priorities)
         status = update_rows(self._plain, checked, given, self.rules.formula, self._ring.max_given)
         if status != DONE:
-            next_index = int(self.arrays.progress[TAKEN_IN])
+            next_index = int(self.arrays.progress[SYNCED_TO])
             raise self.rules.update_refusal(status, checked, given, next_index)
 
     def zero_mass(self, indexes: Integers) -> None:
@@ -361,6 +361,6 @@ class PrioritizedSampler:
         self.tree.set(slots, np.zeros(len(slots)))
         self._lost[slots] = self.arrays.known[slots] + 1
 
-    def forget(self) -> None:
+    def discard_tree(self) -> None:
         """Discard the tree; the next call rebuilds it from the rows stored then."""
         self._claim_number = -1

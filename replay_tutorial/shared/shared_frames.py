@@ -28,7 +28,7 @@ from replay_tutorial.shared.atomics import fence_acquire, fetch_add, load_acquir
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import NEXT_INDEX, published_stamp, read_row, write_rows
 from replay_tutorial.shared.registry import WriterRegistry
-from replay_tutorial.shared.shared_ring import MAX_DRAWS, MAX_OFFERS, SharedRing, ring_specs
+from replay_tutorial.shared.shared_ring import MAX_ATTEMPTS, MAX_DRAWS, SharedRing, ring_specs
 from replay_tutorial.shared.snapshot import Snapshot
 
 # Frames beyond the average need of the rows: a margin, and the frames that 64 environments add before a row
@@ -112,7 +112,7 @@ def word_count(layout: FrameLayout) -> int:
     return -(-layout.frame_bytes // 8)
 
 
-def record_of(layout: FrameLayout) -> np.dtype[np.void]:
+def frame_dtype(layout: FrameLayout) -> np.dtype[np.void]:
     """Return the record dtype of a frame in a ring."""
     return np.dtype([("words", np.uint64, (word_count(layout),))])
 
@@ -122,7 +122,7 @@ def frame_specs(layouts: Sequence[FrameLayout], rows: int, frames_per_row: float
     specs: Specs = {}
     for i, layout in enumerate(layouts):
         capacity = int(rows * frames_per_row) + ROWS_AT_ONCE * layout.frames_per_row + ROOM
-        specs = {**specs, **ring_specs(capacity, record_of(layout), f"frames{i}/")}
+        specs = {**specs, **ring_specs(capacity, frame_dtype(layout), f"frames{i}/")}
     return specs
 
 
@@ -145,7 +145,7 @@ class FrameRing:
     ) -> None:
         """Use the arrays with a prefix, and start without remembered frames."""
         self.layout = layout
-        self.ring = SharedRing(arrays, record_of(layout), writers, prefix)
+        self.ring = SharedRing(arrays, frame_dtype(layout), writers, prefix)
         spare = self.ring.capacity - rows
         young = max(spare // 4, spare - rows * 3 // 16 - SPARE)
         ring, (hashes, self.remembered) = self.ring, empty_index()
@@ -161,21 +161,21 @@ class FrameRing:
             The indexes of all their frames, int64[n, frames per row].
         """
         ring, stacks = self.ring, [self._words(each) for each in observations]
-        plain = (*self._plain, ring.writers.mine())
+        plain = (*self._plain, ring.writers.writer_number())
         indexes = np.empty((len(stacks[0]), self.layout.frames_per_row), np.int64)
-        start = offers = 0
+        start = attempts = 0
         while True:
             end = number_in_ring(plain, stacks[0], stacks[-1], start, indexes)
             if end == indexes.size:
                 return indexes
             # The frame is tried in another slot; a dead holder's slot is free from the next lap on.
             ring.writers.release_if_dead(ring.stamps, int(indexes.reshape(-1)[end]) % ring.capacity)
-            offers = offers + 1 if end == start else 1
+            attempts = attempts + 1 if end == start else 1
             start = end
             if (
-                offers == MAX_OFFERS
+                attempts == MAX_ATTEMPTS
             ):  # give up: the row counts as overwritten, because its frame does not exist
-                start, offers = end + 1, 0
+                start, attempts = end + 1, 0
 
     def read(self, indexes: Integers, places: Integers, copies: Words, gone: Flags) -> None:
         """Copy the frames of rows, int64[n, stack], to `places`; set `gone` for rows that lack one."""
@@ -217,7 +217,7 @@ def frames_lost() -> RuntimeError:
 
 
 @contextmanager
-def unmoved_if_refused(rng: np.random.Generator) -> Generator[None]:
+def restore_rng_on_error(rng: np.random.Generator) -> Generator[None]:
     """Restore a generator's state if the block raises ValueError or RuntimeError.
 
     Takes 1 µs, which is negligible compared with copying frames.
@@ -297,7 +297,7 @@ class SharedFrames:
             rows[positions] = draw_again(positions)
         raise frames_lost()
 
-    def restore_those_there(self, rows: Rows) -> Batch:
+    def restore_available(self, rows: Rows) -> Batch:
         """Replace frame indexes by observations, and omit rows that lack a frame."""
         copies = {name: frames.empty_copies(len(rows)) for name, frames in self._ring_of.items()}
         there = ~self._read(rows, np.arange(len(rows)), copies)
@@ -311,7 +311,7 @@ class SharedFrames:
         counters: list[dict[str, Any]] = []
         arrays: dict[str, Any] = {}
         for i, frames in enumerate(self.rings):
-            counted, parts = snapshot.state_of(frames.ring)
+            counted, parts = snapshot.save_state(frames.ring)
             counters.append(counted)
             arrays |= {f"frames{i}/{name}": part for name, part in parts.items()}
         return counters, arrays
@@ -328,7 +328,7 @@ class SharedFrames:
         read: list[tuple[SharedRing, Snapshot]] = []
         parts = checked_parts(counters, "frames", len(self.rings))
         for i, (frames, counted) in enumerate(zip(self.rings, parts, strict=True)):
-            found = snapshot.read(frames.ring, counted, reader, f"frames{i}/")
+            found = snapshot.read_ring(frames.ring, counted, reader, f"frames{i}/")
             for name in frames.layout.names:
                 if ((rows[name] < 0) | (rows[name] >= found.counters["next_index"])).any():
                     raise Damaged(f"a row refers to a frame of {name!r} that does not exist")

@@ -26,9 +26,9 @@ from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import random_below
 from replay_tutorial.shared.memory import SharedArrays, Specs
 from replay_tutorial.shared.protocol import (
-    BORN,
     CLEARED,
     COUNTER_WORDS,
+    CREATED_AT,
     DROPPED,
     NEXT_INDEX,
     NO_INDEX,
@@ -37,21 +37,21 @@ from replay_tutorial.shared.protocol import (
     SAMPLED,
     STALE,
     RingArrays,
+    add_to_counter,
     append_rows,
     index_of,
     is_held,
-    look,
+    load_indexes,
     read_slots,
-    reserve,
     write_rows,
 )
 from replay_tutorial.shared.registry import WriterRegistry
 
 MAX_DRAWS = 1000
 # Attempts to write a row whose slots are held by other writers.
-MAX_OFFERS = 10
+MAX_ATTEMPTS = 10
 # Slots checked at once when rows are counted.
-LOOK_AT_ONCE = 1 << 16
+SLOTS_PER_CHECK = 1 << 16
 
 
 class Statistics(NamedTuple):
@@ -60,7 +60,7 @@ class Statistics(NamedTuple):
     Attributes:
         rows_added: Rows published, including those abandoned because a newer row was already in their slot.
         rows_sampled: Rows returned by `sample`.
-        rows_rejected: Draws repeated because the row, or a frame of it, was overwritten meanwhile.
+        rows_rejected: Rows drawn again because they, or their frames, were overwritten while being read.
         rows_dropped: Rows not written because stopped processes held every slot that was tried.
         stale_updates: Priority updates dropped because their row had been overwritten.
         writers_alive: Living processes that have added rows.
@@ -140,14 +140,14 @@ class SharedRing:
         self.capacity = len(self.stamps)
         self.dropped = 0
         self.unused: list[StagingBuffer] = []
-        self._looked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
+        self._checked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
         # rows appended by this handle, and of these the rows before its open episode
         self.own = np.zeros(2, np.int64)
         self.max_given = np.zeros(1, np.int64) if max_given is None else max_given.view(np.int64)
         arrays_of_append = (self.counters, self.stamps, self.rows, self.masses, self.own, self.max_given)
         self._plain = tuple(RingArrays(*arrays_of_append))
-        if self.counters[BORN] == 0:
-            self.counters[BORN] = time.time_ns()
+        if self.counters[CREATED_AT] == 0:
+            self.counters[CREATED_AT] = time.time_ns()
 
     @property
     def next_index(self) -> int:
@@ -172,25 +172,20 @@ class SharedRing:
         its newest index has been reserved, and again until that row is published. O(rows added since the last
         call in this process).
         """
-        cleared_before, next_index = (
-            self.cleared_before,
-            self.next_index,
-        )  # in this order, so that next_index is not below
-        looked_at, waiting, missing = self._looked
+        # In this order, so that next_index is not below cleared_before.
+        cleared_before, next_index = self.cleared_before, self.next_index
+        checked_to, waiting, missing = self._checked
         oldest = max(cleared_before, next_index - self.capacity)
-        if len(waiting) or next_index > looked_at:
+        if len(waiting) or next_index > checked_to:
             again, waiting, missing = waiting[waiting >= oldest], waiting[:0], 0
-            for first in range(max(looked_at, oldest), next_index + 1, LOOK_AT_ONCE):
-                new = np.arange(first, min(first + LOOK_AT_ONCE, next_index))
+            for first in range(max(checked_to, oldest), next_index + 1, SLOTS_PER_CHECK):
+                new = np.arange(first, min(first + SLOTS_PER_CHECK, next_index))
                 indexes = np.concatenate([again, new])
                 there = self.indexes(indexes % self.capacity)
                 missing += int(np.count_nonzero(there == NO_INDEX))
                 again, waiting = again[:0], np.concatenate([waiting, indexes[there < indexes]])
-            self._looked = (
-                next_index,
-                waiting,
-                missing,
-            )  # in one assignment, because another thread may read it
+            # In one assignment, because another thread may read it.
+            self._checked = next_index, waiting, missing
         return next_index - oldest - missing
 
     def stage(self, count: int, columns: Sequence[Any], masses: Any) -> StagingBuffer:
@@ -211,14 +206,18 @@ class SharedRing:
         return staged
 
     def append(
-        self, new_rows: Words, new_masses: Floats, max_priority: float = NO_PRIORITY, offers: int = MAX_OFFERS
+        self,
+        new_rows: Words,
+        new_masses: Floats,
+        max_priority: float = NO_PRIORITY,
+        attempts: int = MAX_ATTEMPTS,
     ) -> int:
         """Write one or more rows; return the index of the first.
 
         Of more than `capacity` rows, only the last `capacity` are written. A row is dropped after it has met
-        a held slot `offers` times.
+        a held slot `attempts` times.
         """
-        owner, count = self.writers.mine(), len(new_rows)
+        owner, count = self.writers.writer_number(), len(new_rows)
         first_index, i = append_rows(self._plain, new_rows, new_masses, owner, max_priority)
         if i == count:
             return first_index
@@ -232,17 +231,17 @@ class SharedRing:
             i = end
         if not passed_over:
             return first_index
-        if offers == 1:
+        if attempts == 1:
             self.count(DROPPED, len(passed_over))
             self.dropped += len(passed_over)
             return first_index
         self.own[0] -= len(passed_over)
-        index = self.append(new_rows[passed_over], new_masses[passed_over], offers=offers - 1)
+        index = self.append(new_rows[passed_over], new_masses[passed_over], attempts=attempts - 1)
         return index if passed_over[0] == 0 else first_index
 
     def draw(self, batch_size: int, rng: np.random.Generator) -> Rows:
         """Draw rows uniformly, with replacement; rows overwritten meanwhile are drawn again."""
-        self.check_some(batch_size)
+        self.check_not_empty(batch_size)
         copies = self.empty_words(batch_size)
         missing = self.read(self._draw_slots(batch_size, rng), copies)
         for attempt in range(MAX_DRAWS):
@@ -253,14 +252,14 @@ class SharedRing:
             slots = self._draw_slots(len(missing), rng)
             if attempt % 10 == 9:
                 time.sleep(0.001)  # the system may have paused a writer
-                published = self.published_slots()  # possibly few of many reserved rows are ever published
+                published = self.published_slots()  # few of the reserved rows may ever be published
                 if len(published):
                     slots = rng.choice(published, len(missing))
             part = self.empty_words(len(missing))
             failed = self.read(slots, part)
             copies[missing] = part
             missing = missing[failed]
-        raise self.none_to_draw(batch_size)
+        raise self.no_row_error(batch_size)
 
     def _draw_slots(self, count: int, rng: np.random.Generator) -> Integers:
         """Draw slots among those with reserved rows."""
@@ -273,7 +272,7 @@ class SharedRing:
         failed = np.empty(len(slots), np.int64)
         return failed[: read_slots(self.stamps, self.rows, slots, self.cleared_before, copies, failed)]
 
-    def check_some(self, batch_size: int) -> None:
+    def check_not_empty(self, batch_size: int) -> None:
         """Raise ValueError if no row has been added."""
         if self.next_index == self.cleared_before:
             raise ValueError(
@@ -282,9 +281,9 @@ class SharedRing:
         if self.stored == 0:
             stamps = self.stamps.copy()  # read once: all rows of a tiny ring may be held for a moment
             if not (is_held(stamps) | (index_of(stamps) >= self.cleared_before)).any():
-                raise self.none_to_draw(batch_size)
+                raise self.no_row_error(batch_size)
 
-    def none_to_draw(self, batch_size: int) -> Exception:
+    def no_row_error(self, batch_size: int) -> Exception:
         """Return the exception that explains why no row could be drawn."""
         if len(self.published_slots()) == 0:
             return ValueError(
@@ -297,7 +296,7 @@ class SharedRing:
     def indexes(self, slots: Integers) -> Integers:
         """Return the indexes of the rows published in `slots`, int64[n], or NO_INDEX."""
         indexes = np.empty(len(slots), np.int64)
-        look(self.stamps, slots, self.cleared_before, indexes)
+        load_indexes(self.stamps, slots, self.cleared_before, indexes)
         return indexes
 
     def published_slots(self) -> Integers:
@@ -320,7 +319,7 @@ class SharedRing:
     def count(self, counter: int, events: int) -> None:
         """Add to a counter of the statistics."""
         if events:
-            reserve(self.counters, counter, events)
+            add_to_counter(self.counters, counter, events)
 
     def reject(self, rows: int) -> None:
         """Count rows that were counted as sampled as rejected instead."""
@@ -329,11 +328,11 @@ class SharedRing:
 
     def statistics(self) -> Statistics:
         """Return the counters, and how many writers are alive."""
-        added, sampled, rejected, dropped, stale, born = (
-            int(self.counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, BORN)
+        added, sampled, rejected, dropped, stale, created_at = (
+            int(self.counters[i]) for i in (PUBLISHED, SAMPLED, REJECTED, DROPPED, STALE, CREATED_AT)
         )
         alive, dead = self.writers.count()
-        rate = added / max(1e-9, (time.time_ns() - born) / 1e9)
+        rate = added / max(1e-9, (time.time_ns() - created_at) / 1e9)
         return Statistics(added, sampled, rejected, dropped, stale, alive, dead, rate)
 
     def as_rows(self, copies: Words) -> Rows:

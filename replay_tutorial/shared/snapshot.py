@@ -22,7 +22,7 @@ KEPT = ["next_index", "published", "cleared", "sampled", "rejected", "stale", "d
 SAVED: dict[str, int] = {name: getattr(protocol, name.upper()) for name in KEPT}
 
 
-def state_of(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
+def save_state(ring: SharedRing) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a ring's counters and its arrays in slot order. The indexes must be written last."""
     counters = {name: int(ring.counters[place]) for name, place in SAVED.items()}
     slots = np.arange(min(counters["next_index"], ring.capacity))
@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
     """The contents of a ring, read from an archive and checked.
 
     Attributes:
-        counters: Counters, as returned by `state_of`.
+        counters: Counters, as returned by `save_state`.
         slots: int64[n], the slots that hold a row, oldest first.
         indexes: int64[n], the indexes of these rows.
         words: uint64[n, words], the rows.
@@ -51,7 +51,7 @@ class Snapshot(NamedTuple):
     words: Words
 
 
-def read(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: str = "") -> Snapshot:
+def read_ring(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: str = "") -> Snapshot:
     """Read a ring's contents from the arrays with a prefix, without changing the ring.
 
     Raises:
@@ -71,14 +71,14 @@ def read(ring: SharedRing, counters: Mapping[str, Any], reader: Reader, prefix: 
     return Snapshot(counts, there, indexes[there], words[there])
 
 
-def begin(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
+def reserve_indexes(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
     """Reserve the indexes of the snapshots in new rings, so that rows added from now on follow them.
 
     Raises:
         RuntimeError: If too many processes use the rings.
         ValueError: If rows have already been added to one of them. The rings are left unchanged.
     """
-    rings[0][0].writers.mine()
+    rings[0][0].writers.writer_number()
     used = [ring.next_index for ring, _ in rings if ring.next_index]
     # If a process adds after this check, a swap fails.
     if used or not all(swap(ring.counters, NEXT_INDEX, 0, s.counters["next_index"]) for ring, s in rings):
@@ -86,14 +86,14 @@ def begin(rings: Sequence[tuple[SharedRing, Snapshot]]) -> None:
         raise ValueError(f"load needs a new buffer, but {added} rows have been added to this one.")
 
 
-def write(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) -> None:
-    """Write the rows of a snapshot under their old indexes, which `begin` has reserved.
+def restore(ring: SharedRing, snapshot: Snapshot, masses: Floats | None = None) -> None:
+    """Write the rows of a snapshot under their old indexes, which `reserve_indexes` has reserved.
 
     `masses`, float64[n], are the masses of the first n slots; None if the rows have none.
     """
     _, slots, indexes, words = snapshot
     masses = np.zeros(len(slots)) if masses is None else masses[slots]
-    owner, gaps = ring.writers.mine(), np.flatnonzero(np.diff(indexes) != 1) + 1
+    owner, gaps = ring.writers.writer_number(), np.flatnonzero(np.diff(indexes) != 1) + 1
     for first, end in pairwise([0, *gaps.tolist(), len(indexes)]):
         if first < end:
             index, some, some_masses = int(indexes[first]), words[first:end], masses[first:end]

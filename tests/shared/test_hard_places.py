@@ -59,19 +59,19 @@ def test_file_in_use_in_another_pid_namespace_is_refused_and_welcome_when_it_is_
 def test_a_descendant_with_an_ancestors_number_is_another_process(monkeypatch):
     buffer = MPReplayBuffer(8, FIELDS)
     buffer.add(**ROWS)
-    mine, number, word = buffer._ring.writers.mine(), os.getpid(), processes.myself()
+    mine, number, word = buffer._ring.writers.writer_number(), os.getpid(), processes.own_identity()
     words = np.array([word])
 
     def say(answers):
         # The system has given it the number of this process, which has died meanwhile.
         monkeypatch.setattr(os, "getpid", lambda: number)
-        monkeypatch.setattr(processes, "birth", lambda process: 12345)
-        own = processes.myself()
+        monkeypatch.setattr(processes, "start_time", lambda process: 12345)
+        own = processes.own_identity()
         words[0] = own  # as if the child had written its name where its ancestor's stood
-        registry.take_away(words, 0, life)
-        answers.send((processes.this_life()[0], buffer._ring.writers.mine(), own, int(words[0])))
+        registry.clear_word(words, 0, life)
+        answers.send((processes.pid_and_forks()[0], buffer._ring.writers.writer_number(), own, int(words[0])))
 
-    life = processes.this_life()
+    life = processes.pid_and_forks()
     answers, end = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=say, args=(end,))
     child.start()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from replay_tutorial import Mailbox
-from replay_tutorial.shared.mailbox import begin, finish, still_whole
+from replay_tutorial.shared.mailbox import begin_version, is_intact, publish_version
 
 START_METHODS = ["fork", "spawn", "forkserver"] if os.name == "posix" else ["spawn"]
 POLL_SECONDS = 300
@@ -52,11 +52,11 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing():
 def test_a_version_is_whole_until_its_place_is_written_to_again():
     counters = np.zeros(16, np.int64)
     for version in (1, 2):
-        assert begin(counters) == version
-        finish(counters, version)
-    assert still_whole(counters, 1) and still_whole(counters, 2)
-    begin(counters)  # version 3, in the place of version 1
-    assert not still_whole(counters, 1) and still_whole(counters, 2)
+        assert begin_version(counters) == version
+        publish_version(counters, version)
+    assert is_intact(counters, 1) and is_intact(counters, 2)
+    begin_version(counters)  # version 3, in the place of version 1
+    assert not is_intact(counters, 1) and is_intact(counters, 2)
 
 
 def read_until(mailbox, last_version, answers):

@@ -11,7 +11,7 @@ from shared_rows import every_buffer, in_child, row_fields, rows_of
 from replay_tutorial import MPPrioritizedReplayBuffer, MPReplayBuffer
 from replay_tutorial.local.shared_context import SharedReplay
 from replay_tutorial.shared import SamplesPerInsert
-from replay_tutorial.shared.protocol import NEXT_INDEX, held_stamp, reserve
+from replay_tutorial.shared.protocol import NEXT_INDEX, add_to_counter, held_stamp
 
 impatience = shared_rows.impatience
 
@@ -28,7 +28,7 @@ def refuse(buffer, error, match, *arguments, **options):
 def test_a_refused_sample_leaves_the_random_state(buffer_class):
     buffer = buffer_class(8, row_fields(), seed=1)
     refuse(buffer, ValueError, "is empty", 4)
-    reserve(buffer._ring.counters, NEXT_INDEX, 1)  # a writer that died before it wrote
+    add_to_counter(buffer._ring.counters, NEXT_INDEX, 1)  # a writer that died before it wrote
     refuse(buffer, ValueError, "no added row is complete", 4)
     buffer.add(**rows_of(1, 0, 4))
     refuse(buffer, ValueError, "at least 1", 0)
@@ -87,9 +87,9 @@ def test_rows_that_find_no_slot_do_not_count_as_inserts():
     buffer = MPPrioritizedReplayBuffer(2, row_fields())
     replay = SharedReplay(buffer, limiter)
     ring = buffer._ring
-    first = reserve(ring.counters, NEXT_INDEX, 2)
+    first = add_to_counter(ring.counters, NEXT_INDEX, 2)
     for slot in range(2):  # two threads of this process were stopped here
-        ring.stamps[slot] = held_stamp(first + slot, ring.writers.mine())
+        ring.stamps[slot] = held_stamp(first + slot, ring.writers.writer_number())
     rows = rows_of(1, 0, 5)
     assert replay.insert({name: rows[name][:1] for name in rows}, np.ones(1, np.float32), 1.0)
     assert (buffer.statistics().rows_dropped, buffer.rows_dropped, limiter.inserts) == (1, 1, 0)
@@ -107,7 +107,7 @@ def test_a_sample_outlasts_a_writer_that_the_system_stops_for_a_moment(buffer_cl
     ring = buffer._ring
     published = ring.stamps.copy()
     for slot in range(2):
-        ring.stamps[slot] = held_stamp(slot, ring.writers.mine())
+        ring.stamps[slot] = held_stamp(slot, ring.writers.writer_number())
     release = threading.Timer(0.05, lambda: ring.stamps.__setitem__(slice(None), published))
     release.start()
     assert len(buffer.sample(2)["obs"]) == 2

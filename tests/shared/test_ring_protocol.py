@@ -16,7 +16,7 @@ import pytest
 
 from replay_tutorial.buffers.jit import compile_now
 from replay_tutorial.shared.memory import SharedArrays
-from replay_tutorial.shared.processes import birth, in_one_word
+from replay_tutorial.shared.processes import pack_identity, start_time
 from replay_tutorial.shared.protocol import (
     INDEX_SHIFT,
     NO_INDEX,
@@ -205,9 +205,9 @@ def test_append_does_what_the_model_does(stamp, dead_process):
     arrays, dtype = ring_arrays(stamp)
     writers = WriterRegistry(arrays["owners"], [arrays["stamps"]], arrays.identity)
     ring = SharedRing(arrays, dtype, writers)
-    assert ring.writers.mine() == ME
-    parent = in_one_word(os.getppid(), birth(os.getppid()))
-    arrays["owners"][OTHER], arrays["owners"][KILLED] = parent, in_one_word(dead_process, 1)
+    assert ring.writers.writer_number() == ME
+    parent = pack_identity(os.getppid(), start_time(os.getppid()))
+    arrays["owners"][OTHER], arrays["owners"][KILLED] = parent, pack_identity(dead_process, 1)
     arrays["counters"][NEXT_INDEX] = INDEX
     model, state = model_state(stamp, Writer(RESERVE, (1,)))
     after = run_alone(model, state, (DONE,))

@@ -17,9 +17,9 @@ from replay_tutorial.shared.protocol import (
     NOBODY,
     OWNER_COUNT,
     SAMPLER_PROCESS,
+    add_to_counter,
     held_stamp,
     owner_of,
-    reserve,
 )
 
 impatience = shared_rows.impatience
@@ -194,9 +194,9 @@ def test_many_threads_with_a_handle_each_draw_and_update_without_a_fault():
 
 def hold_slots(buffer, answers):
     """Die as the holder of slot 0, of the rows and of the frames."""
-    number = buffer._ring.writers.mine()
+    number = buffer._ring.writers.writer_number()
     for ring in (buffer._ring, buffer._mapped.frames.rings[0].ring):
-        ring.stamps[0] = held_stamp(reserve(ring.counters, NEXT_INDEX, 1), number)
+        ring.stamps[0] = held_stamp(add_to_counter(ring.counters, NEXT_INDEX, 1), number)
     answers.put(number)
     answers.close()
     answers.join_thread()
@@ -213,7 +213,7 @@ def test_what_a_dead_process_held_is_freed_before_its_number_is_given_out():
     for free in np.flatnonzero(table == 0):
         if free != NOBODY:
             table[free] = 1 << 40 | os.getpid()  # dead ones of another birth
-    assert buffer._ring.writers.mine() == number == 1
+    assert buffer._ring.writers.writer_number() == number == 1
     held = [ring.stamps[0] for ring in (buffer._ring, buffer._mapped.frames.rings[0].ring)]
     assert [owner_of(stamp) for stamp in held] == [NOBODY, NOBODY]
     assert buffer.statistics()[5:7] == (1, OWNER_COUNT - 1), "the one whose number was given out is lost"

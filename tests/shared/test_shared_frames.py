@@ -435,7 +435,7 @@ def test_a_frame_whose_slot_is_held_by_a_living_writer_gets_another():
     ring = frames.ring
     slot = ring.next_index % ring.capacity
     # a thread of this process, stopped in the middle
-    ring.stamps[slot] = held_stamp(index_of(ring.stamps[slot]), ring.writers.mine())
+    ring.stamps[slot] = held_stamp(index_of(ring.stamps[slot]), ring.writers.writer_number())
     act(buffer, 2, 5 * ring.capacity, 6)
     assert is_held(ring.stamps[slot])
     assert rows_there(buffer) == 20

@@ -10,8 +10,14 @@ from shared_rows import SIGNIFICANCE, START_METHODS, add_rows, assert_whole, in_
 
 from replay_tutorial import MPPrioritizedReplayBuffer, PrioritizedReplayBuffer
 from replay_tutorial.buffers.priorities import write_weights
-from replay_tutorial.shared.protocol import NEXT_INDEX, held_stamp, published_stamp, reserve, write_rows
-from replay_tutorial.shared.sampler import WAITING, draw_rows
+from replay_tutorial.shared.protocol import (
+    NEXT_INDEX,
+    add_to_counter,
+    held_stamp,
+    published_stamp,
+    write_rows,
+)
+from replay_tutorial.shared.sampler import PENDING, draw_rows
 
 impatience = shared_rows.impatience
 
@@ -123,10 +129,10 @@ def test_row_that_was_reserved_and_not_begun_at_a_draw_is_drawn_when_it_is_there
     """In the first lap such a slot was taken for one with a known row, and its row never drawn."""
     buffer = MPPrioritizedReplayBuffer(16, row_fields(), seed=0)
     ring = buffer._ring
-    reserved = reserve(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
+    reserved = add_to_counter(ring.counters, NEXT_INDEX, 4)  # a writer that is held up here
     assert buffer.add(**rows_of(1, 4, 8)) == 4
     assert set(buffer.sample(200)["indexes"].tolist()) == set(range(4, 12))
-    owner = ring.writers.mine()
+    owner = ring.writers.writer_number()
     late = ring.rows[4:8].copy()
     assert write_rows(ring.stamps, ring.rows, ring.masses, late, np.ones(4), reserved, 0, owner) == 4
     assert set(buffer.sample(400)["indexes"].tolist()) == set(range(12))
@@ -136,9 +142,9 @@ def test_row_that_was_reserved_at_a_draw_over_one_without_mass_is_drawn_when_it_
     buffer = MPPrioritizedReplayBuffer(4, row_fields(), eps=0.0, seed=0)
     buffer.add(**rows_of(1, 0, 4), priorities=[0, 1, 1, 1])
     ring = buffer._ring
-    reserved = reserve(ring.counters, NEXT_INDEX, 1)  # a writer that is held up here
+    reserved = add_to_counter(ring.counters, NEXT_INDEX, 1)  # a writer that is held up here
     assert set(buffer.sample(50)["indexes"].tolist()) == {1, 2, 3}
-    late, owner = ring.rows[:1].copy(), ring.writers.mine()
+    late, owner = ring.rows[:1].copy(), ring.writers.writer_number()
     assert write_rows(ring.stamps, ring.rows, ring.masses, late, np.ones(1), reserved, 0, owner) == 1
     assert set(buffer.sample(50)["indexes"].tolist()) == {1, 2, 3, 4}
 
@@ -160,7 +166,7 @@ def test_new_sampler_looks_at_no_row_from_before_clear_twice(tmp_path):
     again = MPPrioritizedReplayBuffer(1000, row_fields(), seed=0)
     again.load(tmp_path / "rows")
     again.sample(8)
-    assert again._mapped.sampler.arrays.progress[WAITING] == 0
+    assert again._mapped.sampler.arrays.progress[PENDING] == 0
 
 
 BAD_UPDATES = [
@@ -210,5 +216,5 @@ def test_rows_that_are_replaced_between_the_look_and_the_copy_are_listed_and_loo
     assert indexes.tolist() == np.repeat(np.arange(8), 2).tolist()
     assert failed[:failures].tolist() == [4, 5, 10, 11]
     assert buffer.statistics().rows_rejected == rejected + 4
-    assert sampler.arrays.waiting[: sampler.arrays.progress[WAITING]].tolist() == [2, 5]
+    assert sampler.arrays.pending[: sampler.arrays.progress[PENDING]].tolist() == [2, 5]
     assert set(buffer.sample(64)["indexes"]) == {0, 1, 3, 4, 6, 7, 13}

@@ -10,8 +10,8 @@ from shared_rows import every_buffer, row_fields, rows_of
 
 from replay_tutorial import MPReplayBuffer
 from replay_tutorial.shared import shared_ring
-from replay_tutorial.shared.processes import birth, in_one_word
-from replay_tutorial.shared.protocol import NEXT_INDEX, PUBLISHED, held_stamp, published_stamp, reserve
+from replay_tutorial.shared.processes import pack_identity, start_time
+from replay_tutorial.shared.protocol import NEXT_INDEX, PUBLISHED, add_to_counter, held_stamp, published_stamp
 
 SIZE, KILLED = 5, 7
 
@@ -20,12 +20,12 @@ SIZE, KILLED = 5, 7
 def dead_process():
     """The name of a process that has ended."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        return in_one_word(process.pid, birth(process.pid))
+        return pack_identity(process.pid, start_time(process.pid))
 
 
 def killed_after(step, ring, rows):
     """Leave a ring as a writer leaves it that is killed after a step of adding rows."""
-    first = reserve(ring.counters, NEXT_INDEX, rows)
+    first = add_to_counter(ring.counters, NEXT_INDEX, rows)
     if step == "reserved":
         return
     if step != "first row held":
@@ -64,12 +64,12 @@ def test_len_does_not_count_a_row_reserved_before_clear_and_published_after_it(b
     buffer = buffer_class(SIZE, row_fields())
     ring = buffer._ring
     buffer.add(**rows_of(1, 0, 7))
-    index = reserve(ring.counters, NEXT_INDEX, 1)
+    index = add_to_counter(ring.counters, NEXT_INDEX, 1)
     for _ in range(2):
         buffer.clear()
         assert_exact(buffer)
     ring.stamps[index % SIZE] = published_stamp(index)
-    reserve(ring.counters, PUBLISHED, 1)
+    add_to_counter(ring.counters, PUBLISHED, 1)
     assert len(buffer) == 0
     for number in range(2 * SIZE):
         buffer.add(**rows_of(1, number, 1))
@@ -77,10 +77,10 @@ def test_len_does_not_count_a_row_reserved_before_clear_and_published_after_it(b
 
 
 def test_len_looks_at_many_new_rows_in_pieces(monkeypatch):
-    monkeypatch.setattr(shared_ring, "LOOK_AT_ONCE", 4)
+    monkeypatch.setattr(shared_ring, "SLOTS_PER_CHECK", 4)
     buffer, rng = MPReplayBuffer(20, row_fields()), np.random.default_rng(0)
     for count in rng.integers(1, 30, 40).tolist():
         buffer.add(**rows_of(1, 0, count))
         if count % 3 == 0:
-            reserve(buffer._ring.counters, NEXT_INDEX, 2)  # of a writer that was killed
+            add_to_counter(buffer._ring.counters, NEXT_INDEX, 2)  # of a writer that was killed
         assert_exact(buffer)

@@ -16,7 +16,7 @@ from victim import processes, wait_until
 
 from replay_tutorial.apex.runs.checkpoint import ROWS, newest_checkpoint, whole_checkpoints
 from replay_tutorial.apex.runs.run_folder import RunFolder
-from replay_tutorial.shared.processes import birth
+from replay_tutorial.shared.processes import start_time
 
 LEARNER = 0  # the host of learner and driver
 ACTORS = 4
@@ -96,7 +96,7 @@ class ClusterRun:
         """Return the process number of learner or evaluator; None if there is none."""
         rows = processes()
         servers = {p for p, parent, _, _, command in rows if parent == self.process.pid and "fork" in command}
-        roles = sorted((birth(p) or 0, p) for p, parent, *_ in rows if parent in servers)
+        roles = sorted((start_time(p) or 0, p) for p, parent, *_ in rows if parent in servers)
         return roles[("learner", "evaluator").index(name)][1] if len(roles) == 2 else None
 
     def ratio(self) -> tuple[int, float]:

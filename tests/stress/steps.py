@@ -85,7 +85,7 @@ class Killer:
 
     def take_over(self) -> None:
         """Replace the compiled kernels of this process by their sources, with these operations in them."""
-        count, swap, raise_max = protocol.reserve, protocol.swap, protocol.raise_max
+        count, swap, raise_max = protocol.add_to_counter, protocol.swap, protocol.raise_max
         number_rows = SharedFrames.number
         number_in_ring = shared_frames.number_in_ring.py_func
 
@@ -151,7 +151,7 @@ class Killer:
         vars(protocol).update({"fence_release": lambda: None, "raise_max": raise_and_die})
         vars(protocol)["write_rows"] = shared_ring.write_rows = protocol.write_rows.py_func
         shared_ring.append_rows = protocol.append_rows.py_func
-        shared_ring.reserve, registry.swap = fetch_add, swap_owner
+        shared_ring.add_to_counter, registry.swap = fetch_add, swap_owner
         shared_frames.fetch_add, shared_frames.load_acquire = fetch_add, load_acquire
         shared_frames.number_in_ring, shared_frames.write_rows = number_frames, protocol.write_rows
         shared_frames.fence_acquire = lambda: None
@@ -303,7 +303,7 @@ class StepStorm:
 def kill_at(buffer_class: type[Any], step: str, kills: int, seed: int) -> Outcome:
     """Kill after one step, over buffers of many sizes; stop at the first fault."""
     # here, or each victim would compile them after its fork
-    compile_now(protocol.reserve, protocol.swap, protocol.raise_max, hash_of, same_bytes)
+    compile_now(protocol.add_to_counter, protocol.swap, protocol.raise_max, hash_of, same_bytes)
     compile_now(
         *(getattr(sampler, name) for name in ("sync_tree", "check_update", "masses_of", "recompute_above"))
     )

@@ -24,7 +24,7 @@ from checked_rows import CheckedRows
 
 from replay_tutorial.bench.shared import kill_process_group, start_process_group
 from replay_tutorial.shared.mp_prioritized import MPPrioritizedReplayBuffer
-from replay_tutorial.shared.processes import BIRTH_SHIFT
+from replay_tutorial.shared.processes import PID_BITS
 from replay_tutorial.shared.protocol import is_held, owner_of
 
 WRITERS, MAX_STOPPED = 4, 2
@@ -46,7 +46,7 @@ class WatchedBuffer(MPPrioritizedReplayBuffer):
         """Return whether a process, dead or alive, holds a slot."""
         stamps, owners = self._ring.stamps, self._block["owners"]
         holders = owners[owner_of(stamps[is_held(stamps)])]
-        return bool((holders & ((1 << BIRTH_SHIFT) - 1) == process).any())
+        return bool((holders & ((1 << PID_BITS) - 1) == process).any())
 
 
 @dataclass

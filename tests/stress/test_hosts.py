@@ -11,7 +11,7 @@ import pytest
 from hosts import Holder, Hosts, hold, why_not
 from victim import wait_until
 
-from replay_tutorial.shared.processes import birth
+from replay_tutorial.shared.processes import start_time
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=f"hosts: {why_not()}")
 
@@ -85,7 +85,7 @@ def test_a_killed_host_has_no_process_left_and_can_be_used_again() -> None:
         bystander = hosts.run(0, python("import time; time.sleep(1000)"))
         (daemon,) = hosts.processes(1)
         assert hosts.kill(1) == [daemon]
-        assert birth(daemon) is None
+        assert start_time(daemon) is None
         assert hosts.processes(1) == []
         assert bystander.poll() is None
         listen(hosts, 1)
@@ -116,7 +116,7 @@ def test_nothing_is_left_of_hosts_that_end_with_an_error() -> None:
         folder = hosts.folder(1)
         (folder / "log").write_text("something")
         raise Broken
-    assert birth(daemon) is None
+    assert start_time(daemon) is None
     assert not folder.exists()
     with pytest.raises(RuntimeError, match="Use them inside"):
         hosts.cut(0)
@@ -147,9 +147,9 @@ with Hosts(2) as hosts:
 """
     with subprocess.Popen([sys.executable, "-c", harness], stdout=subprocess.PIPE, text=True) as process:
         daemon, folder = process.stdout.readline().split()
-        assert birth(int(daemon)) is not None
+        assert start_time(int(daemon)) is not None
         process.kill()
-    assert wait_until(lambda: birth(int(daemon)) is None and not Path(folder).exists(), 180)
+    assert wait_until(lambda: start_time(int(daemon)) is None and not Path(folder).exists(), 180)
 
 
 def test_a_holder_never_clears_the_namespace_of_its_harness() -> None:

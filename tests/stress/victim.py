@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from replay_tutorial.measuring.fresh import python_path
-from replay_tutorial.shared.processes import birth
+from replay_tutorial.shared.processes import start_time
 
 ROLES = ("learner", "actor", "evaluator")  # in the order in which a run with one actor starts them
 
@@ -105,7 +105,7 @@ class Victim:
         children = [(process, kind_of(command)) for process, command in ours.items()]
         children += [(process, "role") for process, parent, *_ in rows if parent in servers]
         # By their birth, because process numbers are used again.
-        return sorted(children, key=lambda child: (birth(child[0]) or 0, child))
+        return sorted(children, key=lambda child: (start_time(child[0]) or 0, child))
 
     def files_left(self) -> list[str]:
         """Return the names of its temporary files, except torch's cache, which is meant to stay."""

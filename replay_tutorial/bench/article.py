@@ -1,8 +1,8 @@
 """`python -m replay_tutorial bench article`: time of `add` and `sample` over the batch size.
 
-Reproduces the four charts of an article by cpprb's author, which compares cpprb with Reverb and other
-libraries: add and sample, uniform and prioritized, on a buffer of 4,096 rows. Four more charts use 2^20 rows,
-which don't fit into the processor's cache.
+Repeats the benchmark of an article by cpprb's author, which compares cpprb with Reverb and other libraries.
+Its four charts show add and sample, uniform and prioritized, on a buffer of 4,096 rows. Four more charts use
+2^20 rows, which don't fit into the processor's cache.
 """
 
 import importlib
@@ -115,9 +115,12 @@ def comparison(measured: Sequence[Point]) -> str:
         behind += bool(ahead)
         for name in ahead:
             faster.setdefault(f"{label_of(name, point.panel)} ({point.panel})", []).append(point.rows)
-    places = "; ".join(f"{name} at {', '.join(map(str, rows))} rows" for name, rows in faster.items())
+    places = "; ".join(
+        f"{name} at {', '.join(map(str, rows))} row{'' if rows == [1] else 's'}"
+        for name, rows in faster.items()
+    )
     return (
-        f"Ours is the fastest library at {len(measured) - behind} of {len(measured)} points."
+        f"Our buffer is the fastest at {len(measured) - behind} of {len(measured)} points."
         f"{f' Faster than ours: {places}.' if places else ''}"
     )
 
@@ -125,7 +128,9 @@ def comparison(measured: Sequence[Point]) -> str:
 def section_of(measured: Sequence[Point], skipped: Mapping[str, str], output: Path | None) -> str:
     """Return the section of the page on one capacity."""
     capacity = measured[0].capacity
-    picture = f"![add and sample over the number of rows](article-{capacity}.svg)\n\n" if output else ""
+    picture = (
+        f"![Time of add and sample over the number of rows](article-{capacity}.svg)\n\n" if output else ""
+    )
     reasons = "".join(f" {name}: {reason}." for name, reason in skipped.items())
     absent = f" Not measured:{reasons}" if reasons else ""
     return f"### {capacity:,} rows\n\n{picture}{comparison(measured)}{absent}\n\n{tables_of(measured)}\n\n"

@@ -1,8 +1,8 @@
 """`python -m replay_tutorial bench learning`: train the presets over several seeds and score the policies.
 
-`TASKS` fixes the environments, seeds, target returns and time limits before any run. Each run is `train` with
-the environment's preset and a seed; its score is the mean return of 100 greedy episodes that were not used to
-select the policy. On CartPole, runs of Stable-Baselines3's DQN alternate with ours.
+`TASKS` fixes the environments, seeds, target returns and time limits before any run. Each run calls `train`
+with the environment's preset and a seed. Its score is the mean return of 100 greedy episodes that were not
+used to select the policy. On CartPole, runs of Stable-Baselines3's DQN alternate with ours.
 """
 
 import csv

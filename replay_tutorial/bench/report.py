@@ -84,12 +84,13 @@ def short_table(records: Sequence[Mapping[str, Any]]) -> str:
 
     heads = ("operation", f"{OURS}, µs", "cpprb, µs", "times faster than cpprb", "of the ceiling")
     lines = table(heads, [cells(rows[name]) for name in SHORT_ROWS if name in rows])
-    first = records[0]
+    first, *others = records
+    days = " and ".join(dict.fromkeys(record["date"] for record in others))
     about = (
-        "Medians of interleaved rounds; ratios are computed within each round. The last two rows are from "
-        "`--cases inputs` and `--cases pictures`, measured on the days given below their tables; the others "
-        f"are of {first['rounds']} rounds on full buffers of capacity {first['capacity']:,} with "
-        f"{first['row']}. {Provenance.read(first)}"
+        f"Medians of {first['rounds']} interleaved rounds on full buffers of capacity {first['capacity']:,} "
+        f"with {first['row']}; ratios are computed within each round. The last two rows are from "
+        f"`--cases inputs` and `--cases pictures`, with their own settings, measured on {days}. "
+        f"{Provenance.read(first)}"
     )
     return "\n".join([*lines, "", about]) + "\n"
 

@@ -1,8 +1,8 @@
 """`python -m replay_tutorial bench tables`: compare our tables with Reverb's.
 
-Each library runs in a separate process with a full table of 20,000 items and is idle while the other is
-measured. Measured are calls (append a step and create an item of two steps, sample a batch, update
-priorities), threads that write and sample under a rate limiter, and other processes that call the server.
+Each library runs in a separate process with a full table of 20,000 items, and is idle while the other is
+measured. The benchmark times single calls (append and create_item, sample, update priorities), threads that
+write and sample under a rate limiter, and other processes that call the server.
 """
 
 import argparse

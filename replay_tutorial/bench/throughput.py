@@ -1,9 +1,9 @@
 """`python -m replay_tutorial bench throughput`: compare a training run with its actors and learner alone.
 
-Each round measures two bounds, the steps of the environment in one process and the updates of a learner
-without actors, and then complete runs, including evaluator and checkpoints. One run has no rate limit, so the
-cores bound both sides; one has the preset's replay ratio, so the slower side bounds the other. Ratios are
-computed within each round.
+Each round first measures two bounds: the steps of the environment in one process, and the updates of a
+learner without actors. Then it measures complete runs, including evaluator and checkpoints. One has no rate
+limit, so the cores bound both sides; one has the preset's replay ratio, so the slower side bounds the other.
+Ratios are computed within each round.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The command-line options and the output that all benchmarks share.
 
-At its end, a benchmark prints its table and caption, writes them between the table's markers in a page, and
-writes a record of all figures as JSON.
+A benchmark ends by printing its table with a caption. On request it also writes them between the table's
+markers in a page, and all figures to a JSON file, the record.
 """
 
 import argparse

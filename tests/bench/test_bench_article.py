@@ -35,7 +35,7 @@ def test_reverb_writer_is_not_called_a_dataset_where_rows_are_added():
 def test_comparison_names_the_faster_libraries_and_their_points():
     measured = [point(1.0, 2.0), point(2.0, 1.0, rows=11)]
     assert article.comparison(measured) == (
-        "Ours is the fastest library at 1 of 2 points. Faster than ours: deque (add, uniform) at 11 rows."
+        "Our buffer is the fastest at 1 of 2 points. Faster than ours: deque (add, uniform) at 11 rows."
     )
     assert "| 11 | 2.00 | **1.00** | 0.500 | 25% |" in article.tables_of(measured)
     assert "| 2 | 1.00 | 2.00 | 0.500 | 50% |" in article.tables_of(measured)

@@ -1,8 +1,8 @@
 """The buffers of Stable-Baselines3, tianshou, TorchRL and flashbax.
 
 Each library is called as its own users call it. Stable-Baselines3 gets a step of a vector environment, with a
-batch axis and `infos`; tianshou gets a `Batch` and TorchRL a `TensorDict`, both created in the timed call;
-flashbax calls block until the result is ready. All buffers are in CPU memory.
+batch axis and `infos`. tianshou gets a `Batch` and TorchRL a `TensorDict`, both created in the timed call.
+Calls of flashbax block until the result is ready. All buffers are in CPU memory.
 """
 
 import importlib

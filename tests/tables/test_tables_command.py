@@ -112,7 +112,7 @@ def test_a_file_describes_what_a_program_would(tmp_path: Path) -> None:
         ('address = "127.0.0.1:0"', 'address = "example.com:80"', "address: .*not an address of this"),
         ('address = "127.0.0.1:0"', "", "address: is missing.* --address"),
         ('"float64"', '"float65"', "default_dtype: "),
-        ('"float64"', '"O"', "columns: .*'obs'.*must be a number"),
+        ('"float64"', '"O"', "columns: .*'obs'.*must be numeric"),
         ("shape = []", "shape = [-1]", "columns: .*'act'"),
         ("shape = []", "shapes = []", "columns: .*'act'.*shapes"),
         ("obs = { shape = [2, 3] }", "obs = 3", "columns: .*'obs'"),

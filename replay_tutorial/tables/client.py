@@ -1,4 +1,4 @@
-"""The client: inserts and samples items, and creates writers, on a server here or in another process."""
+"""The client, which inserts and samples items and creates writers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
@@ -20,7 +20,7 @@ from replay_tutorial.tables.writing.writer import TrajectoryWriter
 
 
 class Client(ExplainsReverbNames):
-    """Calls a server; several threads can share one client.
+    """Inserts items into the tables of a server and samples them; thread-safe.
 
     Attributes:
         server: The server.
@@ -33,7 +33,7 @@ class Client(ExplainsReverbNames):
     }
 
     def __init__(self, server: Server | RemoteServer | str) -> None:
-        """Use a server; an address is shorthand for `RemoteServer(address)`."""
+        """Create a client of a server; an address is shorthand for `RemoteServer(address)`."""
         self.server = RemoteServer(server) if isinstance(server, str) else server
 
     @explain_reverb_arguments(
@@ -174,7 +174,7 @@ class Client(ExplainsReverbNames):
         return self.server.items(table)
 
     def info(self) -> dict[str, TableInfo]:
-        """Return the state of every table at one moment; see `Server.info`."""
+        """Return a snapshot of the state of every table; see `Server.info`."""
         return self.server.info()
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -63,7 +63,7 @@ def serve(path: Path, address: str | None = None) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    # the server is closed before the endpoint, so that waiting clients receive an error
+    # The server is closed before the endpoint, so that waiting clients receive an error.
     with suppress(KeyboardInterrupt), Endpoint(server, address, make_key()) as endpoint, server:
         print(f"serving {', '.join(server.info())} at {endpoint.address}", flush=True)
         while True:
@@ -112,4 +112,4 @@ def info(address: str) -> None:
     for name, now in after.items():
         for side, count in (("insert", now.waiting_inserts), ("sample", now.waiting_samples)):
             if count:
-                print(f"{name}: {count} waiting to {side}, for {now.missing(side)}")
+                print(f"{name}: {count} waiting to {side}, for {now.wait_reason(side)}")

@@ -94,7 +94,7 @@ def build_config(
     default_dtype: str = "float32",
     **options: Any,
 ) -> Config:
-    """Create what `read_config` returns from the keys of the file; other options are passed to `Server`."""
+    """Build the result of `read_config` from the keys of the file; `options` are passed to `Server`."""
     with config_errors("address"):
         if address and isinstance(parse_address(address), str):
             address = str(folder / address)
@@ -119,7 +119,7 @@ def build_config(
 
 
 def build_table(name: str, settings: Any) -> Table:
-    """Create the description of a table."""
+    """Create the configuration of a table."""
     with config_errors(f"tables.{name}"):
         settings = {"kind": "table", "insert_on_sample": [], **settings}
         for key in KINDS.keys() & settings.keys():

@@ -1,8 +1,8 @@
-"""The server: named tables that share one store of cells, for any number of threads.
+"""The server: named tables that share one store of cells.
 
-Every call holds one lock while it reads or changes state. A call that a rate limiter does not admit yet
-releases the lock and waits in its table's queue, one for inserts and one for samples, until another call has
-changed the counts:
+All calls share one lock, which they hold while they read or change state. A call that the rate limiter does
+not admit releases the lock and waits in one of its table's two queues until other calls have changed the
+counts:
 
     insert  ─▶ insert queue  ─▶ item inserted    more samples are admitted
     sample  ─▶ sample queue  ─▶ item sampled     more inserts are admitted
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 
 class Server(ExplainsReverbNames):
-    """Named tables in this process, for any number of threads.
+    """A thread-safe set of named tables in this process.
 
-    An unknown table or column raises KeyError. Methods that change a table raise `Closed` once the server is
-    closed. Arguments are checked before anything changes.
+    An unknown table or column raises KeyError. After `close`, methods that change a table raise `Closed`. All
+    arguments are checked before any state changes.
 
     Example:
         >>> from replay_tutorial.tables import Client, Fifo, MinSize, Server, Table, Uniform
@@ -79,18 +79,18 @@ class Server(ExplainsReverbNames):
         seed: int | None = None,
         patience: float = 60.0,
     ) -> None:
-        """Create empty tables.
+        """Create a server with empty tables.
 
         Args:
-            tables: Descriptions of the tables; names must be unique.
-            env_dict: The columns, declared as for a buffer. A step may omit columns.
-            capacity: Cells per column, which is the number of steps that can be stored at once. The default
-                is 1,000 cells plus twice the number that full tables reference in one column according to
-                their signatures; a table without a signature counts one cell per item, which suffices for
-                items of one step. Memory that is never written is not allocated.
-            default_dtype: The dtype of columns that declare none.
+            tables: Configurations of the tables, with unique names.
+            env_dict: The columns, declared like the fields of a buffer. A step may omit columns.
+            capacity: Number of cells per column, which is the maximum number of steps stored at once. None
+                reserves 1,000 cells plus twice the number that the items of full tables reference in one
+                column. That number follows from the signatures; without a signature an item counts as one
+                cell, which suffices for items of one step. Unused memory is not allocated.
+            default_dtype: dtype of columns that declare none.
             seed: Seed of the random generator used for sampling.
-            patience: Seconds that a call waits before it logs a warning with the reason.
+            patience: Seconds after which a waiting call logs a warning that states what it is waiting for.
 
         Raises:
             ValueError: If two tables have the same name, or an argument is out of range.
@@ -232,10 +232,10 @@ class Server(ExplainsReverbNames):
             timeout: Seconds to wait. None waits indefinitely, 0 does not wait.
             partial: Whether to return as soon as at least one item has been sampled.
             should_cancel: Called repeatedly while waiting; returning True cancels the call.
-            most_bytes: Limit of the batch's size in bytes.
+            most_bytes: Maximum size of the batch in bytes; None for no limit.
 
         Returns:
-            `batch_size` items, in arrays that the caller owns. It holds fewer items if `partial` is set, or
+            `batch_size` items, in newly allocated arrays. There are fewer items if `partial` is set, or
             if the call ended early because of the timeout, `close` or `should_cancel` after at least one item
             had been sampled. Items that were sampled count towards the limiter and `times_sampled`.
 
@@ -337,7 +337,7 @@ class Server(ExplainsReverbNames):
             return copied.snapshot()
 
     def info(self) -> dict[str, TableInfo]:
-        """Return the state of every table at one moment."""
+        """Return a consistent snapshot of the state of every table."""
         with self._lock:
             waits = {place: len(queue) for place, queue in self._queues.items()}
             every = self._tables.items()
@@ -434,11 +434,11 @@ class Server(ExplainsReverbNames):
 
         check()
         queue = self._queues[side, table]
-        if queue.can_enter:  # nearly always
+        if queue.can_enter:  # the common case
             return
 
         def reason() -> str:
-            return f"{side}({table!r}) waits for {self._tables[table].info().missing(side)}"
+            return f"{side}({table!r}) waits for {self._tables[table].info().wait_reason(side)}"
 
         if not queue.wait(deadline, lambda: log.warning("%s", reason()), check, writer, should_cancel):
             raise TimeoutError(f"The timeout expired: {reason()}")

@@ -1,4 +1,4 @@
-"""Checks and conversions of arguments, for servers and writers in this process and for handles."""
+"""Checks and conversions of arguments that `Server`, `RemoteServer`, clients and writers share."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

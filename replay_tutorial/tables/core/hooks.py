@@ -51,10 +51,10 @@ Tables = Mapping[str, HookedTable]
 
 
 class Hook:
-    """Base class of hooks, whose methods do nothing; override those for the events of interest.
+    """Base class of hooks. Override the methods of the events of interest; the others do nothing.
 
     In all methods, `tables` maps names to the server's tables, `table` is the name of the table, and `key` is
-    the key of the item, which exists while the method runs.
+    the key of an item that is in the table while the method runs.
     """
 
     def check(self, table: str, tables: Tables) -> None:

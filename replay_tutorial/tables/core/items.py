@@ -22,14 +22,14 @@ Lengths = tuple[int, ...]  # number of cells in each part of a trajectory
 
 
 class Items:
-    """The items of one table, by slot.
+    """Storage of a table's items, indexed by slot.
 
     Attributes:
         num_slots: Number of slots.
         size: Number of items.
         keys: int64[slots]; key of the slot's item, or ~(next key) < 0 if the slot is empty.
-        priorities: float64[slots].
-        times_sampled: int32[slots].
+        priorities: float64[slots]; priority of each item.
+        times_sampled: int32[slots]; number of times each item has been sampled.
         starts: int64[slots]; where the item's list starts in `cells`.
         free_slots: int32[slots]; a stack of free slots, of height num_slots - size.
         cells: int32[n]; the lists of all items, in any order and with gaps.

@@ -1,4 +1,4 @@
-"""Hints for users of Reverb: calls that have a different form here raise an error that names this form."""
+"""Hints for users of Reverb: its names and arguments raise an error that names the equivalent here."""
 
 from collections.abc import Callable, Mapping
 from functools import wraps

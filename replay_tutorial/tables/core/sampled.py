@@ -8,6 +8,7 @@ Source: Schaul et al. 2016, "Prioritized Experience Replay", section 3.4.
 """
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -153,8 +154,12 @@ class TableInfo(NamedTuple):
     waiting_inserts: int = 0
     waiting_samples: int = 0
 
-    def missing(self, side: str) -> str:
-        """Describe what calls that `side`, "insert" or "sample", are waiting for."""
+    def wait_reason(self, side: str) -> str:
+        """Return what waiting calls are waiting for, as text.
+
+        Args:
+            side: "insert" or "sample".
+        """
         limiter = self.rate_limiter
         cursor = self.inserts * limiter.samples_per_insert - self.samples
         least, most = limiter.min_diff, limiter.max_diff
@@ -169,6 +174,11 @@ class TableInfo(NamedTuple):
             f"min_size {limiter.min_size:,}; {band if bounds else ''}"
             f"{self.deletes:,} deletes."
         )
+
+    def missing(self, side: str) -> str:
+        """Return `wait_reason(side)`; deprecated."""
+        warnings.warn("TableInfo.missing is deprecated; use wait_reason.", DeprecationWarning, stacklevel=2)
+        return self.wait_reason(side)
 
 
 def importance_weights(info: SampleInfo, beta: float, normalize: str = "buffer") -> Weights:

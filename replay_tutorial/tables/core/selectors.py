@@ -1,9 +1,8 @@
 """The six selectors, which decide which item is sampled or evicted next.
 
 A table has two of them, a sampler and a remover. The table owns the items and their priorities; a selector
-keeps only its own index structure over the slots, and its arguments have been checked by the table. A
-selector that the user creates, such as `Fifo()`, is a description without slots; each table derives its own
-instance with `for_slots`.
+keeps only its own index structure over the slots, and the table checks its arguments. A selector that the
+user creates, such as `Fifo()`, is only a configuration; each table creates its own instance with `for_slots`.
 """
 
 import copy
@@ -57,7 +56,7 @@ class Selector(Protocol):
         return selector
 
     def allocate(self, num_slots: int) -> None:
-        """Allocate the arrays for this number of num_slots."""
+        """Allocate the arrays for `num_slots` slots."""
         ...
 
     def insert(self, slot: int, priority: float) -> None:

@@ -1,6 +1,6 @@
-"""The description of a table, from which a server creates the table.
+"""The configuration of a table, from which a server creates the table.
 
-A description is configuration only and can be used by several servers; `table_state` holds the items.
+It holds no items, so several servers can use the same one; `table_state` contains the state of a table.
 """
 
 import operator
@@ -98,9 +98,10 @@ class Table:
     def queue(
         cls, name: str, max_size: int, hooks: Sequence[Hook] = (), signature: Signature | None = None
     ) -> Self:
-        """Describe a queue: items are sampled once, oldest first; inserts wait while it is full.
+        """Return the configuration of a queue, from which each item is sampled once, oldest first.
 
-        As in Reverb, an item that is deleted by its key still counts as queued, so it frees no space.
+        Inserts wait while the queue is full. As in Reverb, an item that is deleted by key still counts as
+        queued.
         """
         return cls(
             name,
@@ -117,13 +118,16 @@ class Table:
     def stack(
         cls, name: str, max_size: int, hooks: Sequence[Hook] = (), signature: Signature | None = None
     ) -> Self:
-        """Describe a stack: items are sampled once, newest first; inserts wait while it is full."""
+        """Return the configuration of a stack, from which each item is sampled once, newest first.
+
+        Inserts wait while the stack is full.
+        """
         queue = cls.queue(name, max_size, hooks, signature)
         return replace(queue, sampler=Lifo(), remover=Lifo(), rate_limiter=Stack(max_size))
 
 
 def parts_of(signature: Any) -> Parts:
-    """Parse a signature; None yields no parts.
+    """Return the parts that a signature declares, none for None.
 
     Raises:
         TypeError: If the signature is not a mapping, or a column name is not a string.
@@ -158,7 +162,7 @@ def parts_of(signature: Any) -> Parts:
 
 
 def inferred_parts(layout: Layout) -> Parts:
-    """Return the parts that a first item determines for its table; lengths are unrestricted."""
+    """Return the parts that an item determines for a table without a signature; lengths are unrestricted."""
     return {part.name: (part.column, "one" if part.squeezed else "any") for part in layout}
 
 
@@ -173,7 +177,7 @@ def layout_matches(layout: Layout, parts: Parts) -> bool:
 
 
 def check_reachable(limiter: RateLimiter, max_size: int) -> None:
-    """Raise an error unless `limiter` is a rate limiter whose `min_size` fits into the table."""
+    """Check that `limiter` is a rate limiter, and that its `min_size` does not exceed `max_size`."""
     if not isinstance(limiter, RateLimiter):
         raise TypeError(f"A rate limiter must be, for example, MinSize(100), not {limiter!r}.")
     if limiter.min_size > max_size:

@@ -68,10 +68,9 @@ def gather_cells(
     columns: int,
     copies: Bytes,
 ) -> None:
-    """Copy the values of one part: item i fills rows i * most and following of `copies`.
+    """Copy the values of one part of several items to `copies`, `most` rows per item.
 
-    Each item contributes `lengths[i]` cells, or `most` if `lengths` is empty, which start at `starts[i] +
-    begin` in `cells`.
+    Item i contributes lengths[i] cells, or `most` if `lengths` is empty, from cells[starts[i] + begin] on.
     """
     for i in range(len(starts)):
         length = lengths[i] if len(lengths) else most
@@ -374,7 +373,9 @@ class TableState(HookedTable):
                 try:
                     getattr(hook, event)(tables, self.description.name, *keys)
                 except Exception:
-                    log.exception("%r of the table %r failed in %s", hook, self.description.name, event)
+                    log.exception(
+                        "The hook %r of the table %r failed in %s", hook, self.description.name, event
+                    )
         finally:
             self._hook_depth -= 1
 

@@ -38,7 +38,7 @@ class WriterState:
     is_open = False
 
     def __init__(self, cells: Cells, dropped: deque[CellsByStep]) -> None:
-        """Start without steps; garbage collection appends the cells of an open session to `dropped`."""
+        """Start an empty session; `dropped` receives its cells if it is garbage-collected while open."""
         self.message: Message | None = None
         self.first_kept_step = 0
         self.cells_by_step: CellsByStep = [{} for _ in cells.fields]

@@ -136,7 +136,7 @@ class TrajectoryDataset:
         if sample.lengths is not None and not self.pad:
             raise ValueError(
                 f"Trajectories of the table {self.table!r} have different lengths. Create the dataset with "
-                "pad=True and use `lengths` of each sample."
+                "pad=True, and mask the padding by `lengths` of each sample."
             )
         return sample
 

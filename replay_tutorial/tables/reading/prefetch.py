@@ -1,9 +1,9 @@
 """Prefetching: a thread that samples batches before the learner requests them.
 
 If no item can be sampled, the thread waits in the table's queue like any other caller. It cancels the call
-when the learner has waited `timeout` seconds for a batch, or has closed the iterator. Then it samples once
-more without waiting, because items sampled in the meantime have been counted by the table and must be
-delivered.
+when the learner has waited `timeout` seconds for a batch, or has closed the iterator. Then it tries once
+more without waiting, because the limiter may have admitted the call by now. Sampled items are always
+delivered, because the table has counted them.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Batches of single steps, for learners without a time axis."""
+"""Batches of single steps, for learners that do not use a time axis."""
 
 from collections.abc import Generator, Sequence
 from contextlib import closing

@@ -134,7 +134,7 @@ def unpack(length: int, body: memoryview, known: Mapping[str, Any]) -> tuple[str
     """
     if length > min(MAX_TEXT_BYTES, len(body)):
         raise BadFrame(
-            f"The text of a frame of {len(body):,} bytes has {length:,}; the limit is {MAX_TEXT_BYTES:,}."
+            f"The text has {length:,} bytes in a frame of {len(body):,}; the limit is {MAX_TEXT_BYTES:,}."
         )
     try:
         name, values, array_types = json.loads(bytes(body[:length]))

@@ -243,7 +243,7 @@ class RemoteServer:
         return self._call("items", table)
 
     def info(self) -> dict[str, TableInfo]:
-        """Return the state of every table at one moment; see `Server.info`."""
+        """Return a snapshot of the state of every table; see `Server.info`."""
         return self._call("info")
 
     def save(self, path: str | PathLike[str]) -> None:

@@ -208,9 +208,9 @@ class Connection:
         return not self.poll(0)
 
     def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
-        """End the connection, from any thread; both ends see the end immediately.
+        """Shut down the connection, from any thread; both ends detect it immediately.
 
-        With SHUT_RD only reading ends, and data that is being sent still arrives. Closing the socket would
+        SHUT_RD stops only reading, so that data being sent still arrives. Closing the socket would
         not suffice, because a forked process may hold a copy.
         """
         with suppress(OSError):  # already shut down

@@ -1,4 +1,4 @@
-"""Sessions: the writers of a client in another process, whose messages are each carried out once.
+"""Sessions: the writers of a client in another process, with at-most-once execution of their messages.
 
 In one process, a message that is passed again is the same object and records its own progress. A remote
 client can only send an equal message again, for example after a timeout. So the messages of a writer are

@@ -45,7 +45,7 @@ class TrajectoryColumn:
         return len(self.steps)
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return a copy of the values, of shape (steps, *shape), or *shape if squeezed.
+        """Return a copy of the values; shape (steps, *shape), without the first axis if squeezed.
 
         Raises:
             IndexError: If the history no longer holds one of the steps.
@@ -56,7 +56,7 @@ class TrajectoryColumn:
 
 
 class ColumnHistory:
-    """The steps of one column that a writer holds.
+    """The values of one column that a writer holds.
 
     Attributes:
         name: Name of the column.
@@ -93,11 +93,11 @@ class ColumnHistory:
         return TrajectoryColumn(self, steps, not isinstance(index, SEVERAL))
 
     def store(self, step: int, value: Any) -> None:
-        """Store a copy of a step's value, which must have been checked."""
+        """Store a copy of a value that has been checked."""
         self.values[step] = self.unsent[step] = np.array(value, self._dtype, ndmin=self._ndim)
 
     def stage(self, steps: Sequence[int]) -> None:
-        """Put those values of these steps in flight that the server lacks."""
+        """Mark the unsent values of these steps for the next message."""
         for step in steps:
             if step in self.unsent:
                 self.in_flight[step] = self.unsent[step]
@@ -114,7 +114,7 @@ class ColumnHistory:
         ]
 
     def clear_in_flight(self, rejected: bool) -> None:
-        """Clear the values in flight; they count as sent unless the message was rejected."""
+        """Clear `in_flight`; unless the message was rejected, its values count as sent."""
         if not rejected:
             for step in self.in_flight:
                 self.unsent.pop(step, None)
@@ -226,7 +226,7 @@ class History(dict[str, ColumnHistory]):
         return dict(pairs)
 
     def _check_for(self, names: tuple[str, ...]) -> tuple[Fields, list[ColumnHistory]]:
-        """Return the fields and columns for a set of names; a buffer checks transitions in the same way."""
+        """Return the fields that check a step with these columns, and the columns."""
         if not names:
             raise ValueError("A step needs a value in at least one column.")
         if names not in self._checks:

@@ -1,6 +1,6 @@
 """Patterns: rules by which a writer creates items automatically after each step.
 
-A pattern declares the steps of an item relative to the newest step, the table, and conditions. For n-step
+A pattern declares a table, conditions, and the steps of an item relative to the newest step. For n-step
 transitions:
 
     step = reference(env_dict)

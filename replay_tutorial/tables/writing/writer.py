@@ -6,7 +6,7 @@ collected, with the values that they reference, and sent in one message: a messa
 little longer than a message of one.
 
 If a timeout or an interruption leaves a message unfinished, the writer keeps it until `flush` has sent it
-again. The server inserts each item of it only once.
+again. No item is inserted twice.
 
 Left out: sending in the background while the writer appends further steps.
 """
@@ -140,8 +140,8 @@ class TrajectoryWriter(ExplainsReverbNames):
         Args:
             table: Name of the table.
             priority: Priority of the item; None stands for the table's highest priority so far.
-            trajectory: The parts of the trajectory, each a name and cells of `history`. Parts may differ in
-                length and share steps with each other and with other items.
+            trajectory: The name of each part, and its cells in `history`. Parts may differ in length, and may
+                share steps with each other and with other items.
             timeout: Seconds to wait for the whole message. None waits indefinitely, 0 does not wait.
 
         Returns:
@@ -246,7 +246,7 @@ class TrajectoryWriter(ExplainsReverbNames):
     def _add_item(
         self, table: str, priority: float | None, trajectory: Mapping[str, TrajectoryColumn]
     ) -> None:
-        """Put an item in flight, together with the referenced values that the server lacks."""
+        """Add an item, and its unsent values, to the next message."""
         layout: list[Part] = []
         steps: list[int] = []
         history = self.history

@@ -63,7 +63,7 @@ def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) ->
 
 
 class DPGPolicy(Policy):
-    """The side of actors and evaluator: a policy that acts, and a critic for initial priorities."""
+    """The policy of actors and evaluator: a policy network that acts, a critic for initial priorities."""
 
     def __init__(self, networks: ActorCritic) -> None:
         self.networks = networks
@@ -100,7 +100,7 @@ class DPGAgent(Agent):
         critic_learning_rate: Adam's learning rate for the critic.
         policy_learning_rate: Adam's learning rate for the policy.
         huber_delta: |TD error| up to which the Huber loss is quadratic; it is linear beyond.
-        gradient_norm: Maximum norm of the critic's gradient, by clipping.
+        gradient_norm: Maximum norm of the critic's gradient; larger gradients are clipped.
         action_gradient: Limit to which ∂Q/∂a is clipped, in both directions.
         target_interval: Number of updates between copies to the target networks.
         device: Device of the networks.

@@ -67,7 +67,7 @@ def epsilon_schedule(count: int, base: float = 0.4, exponent: float = 7.0) -> ND
 
 
 class DQNPolicy(Policy):
-    """The side of actors and evaluator: a copy of the agent's online network."""
+    """The policy of actors and evaluator: a copy of the agent's online network."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
@@ -110,7 +110,7 @@ class DQNAgent(Agent):
         network: Online network, on its device; the target network is initialised as a copy of it.
         optimizer: Optimizer of the online network's parameters.
         huber_delta: |TD error| up to which the Huber loss is quadratic; it is linear beyond.
-        gradient_norm: Maximum norm of the gradient, by clipping.
+        gradient_norm: Maximum norm of the gradient; larger gradients are clipped.
         target_interval: Number of updates between copies of the online network to the target network.
         device: Device of the network.
     """

@@ -163,7 +163,7 @@ def spaces_of(name: str) -> Spaces:
 
     Raises:
         UnsupportedEnvironment: If the environment does not exist, or the agent cannot learn in it. The
-            message states the space and the supported ones.
+            message names the space and lists the supported ones.
     """
     environment = make_environment(name)
     environment.close()

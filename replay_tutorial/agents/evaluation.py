@@ -1,7 +1,7 @@
 """Evaluation: the mean return of a greedy policy, with its standard error.
 
-If a policy is selected by an evaluation, that evaluation is biased upwards. The reported mean therefore comes
-from episodes whose seeds were not used for the selection, and it is reported with its standard error. Several
+An evaluation that is used to select a policy is biased upwards. The reported mean therefore comes from
+episodes whose seeds were not used for the selection, and it is reported with its standard error. Several
 environments are stepped together, because a forward pass costs about the same for a few observations as for
 one. Their number is limited, because an environment may be a simulator or a browser.
 
@@ -96,7 +96,7 @@ def evaluate(
     if at_once < 1:
         raise ValueError(f"at_once must be at least 1, not {at_once}.")
     if len(seeds) == 0:
-        raise ValueError("evaluate needs at least 1 seed, because it runs one episode per seed.")
+        raise ValueError("seeds must have at least 1 seed, because evaluate runs one episode per seed.")
     returns, steps = np.zeros(len(seeds)), np.zeros(len(seeds), np.int64)  # [episodes]
     waiting, cut = iter(range(len(seeds))), 0
     playing: list[tuple[int, Environment, Any]] = []  # episode, environment, observation

@@ -51,7 +51,7 @@ def weighted_loss(errors: Tensor, weights: Tensor, huber_delta: float) -> Tensor
     """
     zeros = torch.zeros_like(errors)
     losses = functional.huber_loss(errors, zeros, reduction="none", delta=huber_delta)  # float32[B]
-    # The weights multiply the loss rather than δ, where they would shift the point at which it turns linear.
+    # The weights multiply the loss, because scaling δ would shift the point where the loss turns linear.
     return (weights * losses).mean()
 
 

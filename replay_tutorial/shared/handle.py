@@ -114,7 +114,7 @@ class Handle(BaseBuffer):
         return self._block.layout
 
     def _open(self, block: SharedArrays, generator: np.random.Generator) -> None:
-        """Start to use a block."""
+        """Attach this handle to a block."""
         self._block, self._mapped = block, MappedBuffer(block)
         self._rng = generator
 

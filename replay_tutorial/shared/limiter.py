@@ -5,10 +5,10 @@ processes. The limiter keeps
 
     error = inserts · samples_per_insert - samples
 
-inside a band around its value at `min_size` inserts. Above the band inserts block, below it samples block. A
-waiting process holds no lock, so a process that dies blocks no other. The drawback: k processes that insert n
-rows each can all be admitted before any of them counts its rows, so the error can exceed the band by up to
-(k - 1) · n · samples_per_insert. Further inserts then block until the error is back inside the band.
+inside a band around its value at `min_size` inserts. Inserts block while the error is above the band, samples
+while it is below. A waiting process holds no lock, so a process that dies blocks no other. However, k
+processes that insert n rows each can all be admitted before any of them counts its rows, so the error can
+exceed the band by up to (k - 1) · n · samples_per_insert. Further inserts then block until it is back inside.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.
 """
@@ -66,7 +66,7 @@ class SamplesPerInsert:
             raise ValueError(f"samples_per_insert must be finite and above 0, not {self.samples_per_insert}.")
         rows = checked_number("min_size", min_size)
         if not (1 <= rows <= MAX_MIN_SIZE and rows.is_integer()):
-            raise ValueError(f"min_size must be a whole number of rows, 1 to 2 ** 53, not {rows:.10g}.")
+            raise ValueError(f"min_size must be an integer from 1 to 2 ** 53, not {rows:.10g}.")
         self.min_size = int(rows)
         self.error_buffer = checked_number("error_buffer", error_buffer)
         if not max(1.0, self.samples_per_insert) <= self.error_buffer < math.inf:

@@ -28,7 +28,7 @@ def begin_version(counters: Integers) -> int:
     """Announce that the next version is about to be written, and return its number."""
     version = load_acquire(counters, VERSION) + 1
     store_release(counters, BEGUN, version)
-    fence_release()  # or a reader could see new data before the announcement
+    fence_release()  # otherwise a reader could see new data before the announcement
     return version
 
 
@@ -47,7 +47,7 @@ def newest_version(counters: Integers) -> int:
 @kernel
 def is_intact(counters: Integers, version: int) -> bool:
     """Return whether the data of `version` were intact while the caller copied them."""
-    fence_acquire()  # or the check could run before the last bytes are read
+    fence_acquire()  # otherwise the check could run before the copy is complete
     return load_acquire(counters, BEGUN) < version + NUM_VECTORS
 
 

@@ -165,7 +165,7 @@ class SharedArrays:
         if sys.platform == "win32":
             return -1
         if sys.platform == "linux":
-            # Limited by the memory alone; containers often limit /dev/shm to 64 MB.
+            # Limited only by the free memory; in containers /dev/shm is often limited to 64 MB.
             handle = os.memfd_create("replay_tutorial", os.MFD_CLOEXEC)
             os.fchmod(handle, 0o600)
         else:

@@ -278,7 +278,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
         indexes = arrays.pop("indexes")
         count: int = min(counters["next_index"], self._ring.capacity)
         slots = np.arange(count)
-        # In this order: whatever changes before the indexes are written does not count.
+        # The indexes come last: rows that change before they are written are left out.
         arrays |= {"seen": [self._block["seen"]], "masses": lambda: [self._masses(slots)]}
         return counters, arrays | {"indexes": indexes}
 

@@ -1,8 +1,8 @@
 """The shared uniform replay buffer: any number of processes add, one samples.
 
 `MPReplayBuffer` has the methods of `buffers.uniform.ReplayBuffer`. Its rows lie in a lock-free ring in shared
-memory (`shared_ring`), so a killed process never blocks another one. A kill costs at most the rows that the
-process was adding, and the old row in the slot that it was writing.
+memory (`shared_ring`), so a killed process never blocks another one. It loses at most the rows that it was
+adding, and the old row in the slot that it was writing.
 
 N-step windows belong to a single stream of steps, so each actor folds its own steps with `NStep`.
 """
@@ -98,7 +98,7 @@ class MPReplayBuffer(Handle):
             seed: Seed for sampling; None draws fresh entropy from the operating system.
             check_finite: See `ReplayBuffer`; applies in every process that adds.
             path: File on disk that holds the buffer, so that its contents outlive the processes. An existing
-                file is opened with all its published rows and their priorities. None uses memory only.
+                file is opened with all its published rows and their priorities. None keeps it in memory.
             **cpprb_kwargs: `backend`, `check_for_update` and `ctx` are accepted for compatibility with cpprb
                 and ignored.
 
@@ -123,7 +123,8 @@ class MPReplayBuffer(Handle):
         fields = with_next(Fields(env_dict, default_dtype), field_names(next_of))
         if taken := self._reserved_names & fields.fields.keys():
             raise ValueError(
-                f"env_dict declares {sorted(taken)}, which a prioritized buffer reserves: rename these."
+                f"env_dict declares {sorted(taken)}, names that a prioritized buffer reserves. Rename these "
+                "fields."
             )
         layouts = frame_layouts(fields, field_names(next_of), stack_compress)
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))

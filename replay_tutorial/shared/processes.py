@@ -26,7 +26,7 @@ PID_BITS = 32
 
 
 def start_time(process: int) -> int | None:
-    """Return the start time of the process with this PID, in a unit of the system; None if it is not alive.
+    """Return the start time of the process with this PID, in a system-specific unit; None if it is not alive.
 
     No two processes with the same PID have the same start time.
     """
@@ -128,7 +128,7 @@ def join_namespace(handle: int, number: Integers, path: Path) -> None:
     """Lock a file for the processes of this PID namespace; closing `handle` releases the lock.
 
     `number`, a word in the file, holds the namespace of the processes that have the file open. A process that
-    is alone writes its own.
+    opens the file while no other process has it open writes its own.
 
     Raises:
         RuntimeError: If processes of another namespace have the file open.

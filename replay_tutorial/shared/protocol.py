@@ -58,7 +58,7 @@ class RingArrays(NamedTuple):
     stamps: Integers  # [capacity]
     rows: Words
     masses: Floats  # [capacity], the mass that the writer assigned to the row
-    own: Integers  # [2], rows appended by this handle, and of these the rows before its open episode
+    own: Integers  # [2], rows appended by this handle; of these, rows before the current episode
     max_given: Integers  # [1], bits of the maximum priority; in shared memory if the buffer is prioritized
 
 
@@ -154,7 +154,7 @@ def write_rows(
             if is_held(stamp) and owner_of(stamp) != NOBODY:
                 return i
             if compare_and_swap(stamps, slot, stamp, held_stamp(index, owner)):
-                fence_release()  # or a reader could see new data under the old stamp
+                fence_release()  # otherwise a reader could see new data under the old stamp
                 copy_row(rows, slot, new_rows, i)
                 masses[slot] = new_masses[i]
                 store_release(stamps, slot, published_stamp(index))  # readers of it see the whole row
@@ -194,7 +194,7 @@ def read_row(stamps: Integers, rows: Words, slot: int, cleared_before: int, copi
     if index == NO_INDEX:
         return NO_INDEX
     copy_row(copies, place, rows, slot)
-    fence_acquire()  # or the second load could run before the copy is complete
+    fence_acquire()  # otherwise the second load could run before the copy is complete
     return index if load_acquire(stamps, slot) == stamp else NO_INDEX
 
 

@@ -168,7 +168,7 @@ class WriterRegistry:
             holder = int(self._table[number])
             if holder and is_alive(holder):
                 continue
-            self._release_all(number)  # or slots of the dead writer would appear to be held by us
+            self._release_all(number)  # otherwise the dead writer's slots would appear to be ours
             registration.clear_word_at_end(self._table, number)
             if swap(self._table, number, holder, me):
                 add_to_counter(self._table, NOBODY, 1)

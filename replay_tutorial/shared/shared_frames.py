@@ -69,7 +69,7 @@ def is_in_ring(ring: FrameArrays, index: int, frame: Any) -> bool:
 
 @jitable
 def append_to_ring(ring: FrameArrays, frame: Any) -> tuple[int, bool]:
-    """Append a frame; return its index and whether it was written. It is not if the slot is held."""
+    """Append a frame; return its index, and False if another writer holds the slot."""
     index, words = fetch_add(ring.counters, NEXT_INDEX, 1), frame.reshape(1, len(frame))
     stamps, masses = ring.stamps, ring.masses
     return index, write_rows(stamps, ring.frames, masses, words, masses[:1], index, 0, ring.owner) == 1
@@ -143,7 +143,7 @@ class FrameRing:
     def __init__(
         self, arrays: SharedArrays, writers: WriterRegistry, prefix: str, layout: FrameLayout, rows: int
     ) -> None:
-        """Use the arrays with a prefix, and start without remembered frames."""
+        """Use the arrays with this prefix; no frames are remembered initially."""
         self.layout = layout
         self.ring = SharedRing(arrays, frame_dtype(layout), writers, prefix)
         spare = self.ring.capacity - rows

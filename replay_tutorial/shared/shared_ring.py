@@ -141,7 +141,7 @@ class SharedRing:
         self.dropped = 0
         self.unused: list[StagingBuffer] = []
         self._checked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
-        # rows appended by this handle, and of these the rows before its open episode
+        # Rows appended by this handle; of these, rows before the current episode.
         self.own = np.zeros(2, np.int64)
         self.max_given = np.zeros(1, np.int64) if max_given is None else max_given.view(np.int64)
         arrays_of_append = (self.counters, self.stamps, self.rows, self.masses, self.own, self.max_given)
@@ -276,7 +276,7 @@ class SharedRing:
         """Raise ValueError if no row has been added."""
         if self.next_index == self.cleared_before:
             raise ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. See wait_for."
+                f"sample({batch_size}) needs at least 1 stored transition; the buffer is empty. Use wait_for."
             )
         if self.stored == 0:
             stamps = self.stamps.copy()  # read once: all rows of a tiny ring may be held for a moment
@@ -287,7 +287,7 @@ class SharedRing:
         """Return the exception that explains why no row could be drawn."""
         if len(self.published_slots()) == 0:
             return ValueError(
-                f"sample({batch_size}) needs at least 1 stored transition; no added row is complete (yet)."
+                f"sample({batch_size}) needs at least 1 stored transition; no added row is complete."
             )
         return RuntimeError(
             f"Writers overwrite rows so fast that {MAX_DRAWS} draws could not read one; enlarge the buffer."

@@ -66,6 +66,6 @@ class CompiledSumTree:
         set_one_by_one(self.nodes, slots, masses)
 
     def find(self, queries: Floats) -> tuple[Integers, Floats]:
-        """Return the slots at these points of [0, total), int64[n], and their masses, float64[n]."""
+        """Return the slot, int64[n], and its mass, float64[n], for each query in [0, total)."""
         leaves = find_one_by_one(self.nodes, queries)
         return leaves - self.leaf_count, self.nodes[leaves]

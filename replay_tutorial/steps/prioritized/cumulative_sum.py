@@ -34,7 +34,7 @@ class CumulativeSum:
         return float(self.running_sums[-1])
 
     def find(self, queries: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the slots at these points of [0, total), int64[n], and their masses, float64[n]."""
+        """Return the slot, int64[n], and its mass, float64[n], for each query in [0, total)."""
         # side="right" finds the first running sum above the query instead of equal to it. A slot of mass 0
         # has the same running sum as its predecessor, so it is never found.
         slots = np.searchsorted(self.running_sums, queries, side="right")

@@ -73,6 +73,6 @@ class LevelByLevel:
         set_level_by_level(self.nodes, slots, masses)
 
     def find(self, queries: Floats) -> tuple[Integers, Floats]:
-        """Return the slots at these points of [0, total), int64[n], and their masses, float64[n]."""
+        """Return the slot, int64[n], and its mass, float64[n], for each query in [0, total)."""
         leaves = find_level_by_level(self.nodes, queries)
         return leaves - self.leaf_count, self.nodes[leaves]

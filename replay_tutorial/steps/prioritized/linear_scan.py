@@ -33,7 +33,7 @@ class LinearScan:
         return sum(self.masses)
 
     def find(self, queries: Iterable[float]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the slots at these points of [0, total), int64[n], and their masses, float64[n]."""
+        """Return the slot, int64[n], and its mass, float64[n], for each query in [0, total)."""
         slots = [self.find_one(query) for query in queries]
         return np.array(slots, np.int64), np.array([self.masses[slot] for slot in slots])
 

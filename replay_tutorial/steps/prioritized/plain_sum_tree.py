@@ -8,7 +8,7 @@ Node 1 is the root. Node n has the children 2n and 2n + 1, so its parent is n //
 slot; every other node holds the sum of its two children.
 
 Improvement over the running sums: a new mass changes only the nodes between its leaf and the root, which are
-20 for a million leaves. A draw reads equally many.
+20 for a million leaves. A draw reads the same number.
 
 Remaining problem: Python interprets every step, which takes far longer than the step's single addition.
 """
@@ -45,7 +45,7 @@ class PlainSumTree:
                 self.nodes[node] = self.nodes[2 * node] + self.nodes[2 * node + 1]
 
     def find(self, queries: Iterable[float]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return the slots at these points of [0, total), int64[n], and their masses, float64[n]."""
+        """Return the slot, int64[n], and its mass, float64[n], for each query in [0, total)."""
         leaves = [self.find_one(query) for query in queries]
         return np.array(leaves, np.int64) - self.leaf_count, np.array([self.nodes[leaf] for leaf in leaves])
 

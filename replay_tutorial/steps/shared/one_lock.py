@@ -1,4 +1,4 @@
-"""Shared memory under one lock: a ring of records that all processes map, and that one at a time may access.
+"""Shared memory under one lock: a ring of records that all processes map but only one at a time accesses.
 
 Improvement over the manager: nothing is sent. A writer copies each row to its slot, and the sampler reads
 batches from there. Every call acquires the lock first, so the sampler never reads an incomplete row.

@@ -40,7 +40,7 @@ def write(next_index: np.ndarray, stamps: np.ndarray, rows: np.ndarray, row: np.
         if stamp % 2 == 1 or stamp > whole:
             continue  # held by another writer, or newer, because this writer was stopped for a lap
         if compare_and_swap(stamps, slot, stamp, whole + 1):
-            fence_release()  # or the sampler could see new data under the old stamp
+            fence_release()  # otherwise the sampler could see new data under the old stamp
             rows[slot] = row
             store_release(stamps, slot, whole)  # a process that sees this sees the whole row
             return
@@ -54,7 +54,7 @@ def read(stamps: np.ndarray, rows: np.ndarray, slots: np.ndarray, copies: np.nda
         stamp = load_acquire(stamps, slot)
         if stamp > 0 and stamp % 2 == 0:
             copies[i] = rows[slot]
-            fence_acquire()  # or the second load could run before the copy is complete
+            fence_acquire()  # otherwise the second load could precede the end of the copy
             whole[i] = load_acquire(stamps, slot) == stamp
     return whole
 

@@ -141,7 +141,7 @@ def test_first_call_says_that_kernels_are_compiled_and_the_next_process_has_them
         assert done.stdout == "3\n"
         return done.stderr
 
-    assert said().startswith("replay_tutorial is compiling its kernels, once per machine; ")
+    assert said().startswith("replay_tutorial is compiling its kernels, which happens once per machine; ")
     assert said() == ""
 
 

@@ -177,7 +177,9 @@ class Fields:
         Three code paths are tried, the fastest first:
         1. one transition: this function;
         2. a batch of arrays with the same shapes as in the last batch: `_batch_to_columns`;
-        3. everything else: `_any_to_columns`. Nested values are flattened first, and all paths tried again.
+        3. everything else: `_any_to_columns`.
+
+        Nested values are flattened first; then all paths are tried again.
 
         Args:
             values: One value or batch (along axis 0) per field; nested dicts and tuples are flattened, with
@@ -225,7 +227,7 @@ class Fields:
         return (length, columns) if length > 1 else (1, [column[0] for column in columns])
 
     def _any_to_columns(self, values: Mapping[str, Any]) -> tuple[int, list[Any]]:
-        """Convert any valid values: the slow path."""
+        """Convert any valid values; the slowest path."""
         if len(values) != len(self.fields):
             values = self._flattened(values)
         columns: list[Any] = []
@@ -287,7 +289,7 @@ class Fields:
 
 
 class FiniteFields(Fields):
-    """Fields that reject NaN and infinity."""
+    """Fields that don't accept NaN and infinity."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FiniteFields, (self.env_dict,)

@@ -1,15 +1,15 @@
-"""Frame storage: frames that occur in several observations are stored once.
+"""Frame storage: a frame that occurs in several observations is stored once.
 
 The next observation of a row is the observation of the following row, and a stack of four Atari frames shares
-three of them with the next stack. Frames are therefore appended to a log, numbered from 0, and a row stores
-frame numbers. One million transitions of 4 x 84 x 84 uint8 with next observations take 7.3 GB instead of 56.5
-GB.
+three of them with the next stack. Frames are therefore numbered and appended to a log, and a row stores frame
+numbers. One million transitions of 4 x 84 x 84 uint8, with next observations, take 7.3 GB and not 56.5 GB.
 
     log   8 9 2 3 4 5 6 7      capacity 8; frame 10 may overwrite frame 2 once no row refers to it
 
-A new frame is compared, byte by byte, with the frames of the most recent rows. The caller needs no flags: at
-the end of an episode, at the wrap-around, or for transitions in any order, the log only grows faster. Older
-frames are not searched, because a row that refers to an old frame would keep all later frames in memory.
+Each new frame is looked up among the most recent frames, also of several environments that take turns, and
+compared byte by byte. The caller doesn't have to mark anything: at the end of an episode, at the wrap-around,
+or if transitions are added in any order, the log only grows faster. Older frames are not searched, because a
+row that refers to an old frame would keep all later frames in memory.
 """
 
 import copy

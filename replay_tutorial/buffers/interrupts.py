@@ -14,10 +14,10 @@ from typing import Any
 
 
 class defer_sigint:
-    """Context manager that defers Ctrl-C until the block ends, so that the block is never left half done.
+    """Context manager that defers Ctrl-C until the end of the block.
 
-    Ctrl-C is deferred only while the function that contains the block is running. If the handler of another
-    signal raises an exception in `__enter__` or `__exit__`, Ctrl-C would otherwise never be restored.
+    Ctrl-C is deferred only while the function that contains the block is running. Otherwise, if the handler
+    of another signal raised an exception in `__enter__` or `__exit__`, Ctrl-C would be deferred forever.
     """
 
     def __enter__(self) -> None:

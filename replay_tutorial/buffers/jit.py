@@ -32,8 +32,8 @@ from replay_tutorial.buffers.interrupts import defer_sigint
 
 WARN_AFTER_SECONDS = 1.0
 COMPILING = (
-    "replay_tutorial is compiling its kernels, once per machine; "
-    "to compile them in advance, run `python -m replay_tutorial warm-up`"
+    "replay_tutorial is compiling its kernels, which happens once per machine; "
+    "run `python -m replay_tutorial warm-up` to compile them in advance"
 )
 NO_CACHE = (
     "Compiled kernels can't be cached on disk ({}), so every process compiles them again. "

@@ -6,7 +6,7 @@ A step (s_t, a_t, r_t, s_t+1) becomes the row (s_t, a_t, R, s_t+k) with the k-st
 
 so that the Q-learning target is `R + discount * Q(s_t+k)` for every k. Normally k = n; k is smaller only if
 the episode ends within the window. A truncated episode bootstraps from its last observation; a terminated
-episode doesn't bootstrap. As in Ape-X, returns are not corrected for being off-policy.
+episode doesn't bootstrap. As in Ape-X, there is no off-policy correction.
 
 Source: Sutton and Barto 2018, section 7.1; Horgan et al. 2018, section 3.1.
 """
@@ -35,8 +35,7 @@ class NStepSettings(NamedTuple):
         size: n, the number of rewards in a return.
         gamma: The discount factor per step, in [0, 1].
         rewards: The fields that are summed.
-        nexts: The fields taken from the last step, besides `terminated`, `truncated` and `done`, which
-            always are.
+        nexts: The fields taken from the last step. `terminated`, `truncated` and `done` always are.
     """
 
     size: int
@@ -62,7 +61,7 @@ def parse_settings(settings: Mapping[str, Any], fields: Fields) -> NStepSettings
     if size < 1:
         raise ValueError(f"Nstep['size'] must be at least 1, not {size}.")
     if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"Nstep['gamma'] must lie in [0, 1], not {gamma}.")
+        raise ValueError(f"Nstep['gamma'] must be in [0, 1], not {gamma}.")
     rewards, nexts = field_names(settings.get("rew")), field_names(settings.get("next"))
     following = [name for name in fields.fields if name.startswith("next_")]
     if following and settings.get("next") is None:
@@ -119,7 +118,7 @@ PlainCompleted = Annotated[tuple[Any, ...], CompletedRows]
 
 @kernel
 def count_completed(counts: Integers, environments: Integers, ends: Flags, n: int) -> tuple[int, int]:
-    """Return how many rows some steps will complete, and the maximum number of pending steps meanwhile."""
+    """Return how many rows the steps will complete, and the maximum number of pending steps on the way."""
     counts = counts.copy()
     completed, most = 0, 0
     for i in range(len(environments)):
@@ -229,6 +228,6 @@ def flush_steps(
     at_end: Spans,
     gamma: float,
 ) -> None:
-    """Convert all pending steps of an environment to rows, which sum fewer than n rewards."""
+    """Convert all pending steps of an environment to rows, which have fewer than n rewards."""
     pending, completed = PendingSteps(*plain_pending), CompletedRows(*plain_completed)
     emit_rows(pending, completed, 0, environment, pending.counts[environment], False, at_end, gamma)

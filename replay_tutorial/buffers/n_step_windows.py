@@ -1,7 +1,7 @@
-"""N-step windows: the pending steps of one or several environments, which wait for later rewards.
+"""N-step windows: store the steps of one or several environments until their n-step returns are complete.
 
 The steps of all environments are stored in one array, so that one kernel call adds a step of each. A buffer
-has the window of one environment; an actor computes the n-step rows of all its environments with `NStep`. The
+has a window for one environment; an actor computes the n-step rows of all its environments with `NStep`. The
 kernels are in `n_step`.
 """
 
@@ -32,8 +32,7 @@ from replay_tutorial.buffers.n_step import (
 from replay_tutorial.buffers.ring import Assignment
 from replay_tutorial.buffers.rows import checked_integer
 
-# Converts a field's stored values, an array of shape (n, ...), to those passed to `add`: frame numbers to
-# frames.
+# Converts stored values of a field, an array of shape (n, ...), to observations if they are frame numbers.
 Restore = Callable[[str, npt.NDArray[Any]], npt.NDArray[Any]]
 
 SMALL = 1 << 16  # bytes; smaller arrays are compared as copies, for which no new pages are allocated
@@ -62,8 +61,9 @@ class Windows:
             fields: The fields of a step, as stored.
             settings: The argument `Nstep`.
             environments: Number of environments.
-            argument_fields: The fields of a step, as passed to `add`, if observations are stored as frames.
-            extra_fields: Further fields of a step, copied to its row.
+            argument_fields: The fields of a step, as passed to `add`; default: `fields`. They differ if
+                observations are stored as frames.
+            extra_fields: Additional fields of a step, which are copied to its row.
         """
         self.settings = parse_settings(settings, fields)
         self.environments = environments
@@ -137,10 +137,10 @@ class Windows:
     def check_consecutive(
         self, count: int, columns: Sequence[Any], environment: int = 0, restore: Restore | None = None
     ) -> None:
-        """Raise ValueError unless steps can be the next ones of an environment.
+        """Raise ValueError if steps do not continue the pending steps of an environment.
 
-        Within an episode, the `obs` of a step must equal the `next_obs` of the step before it. Fields that
-        have no such counterpart are not checked.
+        Within an episode, the `obs` of a step must equal the `next_obs` of the step before it. This is
+        checked for every field in "next" whose counterpart without `next_` exists.
 
         Args:
             count: Number of steps.
@@ -157,7 +157,7 @@ class Windows:
                 if broken.any():
                     step = int(broken.argmax())
                     raise ValueError(
-                        f"The {there!r} of step {step} is not the {here!r} of step {step + 1}, and no "
+                        f"The {there!r} of step {step} differs from the {here!r} of step {step + 1}, but no "
                         "episode ended in between. A batch must hold consecutive steps of one environment; "
                         "for several environments use NStep(environments=n), and pass one step of each to "
                         "add_step."
@@ -185,14 +185,15 @@ class Windows:
     def _refusal(self, there: str, here: str, environment: int) -> ValueError:
         where = f" in environment {environment}" * (self.environments > 1)
         return ValueError(
-            f"The {here!r} of this step is not the {there!r} of the step before it{where}, and no episode "
-            "ended in between. Call on_episode_end() after an episode whose end no field marks, for example "
-            "a truncated one. For several environments use NStep(..., environments=n). If observations are "
-            "normalized by running statistics, add them unnormalized and normalize the sampled batch."
+            f"The {here!r} of this step differs from the {there!r} of the step before it{where}, but no "
+            "episode ended in between. Call on_episode_end() if an episode ended without terminated, "
+            "truncated or done being set. For several environments, use NStep(..., environments=n). If "
+            "observations are normalized by running statistics, add them unnormalized and normalize the "
+            "sampled batch."
         )
 
     def push(self, rows: Rows, environments: Integers) -> tuple[Batch | None, Assignment]:
-        """Compute the rows that new steps complete, in the order of the steps.
+        """Compute the rows that are completed by new steps.
 
         Args:
             rows: The steps, one record each.
@@ -282,10 +283,10 @@ class Windows:
 
 
 class NStep:
-    """Computes n-step rows from the steps of one or several environments.
+    """Combines steps of one or several environments into n-step transitions.
 
-    Use it in an actor whose rows are added to a shared buffer, or with vector environments. Each environment
-    has its own window.
+    Use it with vector environments, and in actors that add to a shared buffer. Each environment has its own
+    n-step window.
 
     Example:
         >>> number, flag = {"shape": ()}, {"shape": (), "dtype": bool}
@@ -328,14 +329,13 @@ class NStep:
 
     @property
     def env_dict(self) -> dict[str, dict[str, Any]]:
-        """The fields of the returned rows, including `discount`; pass it to the buffer that stores them."""
+        """The `env_dict` for a buffer that stores the returned rows; includes the field `discount`."""
         return self._windows.env_dict
 
     def add(self, environment: int = 0, /, **fields: Any) -> Batch | None:
         """Add one step of an environment, or several consecutive steps along axis 0.
 
-        If `terminated`, `truncated` or `done` is true, the episode ends and all its remaining rows are
-        returned.
+        If `terminated`, `truncated` or `done` is true, the episode ends, and its remaining rows are returned.
 
         Args:
             environment: Number of the environment, from 0.
@@ -396,15 +396,16 @@ class NStep:
         return self._taken(*self._windows.push(rows, stepped))
 
     def on_episode_end(self, environment: int = 0, /) -> Batch | None:
-        """End an episode whose end no field marks, such as a truncated one.
+        """End the episode of an environment.
 
-        Repeated calls have no effect.
+        Call this method only if the episode ended without `terminated`, `truncated` or `done` being true in
+        its last step. Repeated calls have no effect.
 
         Args:
             environment: Number of the environment whose episode ended.
 
         Returns:
-            The remaining rows, which sum fewer than n rewards, or None if there are none.
+            The remaining rows, which have fewer than n rewards, or None if there are none.
 
         Raises:
             IndexError: If the environment does not exist.
@@ -413,10 +414,10 @@ class NStep:
         return self._taken(*self._windows.flush(environment))
 
     def state(self) -> list[Rows]:
-        """Return a copy of the pending steps, for `restore`.
+        """Return a copy of the pending steps, to be passed to `restore`.
 
-        The list has one array per environment: at most n - 1 records, oldest first. The records have no
-        padding and their fields are in the order of `env_dict`, so that `np.save` can store them.
+        The list contains one structured array per environment, with at most n - 1 records, oldest first. The
+        records have no padding, and their fields are in the order of `env_dict`, so `np.save` can store them.
         """
         environments = range(self._windows.environments)
         return [self._windows.pending(environment).astype(self._packed) for environment in environments]

@@ -120,10 +120,10 @@ def check_update(indexes: Integers, priorities: Floats, next_index: int, priorit
 
 
 def check_weight_options(beta: float, normalize: str) -> float:
-    """Return beta, clipped if outside [0, 1] by rounding; raise ValueError if an argument is invalid."""
+    """Check the arguments of `sample`; return beta, clipped to [0, 1] if off by a rounding error."""
     if not 0.0 <= beta <= 1.0:
         if not -ROUNDING <= beta <= 1.0 + ROUNDING:
-            raise ValueError(f"beta must lie in [0, 1], not {beta}.")
+            raise ValueError(f"beta must be in [0, 1], not {beta}.")
         beta = min(max(beta, 0.0), 1.0)
     if normalize not in ("buffer", "batch"):
         raise ValueError(f'normalize must be "buffer" or "batch", not {normalize!r}.')
@@ -144,10 +144,10 @@ class Prioritization:
     def __init__(self, capacity: int, max_given: Floats, alpha: float, eps: float) -> None:
         """Check alpha and eps; `max_given` may be in shared memory."""
         if not 0.0 <= alpha <= 1.0:
-            raise ValueError(f"alpha must lie in [0, 1], not {alpha}.")
+            raise ValueError(f"alpha must be in [0, 1], not {alpha}.")
         self.priority_limit = sys.float_info.max / (8 * capacity)
         if not 0.0 <= eps <= self.priority_limit:
-            raise ValueError(f"eps must lie between 0 and {self.priority_limit:.3g}, not {eps}.")
+            raise ValueError(f"eps must be between 0 and {self.priority_limit:.3g}, not {eps}.")
         self.alpha = float(alpha)
         self.eps = float(eps)
         self.formula: Formula = (self.alpha, self.eps, self.priority_limit)

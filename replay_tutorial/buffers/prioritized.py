@@ -53,7 +53,7 @@ def draw(
     indexes: Integers,
     weights: Weights,
 ) -> None:
-    """Sample one slot for each of n uniform numbers; write the slots and their rows' indexes and weights."""
+    """Sample a slot for each uniform random number; write the slots and the rows' indexes and weights."""
     found, masses = find_stratified(sums, uniforms)
     next_slot = next_index % capacity
     for i in range(found.shape[0]):
@@ -77,7 +77,7 @@ def update_leaves(
     max_given: Floats,
     stale_updates: Integers,
 ) -> int:
-    """Set the masses of rows, update the maximum priority, and count updates of rows that were replaced.
+    """Set the masses of rows, update the maximum priority, and count the updates of replaced rows.
 
     Return the status of `check_update`; if it is not DONE, nothing has changed.
     """
@@ -106,7 +106,7 @@ def update_leaves(
 class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay buffer that samples transitions in proportion to their priorities.
 
-    It has the methods of `ReplayBuffer`, and is not thread-safe either.
+    Like `ReplayBuffer`, it is not thread-safe.
 
     Example:
         >>> buffer = PrioritizedReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -118,7 +118,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         >>> buffer.update_priorities(sample["indexes"], np.full(32, 0.5))
     """
 
-    # The mass of a pending step. The name can't collide, because users can't declare a field "priorities".
+    # The mass of a pending step. Users can't declare a field of this name.
     _window_fields = MappingProxyType({"priorities": {"shape": (), "dtype": np.float64}})
 
     def __init__(
@@ -183,13 +183,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         O(batch); the next `sample` updates the sum tree.
 
         Args:
-            priorities: |TD error|, one per transition or one for all, finite and at least 0. The default is
-                `get_max_priority()`, so that each new transition is likely to be sampled soon. An n-step row
-                has the priority of its first step.
+            priorities: |TD error|, one per transition or one for all, finite and at least 0. None means
+                `get_max_priority()`, so that new transitions are likely to be sampled soon. An n-step row has
+                the priority of its first step.
             **fields: One value per field, as for `ReplayBuffer.add`.
 
         Returns:
-            The index of the first row stored by this call, or None if no row was stored.
+            The index of the first row that was stored, or None if no row was stored.
 
         Raises:
             KeyError: If a field is missing or unknown.
@@ -222,20 +222,21 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Sample transitions in proportion to their masses, with replacement.
 
         Sampling is stratified: the total mass is divided into batch_size equal segments, and one transition
-        is drawn from each (Schaul et al. 2016, appendix B.2.1). O(batch_size · log capacity); allocates the
-        batch.
+        is sampled from each (Schaul et al. 2016, appendix B.2.1). O(batch_size · log capacity); allocates
+        the batch.
 
         Args:
             batch_size: Number of transitions.
             beta: Exponent of the importance-sampling weights, in [0, 1]; 1 corrects the bias fully.
-            normalize: Whether weights are divided by the largest weight in the "buffer" or in the "batch".
+            normalize: "buffer" divides the weights by the largest weight in the buffer, "batch" by the
+                largest weight in the batch.
             out: As for `ReplayBuffer.sample`; may also contain `indexes` and `weights`.
             threads: As for `ReplayBuffer.sample`.
 
         Returns:
-            The fields, as from `ReplayBuffer.sample`; `indexes`, int64[batch_size], for `update_priorities`;
-            and `weights`, float32[batch_size] in (0, 1], by which to multiply the losses. The rows are in
-            ascending order of their slots, `index % size`.
+            A dict of the fields, as for `ReplayBuffer.sample`, and of two further arrays: `indexes`,
+            int64[batch_size], to pass to `update_priorities`, and `weights`, float32[batch_size] in (0, 1],
+            the importance-sampling weights of the losses. Rows are in ascending order of their slots.
 
         Raises:
             KeyError: If `out` contains an unknown field.
@@ -269,7 +270,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             priorities: |TD error|, float[n] or one number for all rows, finite and at least 0.
 
         Raises:
-            IndexError: If no row has ever had an index.
+            IndexError: If an index has not been assigned to any row.
             TypeError: If the indexes are not integers or the priorities not real numbers.
             ValueError: If the lengths differ, or a priority is negative, infinite or NaN. The buffer is then
                 unchanged.
@@ -286,7 +287,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     @property
     def stale_updates(self) -> int:
-        """Number of priority updates ignored because the row had been replaced."""
+        """Number of priority updates that were ignored because their row had been replaced."""
         return int(self._stale_updates[0])
 
     def get_max_priority(self) -> float:

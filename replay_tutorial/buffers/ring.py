@@ -1,8 +1,8 @@
 """A ring buffer of rows: stores the newest `capacity` transitions.
 
 Transitions are numbered from 0 by an index that is never reused. Row `index` is stored in slot
-`index % capacity`, where it replaces row `index - capacity`. An index therefore identifies a transition
-uniquely, and it can be detected that the row has been replaced.
+`index % capacity`, where it replaces row `index - capacity`. Because an index always identifies the same
+transition, updates of a row that has been replaced can be detected.
 
     slot    0  1   2  3  4  5  6  7        capacity 8, next_index 11: the oldest row is 3,
     index   8  9  10  3  4  5  6  7        and row 11 will replace it in slot 3
@@ -39,7 +39,7 @@ class Ring:
     """
 
     def __init__(self, capacity: int, dtype: np.dtype[np.void], next_index: int = 0, stored: int = 0) -> None:
-        """Reserve memory for the rows; the operating system allocates each page on its first write.
+        """Reserve memory for the rows; pages are allocated when they are first written.
 
         Args:
             capacity: Number of slots.
@@ -80,8 +80,8 @@ class Ring:
         Args:
             count: Number of rows.
             columns: One array per field, of shape (count, …), or one value per field if count is 1.
-            also: Further assignments, made together with the rows: Ctrl-C interrupts before or after all of
-                them.
+            also: Further assignments, made atomically with the rows: Ctrl-C interrupts before or after all
+                of them.
 
         Returns:
             The index of the first new row.

@@ -33,9 +33,9 @@ from replay_tutorial.buffers.rows import check_batch_size, checked_size
 class ReplayBuffer(BaseBuffer):
     """A replay buffer that samples uniformly.
 
-    It is not thread-safe: threads that share it need a lock around each call. The operating system allocates
-    memory page by page on the first write, so that adding large rows is slower until the buffer is full;
-    `touch_pages` allocates all pages in advance.
+    The buffer is not thread-safe: protect it with a lock if several threads use it. Memory pages are
+    allocated when they are first written, so adding large rows is slower until the buffer is full. Call
+    `touch_pages` to allocate all pages in advance.
 
     Example:
         >>> buffer = ReplayBuffer(1000, {"obs": {"shape": 4}, "rew": {"shape": ()}}, seed=0)
@@ -50,9 +50,8 @@ class ReplayBuffer(BaseBuffer):
 
     _frames: FrameStore | None = None
     _window: Windows | None = None
-    _window_fields: EnvDict = MappingProxyType(
-        {}
-    )  # kept with a step in the window, but not stored in its row
+    # Fields that are stored with a pending step in the window, but not in its row.
+    _window_fields: EnvDict = MappingProxyType({})
 
     def __init__(
         self,
@@ -71,24 +70,26 @@ class ReplayBuffer(BaseBuffer):
 
         Args:
             size: Maximum number of transitions; once it is reached, each new one replaces the oldest.
-            env_dict: Declares the fields: maps each name to a dict with `shape` (an int or a tuple, default
-                1) and `dtype`. The shape 1 samples as `(batch, 1)`, the shape `()` as `(batch,)`. The dict is
-                not modified.
-            next_of: Name or names of observations that share storage with their next observation. For each,
-                `add` and `sample` have an additional field `next_…`.
-            stack_compress: Name or names of observations that are stacks of frames; each frame is stored only
-                once. The stack axis is the shorter of the first and the last; `{"obs": 0}` sets it
-                explicitly.
+            env_dict: The fields: maps each name to a dict with `shape` (an int or a tuple, default 1) and
+                `dtype`. A field of shape 1 is sampled with shape `(batch, 1)`, a field of shape `()` with
+                shape `(batch,)`. The dict is not modified.
+            next_of: Name or names of the observations whose next observations are stored only once, although
+                they also occur as the observation of the next row. For each name, `add` and `sample` have an
+                additional field `next_…`.
+            stack_compress: Name or names of the observations that are stacks of frames; each frame is stored
+                only once. The stack axis is the shorter of the first and the last axis; to set it
+                explicitly, pass a dict such as `{"obs": 0}`.
             default_dtype: dtype of the fields that don't declare one.
-            Nstep: `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}` stores n-step transitions.
-                Each has an additional field `discount`; the target is `rew + discount * Q(next_obs)`. The
-                fields in "next", and `terminated`, `truncated` and `done`, are taken from the last of the n
-                steps. `terminated` or `done` is required. The buffer has one window and so supports one
-                environment; actors with several environments use `NStep` instead.
-            seed: Seed of the sampling; None seeds from the operating system.
-            check_finite: Whether `add` rejects NaN and infinity in float fields.
-            **cpprb_kwargs: `backend`, `check_for_update` and `ctx`, accepted for compatibility with cpprb and
-                ignored.
+            Nstep: Settings of n-step transitions, such as
+                `{"size": n, "rew": "rew", "gamma": 0.99, "next": "next_obs"}`. Rows then have an additional
+                field `discount`, and the target is `rew + discount * Q(next_obs)`. The fields in "next", and
+                `terminated`, `truncated` and `done`, are taken from the last of the n steps. A field
+                `terminated` or `done` is required. The buffer has a single window, for one environment; for
+                several environments, use `NStep`.
+            seed: Seed for sampling; None uses entropy from the operating system.
+            check_finite: Whether `add` raises ValueError for NaN and infinity in float fields.
+            **cpprb_kwargs: `backend`, `check_for_update` and `ctx` are accepted for compatibility with cpprb,
+                and ignored.
 
         Raises:
             TypeError: If an argument has the wrong type.
@@ -102,7 +103,7 @@ class ReplayBuffer(BaseBuffer):
         if next_of or stack_compress:
             self._frames = FrameStore(stored, next_of, stack_compress, capacity)
             stored = self._frames.fields
-        if Nstep is not None and Nstep is not False:  # programs for cpprb say either
+        if Nstep is not None and Nstep is not False:  # cpprb accepts both
             self._window = Windows(
                 stored, Nstep, argument_fields=self._fields, extra_fields=self._window_fields
             )
@@ -132,28 +133,30 @@ class ReplayBuffer(BaseBuffer):
         If a batch is longer than the buffer, only its last rows are kept. O(batch).
 
         Args:
-            **fields: One value per field. Nested dicts and tuples are flattened: `obs={"image": …}` sets the
-                field `obs/image`.
+            **fields: One value per field. Nested dicts and tuples are flattened, for example
+                `obs={"image": …}` to the field `obs/image`.
 
         Returns:
-            The index of the first row stored by this call. Indexes count rows from 0 and are never reused;
-            a row is stored in slot `index % size`. None if no row was stored because the n-step window is
-            not full yet.
+            The index of the first row that was stored, or None if no row was stored because the n-step
+            window is not full yet. Indexes count rows from 0 and are never reused; a row is stored in slot
+            `index % size`.
 
         Raises:
             KeyError: If a field is missing or unknown.
             TypeError: If a value is not numeric.
-            ValueError: If a shape or length doesn't match, a field's dtype can't represent a value (float
-                fields accept NaN and infinity unless `check_finite` is set), or, with `Nstep`, the `obs` of a
-                step differs from the `next_obs` of the step before it. The buffer is then unchanged.
+            ValueError: If a shape or length doesn't match, if the dtype of a field can't represent a value
+                (NaN and infinity are valid floats unless `check_finite` is set), or, with `Nstep`, if the
+                `obs` of a step differs from the `next_obs` of the step before it. The buffer is then
+                unchanged.
         """
         count, columns = self._checked(fields)
         return self._store(count, columns)
 
     def on_episode_end(self) -> None:
-        """End the episode and store the remaining rows of the n-step window, which sum fewer than n rewards.
+        """End the episode, and store the rows that are still pending in the n-step window.
 
-        Call it at the end of every episode, including truncated ones. Repeated calls have no effect.
+        The returns of these rows sum fewer than n rewards. Call this method at the end of every episode,
+        including truncated episodes. Repeated calls have no effect.
         """
         steps = self._steps_added()
         if self._window is None:
@@ -168,15 +171,15 @@ class ReplayBuffer(BaseBuffer):
 
         Args:
             batch_size: Number of transitions.
-            out: Maps field names to arrays that are filled and returned instead of new ones. They must be
-                C-contiguous and have the field's dtype and the shape (batch_size, *shape).
-            threads: Number of threads that copy rows; it doesn't affect the result.
+            out: Maps field names to output arrays, which are used instead of new ones. They must be
+                C-contiguous and have the dtype of the field and the shape (batch_size, *shape).
+            threads: Number of threads that copy the rows; the result is the same.
 
         Returns:
-            One array per field, of shape (batch_size, *shape). The arrays are writable copies that later
-            calls don't change; `torch.from_numpy` converts them without another copy. Fields of at least
-            4 KiB are contiguous. Smaller fields are strided views of one block of records; keeping one of
-            them doesn't keep the large fields alive.
+            A dict with one array per field, of shape (batch_size, *shape). The arrays are writable and are
+            not changed by later calls; `torch.from_numpy` converts them without a copy. Fields of at least
+            4 KiB per transition are contiguous. Smaller fields are strided views of a common block, which
+            doesn't include the large fields.
 
         Raises:
             KeyError: If `out` contains an unknown field.
@@ -190,7 +193,7 @@ class ReplayBuffer(BaseBuffer):
         """Return a copy of all stored transitions.
 
         Args:
-            shuffle: Whether to return them in random order; by default the oldest comes first.
+            shuffle: Whether to return the transitions in random order instead of oldest first.
 
         Returns:
             One array per field, of shape (stored, *shape).
@@ -203,7 +206,7 @@ class ReplayBuffer(BaseBuffer):
         self.__dict__.update(self._cleared())  # atomic: Ctrl-C can only interrupt before or after
 
     def touch_pages(self) -> None:
-        """Make the operating system allocate all reserved memory now, instead of during the first writes."""
+        """Allocate all memory pages now instead of at the first write to each."""
         for memory in (self._ring.bytes, *(self._frames.memory if self._frames else [])):
             memory.reshape(-1)[:: mmap.PAGESIZE] |= 0
 
@@ -232,7 +235,7 @@ class ReplayBuffer(BaseBuffer):
         masses: Floats | float | None = None,
         also: Sequence[Assignment] = (),
     ) -> int | None:
-        """Store checked transitions, with their masses if prioritized, by way of frames and window."""
+        """Store checked transitions, and their masses if prioritized, through frames and window."""
         if self._frames is None and self._window is None:
             return self._append(count, columns, masses, also)
         first_index = self._ring.next_index
@@ -258,7 +261,7 @@ class ReplayBuffer(BaseBuffer):
             self._append_rows(*self._window.push(steps, np.zeros(count, np.int64)), also)
 
     def _append_rows(self, batch: Batch | None, taken: Assignment, also: Sequence[Assignment]) -> None:
-        """Append the rows that the window has finished, and update the window in the same step."""
+        """Append completed rows, and update the window in the same assignment."""
         columns, masses, count = list[Any](), 0.0, 0
         if batch is not None:
             count = len(batch["discount"])
@@ -270,7 +273,7 @@ class ReplayBuffer(BaseBuffer):
     def _append(
         self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
     ) -> int:
-        """Append rows and make the assignments `also` in one step; overridden to set masses as well."""
+        """Append rows and make the assignments `also`, atomically; overridden to set masses as well."""
         return self._ring.append(count, columns, also)
 
     def _steps_added(self) -> int:

@@ -464,7 +464,7 @@ def test_batch_of_several_environments_is_refused_and_changes_nothing(kind):
     made.add(**{name: column[0] for name, column in batch.items()})
     shown = (lambda: made.state()[0].tobytes()) if kind is NStep else (lambda: snapshot(made))
     before = shown()
-    with pytest.raises(ValueError, match=r"step 0 is not the 'obs' of step 1.*NStep\(environments=n\)"):
+    with pytest.raises(ValueError, match=r"step 0 differs from the 'obs' of step 1.*NStep\(environments=n\)"):
         made.add(**batch)
     assert shown() == before
 
@@ -473,7 +473,7 @@ def test_batch_of_several_environments_is_refused_and_changes_nothing(kind):
 def test_the_same_batch_is_taken_where_the_episodes_end(kind):
     made, batch = of_two_environments(kind)
     made.add(**{**batch, "done": np.array([1, 1, 0])})
-    with pytest.raises(ValueError, match=r"step 1 is not the 'obs' of step 2"):
+    with pytest.raises(ValueError, match=r"step 1 differs from the 'obs' of step 2"):
         made.add(**{**batch, "done": np.array([1, 0, 1])})
 
 

@@ -173,7 +173,7 @@ def test_annealed_beta_may_end_beside_one_by_rounding(kind):
     for value in (beta, 1.0000000000000357, -1e-12):
         np.testing.assert_array_equal(buffer.sample(4, beta=value)["weights"], np.ones(4))
     for value in (1.0001, -0.001, float("nan")):
-        with pytest.raises(ValueError, match="beta must lie in"):
+        with pytest.raises(ValueError, match="beta must be in"):
             buffer.sample(4, beta=value)
 
 

@@ -1,12 +1,12 @@
-"""The link: an actor's way to the gateways.
+"""The link between an actor and the gateways.
 
-Two sends are on their way at a time, so that the actor plays while they travel. A send is made at most once:
-if no answer comes, nobody knows whether the rows were taken, so they are dropped and counted, never sent
-again; a row that is lost costs little, one that is there twice is sampled twice as often. Only rows that a
-gateway has refused are sent again, when it said. After a loss the actor asks the next gateway, and sends rows
-only when that has answered.
+Two chunks are in flight at a time, so that the actor runs while they travel. A chunk is delivered at most
+once: if no reply arrives, the rows may or may not have been inserted, so they are dropped and counted. A lost
+row costs little; a duplicated row would be sampled twice as often. Only chunks that a gateway has refused are
+sent again, at the time that it stated. After a loss, the actor polls the next gateway, and sends rows only
+once that gateway has replied.
 
-Left out: what carries the calls; a function that returns a Future is all that is needed.
+The transport is not part of this module: it needs only a function that returns a Future.
 """
 
 import time
@@ -20,30 +20,30 @@ from replay_tutorial.apex.messages import Message
 from replay_tutorial.cluster.chunk import Chunk
 from replay_tutorial.cluster.gateway import ParametersReference, Reply, Report
 
-IN_FLIGHT = 2  # chunks that were sent or refused; more would only wait
-POLL_SECONDS = 0.5  # after which an actor that has nothing to send asks for news
-GATEWAY_ANSWER_SECONDS = 10.0  # after which an answer won't come any more
+IN_FLIGHT = 2  # maximum number of chunks sent or refused
+POLL_SECONDS = 0.5  # interval at which an actor without rows to send polls the gateway
+GATEWAY_ANSWER_SECONDS = 10.0  # timeout of a call
 
 Send = Callable[[Any, int, Report], Future[Reply]]  # chunk or None, version of the parameters, report
 
 
 class Call(NamedTuple):
-    """A call on its way."""
+    """A call in flight."""
 
     answer: Future[Any]
     chunk: Chunk | None
     since: float  # time.monotonic()
-    turn: int  # of the gateway that was called
+    turn: int  # the turn in which it was made; `turn` modulo the number of gateways is the gateway
 
 
 class ActorLink:
-    """Sends chunks, and keeps the newest answer.
+    """Sends an actor's chunks, and keeps the newest reply.
 
     Args:
-        gateways: How to call each of them.
-        actor: Number of the actor; it begins with another gateway than the actor before it.
-        life: Which of its lives this is.
-        is_lost: Whether an error says that the call did not get through, not that it was wrong.
+        gateways: A function that calls each gateway.
+        actor: Number of the actor; actor i starts with gateway i modulo their number.
+        restart_count: Number of times that this actor has been restarted.
+        is_lost: Returns whether an exception means that the call was lost, not that it failed.
     """
 
     def __init__(
@@ -56,25 +56,25 @@ class ActorLink:
         self.gateways = gateways
         self.actor, self.restart_count = actor, restart_count
         self.is_lost = is_lost
-        self.turn = actor  # gateways take turns, a loss begins the next one
-        self.answers = False  # whether the gateway has answered in this turn
+        self.turn = actor  # selects the gateway; each loss increments it
+        self.answers = False  # whether the gateway has replied in this turn
         self.stopped = False
         self.updates = 0
-        self.version = 0  # of the parameters that the actor has
-        self.newest: ParametersReference | None = None  # newer ones, not fetched yet
+        self.version = 0  # of the actor's parameters
+        self.newest: ParametersReference | None = None  # newer parameters, not fetched yet
         self.rows_lost = 0
         self.messages: list[Message] = []
         self._in_flight: list[Call] = []
         self._queued: deque[Chunk] = deque()
         self._not_before = 0.0
-        self._held_back = False  # by the limiter, at the last answer
+        self._held_back = False  # whether the limiter delayed the last chunk
         self._last_call = -POLL_SECONDS
 
     def has_room(self, timeout: float) -> bool:
-        """Return whether another chunk may be sent, after at most `timeout` seconds.
+        """Wait until another chunk may be sent; return False if this takes longer than `timeout` seconds.
 
         Raises:
-            Exception: What a gateway failed with.
+            Exception: The exception of a call that failed.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -88,15 +88,15 @@ class ActorLink:
             self._wait(left)
 
     def send(self, chunk: Chunk) -> None:
-        """Send a chunk as soon as the gateway wants it."""
+        """Queue a chunk, which is sent as soon as the gateway accepts it."""
         self._queued.append(chunk)
         self.pump()
 
     def pump(self) -> None:
-        """Take in what has come, and send what is due.
+        """Handle the replies that have arrived, and make the calls that are due.
 
         Raises:
-            Exception: What a gateway failed with.
+            Exception: The exception of a call that failed.
         """
         now = time.monotonic()
         for call in list(self._in_flight):
@@ -112,13 +112,13 @@ class ActorLink:
             self._call(None, now)
 
     def _may_send(self) -> bool:
-        """Return whether a chunk waits, and only for its time."""
-        # Of two chunks on their way the second would be refused: while the limiter rules, there is one.
+        """Return whether a queued chunk may be sent, apart from the delay that the gateway requested."""
+        # While the limiter delays this actor, the second of two chunks in flight would be refused.
         most = 1 if self._held_back else IN_FLIGHT
         return self.answers and bool(self._queued) and len(self._in_flight) < most
 
     def _is_asking(self) -> bool:
-        """Return whether the gateway owes an answer; what those before it owe tells no news."""
+        """Return whether a call to the current gateway is in flight; those of earlier turns don't count."""
         return any(call.turn == self.turn for call in self._in_flight)
 
     def _call(self, chunk: Chunk | None, now: float) -> None:
@@ -149,12 +149,12 @@ class ActorLink:
     def _drop(self, call: Call) -> None:
         if call.chunk is not None:
             self.rows_lost += len(call.chunk.records)
-        if call.turn == self.turn:  # two calls to one dead gateway would lead past the next one
+        if call.turn == self.turn:  # two lost calls to one gateway must advance the turn only once
             self.turn += 1
             self.answers = False
 
     def _wait(self, seconds: float) -> None:
-        """Wait for an answer, or until something may be sent."""
+        """Block until a reply arrives, or until a call is due."""
         now = time.monotonic()
         due = [call.since + GATEWAY_ANSWER_SECONDS for call in self._in_flight]
         due += [] if self._is_asking() else [self._last_call + POLL_SECONDS]

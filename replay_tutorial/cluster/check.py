@@ -1,10 +1,8 @@
-"""Looks at a cluster before a run does: hosts, versions, network, and whether N actors find room.
+"""Checks a cluster before a run: hosts, versions, network, and whether N actors fit.
 
-A Ray actor on each host tells what is installed there, answers 50 empty calls, and hands over 32 MB. What a
-run would trip over is told now, in a line each, with the remedy: a host with other sources, a cluster that
-asks for no token, too few cores.
-
-Left out: the network between two other hosts, which nothing of a run crosses.
+A Ray actor on each host returns the installed versions, replies to 50 empty calls, and sends 32 MB. Each
+problem that would stop a run is printed with its remedy: a host with different sources, a cluster without a
+token, too few cores. The network between two other hosts is not measured, because a run doesn't use it.
 """
 
 import math
@@ -24,37 +22,37 @@ from replay_tutorial.cluster.connection import NO_TOKEN, TOKEN_INSTRUCTIONS
 from replay_tutorial.cluster.options import ClusterOptions
 from replay_tutorial.cluster.placement import ACTOR_MEMORY, actors_that_fit, hosts
 
-ANSWER_TIMEOUT_SECONDS = 60.0  # seconds for an answer; a host that needs longer is as good as lost
+ANSWER_TIMEOUT_SECONDS = 60.0  # a host that takes longer is reported as not responding
 CALLS = 50
 BLOCK = 32_000_000  # bytes
-# Ray's settings of its health checks, in milliseconds and failures: name → what it is if nobody sets it
+# Ray's health checks: setting → default, in milliseconds or failures
 HEALTH = {"period_ms": 3_000, "timeout_ms": 10_000, "failure_threshold": 5}
 
 
 class Host(NamedTuple):
-    """One host of the cluster, as it was found."""
+    """What is known about one host of the cluster."""
 
     name: str
     here: bool  # whether this process runs on it: the learner's host
     cpus: float
-    memory: float  # bytes that Ray may give away
+    memory: float  # bytes that Ray may allocate
     installed: Mapping[str, str]  # package → version, and `sources` → digest of the package's files
-    latency: float  # seconds of an empty call, there and back: the median of 50
-    rate: float  # bytes per second of a 32 MB object from there to here
-    environment: Mapping[str, str]  # the variables of Ray's processes there that begin with RAY_
-    head: bool  # whether it keeps the cluster's records, and asks the others whether they are alive
-    error: str = ""  # why nothing is known of it
+    latency: float  # round trip of an empty call in seconds, median of 50
+    rate: float  # bytes per second of a 32 MB object sent from there to here
+    environment: Mapping[str, str]  # the environment variables RAY_* of its Ray processes
+    head: bool  # whether it is Ray's head, which runs the health checks
+    error: str = ""  # why it could not be inspected
 
 
 class Probe:
-    """What runs on each host for a moment."""
+    """The Ray actor that inspects a host."""
 
     def describe(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return what is installed, and the environment that Ray was started in."""
+        """Return the installed versions and the environment variables RAY_*."""
         return installed_here(), {name: text for name, text in os.environ.items() if name.startswith("RAY_")}
 
     def ping(self) -> None:
-        """Answer."""
+        """Do nothing."""
 
     def block(self) -> np.ndarray:
         """Return 32 MB."""
@@ -62,12 +60,12 @@ class Probe:
 
 
 def installed_here() -> dict[str, str]:
-    """Return the versions that all hosts must share, and the digest of the package's sources."""
+    """Return the versions that must be the same on all hosts, and the digest of the package's sources."""
     return versions_of(("ray", "replay_tutorial")) | {"sources": digest_of_sources()[:12]}
 
 
 def inspect_hosts() -> list[Host]:
-    """Return all hosts of the cluster that this process has joined, the one it runs on first."""
+    """Return all hosts of the cluster that this process has joined, the host of this process first."""
     here = ray.get_runtime_context().get_node_id()
     return sorted(
         (inspect_host(node, node["NodeID"] == here) for node in hosts()), key=lambda host: not host.here
@@ -75,7 +73,7 @@ def inspect_hosts() -> list[Host]:
 
 
 def inspect_host(node: Mapping[str, Any], here: bool) -> Host:
-    """Ask one host what it is; without an answer that is its fault."""
+    """Inspect one host; if it doesn't respond, return it with an error."""
     resources = node["Resources"]
     name = f"{node['NodeManagerHostname']} {node['NodeManagerAddress']}"
     head = "node:__internal_head__" in resources
@@ -97,28 +95,28 @@ def inspect_host(node: Mapping[str, Any], here: bool) -> Host:
 
 
 def fetch(probe: Any) -> float:
-    """Return the seconds in which 32 MB come here; making them there isn't counted."""
+    """Return the seconds that it takes to send 32 MB here, without the time to allocate them."""
     block = probe.block.remote()
     ray.wait([block], timeout=ANSWER_TIMEOUT_SECONDS, fetch_local=False)
     return timed(lambda: ray.get(block, timeout=ANSWER_TIMEOUT_SECONDS))
 
 
 def timed(call: Any) -> float:
-    """Return the seconds of a call."""
+    """Return the duration of a call in seconds."""
     begun = time.perf_counter()
     call()
     return time.perf_counter() - begun
 
 
 def detection_seconds(environment: Mapping[str, str]) -> tuple[float, float]:
-    """Return after how many seconds at most the head notices a lost host, and a cut cable."""
+    """Return the maximum times in seconds until the head detects a lost host and a cut cable."""
     setting = {name: int(environment.get(f"RAY_health_check_{name}", HEALTH[name])) for name in HEALTH}
     period, timeout = setting["period_ms"] / 1e3, setting["timeout_ms"] / 1e3
     return period * setting["failure_threshold"], (period + timeout) * setting["failure_threshold"]
 
 
 def find_warnings(hosts: list[Host]) -> list[str]:
-    """Return what a run does not trip over, and its owner may."""
+    """Return risks that don't stop a run, as lines to print."""
     found = [host for host in hosts if not host.error]
     if all(host.environment.get("RAY_AUTH_MODE") == "token" for host in found):
         return []
@@ -126,25 +124,26 @@ def find_warnings(hosts: list[Host]) -> list[str]:
 
 
 def find_problems(hosts: list[Host], actors: int, free: float, options: ClusterOptions) -> list[str]:
-    """Return what stands in the way of a run with so many actors: nothing, or a line each with its remedy.
+    """Return the problems that would stop a run, as lines to print with their remedies.
 
     Args:
-        hosts: What `inspect_hosts` found; the first one is this machine.
-        actors: How many actors are to find room; 0 asks only whether the hosts agree.
-        free: CPUs that nobody uses.
-        options: What an actor needs.
+        hosts: The result of `inspect_hosts`; the first one is this host.
+        actors: Number of actors of the run; with 0, only the versions are compared.
+        free: Number of CPUs not in use.
+        options: Resources of an actor.
     """
     here = installed_here()
-    faults = [f"{host.name} did not answer: {host.error}" for host in hosts if host.error]
+    problems = [f"{host.name} did not respond: {host.error}" for host in hosts if host.error]
     hosts = [host for host in hosts if not host.error]
     for host in hosts:
         others = [f"{what} {host.installed[what]}" for what in here if host.installed[what] != here[what]]
         if others:
-            faults.append(f"{host.name} has {', '.join(others)}. Install there what is installed here.")
+            problems.append(f"{host.name} has {', '.join(others)}. Install the same versions there as here.")
     room = sum(actors_that_fit(options, host.cpus, host.memory) for host in hosts)
     if actors > min(room, actors_that_fit(options, free, math.inf)):
-        faults.append(
-            f"{actors} actors need {options.cpus_per_actor:g} CPU and {ACTOR_MEMORY / 2**20:.0f} MiB each: "
-            f"{free:g} CPUs are free, cores and memory are for {room}. Add hosts, or wait for other runs."
+        problems.append(
+            f"{actors} actors need {options.cpus_per_actor:g} CPU and {ACTOR_MEMORY / 2**20:.0f} MiB each. "
+            f"{free:g} CPUs are free, and the hosts have room for {room} actors. Add hosts, or wait for "
+            "other runs to end."
         )
-    return faults
+    return problems

@@ -1,12 +1,12 @@
-"""Chunks: rows as they travel, in one record array, with every frame once.
+"""Chunks: the rows of one call, as one record array in which each frame is stored once.
 
-A remote call costs the same whether it carries one array or none, and more for each further array. So the
-fields of all rows lie side by side in one array of records. An observation of images is mostly the images of
-the row before it; here, too, each is sent once and rows hold numbers: 7.9 kB for a row of Atari, not 56.5.
+A remote call has a fixed cost, plus a cost for each further array. So all fields of all rows are in one array
+of records. An observation of stacked images shares most images with the previous row; each frame is sent
+once, and rows refer to frames by number. An Atari row then takes 7.9 kB instead of 56.5 kB.
 
     rows, priorities ── pack ──▶ Chunk(records, frames) ── network ──▶ unpack ──▶ rows, priorities
 
-Left out: compression; a frame that an earlier chunk has brought.
+Chunks aren't compressed, and a frame is sent again in the next chunk that needs it.
 """
 
 from collections.abc import Mapping
@@ -22,28 +22,28 @@ from replay_tutorial.buffers.fields import Fields
 from replay_tutorial.buffers.frame_layout import FrameLayout, frame_layouts, with_numbers
 from replay_tutorial.buffers.frame_search import empty_index, number_in_log
 
-PRIORITIES = "priorities"  # the field of a record that holds them
+PRIORITIES = "priorities"  # the record field that contains the priorities
 NO_FRAMES = np.empty((0, 0), np.uint8)
 
 
 class Chunk(NamedTuple):
-    """Some rows on their way; what arrives is read-only."""
+    """Rows on their way to the replay; read-only once received."""
 
-    records: NDArray[np.void]  # [rows], the fields of the rows, and their priorities
-    frames: NDArray[np.uint8]  # [frames, bytes of a frame], named by numbers in the records
+    records: NDArray[np.void]  # [rows]: the fields of the rows, and the priorities
+    frames: NDArray[np.uint8]  # [frames, bytes of a frame]; records refer to them by number
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the wire, apart from the call's own."""
+        """Bytes of the arrays."""
         return self.records.nbytes + self.frames.nbytes
 
 
 class ChunkFormat:
-    """Packs and unpacks the rows of a run; both ends make one from the same settings.
+    """Packs and unpacks the rows of a run; actor and gateway must use the same settings.
 
     Args:
-        config: Of the run.
-        spaces: Of its environment.
+        config: Settings of the run.
+        spaces: Spaces of its environment.
     """
 
     def __init__(self, config: Config, spaces: Spaces) -> None:
@@ -51,12 +51,17 @@ class ChunkFormat:
         options = frame_options(spaces)
         layouts = frame_layouts(fields, **options) if options else []
         self.layout: FrameLayout | None = layouts[0] if layouts else None
-        self._room: dict[str, NDArray[Any]] = {}  # for the observations of a chunk
+        self._room: dict[str, NDArray[Any]] = {}  # reused for the observations of each chunk
         priorities = {PRIORITIES: {"shape": (), "dtype": np.float32}}
         self.dtype = Fields({**with_numbers(fields, layouts).env_dict, **priorities}).dtype
 
     def pack(self, rows: Mapping[str, NDArray[Any]], priorities: NDArray[np.float32]) -> Chunk:
-        """Copy rows, field → [rows, ...], and their first priorities, float32[rows], into a chunk."""
+        """Copy rows into a chunk.
+
+        Args:
+            rows: Field → array, [rows, ...].
+            priorities: Initial priorities, float32[rows].
+        """
         columns, frames = {**rows, PRIORITIES: priorities}, NO_FRAMES
         if self.layout is not None:
             numbers, frames = self._number(self.layout, rows)
@@ -67,24 +72,27 @@ class ChunkFormat:
         return Chunk(records, frames)
 
     def unpack(self, chunk: Chunk) -> tuple[dict[str, NDArray[Any]], NDArray[np.float32]]:
-        """Return what was packed. Images are valid until the next call: their memory is used again.
+        """Return the rows and priorities of a chunk.
+
+        Images are valid until the next call, which reuses their memory.
 
         Raises:
-            ValueError: If the chunk is of another run's format, or names a frame that it doesn't have.
+            ValueError: If the chunk has another format, or refers to a frame that it doesn't contain.
         """
         records, frames = chunk
         if records.dtype != self.dtype or records.ndim != 1:
             raise ValueError(
-                f"a chunk of {records.dtype}{records.shape} came; rows here are {self.dtype}: both ends need "
-                "the settings of one run."
+                f"received records of {records.dtype}{records.shape}; expected a vector of {self.dtype}. "
+                "Actors and learner must have the same settings."
             )
         rows = {name: records[name] for name in self.dtype.names or ()}
         priorities = rows.pop(PRIORITIES)
         if self.layout is not None:
             if frames.dtype != np.uint8 or frames.shape[1:] != (self.layout.frame_bytes,):
                 raise ValueError(
-                    f"frames of {frames.dtype}{frames.shape[1:]} came; one of {self.layout.field.name!r} "
-                    f"is uint8({self.layout.frame_bytes},): both ends need the settings of one run."
+                    f"received frames of {frames.dtype}{frames.shape[1:]}; those of "
+                    f"{self.layout.field.name!r} are uint8({self.layout.frame_bytes},). Actors and learner "
+                    "must have the same settings."
                 )
             for name in self.layout.names:
                 rows[name] = self._observations(self.layout, name, rows[name], frames)
@@ -93,10 +101,10 @@ class ChunkFormat:
     def _number(
         self, layout: FrameLayout, rows: Mapping[str, NDArray[Any]]
     ) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.uint8]]:
-        """Return the numbers of each observation's frames, and the frames."""
+        """Return the frame numbers of each observation, and the distinct frames."""
         observations, following = (layout.split(rows[name]) for name in layout.names)
         numbers = np.empty((len(observations), layout.frames_per_row), np.int64)
-        log = np.empty((numbers.size, layout.frame_bytes), np.uint8)  # pages not written cost nothing
+        log = np.empty((numbers.size, layout.frame_bytes), np.uint8)  # pages not written take no memory
         ends = np.zeros(2, np.int64)
         number_in_log((log, ends, len(log), *empty_index()), observations, following, 0, numbers)
         return layout.numbers_by_name(numbers), log[: ends[1]].copy()
@@ -104,11 +112,13 @@ class ChunkFormat:
     def _observations(
         self, layout: FrameLayout, name: str, numbers: NDArray[np.int64], frames: NDArray[np.uint8]
     ) -> NDArray[Any]:
-        """Put observations together, [rows, ...]."""
+        """Return observations assembled from their frames, [rows, ...]."""
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(frames):
-            raise ValueError(f"a row names frame {numbers.max()} or {numbers.min()} of {len(frames)}.")
+            raise ValueError(
+                f"rows refer to frames {numbers.min()} to {numbers.max()}, but the chunk has {len(frames)}."
+            )
         room = self._room.get(name)
-        if room is None or len(room) < len(numbers):  # new pages for each chunk would cost more than the rest
+        if room is None or len(room) < len(numbers):  # allocating for each chunk would dominate the cost
             room = self._room[name] = np.empty((len(numbers), *layout.field.shape), layout.field.dtype)
         observations = room[: len(numbers)]
         layout.take(frames, np.ascontiguousarray(numbers), observations)

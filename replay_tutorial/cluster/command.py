@@ -1,6 +1,6 @@
-"""The command line of clusters: `python -m replay_tutorial cluster check ADDRESS`, `cluster launch NAME`.
+"""The command line of clusters: `python -m replay_tutorial cluster check ADDRESS` and `cluster launch NAME`.
 
-Training on one is `train --cluster ADDRESS`; its engine is found here.
+It also creates the engine for `train --cluster ADDRESS`.
 """
 
 import argparse
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What starts a cluster: files for `ray up` and `kubectl`, with two blanks to fill in, and for `sbatch`.
+# Files that start a cluster: for `ray up` and `kubectl`, each with two blanks to fill in, and for `sbatch`.
 LAUNCHERS = {"aws": "aws.yaml", "kuberay": "kuberay.yaml", "slurm": "slurm.sh"}
 
 
 def engine_of(options: ClusterOptions | None) -> "Engine | None":
-    """Return the engine of a cluster, or None for processes of this machine, which need no Ray."""
+    """Return the engine of a cluster, or None to run on this machine, which doesn't require Ray."""
     if options is None:
         return None
-    log.info("actors run on the Ray cluster at %s; the imports and Ray take some seconds", options.address)
+    log.info("actors run on the Ray cluster at %s; connecting takes a few seconds", options.address)
 
     from replay_tutorial.cluster.engine import ClusterEngine
 
@@ -34,22 +34,23 @@ def engine_of(options: ClusterOptions | None) -> "Engine | None":
 
 
 def cluster(arguments: Sequence[str]) -> int:
-    """Look at a cluster before a run does, or print the file that starts one.
+    """Check a cluster before a run, or print a file that starts one.
 
     Args:
-        arguments: What follows `cluster` on the command line.
+        arguments: The arguments after `cluster`.
 
     Returns:
-        The exit status: 0, or 1 if a run of this many actors would fail, 2 if there is no cluster to look at.
+        The exit status: 0; 1 if a run with this number of actors would fail; 2 if there is no such cluster.
     """
-    what = "Look at a cluster before a run does, or print the file that starts one."
+    what = "Check a cluster before a run, or print a file that starts one."
     parser = argparse.ArgumentParser(prog="python -m replay_tutorial cluster", description=what)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    look = commands.add_parser("check", help="hosts, versions, network, and whether the actors find room")
-    look.add_argument("address", metavar="ADDRESS", help="host:6379, auto (this machine's Ray), or local")
-    look.add_argument("--actors", type=int, default=0, help="ask whether so many find room")
-    look.add_argument("--cpus-per-actor", type=float, default=1.0, help="as for `train --cluster`")
-    launch = commands.add_parser("launch", help="print the file that starts a cluster")
+    checker = commands.add_parser("check", help="check hosts, versions and network, and whether actors fit")
+    checker.add_argument("address", metavar="ADDRESS", help="host:port, auto (this machine's Ray), or local")
+    checker.add_argument("--actors", type=int, default=0, help="check whether this many actors fit")
+    share = "share of a core per actor, as for `train --cluster`"
+    checker.add_argument("--cpus-per-actor", type=float, default=1.0, help=share)
+    launch = commands.add_parser("launch", help="print a file that starts a cluster")
     launch.add_argument(
         "name",
         choices=LAUNCHERS,
@@ -63,12 +64,12 @@ def cluster(arguments: Sequence[str]) -> int:
 
 
 def launcher(name: str) -> str:
-    """Return the file of one of `LAUNCHERS`, comments and blanks included; nothing is started by it."""
+    """Return the file of one of `LAUNCHERS`, with its comments and blanks."""
     return (files("replay_tutorial.cluster") / "launch" / LAUNCHERS[name]).read_text(encoding="utf-8")
 
 
 def check(address: str, actors: int, cpus_per_actor: float) -> int:
-    """Join a cluster, print what it is, and leave it; return the exit status of `cluster`."""
+    """Connect to a cluster, print its state, and disconnect; return the exit status of `cluster`."""
     from replay_tutorial.cluster.connection import ClusterUnavailable, connect
 
     try:
@@ -85,20 +86,20 @@ def check(address: str, actors: int, cpus_per_actor: float) -> int:
     try:
         hosts = inspect_hosts()
         warnings = find_warnings(hosts)
-        faults = find_problems(hosts, actors, ray.available_resources().get("CPU", 0.0), options)
+        problems = find_problems(hosts, actors, ray.available_resources().get("CPU", 0.0), options)
     finally:
         ray.shutdown()
     for line in lines_of(hosts):
         print(line)
-    for fault in faults + warnings:
-        print(f"- {fault}")
+    for line in problems + warnings:
+        print(f"- {line}")
     if actors:
-        print(f"this will hold {actors} actors: {'no' if faults else 'yes'}")
-    return 1 if faults else 0
+        print(f"{actors} actors fit: {'no' if problems else 'yes'}")
+    return 1 if problems else 0
 
 
 def lines_of(hosts: "list[Host]") -> Iterator[str]:
-    """Yield what is known of each host, and what the health checks are set to."""
+    """Yield a line for each host, and one for the health checks."""
     from replay_tutorial.cluster.check import detection_seconds
 
     yield "CPUs    memory      call  32 MB to here  Python   Ray      replay_tutorial        host"
@@ -114,4 +115,4 @@ def lines_of(hosts: "list[Host]") -> Iterator[str]:
     for host in hosts:
         if host.head and not host.error:
             lost, cut = detection_seconds(host.environment)
-            yield f"health checks: a lost host is noticed after {lost:g} s, a cut cable after {cut:g} s"
+            yield f"health checks: a lost host is detected after {lost:g} s, a cut cable after {cut:g} s"

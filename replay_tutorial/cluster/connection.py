@@ -1,9 +1,8 @@
-"""Connecting to a Ray cluster, or starting one for this machine alone.
+"""Connects to a Ray cluster, or starts one on this machine.
 
-Ray's processes talk to each other with a token: whoever has it can run code on every host, so it is a secret.
-What Ray is to do otherwise it must be told before it is imported, so nothing here imports it at the top.
-
-Left out: encryption. A token is no secret on a network that others can read; Ray has TLS for that.
+Ray's processes authenticate each other with a token. The token is a secret, because its holder can run code
+on every host. Several of Ray's settings must be set before it is imported, so this module imports it inside
+functions. Connections are not encrypted: on a network that others can read, enable Ray's TLS.
 """
 
 import logging
@@ -20,20 +19,16 @@ from contextlib import contextmanager
 from typing import Any
 
 LOCAL = "local"
-STORE_BYTES = 1 << 30  # for a local cluster, at most: chunks and parameters
-CONNECT_TIMEOUT_SECONDS = (
-    3.0  # after which nobody listens at an address; Ray itself would go on trying for minutes
-)
-STARTUP_TIMED_OUT = (
-    "timed out during startup"  # what Ray says of a host that it could not begin in half a minute
-)
-# With a token, and on 127.0.0.1 only. By itself Ray listens on every network, except where it is told not to
-# form clusters: it knows no other name for that.
+STORE_BYTES = 1 << 30  # object store of a local cluster, for chunks and parameters
+CONNECT_TIMEOUT_SECONDS = 3.0  # Ray itself would retry for minutes
+STARTUP_TIMED_OUT = "timed out during startup"  # Ray's error for a host that didn't start within 30 s
+# Require a token, and listen on 127.0.0.1 only. By default Ray listens on all networks; despite its name, the
+# second variable is the only setting that prevents this.
 PRIVATE_ENVIRONMENT = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 NO_TOKEN = "anybody who can reach this cluster can run code on it."
 TOKEN_INSTRUCTIONS = (
     "run `ray get-auth-token --generate` on one host, copy its ~/.ray/auth_token to all others, and start "
-    "Ray on each host by `RAY_AUTH_MODE=token ray start ...`"
+    "Ray on each host with `RAY_AUTH_MODE=token ray start ...`"
 )
 
 # A line of Ray's C++ code: [2026-11-23 01:10:22,987 W 9380 9380] gcs_client.cc:210: Failed to ...
@@ -43,24 +38,25 @@ log = logging.getLogger(__name__)
 
 
 class ClusterUnavailable(OSError):
-    """There is no such cluster, or it has no room; the message says what would help."""
+    """There is no such cluster, or it has too few resources; the message states the remedy."""
 
 
 def connect(address: str, cpus: float) -> bool:
-    """Connect this process to a cluster, or start one for this machine.
+    """Connect this process to a cluster, or start one on this machine.
 
     Args:
         address: `auto`, `local` or host:port.
-        cpus: That a local one is to have at least.
+        cpus: Minimum number of CPUs of a local cluster.
 
     Returns:
-        Whether this process was not connected yet; one that was stays so, whatever the address.
+        False if this process was already connected; it then stays connected to the same cluster, whatever
+            `address` is.
 
     Raises:
-        ClusterUnavailable: If there is none, or it can't be used.
+        ClusterUnavailable: If there is no such cluster, or it can't be used.
     """
     if sys.platform != "linux":
-        raise ClusterUnavailable(f"--cluster needs Linux; this is {sys.platform}. Leave it out to run here.")
+        raise ClusterUnavailable(f"--cluster needs Linux; this is {sys.platform}. Omit it to run here.")
     if (loaded := sys.modules.get("ray")) is not None and loaded.is_initialized():
         return False
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "address": address}
@@ -75,14 +71,15 @@ def connect(address: str, cpus: float) -> bool:
     suppress_driver_output()
     if address != LOCAL:
         options["address"] = check_reachable(address)
-    # What Ray starts here must outlive a closed terminal until the run has ended; of Ctrl-C Ray sees to that.
+    # Processes that Ray starts here inherit the blocked SIGHUP, so that they outlive a closed terminal until
+    # the run has ended. Ray itself protects them from Ctrl-C.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     try:
         with ray_logs_dropped():
             ray.init(**options)
     except Exception as error:
         known = isinstance(error, RayError | OSError | ValueError | RuntimeError)
-        if not known and STARTUP_TIMED_OUT not in str(error):  # for that Ray has no class of its own
+        if not known and STARTUP_TIMED_OUT not in str(error):  # Ray raises a plain Exception for it
             raise
         raise ClusterUnavailable(f"the cluster at {address} can't be used: {reason_of(error)}") from error
     finally:
@@ -93,9 +90,9 @@ def connect(address: str, cpus: float) -> bool:
 
 
 def suppress_driver_output() -> None:
-    """Keep Ray's thread from printing what went wrong on other hosts, stack traces of C++ code among it.
+    """Send the messages that Ray prints about errors on other hosts, with C++ stack traces, to our debug log.
 
-    Ray has no setting for that: `log_to_driver` is for other output. Our lines say which host is gone.
+    Ray has no setting for this: `log_to_driver` controls other output. Our own log lines report lost hosts.
     """
     from ray._private import worker
 
@@ -107,9 +104,9 @@ def suppress_driver_output() -> None:
 
 @contextmanager
 def ray_logs_dropped() -> Generator[None]:
-    """Drop the lines that Ray's C++ code logs to stderr: 20 of them while it connects would hide our message.
+    """Drop what Ray's C++ code logs to stderr: 20 lines while it connects, which would hide our own message.
 
-    Ray's own setting has an effect only when it has connected. All other lines pass.
+    Ray's own setting takes effect only once it has connected. All other lines are passed on.
     """
     sys.stderr.flush()
     terminal, (end, start) = os.dup(2), os.pipe()
@@ -136,36 +133,37 @@ def ray_logs_dropped() -> Generator[None]:
 
 
 def restrict_to_localhost() -> None:
-    """See to it that a Ray that is started here listens to nobody but this machine's owner.
+    """Set Ray's environment so that a cluster started here accepts only the owner of this process.
 
     Raises:
-        ClusterUnavailable: If it is too late for that.
+        ClusterUnavailable: If Ray has already been imported with other settings.
     """
     if sys.modules.get("ray") is not None and not PRIVATE_ENVIRONMENT.items() <= os.environ.items():
         settings = " ".join(f"{name}={value}" for name, value in PRIVATE_ENVIRONMENT.items())
         raise ClusterUnavailable(
-            "Ray was imported before a cluster could be started for this machine alone: set "
+            "Ray has already been imported, so a cluster can't be restricted to this machine. Set "
             f"{settings} in the environment, or import Ray later."
         )
     os.environ.update(PRIVATE_ENVIRONMENT)
-    if "ray" not in sys.modules:  # Ray keeps the first one that it has read
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)  # nobody else is to have it
+    if "ray" not in sys.modules:  # Ray reads the token only once
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def check_reachable(address: str) -> str:
-    """Return the address of a cluster, host:port, if anything listens there.
+    """Return the address of a cluster as host:port, after checking that something listens there.
 
     Args:
-        address: That, or `auto` for the cluster that this host belongs to.
+        address: host:port, or `auto` for the cluster that this host belongs to.
 
     Raises:
-        ClusterUnavailable: If it is no address, this host belongs to no cluster, or nothing listens there.
+        ClusterUnavailable: If the address is invalid, this host belongs to no cluster, or nothing listens
+            there.
     """
     import ray
     from ray._private.services import canonicalize_bootstrap_address
 
     if address == "auto":
-        try:  # the address may be that of a Ray that has been killed: Ray keeps it in a file
+        try:  # Ray reads the address from a file, so that cluster may have been killed
             address = str(canonicalize_bootstrap_address(address))
         except ConnectionError as error:
             raise ClusterUnavailable(
@@ -174,9 +172,9 @@ def check_reachable(address: str) -> str:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ClusterUnavailable(
-            f"{address!r} is no address of a cluster: give auto, local, or host:port (Ray's own is 6379)."
+            f"{address!r} is not a cluster address: pass auto, local, or host:port (Ray's default is 6379)."
         )
-    # Ray takes this name for the address that other hosts know this one by.
+    # Ray replaces these names by the address under which other hosts reach this one.
     host = ray.util.get_node_ip_address() if host in ("localhost", "127.0.0.1") else host.strip("[]")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_SECONDS).close()
@@ -188,28 +186,28 @@ def check_reachable(address: str) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why Ray refused, with the remedy where there is one."""
+    """Return why Ray refused the connection, with the remedy if there is one."""
     text = str(error)
     if "no authentication token was found" in text:
         return (
             "RAY_AUTH_MODE is token, and this host has no token. Copy ~/.ray/auth_token from the cluster's "
             f"head. If that has none either, {TOKEN_INSTRUCTIONS}."
         )
-    # Of a missing or wrong token Ray may say only that it failed to connect, 20 seconds later.
+    # If the token is missing or wrong, Ray may report only that it failed to connect, after 20 seconds.
     refused = "AuthenticationError" in type(error).__name__
     if refused or "Failed to connect" in text:
-        fault = "" if refused else "what listens there is no Ray that works, or "
+        fault = "" if refused else "what listens there is not a working Ray, or "
         if os.environ.get("RAY_AUTH_MODE") != "token":
-            fault += "it asks for a token, and this host has none."
+            fault += "it requires a token, and this host has none."
         else:
-            fault += "its token is not the one of this host, which `ray get-auth-token` shows."
+            fault += "its token differs from that of this host, which `ray get-auth-token` shows."
         return (
             f"{fault} Copy ~/.ray/auth_token from the cluster's head, or set RAY_AUTH_TOKEN_PATH to a copy."
         )
     if STARTUP_TIMED_OUT in text:
-        return f"Ray could not begin in time: the machine is busy, or out of memory. Try again.\n{text}"
+        return f"Ray did not start in time: the machine is busy or out of memory. Try again.\n{text}"
     if "Version mismatch" in text:
-        return f"its versions are others than here.\n{text}"
+        return f"its versions differ from those of this host.\n{text}"
     return (
         f"{text.strip() or type(error).__name__} Start one with `ray start --head`, or use --cluster local."
     )

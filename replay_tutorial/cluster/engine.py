@@ -1,10 +1,9 @@
-"""The engine of many machines: actors on every host of a Ray cluster, all else on this one.
+"""The cluster engine: actors on every host of a Ray cluster, all other roles on the learner's host.
 
-The learner's host is the one on which `train` is called. Its shared memory holds the replay, as in a run on
-one machine; learner, evaluator, records, checkpoints and resuming are the same. Rows cross the network once,
-each frame once, batches never: see `gateway`.
-
-Left out: a replay beyond one host's memory; several learners.
+The learner's host is the one on which `train` is called. The replay is in its shared memory, and the learner,
+the evaluator, records, checkpoints and resuming work as in a run on one machine. Rows are sent once, with
+each frame once; batches are never sent (see `gateway`). The replay is limited to one host's memory, and there
+is one learner.
 
 Paper: Horgan et al. 2018, section 3 and appendix F.
 """
@@ -30,29 +29,29 @@ if TYPE_CHECKING:
 
 
 class ClusterEngine(Engine):
-    """Runs the actors on a cluster.
+    """Runs the actors on a Ray cluster.
 
-    Ray is imported when it is connected to, because its settings have to be made before.
+    Ray is imported only when the engine connects, because its settings must be set before.
 
     Args:
-        options: Which cluster, and how it is used.
+        options: Which cluster to use, and how.
     """
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
-        self.connected = False  # by us
+        self.connected = False  # whether this engine has connected
 
     def make_context(
         self, config: Config, spaces: Spaces, parameter_count: int, initial_counters: InitialCounters
     ) -> Context:
-        """Connect to the cluster, wait for room, and reserve the learner's shared memory.
+        """Connect to the cluster, wait until the actors fit, and allocate the learner's shared memory.
 
         Raises:
-            ClusterUnavailable: If there is no such cluster, it has no room, or there are no actors.
+            ClusterUnavailable: If there is no such cluster, it has too few resources, or `actors` is 0.
             MemoryError: As for `Engine.make_context`.
         """
         if config.actors == 0:
-            raise ClusterUnavailable("actors is 0: a run in one process needs none. Leave --cluster out.")
+            raise ClusterUnavailable("actors is 0, and such a run can't use a cluster. Omit --cluster.")
         start_fork_server()  # while Ray starts
         self.connected |= connect(self.options.address, config.actors * self.options.cpus_per_actor)
 
@@ -76,13 +75,13 @@ class ClusterEngine(Engine):
             self.disconnect()
 
     def workers(self, setup: RunSetup) -> "ClusterWorkers":
-        """Return who takes part in a run; they are not started."""
+        """Return the processes of a run; they have not been started."""
         from replay_tutorial.cluster.workers import ClusterWorkers
 
         return ClusterWorkers(setup, self.options, central_roles(setup))
 
     def disconnect(self) -> None:
-        """Leave the cluster, if it was us who joined it; one that was started for this run ends."""
+        """Disconnect from the cluster if this engine has connected; a local cluster shuts down."""
         if self.connected:
             import ray
 

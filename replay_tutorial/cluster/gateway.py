@@ -1,11 +1,11 @@
-"""The gateway: where rows from other hosts enter the shared memory of the learner's host.
+"""The gateway: inserts rows from other hosts into the shared memory of the learner's host.
 
-It writes what arrives and answers with what an actor has to know: whether the rows were taken, when to send
-the next ones, whether the run is over, and newer parameters if there are any. It never waits: for the limiter
-the actor waits, on its own host, as long as it is told to. The replay is a ring without locks, so a gateway
-may be killed at any instruction; the next one opens the same memory.
+Each reply tells the actor whether its rows were inserted, when to send the next ones, whether the run is
+over, and newer parameters if there are any. A gateway never blocks: if the limiter doesn't admit rows, the
+actor waits on its own host. The replay is a lock-free ring, so a gateway can be killed at any instruction; a
+new one opens the same memory.
 
-Left out: what carries the calls (`workers`). A plain object answers them.
+The transport is in `workers` and `remote_gateway`; a gateway itself is a plain object.
 """
 
 import time
@@ -19,55 +19,55 @@ from replay_tutorial.apex.messages import Message
 from replay_tutorial.cluster.chunk import Chunk, ChunkFormat
 from replay_tutorial.shared.limiter import SamplesPerInsert
 
-# Seconds that an actor is asked to wait for the limiter, at least and at most: then it looks whether to stop.
+# Minimum and maximum seconds that an actor is asked to wait for the limiter before it polls again.
 SHORTEST_WAIT, LONGEST_WAIT = 0.005, 0.5
-RATE_SECONDS = 0.2  # over which the learner's pace is measured
+RATE_SECONDS = 0.2  # over which the learner's sampling rate is measured
 
-Share = Callable[[NDArray[Any]], Any]  # parameters → a reference that any host can follow
+Share = Callable[[NDArray[Any]], Any]  # parameters → a reference that any host can resolve
 
 
 class Report(NamedTuple):
-    """What an actor says of itself with each call."""
+    """What an actor reports with each call."""
 
     actor: int
     restart_count: int
-    rows_lost: int  # in this life: sent, and never answered
+    rows_lost: int  # sent by this process and never acknowledged
     messages: tuple[Message, ...]  # since the last call
 
 
 class ParametersReference(NamedTuple):
-    """The newest parameters, as a gateway passes them on."""
+    """A reference to the newest parameters."""
 
     version: int
-    update: int  # that made them
-    reference: Any  # made by `Share`
+    update: int  # the update that produced them
+    reference: Any  # returned by `Share`
 
 
 class Reply(NamedTuple):
-    """What a gateway answers."""
+    """The reply of a gateway."""
 
-    accepted: bool  # the rows; if not, they are the actor's to send again
-    wait: float  # seconds until as many rows may be sent again; 0 if none came
-    stopped: bool  # the run is over
-    updates: int  # of the learner
-    newest: ParametersReference | None  # if the actor has older ones
+    accepted: bool  # whether the rows were inserted; if not, the actor sends them again
+    wait: float  # seconds until the next chunk of this size may be sent; 0 without rows
+    stopped: bool  # whether the run is over
+    updates: int  # updates of the learner
+    newest: ParametersReference | None  # None if the actor has the newest parameters
 
 
 class PendingReports(NamedTuple):
-    """What actors have told since the driver last asked."""
+    """Reports of actors that the driver has not collected yet."""
 
     messages: list[Message]
-    rows_lost: dict[tuple[int, int], int]  # by actor and life; a life's number only grows
-    places: dict[tuple[int, int], str]  # the host that a life begins on, likewise
+    rows_lost: dict[tuple[int, int], int]  # (actor, restart_count) → rows; it only grows
+    hosts: dict[tuple[int, int], str]  # (actor, restart_count) → host that it starts on
 
 
 class Gateway:
-    """One of the doors to the replay.
+    """Inserts chunks into the replay and replies to actors.
 
     Args:
-        context: Of the run, in shared memory.
-        limiter: That of its replay.
-        share: Puts parameters where other hosts can read them.
+        context: Context of the run, in shared memory.
+        limiter: The limiter of its replay.
+        share: Makes parameters available to other hosts.
     """
 
     def __init__(self, context: Context, limiter: SamplesPerInsert, share: Share) -> None:
@@ -79,18 +79,18 @@ class Gateway:
         self.pending = PendingReports([], {}, {})
         self.samples_a_second = 0.0
         self._measured = time.monotonic(), limiter.samples
-        self._promised = 0.0  # when the actor that came last may send again
+        self._promised = 0.0  # time at which the actor delayed last may send again
 
     def send(self, chunk: Chunk | None, known_version: int, report: Report) -> Reply:
-        """Take rows in, if the limiter allows them, and answer.
+        """Insert rows if the limiter admits them, and reply.
 
         Args:
-            chunk: The rows; None to ask only.
-            known_version: Of the parameters that the actor has.
-            report: What it says of itself.
+            chunk: The rows, or None to poll only.
+            known_version: Version of the actor's parameters.
+            report: What the actor reports.
 
         Raises:
-            ValueError: If the chunk is not of this run; nothing has changed then.
+            ValueError: If the chunk doesn't belong to this run; nothing has been changed.
         """
         taken, wait = True, 0.0
         if chunk is not None:
@@ -107,17 +107,17 @@ class Gateway:
             newest=self._newer_than(known_version),
         )
 
-    def begin(self, actor: int, restart_count: int, host: str) -> None:
-        """Note on which host a life begins: its first call with rows comes when its imports are done."""
-        self.pending.places[actor, restart_count] = host
+    def record_start(self, actor: int, restart_count: int, host: str) -> None:
+        """Record the host of an actor that starts; its first rows arrive only after its imports."""
+        self.pending.hosts[actor, restart_count] = host
 
     def collect(self) -> PendingReports:
-        """Return what actors have told since the last call."""
-        told, self.pending = self.pending, PendingReports([], {}, {})
-        return told
+        """Return the reports since the last call."""
+        pending, self.pending = self.pending, PendingReports([], {}, {})
+        return pending
 
     def _seconds_until_room(self, count: int) -> float:
-        """Return when the limiter will admit so many rows, by the pace at which the learner samples."""
+        """Return when the limiter will admit `count` rows, from the rate at which the learner samples."""
         limiter = self.limiter
         (then, before), now, samples = self._measured, time.monotonic(), limiter.samples
         if now - then >= RATE_SECONDS:
@@ -126,14 +126,15 @@ class Gateway:
         excess = limiter.error + count * limiter.samples_per_insert - limiter.error_buffer
         if excess <= 0:
             return 0.0
-        pace = max(self.samples_a_second, 1.0)
-        # The room that others wait for is theirs: if all came at once, one would be let in, again and again.
-        moment = max(now + excess / pace, self._promised + count * limiter.samples_per_insert / pace)
+        rate = max(self.samples_a_second, 1.0)
+        # Each delayed actor gets a later time than the previous one. With equal times, all would poll at once
+        # and only one would be admitted.
+        moment = max(now + excess / rate, self._promised + count * limiter.samples_per_insert / rate)
         self._promised = min(max(moment, now + SHORTEST_WAIT), now + LONGEST_WAIT)
         return self._promised - now
 
     def _newer_than(self, version: int) -> ParametersReference | None:
-        """Return the newest parameters if they are newer; each version is shared once."""
+        """Return the newest parameters if they are newer than `version`; each version is shared once."""
         known = 0 if self.newest is None else self.newest.version
         published = self.context.parameters.pull(known)
         if published is not None:

@@ -1,7 +1,7 @@
-"""The options of a cluster: where it is, and how the actors share it.
+"""The options of a cluster: its address, its gateways, and the resources of an actor.
 
-They are no settings of a run, which may be resumed on another cluster, or on one machine. A run's folder
-keeps them in `cluster.json`, so that `resume` without options uses the same cluster.
+They are not settings of the run, because a run may be resumed on another cluster or on one machine. The run's
+folder stores them in `cluster.json`, so that `resume` without options uses the same cluster.
 """
 
 import argparse
@@ -15,17 +15,17 @@ from replay_tutorial.apex.runs.files import CLUSTER_FILE, DamagedFile, read_json
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Where the actors run."""
+    """Where the actors run, and how."""
 
     address: str
     """A Ray cluster: auto for the one that this host belongs to, host:port, or local to start one here."""
     gateways: int = 1
-    """Processes that take in rows on the learner's host; one takes 45,000 small rows a second."""
+    """Processes on the learner's host that receive rows; one receives 45,000 small rows a second."""
     cpus_per_actor: float = 1.0
-    """Share of a core that an actor is given; below 1, several of them share one."""
+    """Share of a core per actor; below 1, several actors share a core."""
 
     def __post_init__(self) -> None:
-        """Refuse what can't work."""
+        """Raise ValueError if an option is out of range."""
         if not self.address:
             raise ValueError("cluster is empty; it must be auto, local or host:port.")
         if self.gateways < 1:
@@ -34,34 +34,34 @@ class ClusterOptions:
             raise ValueError(f"cpus_per_actor is {self.cpus_per_actor}; it must be between 0.01 and 64.")
 
 
-HERE = "none"  # as an address: no cluster, the actors run on this machine
+HERE = "none"  # address that stands for no cluster: the actors run on this machine
 
 
 def add_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the options of a cluster to a parser; `default` is what the help says of one that is not given."""
+    """Add the options of a cluster to a parser; the help texts state `default` as their default."""
     end = f" (default: {default})"
-    where = "a Ray cluster for the actors: auto, host:port, local to start one; none: this machine"
+    where = "Ray cluster that runs the actors: auto, host:port, local (starts one), or none (this machine)"
     parser.add_argument("--cluster", metavar="ADDRESS", help=where + end)
-    doors = "processes that take in the actors' rows on the learner's host"
-    parser.add_argument("--gateways", type=int, help=doors + end)
-    share = "share of a core that an actor gets"
+    gateways = "number of processes on the learner's host that receive the actors' rows"
+    parser.add_argument("--gateways", type=int, help=gateways + end)
+    share = "share of a core per actor"
     parser.add_argument("--cpus-per-actor", type=float, help=share + end)
 
 
 def take_options(
     parser: argparse.ArgumentParser, parsed: argparse.Namespace, saved: ClusterOptions | None = None
 ) -> ClusterOptions | None:
-    """Return the options that were parsed, None for this machine; those not given are the `saved` ones.
+    """Return the options that were parsed, or None for this machine; omitted options are taken from `saved`.
 
     Raises:
-        SystemExit: With status 2, if they can't be used; the reason has been printed.
+        SystemExit: With status 2, if they are invalid; the reason has been printed.
     """
     names = [option.name for option in fields(ClusterOptions)]
     given = {name: getattr(parsed, name) for name in names[1:] if getattr(parsed, name) is not None}
     address = parsed.cluster if parsed.cluster is not None else saved and saved.address
     if address in (None, HERE):
         if given:
-            parser.error(f"--{min(given).replace('_', '-')} is for a run on a cluster: add --cluster ADDRESS")
+            parser.error(f"--{min(given).replace('_', '-')} requires a cluster: add --cluster ADDRESS")
         return None
     values: dict[str, Any] = {} if saved is None else asdict(saved)
     values |= {**given, "address": address}
@@ -72,19 +72,19 @@ def take_options(
 
 
 def split_options(program: str, arguments: Sequence[str]) -> tuple[ClusterOptions | None, list[str]]:
-    """Split a command's arguments into the options of the cluster, None without `--cluster`, and the others.
+    """Split a command's arguments into cluster options, which are None without `--cluster`, and all others.
 
     Raises:
         SystemExit: With status 2, if they can't be parsed; the reason has been printed.
     """
     parser = argparse.ArgumentParser(prog=program, add_help=False, allow_abbrev=False)
-    add_options(parser, "one machine")
+    add_options(parser, "this machine")
     known, others = parser.parse_known_args(list(arguments))
     return take_options(parser, known), others
 
 
 def saved_options(run: Path) -> ClusterOptions | None:
-    """Return the options that a run was last trained with; None on one machine, or if there is no such run.
+    """Return the options with which a run was last trained, or None if that was on one machine.
 
     Raises:
         ValueError: If they can't be read.

@@ -1,7 +1,7 @@
-"""Who goes where: actors all over the cluster, gateways beside the learner.
+"""Placement: which processes run on which host.
 
-The driver's host is the learner's. Gateways open its shared memory, so they have to be there. Actors need a
-core and some memory each, and go wherever both are free.
+Gateways run on the driver's host, which is the learner's, because they open its shared memory. Actors run on
+any host that has enough free CPU and memory.
 """
 
 import logging
@@ -20,22 +20,22 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from replay_tutorial.cluster.connection import ClusterUnavailable
 from replay_tutorial.cluster.options import ClusterOptions
 
-CAPACITY_TIMEOUT_SECONDS = 600.0  # that hosts get to join: a cloud takes minutes to start one
+CAPACITY_TIMEOUT_SECONDS = 600.0  # time for new hosts to join; a cloud takes minutes to start one
 POLL_SECONDS = 1
-ACTOR_MEMORY = 415 * 2**20  # bytes of a Python process with torch, as measured: 300 to 415 MiB
+ACTOR_MEMORY = 415 * 2**20  # bytes; a Python process with torch was measured at 300 to 415 MiB
 
 log = logging.getLogger(__name__)
 
 
 def gateway_options() -> dict[str, Any]:
-    """Return Ray's options for a gateway: on this host; begun again when it is killed, but no call twice."""
-    # Not soft: with no core of its own a soft reservation is ignored (Ray 2.60).
+    """Return Ray's options for a gateway: on this host; Ray restarts it, but never repeats a call."""
+    # Not soft: Ray 2.60 ignores soft affinity if the actor reserves no CPU.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return {"num_cpus": 0, "max_restarts": -1, "max_task_retries": 0, "scheduling_strategy": here}
 
 
 def actor_options(options: ClusterOptions) -> dict[str, Any]:
-    """Return Ray's options for an actor: spread over the hosts, in one life only."""
+    """Return Ray's options for an actor: spread over the hosts, and never restarted by Ray."""
     room = {"num_cpus": options.cpus_per_actor, "memory": ACTOR_MEMORY}
     return {**room, "max_retries": 0, "scheduling_strategy": "SPREAD"}
 
@@ -46,28 +46,28 @@ def hosts() -> list[dict[str, Any]]:
 
 
 def describe(options: ClusterOptions) -> dict[str, Any]:
-    """Return what there is, as JSON."""
+    """Return the options, the hosts and Ray's version as JSON values."""
     cpus = [{"name": h["NodeManagerHostname"], "cpus": h["Resources"].get("CPU", 0.0)} for h in hosts()]
     return {**asdict(options), "hosts": cpus, "ray": ray.__version__}
 
 
 def addresses() -> dict[str, str]:
-    """Return the address of each host that is alive, by Ray's name for it."""
+    """Return the address of each host that is alive, by node ID."""
     return {host["NodeID"]: host["NodeManagerAddress"] for host in hosts()}
 
 
 def free_resources() -> Mapping[str, float]:
-    """Return what nobody uses, of all hosts together, by Ray's names for it."""
+    """Return the free resources of all hosts together, by Ray's resource names."""
     return ray.available_resources()
 
 
 class HostMonitor:
-    """Looks again and again which hosts there are, in a thread: whoever asks a dead head waits.
+    """Polls the hosts in a thread, because a call to a dead head blocks.
 
     Attributes:
-        addresses: Those of the last answer, by Ray's names for the hosts.
-        free: What nobody uses, of all hosts together, by Ray's names for it.
-        answered: When that came, by `time.monotonic`.
+        addresses: Node ID → address, from the last reply.
+        free: Free resources of all hosts together, from the last reply.
+        answered: Time of the last reply, as in `time.monotonic`.
     """
 
     def __init__(self) -> None:
@@ -78,40 +78,40 @@ class HostMonitor:
 
     def _work(self) -> None:
         while not self.closing.wait(POLL_SECONDS):
-            with suppress(RayError):  # the answer is old then, which is seen
+            with suppress(RayError):  # `answered` is not updated then
                 self.addresses, self.free, self.answered = addresses(), free_resources(), time.monotonic()
 
 
 def actors_that_fit(options: ClusterOptions, cpus: float, memory: float) -> int:
-    """Return how many actors fit into so many cores and bytes."""
+    """Return how many actors fit into this number of CPUs and bytes of memory."""
     return int(min(cpus / options.cpus_per_actor + 1e-9, memory / ACTOR_MEMORY))
 
 
 def capacity_message(who: str, options: ClusterOptions, free: Mapping[str, float], hosts: int) -> str:
-    """Say why actors have no place, and what would help; `free` is that of all hosts together."""
+    """Return the message that actors don't fit; `free` are the resources of all hosts together."""
     needed, cpus, memory = ACTOR_MEMORY / 2**20, free.get("CPU", 0.0), free.get("memory", 0.0) / 2**20
     return (
-        f"no place for {who}: an actor needs {options.cpus_per_actor:g} CPU and {needed:.0f} MiB on one "
+        f"no room for {who}: an actor needs {options.cpus_per_actor:g} CPU and {needed:.0f} MiB on one "
         f"host. {cpus:g} CPUs and {memory:,.0f} MiB are free on {host_count(hosts)}. Add hosts, wait for "
-        "other runs, or lower --actors or --cpus-per-actor."
+        "other runs to end, or lower --actors or --cpus-per-actor."
     )
 
 
 def host_count(hosts: int) -> str:
-    """Return a number of hosts as it is printed."""
+    """Return a number of hosts as text."""
     return f"{hosts} host{'s' * (hosts != 1)}"
 
 
 def wait_for_capacity(actors: int, options: ClusterOptions) -> None:
-    """Wait until there is a free place for each actor; a cluster that can grow is asked to.
+    """Block until all actors fit; a cluster with an autoscaler is asked to grow.
 
     Raises:
-        ClusterUnavailable: If there is none within ten minutes.
+        ClusterUnavailable: If they don't fit after ten minutes.
     """
     # A placement group is released when this process ends; `request_resources` would keep its request.
     needs = {"CPU": options.cpus_per_actor, "memory": float(ACTOR_MEMORY)}
     reservation = placement_group([needs] * actors, "SPREAD")
-    deadline, said = time.monotonic() + CAPACITY_TIMEOUT_SECONDS, False
+    deadline, logged = time.monotonic() + CAPACITY_TIMEOUT_SECONDS, False
     try:
         while not reservation.wait(POLL_SECONDS):
             free = free_resources()
@@ -121,9 +121,9 @@ def wait_for_capacity(actors: int, options: ClusterOptions) -> None:
             )
             if time.monotonic() >= deadline:
                 raise ClusterUnavailable(reason)
-            if not said:
+            if not logged:
                 log.info("waiting up to %g s: %s", CAPACITY_TIMEOUT_SECONDS, reason)
-            said = True
+            logged = True
     finally:
         remove_placement_group(reservation)
-    log.info("there is room for %d actors on %s", actors, host_count(len(hosts())))
+    log.info("the cluster has room for %d actors on %s", actors, host_count(len(hosts())))

@@ -1,7 +1,7 @@
-"""An actor on any host of a cluster: the same actor as on one machine, with its ends at the gateways.
+"""An actor on any host of a cluster: the same actor as on one machine, connected to the gateways.
 
-It lives as long as its task. A task that is killed is not repeated by Ray: the driver starts the next life,
-with other seeds, wherever there is room (`workers`).
+It runs in a Ray task. Ray doesn't retry the task: if it dies, the driver starts a new one with other seeds,
+wherever there is room (`workers`).
 """
 
 import socket
@@ -22,46 +22,46 @@ from replay_tutorial.cluster.remote_gateway import call, fetch, is_lost
 
 
 class SourcesDiffer(RuntimeError):
-    """A host runs another version of this package than the learner's."""
+    """A host has another version of this package than the learner's host."""
 
 
 class ActorTask(NamedTuple):
-    """An actor's part in a run."""
+    """The arguments of an actor's task."""
 
     config: Config
     spaces: Spaces
-    number: int  # of the actor
+    number: int  # number of the actor
     restart_count: int
     seed: np.random.SeedSequence
-    sources: str  # the digest of the learner's host
-    path: tuple[str, ...]  # where that finds modules; an environment may be one that is not installed
+    sources: str  # digest of the sources on the learner's host
+    path: tuple[str, ...]  # its sys.path, because the environment's module may not be installed
 
 
-def play(part: ActorTask, gateways: Sequence[Any]) -> None:
-    """Play until the run is over.
+def play(task: ActorTask, gateways: Sequence[Any]) -> None:
+    """Act until the run is over.
 
     Args:
-        part: Who plays.
-        gateways: Ray's handles of them.
+        task: The actor to run.
+        gateways: Ray's handles of the gateways.
 
     Raises:
         SourcesDiffer: If this host has another version of the package.
     """
-    if digest_of_sources() != part.sources:
+    if digest_of_sources() != task.sources:
         raise SourcesDiffer(
-            f"{socket.gethostname()} has another version of replay_tutorial than the learner's host: install "
-            "the same one on all hosts."
+            f"{socket.gethostname()} has another version of replay_tutorial than the learner's host. Install "
+            "the same version on all hosts."
         )
     place = f"{socket.gethostname()} {ray.util.get_node_ip_address()}"
-    call(gateways[part.number % len(gateways)].begin, part.number, part.restart_count, place)
+    call(gateways[task.number % len(gateways)].record_start, task.number, task.restart_count, place)
 
-    import torch  # takes seconds, on a busy host a minute: after this host is known
+    import torch  # after the host is reported, because it takes seconds, on a busy host a minute
 
     from replay_tutorial.apex.actor import Actor
 
-    sys.path.extend(place for place in part.path if place not in sys.path)
-    torch.set_num_threads(part.config.threads)
+    sys.path.extend(place for place in task.path if place not in sys.path)
+    torch.set_num_threads(task.config.threads)
     sends = [partial(call, gateway.send) for gateway in gateways]
-    link = ActorLink(sends, part.number, part.restart_count, is_lost)
-    context = remote_context(part.config, part.spaces, link, fetch)
-    Actor(context, part.number, part.seed).run()
+    link = ActorLink(sends, task.number, task.restart_count, is_lost)
+    context = remote_context(task.config, task.spaces, link, fetch)
+    Actor(context, task.number, task.seed).run()

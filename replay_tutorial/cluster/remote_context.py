@@ -1,9 +1,8 @@
-"""The ends of an actor on another host: the protocols of `apex.context`, as far as an actor needs them.
+"""The context of an actor on another host: the protocols of `apex.context`, as far as an actor uses them.
 
-An actor inserts rows, pulls parameters, and asks how far the learner is and whether the run is over. It asks
-often; what it is answered is what the last reply of a gateway said.
-
-Left out: everything that learner and evaluator do, whose host has the real ones.
+An actor inserts rows, pulls parameters, and reads the learner's progress and the stop flag. It reads them
+often, so they are answered from the gateway's last reply. Learner and evaluator use the real context on their
+host.
 """
 
 import time
@@ -19,19 +18,20 @@ from replay_tutorial.apex.context import Context, Parameters, Published, Replay,
 from replay_tutorial.cluster.actor_link import ActorLink
 from replay_tutorial.cluster.chunk import PRIORITIES, ChunkFormat
 
-SEND_SECONDS = 0.05  # between two chunks of an actor, at least
+SEND_SECONDS = 0.05  # minimum time between two chunks of an actor
 
-# Follows a reference that a gateway gave out; None if what it names is gone.
+# Resolves a reference from a gateway; returns None if the object no longer exists.
 Fetch = Callable[[Any], NDArray[np.float32] | None]
 
 
 class RemoteReplay:
-    """Takes rows, and sends them on, a moment's rows in one chunk: a call costs the same for few or many.
+    """Collects rows for some milliseconds and sends them in one chunk, because each call has a fixed cost.
 
     Args:
-        link: The way to the gateways.
-        chunk_format: Of the run.
-        most_rows: Of a chunk that is not one `insert` alone; the limiter admits all of a chunk or none.
+        link: The link to the gateways.
+        chunk_format: The chunk format of the run.
+        most_rows: Maximum rows of a chunk of several inserts; the limiter admits either all of a chunk or
+            none.
     """
 
     def __init__(self, link: ActorLink, chunk_format: ChunkFormat, most_rows: int) -> None:
@@ -39,10 +39,10 @@ class RemoteReplay:
         self.format = chunk_format
         self.most_rows = most_rows
         self._kept: list[dict[str, NDArray[Any]]] = []
-        self._sent = 0.0  # when, by time.monotonic()
+        self._sent = 0.0  # time of the last chunk, as in time.monotonic()
 
     def insert(self, rows: Mapping[str, Any], priorities: NDArray[np.float32], timeout: float) -> bool:
-        """Take rows, as `Replay.insert` does; True says that they go their way, not that they arrived."""
+        """Queue rows, as `Replay.insert` does; True means that they are queued, not yet inserted."""
         if not self.link.has_room(timeout):
             return False
         now, count = time.monotonic(), len(priorities)
@@ -62,14 +62,14 @@ class RemoteReplay:
 
 
 class RemoteParameters:
-    """The parameters of the last reply."""
+    """The parameters that the last reply refers to."""
 
     def __init__(self, link: ActorLink, fetch: Fetch) -> None:
         self.link = link
         self.fetch = fetch
 
     def pull(self, known_version: int = 0) -> Published | None:
-        """Return newer parameters, as `Parameters.pull` does; if they can't be had, there are none yet."""
+        """Return newer parameters, as `Parameters.pull` does; None also if they can't be fetched."""
         link = self.link
         link.version = known_version
         link.pump()
@@ -80,12 +80,12 @@ class RemoteParameters:
         if parameters is None:
             return None
         link.version = newest.version
-        # What comes from another process is read-only, and torch takes only what it may write to.
+        # Arrays from other processes are read-only, and torch requires writable ones.
         return Published(newest.version, newest.update, np.array(parameters))
 
 
 class RemoteStatus:
-    """What the last reply said: an actor's `RunCounters` and `StopFlag`."""
+    """The actor's `RunCounters` and `StopFlag`, from the last reply."""
 
     def __init__(self, link: ActorLink) -> None:
         self.link = link
@@ -102,21 +102,21 @@ class RemoteStatus:
 
 
 def remote_context(config: Config, spaces: Spaces, link: ActorLink, fetch: Fetch) -> Context:
-    """Return what an actor on another host is given.
+    """Return the context of an actor on another host.
 
     Args:
-        config: Of the run.
-        spaces: Of its environment.
-        link: The way to the gateways.
-        fetch: Follows the references in replies.
+        config: Settings of the run.
+        spaces: Spaces of its environment.
+        link: The link to the gateways.
+        fetch: Resolves the references in replies.
     """
-    news = RemoteStatus(link)
+    status = RemoteStatus(link)
     return Context(
         config,
         spaces,
         cast(Replay, RemoteReplay(link, ChunkFormat(config, spaces), config.slack // 2)),
         cast(Parameters, RemoteParameters(link, fetch)),
-        cast(RunCounters, news),
-        cast(StopFlag, news),
+        cast(RunCounters, status),
+        cast(StopFlag, status),
         send_message=link.messages.append,
     )

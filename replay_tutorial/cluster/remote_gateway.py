@@ -1,6 +1,6 @@
-"""A gateway as an actor of Ray's, and how it is called: which errors say that a call was lost.
+"""A gateway as a Ray actor, how to call it, and which errors mean that a call was lost.
 
-Its process imports no torch, so it is there, and there again, a second earlier.
+The process doesn't import torch, so that it starts and restarts a second earlier.
 """
 
 import pickle
@@ -16,16 +16,16 @@ from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
 from replay_tutorial.cluster.gateway import Gateway
 from replay_tutorial.local.shared_context import SharedReplay
 
-# The called code failed: with an error, or with one that can't be brought here.
+# The called code raised an exception; the second type replaces one that can't be unpickled here.
 WRONG = (RayTaskError, UnserializableException)
 
 
 class RemoteGateway(Gateway):
-    """A gateway in a process of its own.
+    """A gateway in its own process.
 
     Args:
-        packed: Its context and limiter. Spaces of images are large, and Ray starts an actor again only with
-            arguments of at most 100 kB: these are 3.
+        packed: Its context and limiter, as `pack` returned them. Ray restarts an actor only if its arguments
+            take at most 100 kB, and the spaces of images are larger; packed they take 3 kB.
     """
 
     def __init__(self, packed: bytes) -> None:
@@ -34,34 +34,34 @@ class RemoteGateway(Gateway):
 
     @staticmethod
     def pack(context: Context) -> bytes:
-        """Pack what a gateway is made of; shared memory goes by its address."""
+        """Return the compressed constructor arguments; shared memory is passed by its address."""
         limiter = cast(SharedReplay, context.replay).limiter
         return zlib.compress(pickle.dumps((context, limiter)))
 
 
 def is_lost(error: BaseException) -> bool:
-    """Return whether a call did not get through: its process, its host or the way to it is gone."""
+    """Return whether an error means that a call was lost: its process, its host or the network failed."""
     return isinstance(error, RayError) and not isinstance(error, WRONG)
 
 
 def call(method: Any, *arguments: Any) -> Future[Any]:
-    """Call a method of a gateway; the answer is an error of Ray's also if it could not even be called."""
+    """Call a method of a gateway; if the call can't even be made, the future holds a RayError."""
     try:
         answer: Future[Any] = method.remote(*arguments).future()
-    except (OSError, RayError) as error:  # the host's own store has no room, or its Ray is dying
+    except (OSError, RayError) as error:  # this host's object store is full, or its Ray is shutting down
         answer = Future()
         answer.set_exception(error if isinstance(error, RayError) else RayError(str(error)))
     return answer
 
 
 def share(array: Any) -> list[Any]:
-    """Put an array where every host can read it; a list, or Ray would send the array itself."""
+    """Put an array into Ray's object store; return a list, because Ray would resolve a bare reference."""
     return [ray.put(array)]
 
 
 def fetch(reference: list[Any]) -> Any:
-    """Return what was shared; None if it is gone, or its host is."""
+    """Return a shared array, or None if the array or its host is gone."""
     try:
         return ray.get(reference[0], timeout=GATEWAY_ANSWER_SECONDS)
-    except (RayError, OSError):  # also if this host's own store fails
+    except (RayError, OSError):  # OSError: this host's object store failed
         return None

@@ -1,8 +1,8 @@
-"""The processes of a run on a cluster, as the driver sees them.
+"""The processes of a run on a cluster, as seen by the driver.
 
 Learner and evaluator are processes of this host, as in a run on one machine. Actors are Ray tasks on any
-host, gateways Ray actors on this one. An actor that dies, with its host or alone, begins a new life where
-there is room; Ray itself restarts a gateway, which opens the same shared memory.
+host; gateways are Ray actors on this host. The driver restarts an actor that dies, wherever there is room;
+Ray itself restarts a gateway, which opens the same shared memory.
 
     actors ── Report ──▶ gateways ◀── collect ── driver ◀── messages ── learner, evaluator
 """
@@ -31,47 +31,45 @@ from replay_tutorial.cluster.remote_actor import ActorTask, play
 from replay_tutorial.cluster.remote_gateway import WRONG, RemoteGateway, is_lost
 from replay_tutorial.local.supervisor import SHUTDOWN_SECONDS, Role, Supervisor
 
-COLLECT_SECONDS = 0.5  # between two questions to a gateway
-COUNT_SECONDS = 1.0  # between two counts of hosts and actors
-SILENT_SECONDS = 60.0  # without a word of any actor, until it is said
-GIVE_UP_SECONDS = 600.0  # and until the run ends
-ACTOR_SILENT_SECONDS = (
-    900.0  # in which an actor says nothing, though it lives, until it is said: its step is long
-)
-HEAD_TIMEOUT_SECONDS = 20.0  # that the head may be silent; after 60 Ray ends this process without a word
-COLOURS = re.compile("\x1b\\[\\d+m")  # that Ray puts into tracebacks
+COLLECT_SECONDS = 0.5  # between two calls to a gateway
+COUNT_SECONDS = 1.0  # between two reports of the numbers of hosts and actors
+SILENT_SECONDS = 60.0  # without a report of any actor, until a line is printed
+GIVE_UP_SECONDS = 600.0  # without a report of any actor, until the run ends
+ACTOR_SILENT_SECONDS = 900.0  # without a report of a running actor, until a line is printed
+HEAD_TIMEOUT_SECONDS = 20.0  # without a reply of the head; after 60, Ray kills this process silently
+COLOURS = re.compile("\x1b\\[\\d+m")  # ANSI colours in Ray's tracebacks
 
 
 class RemoteRole:
-    """One actor, and the task that it lives in now."""
+    """One actor, and the task in which it currently runs."""
 
     def __init__(self, setup: RunSetup, number: int) -> None:
         self.setup = setup
         self.number = number
         self.restart_policy = RestartPolicy(f"actor {number}", setup.context.config.restart_limit)
         self.task: Any = None
-        self.end: Future[None] | None = None  # of the task
+        self.end: Future[None] | None = None  # the task's result
         self.last_report = 0.0
-        self.host = ""  # that the life is on; unknown while it waits for a place
-        self.pending_since: float | None = None  # for a place; None if it has one
+        self.host = ""  # on which the task runs; empty while it is not placed
+        self.pending_since: float | None = None  # time since which it waits to be placed; None once placed
 
     def start(self, remote_play: Any, gateways: Iterable[Any], sources: str) -> None:
-        """Begin the next life."""
+        """Start the next task."""
         setup, restart_count = self.setup, self.restart_policy.starts
         seed = setup.seeds.actor(self.number, setup.initial_counters.update, restart_count)
         config, spaces = setup.context.config, setup.context.spaces
         path = tuple(os.path.abspath(place) for place in sys.path)
-        part = ActorTask(config, spaces, self.number, restart_count, seed, sources, path)
-        self.task = remote_play.remote(part, [*gateways])
+        task = ActorTask(config, spaces, self.number, restart_count, seed, sources, path)
+        self.task = remote_play.remote(task, [*gateways])
         self.end = self.task.future()
         self.host, self.pending_since = "", time.monotonic()
         self.restart_policy.record_start(is_pending=True)
 
     def check(self, all_actors: Sequence["RemoteRole"]) -> str | None:
-        """Return how the life has ended; None if it has not.
+        """Return a line about how the task ended, or None if it has not ended.
 
         Raises:
-            ProcessDied: If the actor's code failed, or it has died too often and no other one does well.
+            ProcessDied: If the actor's code failed, or it has died too often and no other actor runs well.
         """
         if self.end is None or not self.end.done():
             return None
@@ -89,16 +87,16 @@ class RemoteRole:
 
 
 def names_of(actors: Sequence[RemoteRole]) -> str:
-    """Return how some actors are called in a line."""
+    """Return actors as text: "actor 0" or "actors 0, 2"."""
     return f"actor{'s' * (len(actors) > 1)} {', '.join(str(actor.number) for actor in actors)}"
 
 
 class ClusterWorkers(Workers):
-    """The processes of a run. A context manager: ours are gone when it is left; Ray itself stays.
+    """The processes of a run; a context manager that ends them. Ray itself keeps running.
 
     Args:
-        setup: Of the run; its context lies in this host's shared memory.
-        options: How many gateways, and what an actor needs.
+        setup: Setup of the run; its context is in this host's shared memory.
+        options: Number of gateways, and resources of an actor.
         central: Learner and evaluator.
     """
 
@@ -108,18 +106,18 @@ class ClusterWorkers(Workers):
         self.local = Supervisor(central, setup.context.stop.request)
         self.actors = [RemoteRole(setup, number) for number in range(setup.context.config.actors)]
         self.stopping = False
-        self.rows_lost: dict[tuple[int, int], int] = {}  # by actor and life
+        self.rows_lost: dict[tuple[int, int], int] = {}  # by (actor, restart_count)
         self.host_monitor = placement.HostMonitor()
         self.hosts = self.host_monitor.addresses
-        self.gateways: dict[Any, Future[PendingReports] | None] = {}  # the answer that each owes
+        self.gateways: dict[Any, Future[PendingReports] | None] = {}  # gateway → its call in flight
         self.sources = digest_of_sources()
         self._remote_play: Any = ray.remote(**placement.actor_options(options))(play)
         self._last_collect = self._last_count = 0.0
         self._last_report = time.monotonic()
-        self._known: dict[str, list[Any]] = {}  # what is so, and has been said: of whom
+        self._known: dict[str, list[Any]] = {}  # kind of message → whom it was printed for
 
     def __enter__(self) -> Self:
-        """Start all: those elsewhere first, whose imports take longest."""
+        """Start all processes, those on other hosts first, because their imports take longest."""
         try:
             self._start_remote()
             self.local.__enter__()
@@ -129,7 +127,7 @@ class ClusterWorkers(Workers):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Ask all to stop, and end those that don't; after a second Ctrl-C at once."""
+        """Request all processes to stop, and kill the rest; after a second Ctrl-C, kill all immediately."""
         self.stopping = True
         try:
             self.local.__exit__(kind, *rest)
@@ -156,7 +154,7 @@ class ClusterWorkers(Workers):
         return self.local.is_working(role)
 
     def _start_remote(self) -> None:
-        """Begin the first lives of gateways and actors."""
+        """Start gateways and actors."""
         packed = RemoteGateway.pack(self.setup.context)
         remote_gateway: Any = ray.remote(**placement.gateway_options())(RemoteGateway)
         self.gateways = {remote_gateway.remote(packed): None for _ in range(self.options.gateways)}
@@ -164,7 +162,7 @@ class ClusterWorkers(Workers):
             actor.start(self._remote_play, self.gateways, self.sources)
 
     def _collect(self, received: list[Message]) -> None:
-        """Take in what actors have told the gateways, and ask those again that owe no answer."""
+        """Receive the reports that gateways have collected, and call those without a call in flight again."""
         now = time.monotonic()
         is_due = now - self._last_collect >= COLLECT_SECONDS
         if is_due:
@@ -179,30 +177,29 @@ class ClusterWorkers(Workers):
             if is_due and self.gateways[gateway] is None:
                 self.gateways[gateway] = gateway.collect.remote().future()
 
-    def _handle_reports(self, told: PendingReports, received: list[Message], now: float) -> None:
-        received.extend(told.messages)
-        self._note_hosts(told, received)
-        for (actor, restart_count), rows in told.rows_lost.items():
+    def _handle_reports(self, reports: PendingReports, received: list[Message], now: float) -> None:
+        received.extend(reports.messages)
+        self._note_hosts(reports, received)
+        for (actor, restart_count), rows in reports.rows_lost.items():
             self.rows_lost[actor, restart_count] = max(rows, self.rows_lost.get((actor, restart_count), 0))
             self.actors[actor].restart_policy.mark_running(restart_count)
             self.actors[actor].last_report, self.actors[actor].pending_since = now, None
-        if any(
-            actor.restart_policy.is_running for actor in self.actors
-        ):  # it says nothing during a long step
+        # A running actor doesn't report during a long step.
+        if any(actor.restart_policy.is_running for actor in self.actors):
             self._last_report = now
 
-    def _note_hosts(self, told: PendingReports, received: list[Message]) -> None:
-        """Say which actors begin on which host."""
+    def _note_hosts(self, reports: PendingReports, received: list[Message]) -> None:
+        """Print which actors start on which host."""
         on: dict[str, list[RemoteRole]] = {}
-        for (number, restart_count), host in told.places.items():
+        for (number, restart_count), host in reports.hosts.items():
             actor = self.actors[number]
             if restart_count == actor.restart_policy.starts - 1:
                 actor.host, actor.pending_since = host, None
                 on.setdefault(host, []).append(actor)
-        received.extend(Note(f"{names_of(actors)} on {host}") for host, actors in on.items())
+        received.extend(Note(f"starting {names_of(actors)} on {host}") for host, actors in on.items())
 
     def _check_remote(self, received: list[Message]) -> None:
-        """Begin the lives that are due; what is to be said of it is a message."""
+        """Restart the actors that are due, and print why they ended."""
         for actor in self.actors:
             if (end := actor.check(self.actors)) is not None:
                 received.append(Note(end))
@@ -210,31 +207,32 @@ class ClusterWorkers(Workers):
                 actor.start(self._remote_play, self.gateways, self.sources)
 
     def _count(self, received: list[Message]) -> None:
-        """Say now and then how many hosts and actors there are; end a run that has none, or no head."""
+        """Report the numbers of hosts and actors; raise if the head or all actors are lost."""
         now = time.monotonic()
         if now - self._last_count < COUNT_SECONDS:
             return
         self._last_count = now
         if now - self.host_monitor.answered >= HEAD_TIMEOUT_SECONDS:
-            raise ProcessDied(f"the head of the cluster has not answered for {HEAD_TIMEOUT_SECONDS:g} s")
+            raise ProcessDied(f"the head of the cluster has not responded for {HEAD_TIMEOUT_SECONDS:g} s")
         hosts = self.host_monitor.addresses
         for host in self.hosts.keys() - hosts.keys():
-            remedy = "when it is back, start Ray there again"
-            received.append(Note(f"host {self.hosts[host]} is gone; {len(hosts)} in all; {remedy}"))
+            left, remedy = placement.host_count(len(hosts)), "Start Ray on it again when it is back."
+            received.append(Note(f"lost host {self.hosts[host]}; {left} left. {remedy}"))
         for host in hosts.keys() - self.hosts.keys():
-            received.append(Note(f"host {hosts[host]} is there; {len(hosts)} in all"))
+            received.append(Note(f"host {hosts[host]} has joined; {placement.host_count(len(hosts))} now"))
         self.hosts = hosts
         playing = sum(actor.restart_policy.is_running for actor in self.actors)
         received.append(Cluster(len(hosts), playing, sum(self.rows_lost.values())))
         self._check_silence(received, now)
 
     def _check_silence(self, received: list[Message], now: float) -> None:
-        """Say once who has no place, or is silent though it lives; end a run that nobody plays in."""
+        """Print once which actors have no room or are silent; raise if no actor has reported for long."""
         silence = now - self._last_report
         if silence >= GIVE_UP_SECONDS:
-            raise ProcessDied(f"no actor has been heard for {silence:.0f} s")
+            raise ProcessDied(f"no actor has reported for {silence:.0f} s")
         if self._newly("learner", ["waits"] if silence >= SILENT_SECONDS else []):
-            received.append(Note(f"no actor has been heard for {silence:.0f} s; the learner waits for rows"))
+            text = f"no actor has reported for {silence:.0f} s; the learner is waiting for rows"
+            received.append(Note(text))
         waits = [a for a in self.actors if a.pending_since and now - a.pending_since >= SILENT_SECONDS]
         if unplaced := self._newly("waits", waits):
             text = placement.capacity_message(
@@ -247,24 +245,24 @@ class ClusterWorkers(Workers):
             if a.restart_policy.is_running and now - a.last_report >= ACTOR_SILENT_SECONDS
         ]
         if stuck := self._newly("plays", silent):
-            for_long = f"alive, not heard for {ACTOR_SILENT_SECONDS / 60:.0f} minutes"
-            received.append(Note(f"{names_of(stuck)}: {for_long}; a step takes long, or is stuck"))
+            silence = f"no report for {ACTOR_SILENT_SECONDS / 60:.0f} minutes, but alive"
+            received.append(Note(f"{names_of(stuck)}: {silence}; a step takes long or hangs"))
 
     def _newly(self, what: str, of: list[Any]) -> list[Any]:
-        """Return those of whom something is so, and was not when this was asked before."""
+        """Return those in `of` that were not in it at the last call for `what`."""
         known = self._known.get(what, [])
         self._known[what] = of
         return [each for each in of if each not in known]
 
     def _end_remote(self, seconds: float) -> None:
-        """End actors and gateways: let the actors hear that the run is over, then kill what is left."""
+        """Stop actors and gateways: wait until the actors see that the run is over, then kill the rest."""
         self.host_monitor.closing.set()
-        self.host_monitor.thread.join(SHUTDOWN_SECONDS)  # or it would ask a Ray that has been left
+        self.host_monitor.thread.join(SHUTDOWN_SECONDS)  # else it would call Ray after the shutdown
         ends = [actor.end for actor in self.actors if actor.end is not None]
         wait(ends, seconds)
         for actor in self.actors:
             if actor.end is not None and not actor.end.done():
-                with suppress(RayError):  # of a cluster that is gone; the run ends for its own reason
+                with suppress(RayError):  # the cluster may be gone; the run ends for another reason
                     ray.cancel(actor.task, force=True)
         for gateway in self.gateways:
             with suppress(RayError):

@@ -170,14 +170,14 @@ def packed(kind="stack"):
     [("flat", "float64, continuous"), ("flat", "stack"), ("stack", "flat"), ("stack", "colour")],
 )
 def test_rows_of_another_run_are_refused(ours, theirs):
-    with pytest.raises(ValueError, match=r"a chunk of .* came; rows here are"):
+    with pytest.raises(ValueError, match=r"received records of .*; expected a vector of"):
         format_of(SPACES[ours]).unpack(packed(theirs))
 
 
 def test_records_that_are_not_in_a_row_are_refused():
     chunk = packed()
     for records in (chunk.records.reshape(-1, 1), chunk.records[0]):
-        with pytest.raises(ValueError, match=r"a chunk of .* came; rows here are"):
+        with pytest.raises(ValueError, match=r"received records of .*; expected a vector of"):
             format_of(SPACES["stack"]).unpack(chunk._replace(records=records))
 
 
@@ -186,7 +186,7 @@ def test_records_that_are_not_in_a_row_are_refused():
 def test_frame_that_is_not_there_is_refused(name, number):
     chunk = packed()
     chunk.records[name][3, 1] = len(chunk.frames) if number == "count" else number
-    with pytest.raises(ValueError, match=f"a row names frame .* of {len(chunk.frames)}"):
+    with pytest.raises(ValueError, match=f"rows refer to frames .* has {len(chunk.frames)}"):
         format_of(SPACES["stack"]).unpack(chunk)
 
 
@@ -203,5 +203,5 @@ def wrong_frames(chunk):
 def test_frames_of_another_size_are_refused():
     chunk = packed()
     for frames in wrong_frames(chunk):
-        with pytest.raises(ValueError, match=r"frames of .* is uint8\(1440,\): both ends need"):
+        with pytest.raises(ValueError, match=r"frames of .* are uint8\(1440,\)\. Actors and learner"):
             format_of(SPACES["stack"]).unpack(Chunk(chunk.records, frames))

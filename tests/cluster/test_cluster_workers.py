@@ -49,16 +49,16 @@ class Gateway:
     """Answers what it is given."""
 
     def __init__(self):
-        self.reports, self.places = {}, {}
+        self.reports, self.hosts = {}, {}
         self.is_there = True
         self.collect = Remote(self.answer)
 
     def answer(self):
         future = Future()
         if self.is_there:
-            future.set_result(PendingReports([], dict(self.reports), dict(self.places)))
+            future.set_result(PendingReports([], dict(self.reports), dict(self.hosts)))
         self.reports.clear()
-        self.places.clear()
+        self.hosts.clear()
         return future
 
 
@@ -114,22 +114,22 @@ def playing(said):
 
 
 def test_host_of_each_actor_is_said_and_an_actor_without_a_place_once(run):
-    run.gateway.places = {(0, 0): "host2 10.0.0.2", (1, 3): "a life of another run"}
+    run.gateway.hosts = {(0, 0): "host2 10.0.0.2", (1, 3): "a life of another run"}
     said = run.wait(58)
-    assert notes(said) == ["actor 0 on host2 10.0.0.2"]
+    assert notes(said) == ["starting actor 0 on host2 10.0.0.2"]
     assert set(playing(said)) == {0}, "its imports are still to be done"
     [said] = notes(run.wait(100, 0))
     assert said.startswith(
-        "no place for actor 1: an actor needs 1 CPU and 415 MiB on one host. 0.5 CPUs and 1"
+        "no room for actor 1: an actor needs 1 CPU and 415 MiB on one host. 0.5 CPUs and 1"
     )
-    assert "MiB are free on 1 host. Add hosts, wait for other runs, or lower --actors" in said
+    assert "MiB are free on 1 host. Add hosts, wait for other runs to end, or lower --actors" in said
     run.die(0)
     [said] = notes(run.wait(1, 0))
     assert said.startswith("actor 0 died: ")
     assert said.endswith("(on host2 10.0.0.2)")
     run.wait(30, 0)
-    run.gateway.places = {(0, 1): "host3", (1, 0): "host3"}
-    assert notes(run.wait(100, 0, 1)) == ["actors 0, 1 on host3"]
+    run.gateway.hosts = {(0, 1): "host3", (1, 0): "host3"}
+    assert notes(run.wait(100, 0, 1)) == ["starting actors 0, 1 on host3"]
 
 
 def test_what_a_gateway_tells_late_is_heard(run):
@@ -143,7 +143,7 @@ def test_what_a_gateway_tells_late_is_heard(run):
     run.wait(12)
     assert len(answers) == 1, "it owes an answer"
     answers[0].set_result(PendingReports([Note("early")], {}, {(0, 0): "host2"}))
-    assert notes(run.wait(1)) == ["early", "actor 0 on host2"]
+    assert notes(run.wait(1)) == ["early", "starting actor 0 on host2"]
 
 
 def test_actor_in_a_long_step_is_counted_and_not_called_silent(run):
@@ -167,7 +167,7 @@ def test_actor_that_lives_and_says_nothing_for_a_quarter_of_an_hour_is_named_onc
     run.wait(3, 0, 1)
     assert notes(run.wait(890, 0)) == []
     (said,) = notes(run.wait(900, 0))
-    assert said == "actor 1: alive, not heard for 15 minutes; a step takes long, or is stuck"
+    assert said == "actor 1: no report for 15 minutes, but alive; a step takes long or hangs"
     run.wait(3, 0, 1)
     assert len(notes(run.wait(1000, 0))) == 1
     assert playing(run.wait(3, 0))[-1] == 2
@@ -175,17 +175,17 @@ def test_actor_that_lives_and_says_nothing_for_a_quarter_of_an_hour_is_named_onc
 
 def test_run_that_nobody_plays_in_says_so_and_ends(run):
     said = notes(run.wait(100))
-    assert said[0] == "no actor has been heard for 60 s; the learner waits for rows"
-    assert said[1].startswith("no place for actors 0, 1: an actor needs 1 CPU")
+    assert said[0] == "no actor has reported for 60 s; the learner is waiting for rows"
+    assert said[1].startswith("no room for actors 0, 1: an actor needs 1 CPU")
     assert len(said) == 2
-    with pytest.raises(ProcessDied, match="no actor has been heard for 600 s"):
+    with pytest.raises(ProcessDied, match="no actor has reported for 600 s"):
         run.wait(600)
 
 
 def test_actors_whose_gateway_is_silent_are_silent(run):
     run.wait(3, 0, 1)
     run.gateway.is_there = False
-    assert "no actor has been heard for 60 s; the learner waits for rows" in notes(run.wait(70))
+    assert "no actor has reported for 60 s; the learner is waiting for rows" in notes(run.wait(70))
 
 
 def test_death_is_told_with_its_cause_and_the_replacement_when_it_is_heard(run):

@@ -27,7 +27,7 @@ from replay_tutorial.cluster.remote_gateway import call, is_lost
 
 @pytest.mark.parametrize("address", ["here", "here:", ":6379", "10.0.0.1:port", "10.0.0.1:99999"])
 def test_what_is_no_address_is_refused(address):
-    with pytest.raises(ClusterUnavailable, match="is no address of a cluster: give auto, local, or"):
+    with pytest.raises(ClusterUnavailable, match="is not a cluster address: pass auto, local, or"):
         check_reachable(address)
 
 
@@ -96,7 +96,7 @@ def test_ray_that_does_not_begin_in_time_is_told_with_the_remedy_and_other_error
     monkeypatch.setattr(connection, "check_reachable", lambda address: address)
     known = "timed out" in what
     error = ClusterUnavailable if known else Exception
-    with pytest.raises(error, match="could not begin in time: the machine" if known else what) as raised:
+    with pytest.raises(error, match="did not start in time: the machine" if known else what) as raised:
         connect("auto", 0)
     assert type(raised.value) is error
 

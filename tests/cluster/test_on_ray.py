@@ -40,7 +40,7 @@ SHORT = {
     "progress": False,
 }
 CPUS = 4  # of all nodes
-POLL_SECONDS = 240  # that anything may take on a busy machine
+TIMEOUT_SECONDS = 240  # that anything may take on a busy machine
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_run_goes_on_without_an_actor_a_gateway_and_a_node(engine, nodes, tmp_pa
         deaths.append("node")
 
     def wait_for(condition):
-        deadline = time.monotonic() + POLL_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not condition() and time.monotonic() < deadline:
             time.sleep(0.1)
         seen.append(condition())
@@ -132,7 +132,7 @@ def run_in(folder):
     [
         (None, r"(?s)actor \d failed:.*small_environments.py.*the pole is broken"),
         (("digest_of_sources", lambda: "others"), "has another version of replay_tutorial than the"),
-        (("HEAD_TIMEOUT_SECONDS", 0.0), "the head of the cluster has not answered"),
+        (("HEAD_TIMEOUT_SECONDS", 0.0), "the head of the cluster has not responded"),
         (("RemoteGateway.pack", lambda _: b"nothing of ours"), r"(?s)a gateway failed:.*incorrect header"),
     ],
     ids=["error of an environment", "other sources", "silent head", "gateway that cannot start"],
@@ -146,7 +146,7 @@ def test_fault_ends_the_run_with_the_reason(engine, tmp_path, monkeypatch, patch
 
 def test_cluster_without_room_is_refused_before_anything_is_made(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(placement, "CAPACITY_TIMEOUT_SECONDS", 0.0)
-    with pytest.raises(ClusterUnavailable, match=r"no place for 1 of 5 actors: an actor needs 1 CPU and 415"):
+    with pytest.raises(ClusterUnavailable, match=r"no room for 1 of 5 actors: an actor needs 1 CPU and 415"):
         train(short(tmp_path, actors=5), engine)
     assert list(tmp_path.iterdir()) == []
 
@@ -176,13 +176,13 @@ def test_actors_need_free_places_and_a_cluster_that_can_grow_is_asked_for_them(n
         reservation["state"] for name, reservation in placement_group_table().items() if name not in known
     } == {"REMOVED"}
     sleep = ray.remote(num_cpus=2)(lambda: time.sleep(1_000)).remote()
-    deadline = time.monotonic() + POLL_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while ray.available_resources().get("CPU", 0) != 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     placement.wait_for_capacity(2, options)
     monkeypatch.setattr(placement, "CAPACITY_TIMEOUT_SECONDS", 1.0)
     monkeypatch.setattr(placement, "free_resources", free_resources)
-    with pytest.raises(ClusterUnavailable, match=r"no place for 1 of 3 actors: .* 2 CPUs and"):
+    with pytest.raises(ClusterUnavailable, match=r"no room for 1 of 3 actors: .* 2 CPUs and"):
         placement.wait_for_capacity(3, options)
     needs = {"CPU": 1.0, "memory": float(placement.ACTOR_MEMORY)}
     assert [reservation for reservation in seen[-1] if reservation[0] == "PENDING"] == [
@@ -213,14 +213,14 @@ def test_every_host_says_what_it_is_and_what_would_be_wrong_with_it(joined):
             assert f"{free} CPUs are free" in fault
     small = [host._replace(memory=414 * 2**20) for host in hosts]
     [fault] = find_problems(small, 1, CPUS, whole)
-    assert "memory are for 0" in fault
+    assert "room for 0 actors" in fault
     other = hosts[1]._replace(name="old", installed=hosts[1].installed | {"sources": "0123456789ab"})
     [fault] = find_problems([hosts[0], other], 0, 0, whole)
     assert fault.startswith("old has sources 0123456789ab.")
-    dead = hosts[1]._replace(installed={}, environment={}, fault="No module named 'replay_tutorial'")
+    dead = hosts[1]._replace(installed={}, environment={}, error="No module named 'replay_tutorial'")
     first, second = find_problems([dead], CPUS, CPUS, whole)
     assert "No module named 'replay_tutorial'" in first
-    assert "memory are for 0" in second
+    assert "room for 0 actors" in second
 
     assert find_warnings(hosts) == []
     [warning] = find_warnings([host._replace(environment={}) for host in hosts])
@@ -230,14 +230,14 @@ def test_every_host_says_what_it_is_and_what_would_be_wrong_with_it(joined):
 def test_the_command_says_yes_and_no(nodes, capsys):
     more = [str(CPUS + 1), "--cpus-per-actor"]
     for arguments, status, answer in (
-        ([str(CPUS)], 0, f"this will hold {CPUS} actors: yes"),
-        ([*more, "1"], 1, f"this will hold {CPUS + 1} actors: no"),
-        ([*more, "0.5"], 0, f"this will hold {CPUS + 1} actors: yes"),
+        ([str(CPUS)], 0, f"{CPUS} actors fit: yes"),
+        ([*more, "1"], 1, f"{CPUS + 1} actors fit: no"),
+        ([*more, "0.5"], 0, f"{CPUS + 1} actors fit: yes"),
     ):
         assert main(["cluster", "check", nodes.address, "--actors", *arguments]) == status
         assert capsys.readouterr().out.splitlines()[-1] == answer
     main(["cluster", "check", nodes.address])
-    assert "health checks: a lost host is noticed after" in capsys.readouterr().out
+    assert "health checks: a lost host is detected after" in capsys.readouterr().out
 
 
 CHECK = "import os, sys; {}; from replay_tutorial.__main__ import main; sys.exit(main(sys.argv[1:]))"
@@ -248,14 +248,14 @@ REFUSED = {  # what a client does first → the reason, perhaps on several lines
         r"from the cluster's head\. If that has none either, run `ray get-auth-.*"
     ),
     f"{FORGET}, os.environ['RAY_AUTH_MODE']": (
-        "can't be used: what listens there is no Ray that works, or it asks for a token, and this host.*"
+        "can't be used: what listens there is not a working Ray, or it requires a token, and this host.*"
     ),
     "open(os.environ['HOME'] + '/other', 'w').write('fedcba98' * 8); "
     "os.environ['RAY_AUTH_TOKEN_PATH'] = os.environ['HOME'] + '/other'": (
-        "what listens there is no Ray that works, or its token is not the one of this host.* Copy ~/.*head.*"
+        "what listens there is not a working Ray, or its token differs from that of this host.* Copy .*head.*"
     ),
     "import ray; ray.__version__ = '2.59.0'": (
-        r".*its versions are others than here[\s\S]*Ray: 2\.60\.0[\s\S]*Ray: 2\.59\.0[\s\S]*"
+        r".*its versions differ from those of this host[\s\S]*Ray: 2\.60\.0[\s\S]*Ray: 2\.59\.0[\s\S]*"
     ),
 }
 

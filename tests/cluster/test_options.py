@@ -23,8 +23,8 @@ def test_options_are_split_from_the_settings():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--gateways", "2"], "--gateways is for a run on a cluster: add --cluster ADDRESS"),
-        (["--cpus-per-actor", "0.5"], "--cpus-per-actor is for a run on a cluster"),
+        (["--gateways", "2"], "--gateways requires a cluster: add --cluster ADDRESS"),
+        (["--cpus-per-actor", "0.5"], "--cpus-per-actor requires a cluster"),
         (["--cluster", "auto", "--gateways", "0"], "gateways is 0; it must be at least 1"),
         (["--cluster", "auto", "--cpus-per-actor", "nan"], "cpus_per_actor is nan"),
         (["--cluster", ""], "cluster is empty"),

@@ -99,7 +99,7 @@ class Storm:
             last = [line for _, line in run.lines[-5:]]
             outcome.wrong.append(f"not at work again after {PATIENCE_SECONDS:g} s: {last}")
         outcome.whole = time.time() - begin
-        noticed = run.printed(r"is gone|actor \d+ died", begin)
+        noticed = run.printed(r"lost host|actor \d+ died", begin)
         outcome.noticed = None if noticed is None or fault in ENDS_RUN else noticed - begin
         outcome.stall = None if fault in ENDS_RUN else self.stall
         return outcome

@@ -1,19 +1,18 @@
 #!/bin/bash
-# Ape-X on Slurm, for `sbatch`: the first node is the learner's, all others are full of actors.
+# Ape-X on Slurm, for `sbatch`: the first node runs the learner, all others run actors.
 #
-# NOT RUN ON A SLURM CLUSTER YET. Its commands were run with stand-ins for Slurm and Ray. Stay beside the
-# first one.
+# NOT YET TESTED ON A SLURM CLUSTER. Its commands were run with stand-ins for Slurm and Ray. Watch your first run.
 #
-# What it costs: five nodes for as long as the run takes, at most the time below.
+# Cost: five nodes for the duration of the run, at most the time limit below.
 #
-# Before: the package and Ray in an environment that all nodes see, in your home for example. Then:
+# Requirements: the package and Ray in an environment that all nodes share, for example in your home. Then run:
 #     python -m replay_tutorial cluster launch slurm > apex.sh
 #     sbatch apex.sh                                 # trains ALE/Seaquest-v5 with 64 actors
 #     sbatch apex.sh train ALE/Pong-v5 --seed 1
 #     sbatch apex.sh resume runs/NAME
-# Five minutes before its time is over the run writes a checkpoint and ends. To END IT sooner:
+# Five minutes before the time limit, the run writes a checkpoint and ends. To SHUT DOWN earlier:
 #     scancel --batch --signal=TERM JOB
-# The nodes are free when the job has ended: nothing of Ray stays on them.
+# When the job ends, the nodes are released, and no process of Ray is left on them.
 
 #SBATCH --job-name=apex
 #SBATCH --nodes=5
@@ -26,16 +25,16 @@
 
 set -eu
 
-# One secret for all nodes: other users of the cluster reach Ray's ports, too.
+# One token for all nodes, because other users of the cluster can reach Ray's ports.
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0
 [ -f ~/.ray/auth_token ] || ray get-auth-token --generate > /dev/null
 chmod 600 ~/.ray/auth_token
 
-# A lost node is noticed after 3 seconds, a cut cable after 9. Ray's own settings: 15 and 65.
+# Detect a lost node after 3 s and a cut cable after 9 s (Ray's defaults: 15 s and 65 s).
 export RAY_health_check_initial_delay_ms=1000 RAY_health_check_period_ms=1000
 export RAY_health_check_timeout_ms=2000 RAY_health_check_failure_threshold=3
 
-# Of this job alone, since nodes may be shared: port, and folder (whose path must be short).
+# A port and a folder for this job only, because nodes may be shared. Ray requires a short path.
 port=$((20000 + SLURM_JOB_ID % 10000))
 folder=/tmp/ray-$SLURM_JOB_ID
 address=$(hostname --all-ip-addresses | cut --delimiter ' ' --fields 1)
@@ -47,10 +46,10 @@ ray start --head --node-ip-address "$address" --port "$port" --num-cpus 0 --temp
 srun --relative=1 --nodes="$others" --ntasks="$others" ray start --address "$address:$port" \
     --num-cpus "$SLURM_CPUS_PER_TASK" --temp-dir "$folder" --object-store-memory 2000000000 --block &
 
-# It waits until there is a place for each actor. A resumed run has its own number of actors.
+# The command waits until all actors fit. A resumed run keeps its number of actors.
 [ $# -gt 0 ] || set -- train ALE/Seaquest-v5
 [ "$1" = resume ] || set -- "$@" --actors "$((others * SLURM_CPUS_PER_TASK))"
 python -m replay_tutorial "$@" --cluster "$address:$port" --no-progress &
 run=$!
-trap 'kill -TERM $run' TERM # which the run takes for Ctrl-C
-wait $run || wait $run      # the first one ends with the signal, the second one with the run
+trap 'kill -TERM $run' TERM # which the run handles like Ctrl-C
+wait $run || wait $run      # the first `wait` returns at the signal, the second when the run has ended

@@ -194,7 +194,7 @@ def stacks(shape: tuple[int, ...], count: int) -> Pictures:
     """Return the random observations of one episode, which share three of four frames with the previous one.
 
     Args:
-        shape: Of one observation, `CHANNEL_FIRST` or `CHANNEL_LAST`.
+        shape: Shape of an observation, `CHANNEL_FIRST` or `CHANNEL_LAST`.
         count: Number of observations.
 
     Returns:
@@ -240,9 +240,9 @@ def sampling_pictures(kind: Kind, shape: tuple[int, ...], size: int, **ours_alon
     """Return a function that builds a `sample`.
 
     Args:
-        kind: Of the buffer.
-        shape: Of an observation.
-        size: Of the batch.
+        kind: Options of the buffer.
+        shape: Shape of an observation.
+        size: Batch size.
         ours_alone: Arguments that only our `sample` supports. If there are any, ours writes into `out=`.
     """
 

@@ -39,8 +39,8 @@ from replay_tutorial.measuring.provenance import Provenance
 from replay_tutorial.measuring.timing import Spread
 
 OPTIONS = ClusterOptions(LOCAL)
-BATCH = 512  # of the learner
-ROWS = 50  # of a chunk, as in the paper
+BATCH = 512  # the learner's batch size
+ROWS = 50  # rows per chunk, as in the Ape-X paper
 SENDERS = 2
 # Spaces of the stored observations; the other fields are the same for both.
 CARTPOLE = Spaces(Box(-5.0, 5.0, (4,), np.float32), Discrete(2))

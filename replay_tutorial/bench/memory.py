@@ -32,7 +32,7 @@ from replay_tutorial.bench.memory import fill
 fill(int(sys.argv[1]), int(sys.argv[2]))
 """
 SIDE, STACK, EPISODE = 84, 4, 1000
-PICTURE = SIDE * SIDE  # bytes
+PICTURE = SIDE * SIDE  # bytes of an image
 SHOWN = 2 * STACK * PICTURE  # bytes of a transition's images
 ROOM = 0.8  # fraction of the free memory to use
 TIMEOUT = 3600.0  # seconds for one layout

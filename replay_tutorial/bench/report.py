@@ -37,7 +37,7 @@ class Step:
     """One benchmark of the suite."""
 
     mark: str  # marker of its table; its record is <mark>.json
-    arguments: tuple[str, ...]  # of `bench`
+    arguments: tuple[str, ...]  # after `bench` on the command line
     long: bool = False  # runs only with --full or --only
 
 
@@ -139,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
     full_help = "also run memory, throughput and learning; takes two hours"
     parser.add_argument("--full", action="store_true", help=full_help)
     marks = [step.mark for step in steps_of(full=True)]
-    only_help = f"run only these, of {', '.join(marks)}"
+    only_help = f"run only these benchmarks: one or more of {', '.join(marks)}"
     parser.add_argument("--only", nargs="+", choices=marks, metavar="MARK", help=only_help)
     arguments = parser.parse_args(argv)
     output: Path = arguments.output

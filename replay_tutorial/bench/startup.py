@@ -73,7 +73,7 @@ def seconds_of(cache: str) -> dict[str, float]:
 def main(argv: Sequence[str]) -> int:
     """Run the benchmark; return 1 if the table could not be written, else 0."""
     parser = new_parser("startup", "Measure start-up times in new processes.")
-    add_count(parser, "--rounds", 5, "processes per row of the table")
+    add_count(parser, "--rounds", 5, "new processes per figure")
     add_outputs(parser, "startup")
     arguments = parser.parse_args(argv)
     rounds: list[dict[str, float]] = []

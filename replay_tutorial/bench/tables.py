@@ -54,7 +54,7 @@ class Row:
 
         Args:
             operation: Label of the row.
-            unit: Of the figures.
+            unit: Unit of the figures.
             figures: Library → float64[rounds].
         """
         ratio = None
@@ -86,9 +86,9 @@ def side(name: str, kind: str, *, serve: str = "", address: str = "") -> HelperP
 
     Args:
         name: `OURS` or `REVERB`.
-        kind: Of the table: "uniform" or "prioritized".
+        kind: Kind of table, "uniform" or "prioritized".
         serve: Socket path on which our server listens for other processes. Reverb chooses a port itself.
-        address: Of the server that a client process calls.
+        address: Address of the server that a client process calls.
     """
     start = {"table": kind, "serve": serve, "address": address}
     return HelperProcess(name, start, reverb=name == REVERB)
@@ -189,7 +189,7 @@ def main(argv: Sequence[str]) -> int:
     add_count(parser, "--rounds", 40, "rounds per call")
     add_count(parser, "--slots", 3, "rounds with threads and with client processes")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, help="length of such a round (default: %(default)s)"
+        "--seconds", type=float, default=2.0, help="length of each of these rounds (default: %(default)s)"
     )
     parser.add_argument("--no-peer", action="store_true", help="don't measure Reverb")
     add_outputs(parser, "tables")

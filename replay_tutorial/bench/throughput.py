@@ -46,7 +46,7 @@ class Round:
     """The measurements of one round, in calls per second."""
 
     raw_steps: float  # env.step in one process
-    solo_updates: float  # of the learner alone
+    solo_updates: float  # updates of the learner alone
     runs: dict[str, tuple[float, float]]  # limiter → steps/s of all actors, updates/s
 
 

@@ -67,7 +67,7 @@ class Ladder:
     Attributes:
         figures: Rung's name → operation → its figure, with its spread.
         ceiling: Operation → the figure of the barest call; empty if there is none.
-        unit: Of the figures: "µs", of which a better rung needs fewer, or "in a second".
+        unit: Of the figures: "µs", of which a better rung needs fewer, or "per second".
     """
 
     def __init__(

@@ -23,12 +23,12 @@ from replay_tutorial.teaching.writers import START_SECONDS, add_and_count, runni
 
 RUNGS = (
     Rung(QueueReplay, "–"),
-    Rung(ManagerReplay, "the sampler takes nothing in; a killed writer is not waited for"),
-    Rung(OneLock, "nothing is sent"),
-    Rung(FineLocks, "they wait for one row, not for a call"),
-    Rung(NoLock, "nobody waits; **wrong**: torn rows"),
-    Rung(StampedRows, "no torn rows, and still nobody waits"),
-    Rung(MPReplayBuffer, "slots of dead writers are freed; whole batches in compiled code"),
+    Rung(ManagerReplay, "a separate process stores the rows; a killed writer doesn't block it"),
+    Rung(OneLock, "shared memory: rows are not sent"),
+    Rung(FineLocks, "locks single rows, not whole calls"),
+    Rung(NoLock, "no process waits; **wrong**: torn rows"),
+    Rung(StampedRows, "no torn rows, and no process waits"),
+    Rung(MPReplayBuffer, "frees the slots of dead writers; whole batches in compiled code"),
 )
 CAPACITY, CHUNK, BATCH = 10_000, 100, 64
 SECONDS = 1.0
@@ -41,7 +41,7 @@ ROWS = {name: np.ones((CHUNK, *field["shape"])) for name, field in FIELDS.items(
 
 
 class Race(NamedTuple):
-    """What was done in a second, all together."""
+    """The rows added and the batches drawn per second by all processes."""
 
     rows_added: float
     batches_drawn: float
@@ -94,7 +94,7 @@ def ladder_of(races: Mapping[str, Sequence[Race]]) -> Ladder:
             for name, those in races.items()
             for done, figures in zip((ADDED, DRAWN), zip(*those, strict=True), strict=True)
         },
-        "in a second",
+        "per second",
     )
 
 

@@ -30,11 +30,11 @@ from replay_tutorial.teaching.ladder import ROUNDS, Ladder, Rung, measure_ladder
 
 RUNGS = (
     Rung(LinearScan, "–"),
-    Rung(CumulativeSum, "a draw is a bisection"),
-    Rung(PlainSumTree, "an update changes one path"),
-    Rung(CompiledSumTree, "a step is a few instructions"),
-    Rung(LevelByLevel, "waits for the memory overlap"),
-    Rung(SumTree, "three levels in one cache line; knows the smallest mass"),
+    Rung(CumulativeSum, "finds a slot by binary search"),
+    Rung(PlainSumTree, "an update changes only one path"),
+    Rung(CompiledSumTree, "compiled code"),
+    Rung(LevelByLevel, "memory accesses overlap"),
+    Rung(SumTree, "three levels per cache line; keeps the smallest mass"),
 )
 BATCHES = 64  # different ones, in turns, or the same nodes would still lie in the processor's cache
 

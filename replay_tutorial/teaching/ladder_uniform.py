@@ -13,9 +13,9 @@ from replay_tutorial.teaching.ladder import ROUNDS, Ladder, Rung, measure_ladder
 
 RUNGS = (
     Rung(ListOfTuples, "–"),
-    Rung(DequeOfTuples, "the oldest row leaves at once"),
-    Rung(RingOfArrays, "a column is taken in one call, from wherever"),
-    Rung(RingOfRecords, "a row lies in one place"),
+    Rung(DequeOfTuples, "drops the oldest row in O(1)"),
+    Rung(RingOfArrays, "gathers a column of a batch in one call"),
+    Rung(RingOfRecords, "stores each row contiguously"),
     Rung(ReplayBuffer, "checks its input; draws and copies in compiled code"),
 )
 ADD, SAMPLE, BATCH = "add", "sample(256)", 256

@@ -30,7 +30,7 @@ class Entry:
     """A library, and the options that its buffers support."""
 
     distributions: tuple[str, ...]  # reported with their versions; empty for the standard library
-    package: str  # to import
+    package: str  # name of the package to import
     make: Callable[[Any, Values, Kind], Buffer]  # package, example, options → buffer
     prioritized: tuple[bool, ...] = (False, True)
     once: Collection[str] = ()  # supported deduplication

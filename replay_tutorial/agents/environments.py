@@ -140,7 +140,7 @@ def with_plain_actions(environment: Environment) -> Environment:
     if not space.is_bounded():
         raise UnsupportedEnvironment(
             f"the action space {space}, which is unbounded; DPG needs finite bounds. Set them with "
-            "gymnasium.wrappers.RescaleAction or ClipAction."
+            "gymnasium.wrappers.TransformAction(environment, lambda action: action, Box(low, high, shape))."
         )
     low, high, shape = space.low, space.high, space.shape
 

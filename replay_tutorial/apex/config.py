@@ -122,6 +122,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Raise ValueError if a setting is out of range, before anything is started."""
+        object.__setattr__(self, "runs", Path(self.runs))  # a program may pass a string
         for name, minimum in MINIMUM.items():
             value = getattr(self, name)
             if value is not None and not value >= minimum:

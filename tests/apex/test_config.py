@@ -53,6 +53,10 @@ def test_settings_that_cannot_work_are_refused_by_name(changes, named):
         Config(**changes)
 
 
+def test_the_folder_of_the_runs_may_be_a_string():
+    assert Config(runs="somewhere").runs == Path("somewhere")
+
+
 @pytest.mark.parametrize("environment", [*PRESETS, "Somebodys-v7"])
 def test_presets_are_settings_for_their_environment(environment):
     assert preset(environment).environment == environment

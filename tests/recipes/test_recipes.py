@@ -32,6 +32,8 @@ NEEDS = {
     "with_sb3": ["stable_baselines3", "torch", "gymnasium"],
     "vector_environments": ["gymnasium"],
     "images": ["torch"],
+    "sac": ["torch", "gymnasium"],
+    "own_environment": ["torch", "gymnasium"],
     "to_a_gpu": ["torch"],
     "tables_with_pytorch": ["torch"],
     "tables_with_jax": ["jax"],

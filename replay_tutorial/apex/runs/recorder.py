@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO, cast
 
 import numpy as np
 from rich.console import Console
@@ -23,6 +23,7 @@ from replay_tutorial.apex import messages
 from replay_tutorial.apex.messages import Message
 from replay_tutorial.apex.runs.event_file import EventFile
 from replay_tutorial.apex.runs.files import read_columns, read_table
+from replay_tutorial.apex.runs.signals import TerminalOutput
 from replay_tutorial.buffers.atomic_file import replace_file, with_path
 
 # Column of progress.csv → name in TensorBoard
@@ -89,7 +90,7 @@ class Recorder:
             TimeElapsedColumn(),
             # With a table column, the text wraps in a narrow terminal.
             TextColumn("{task.fields[numbers]}", table_column=Column()),
-            console=Console(),
+            console=Console(file=cast(TextIO, TerminalOutput())),
             disable=not progress,
         )
         self.task = self.bar.add_task("train", total=total_steps, completed=first_step, numbers="starting")

@@ -7,14 +7,17 @@ terminal is then discarded, because writing to it would fail. If SIGHUP is ignor
 ignored.
 """
 
+import errno
 import os
 import signal
 import stat
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
+from typing import Any
 
 ENDING = "writing a checkpoint, then stopping; press Ctrl-C again to stop immediately"
 HANGUP: int | None = getattr(signal, "SIGHUP", None)  # Windows has none
@@ -90,3 +93,44 @@ def leave_terminal() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, output)
             os.close(nowhere)
+
+
+class TerminalOutput:
+    """Standard output that discards text once its terminal has gone.
+
+    SIGHUP reports that, too, but a write may fail before its handler runs, or the signal may be ignored.
+    """
+
+    def __init__(self) -> None:
+        self._file = sys.stdout
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, text: str) -> int:
+        """Write text.
+
+        Raises:
+            OSError: If that fails although the terminal is still there.
+        """
+        with self._terminal_may_be_gone():
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered.
+
+        Raises:
+            OSError: If that fails although the terminal is still there.
+        """
+        with self._terminal_may_be_gone():
+            self._file.flush()
+
+    @contextmanager
+    def _terminal_may_be_gone(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            leave_terminal()

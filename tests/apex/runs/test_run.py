@@ -314,11 +314,16 @@ def test_running_run_is_not_resumed_and_a_killed_parent_takes_its_actors_along(t
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="terminals of Linux")
-def test_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path):
+@pytest.mark.parametrize("ignored", [False, True], ids=["SIGHUP", "nohup"])
+def test_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path, ignored):
     flags = ("--actors", "0", "--hidden-sizes", "16", "--solved-at", "1000", "--runs", str(tmp_path))
+    if ignored:
+        flags += ("--total-steps", "8000", "--final-episodes", "2")
     process, terminal = os.forkpty()
     if process == 0:
         os.environ["PYTHONPATH"] = str(ROOT)
+        if ignored:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
         os.execv(sys.executable, [sys.executable, "-m", "replay_tutorial", "train", "CartPole-v1", *flags])
     try:
         deadline = time.monotonic() + POLL_SECONDS
@@ -329,7 +334,7 @@ def test_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path):
     except BaseException:
         os.kill(process, signal.SIGKILL)
         raise
-    assert os.waitstatus_to_exitcode(status) == 130
+    assert os.waitstatus_to_exitcode(status) == (0 if ignored else 130)
     (folder,) = tmp_path.iterdir()
     assert newest_checkpoint(folder).update > 0
     assert (folder / "learning_curve.png").exists()

@@ -3,6 +3,7 @@
 #   make test          run all CI checks: lint, format, types, chapters and tests
 #   make stress        run the stress tests: random kills and interrupts, random histories, several hosts
 #   make notebooks     open the chapters in JupyterLab
+#   make chapters      execute the chapters and renew the outputs in their notebooks
 #   make docs          execute the chapters and build the site into site/
 #   make docs-serve    serve the site at http://127.0.0.1:8000 and rebuild it after each change
 #   make bench         compare the buffers with cpprb
@@ -30,7 +31,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 # Silences mkdocs-material's long warning about mkdocs 2; pyproject.toml keeps mkdocs below 2.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: train test stress docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
+.PHONY: train test stress chapters docs docs-serve notebooks bench cluster-demo bench-peers bench-tables report ladders format clean
 
 train: .venv/train.stamp
 	$(BIN)/python -m replay_tutorial train $(ENVIRONMENT) $(ARGS)
@@ -46,6 +47,10 @@ test: .venv/test.stamp
 stress: .venv/test.stamp
 	$(BIN)/python -m pytest tests/stress $(ARGS)
 	EXPLORE=5 $(BIN)/python -m pytest tests/buffers tests/tables -k "any_history or any_program" $(ARGS)
+
+chapters: .venv/docs.stamp
+	$(BIN)/jupytext --sync chapters/[0-9]*.md
+	$(BIN)/python docs/render_chapters.py --notebooks $(ARGS)
 
 docs: .venv/docs.stamp
 	$(BIN)/python docs/render_chapters.py

@@ -35,9 +35,7 @@ def test_markdown_and_notebook_agree(path: Path) -> None:
     text, notebook = jupytext.read(path), jupytext.read(path.with_suffix(".ipynb"))
     assert [(cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in text.cells] == [
         (cell.cell_type, cell.source, cell.metadata.get("tags")) for cell in notebook.cells
-    ], f"run: jupytext --sync chapters/{path.name}"
-    for cell in notebook.cells:
-        assert not cell.get("outputs") and not cell.get("execution_count"), "a notebook is kept without outputs"
+    ], f"run: jupytext --sync chapters/{path.name}, then make chapters"
 
 
 @each_chapter

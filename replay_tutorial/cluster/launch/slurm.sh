@@ -1,11 +1,12 @@
 #!/bin/bash
 # Ape-X on Slurm, for `sbatch`: the first node runs the learner, all others run actors.
 #
-# NOT YET TESTED ON A SLURM CLUSTER. Its commands were run with stand-ins for Slurm and Ray. Watch your first run.
+# NOT YET TESTED ON A SLURM CLUSTER. Its commands were run with stand-ins for Slurm and Ray. Watch your first
+# run.
 #
 # Cost: five nodes for the duration of the run, at most the time limit below.
 #
-# Requirements: the package and Ray in an environment that all nodes share, for example in your home. Then run:
+# Requirements: the package and Ray in an environment that all nodes share, for example in your home. Run:
 #     python -m replay_tutorial cluster launch slurm > apex.sh
 #     sbatch apex.sh                                 # trains ALE/Seaquest-v5 with 64 actors
 #     sbatch apex.sh train ALE/Pong-v5 --seed 1

@@ -39,7 +39,8 @@ def kuberay() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_a_launcher_says_what_it_costs_how_to_end_it_and_that_it_was_not_run(name: str) -> None:
     comments = "".join(line for line in launcher(name).splitlines(True) if line.startswith("#"))
-    assert re.search("NOT YET TESTED (IN THE CLOUD|ON A SLURM CLUSTER)", "".join(comments.splitlines(True)[2:4]))
+    first = "".join(comments.splitlines(True)[2:4])
+    assert re.search("NOT YET TESTED (IN THE CLOUD|ON A SLURM CLUSTER)", first)
     assert "Cost:" in comments
     assert re.search(r"SHUT DOWN.*(ray down|kubectl delete|scancel)", comments, re.DOTALL)
     assert max(map(len, launcher(name).splitlines())) <= 110

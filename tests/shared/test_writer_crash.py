@@ -79,7 +79,7 @@ def put_the_index_before_the_mass(updated_indexes, updated_masses, slot, index, 
 
 def test_kills_would_show_a_sampler_that_leaves_a_mass_to_the_wrong_row(monkeypatch):
     monkeypatch.setattr(sampler, "write_back", put_the_index_before_the_mass)
-    outcome = steps.kill_at(MPPrioritizedReplayBuffer, "index put back", kills=20, seed=1)
+    outcome = steps.kill_at(MPPrioritizedReplayBuffer, "index restored", kills=20, seed=1)
     assert "masses" in outcome.faults[0]
 
 

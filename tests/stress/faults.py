@@ -33,7 +33,7 @@ EARLY, LATE = (0.0, 2.0), (60.0, 65.0)
 SHARE = 0.1
 HEADS = (
     *("fault", "times", "before the program started", "before the first checkpoint", "resumed"),
-    *("slowest exit, s", "violations"),
+    *("slowest exit, s", "failed checks"),
 )
 
 

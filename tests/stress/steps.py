@@ -42,10 +42,10 @@ TAKING_OVER = ("dead holder found", "slot released")
 FRAME_INSIDE = ("frame's slot held", "half of the frame copied", "frame copied")
 FRAME_STEPS = ("frame's index reserved", *FRAME_INSIDE, "frame published", "frames written")
 # Of the sampler, which leaves a changed mass to the next one.
-SAMPLER_STEPS = ("mass in the tree", "index taken away", "mass changed", "index put back")
+SAMPLER_STEPS = ("mass in the tree", "index cleared", "mass changed", "index restored")
 ONLY_PRIORITIZED = ("maximum priority raised", *SAMPLER_STEPS)
 STEPS = (
-    *("call begun", "process registered", "maximum priority raised", "indexes reserved", "stamp read"),
+    *("call started", "process registered", "maximum priority raised", "indexes reserved", "stamp read"),
     *(*INSIDE, "row published", "rows counted", *TAKING_OVER, *FRAME_STEPS, *SAMPLER_STEPS),
 )
 # in a call; the others once for each row, or frame
@@ -121,7 +121,7 @@ class Killer:
         def leave_mass(words: Any, place: int, value: int) -> None:
             self.at("mass changed" if value else "mass in the tree")
             words[place] = value
-            self.at("index put back" if value else "index taken away")
+            self.at("index restored" if value else "index cleared")
 
         def number_frames(*arguments: Any) -> int:
             self.thing = "frame"
@@ -230,7 +230,7 @@ class StepStorm:
         try:
             killer = Killer(step, countdown)
             killer.take_over()
-            killer.at("call begun")
+            killer.at("call started")
             if step in SAMPLER_STEPS:
                 self.update(factor=3.0)
             else:

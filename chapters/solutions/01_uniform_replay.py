@@ -1,13 +1,13 @@
-"""The exercises of chapter 01, solved."""
+"""Solutions to the exercises of chapter 01."""
 
 import numpy as np
 
-# 1. Row n lies in slot n % 5, and the newest row, 12, lies in slot 2.
+# 1. Row n is in slot n % 5, so the newest row, 12, is in slot 2.
 my_rows = [10, 11, 12, 8, 9]
 
 
 def my_add_many(ring, **columns):
-    """2. NumPy keeps the last value of a repeated slot, so a batch longer than the ring needs no case of its own."""
+    """2. NumPy keeps the last value of a repeated slot, so a batch longer than the ring isn't a special case."""
     count = len(columns["act"])
     slots = np.arange(ring.added, ring.added + count) % ring.capacity
     for name, values in columns.items():
@@ -16,6 +16,6 @@ def my_add_many(ring, **columns):
 
 
 def my_sample(ring, batch_size):
-    """3. `integers(0, last)` ends before `last`: with `len(ring) - 1` the last slot is never drawn."""
+    """3. `integers(0, last)` excludes `last`, so with `len(ring) - 1` the last slot is never sampled."""
     batch = ring.rows.take(ring.rng.integers(0, len(ring), size=batch_size))
     return {name: batch[name] for name in ring.names}

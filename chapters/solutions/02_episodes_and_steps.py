@@ -1,11 +1,11 @@
-"""The exercises of chapter 02, solved."""
+"""Solutions to the exercises of chapter 02."""
 
-# 1. Truncated: γ to the power of the rewards that are there, also at the end.
+# 1. γ to the power of the number of rewards in the row; truncation doesn't set it to 0.
 my_discounts = [0.125, 0.125, 0.25, 0.5]
 
 
 def my_n_step(rewards, terminated, n, gamma):
-    """2. A slice ends by itself where the episode does."""
+    """2. A slice stops at the end of the episode."""
     rows = []
     for start in range(len(rewards)):
         part = rewards[start : start + n]
@@ -16,6 +16,6 @@ def my_n_step(rewards, terminated, n, gamma):
 
 
 def my_row(rewards, terminated, n, gamma):
-    """3. A tail leads as many steps ahead as it has rewards, so its discount is γ^k, and not γ^n."""
+    """3. A tail of k rewards leads k steps ahead, so its discount is γ^k, not γ^n."""
     total = sum(gamma**k * reward for k, reward in enumerate(rewards))
     return total, 0.0 if terminated else gamma ** len(rewards)

@@ -1,17 +1,17 @@
-"""The exercises of chapter 03, solved."""
+"""Solutions to the exercises of chapter 03."""
 
-# 1. The running sums are 3, 4, 4 and 8: the first one above 0 is slot 0's, above 3 and 3.9 slot 1's, above 4 slot 3's.
+# 1. The running sums are 3, 4, 4 and 8. The first sum above 0 is slot 0's; above 3 and 3.9, slot 1's; above 4, slot 3's.
 my_slots = [0, 1, 1, 3]
 
 
 def my_weights(priorities, alpha, eps, beta):
-    """2. N and the total cancel out when all are divided by the largest."""
+    """2. N and the total cancel when the weights are divided by the largest."""
     masses = (priorities + eps) ** alpha
     return (masses.min() / masses) ** beta
 
 
 class MyMemory(exercises.Memory):  # noqa: F821 (the chapter's first cell imports it)
-    """3. `add` forgot alpha: a new row of priority 16 was drawn as if it had been one of 256."""
+    """3. `add` didn't apply alpha, so with alpha 0.5 a new row of priority 16 was sampled as if it were 256."""
 
     def add(self, slot, priority):
         self.masses.set([slot], [(priority + self.eps) ** self.alpha])

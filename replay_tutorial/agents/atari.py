@@ -3,11 +3,11 @@
 Games run at 60 frames per second, with frames of 210 x 160 pixels in colour. The agent acts on every fourth
 frame and observes the last four of these, converted to grey and downscaled: a single frame does not show in
 which direction the ball moves. During training, rewards are clipped so that one learning rate suits all
-games, and the loss of a life ends an episode so that the agent learns to avoid it. `info` still contains the
+games. The loss of a life ends an episode, so that the agent learns to avoid it. `info` still contains the
 score of the whole game.
 
-Left out: pressing FIRE at the start (the network learns it), and ale-py's own vector environment (its steps
-are faster, but the forward pass dominates, and after a lost life it starts a new game or keeps old frames).
+Left out: pressing FIRE at the start, which the network learns, and ale-py's own vector environment. Its steps
+are faster, but the forward pass dominates; after a lost life it starts a new game or keeps old frames.
 
 Papers: Mnih et al. 2015, methods; Horgan et al. 2018, appendix C.
 """
@@ -57,7 +57,7 @@ class Lives(gym.Wrapper[Any, Any, Any, Any]):
     """Training wrapper: each life is an episode, and rewards are -1, 0 or 1.
 
     The game continues after a lost life, so the agent also learns its later stages. `info` contains the
-    unclipped reward as `SCORE`, and as `GAME_OVER` whether the game is over.
+    unclipped reward (`SCORE`) and whether the game is over (`GAME_OVER`).
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:

@@ -1,7 +1,7 @@
 """DPG: the agent for continuous actions.
 
 The maximum of Q(s, a) over continuous actions cannot be found by evaluating all of them. DPG therefore trains
-a second network, the policy π, to output the best action: the critic's gradient ∂Q/∂a points towards better
+a second network, the policy π, to output the best action. The critic's gradient ∂Q/∂a points towards better
 actions, and the policy is updated in that direction. The critic is trained as in DQN, with π's action instead
 of the maximizing action.
 
@@ -48,11 +48,11 @@ def targets(target: ActorCritic, transitions: Transitions) -> Tensor:
 def policy_gradient(networks: ActorCritic, observations: Tensor, clip: float) -> Tensor:
     """Add the gradient of the mean of -Q(s, π(s)) to the policy's gradients; leave the critic's unchanged.
 
-    ∂Q/∂a is clipped to ±`clip` before it is backpropagated through the policy, so that a locally steep critic
-    cannot cause a large policy update (Horgan et al. 2018, appendix D).
+    ∂Q/∂a is clipped to ±`clip` before it is backpropagated through the policy (Horgan et al. 2018, appendix
+    D). A locally steep critic then cannot cause a large policy update.
 
     Returns:
-        Q(s, π(s)): float32[B], without gradient.
+        The values Q(s, π(s)), float32[B], without gradient.
     """
     actions: Tensor = networks.policy(observations)
     inputs = actions.detach().requires_grad_()

@@ -1,7 +1,7 @@
 """Environments: convert observation and action spaces to the forms that the networks accept.
 
 Every observation becomes a flat Box or an image, and every action becomes 0, 1, 2, ... or a vector in [-1,
-1]; the rest of the package handles only these. Unsupported spaces are rejected once, in the parent process,
+1]. The rest of the package handles only these. Unsupported spaces are rejected once, in the parent process,
 with a one-line message instead of a traceback from each actor.
 
 Left out: Sequence and Graph observations, MultiDiscrete and MultiBinary actions, and vector environments.

@@ -1,7 +1,7 @@
 """The TD error and the loss, shared by DQN and DPG.
 
 Both agents learn Q(s, a), the expected return after action a in state s. Its target is the rewards of the
-next n steps plus the discounted value of the state that follows; the TD error δ is the target minus the
+next n steps plus the discounted value of the state that follows. The TD error δ is the target minus the
 estimate. The learner minimises it, and prioritized replay samples transitions with large errors more often.
 The agents differ only in how they estimate the value of the next state.
 

@@ -3,8 +3,8 @@
 The compiler may split, repeat, merge or reorder plain loads and stores, and an Arm processor may reorder them
 too. The operations in this module are atomic and ordered:
 
-- a load with **acquire** that reads the value of a store with **release** also makes visible everything that
-  was stored before that release;
+- a load with **acquire** that reads a value stored with **release** also sees everything that was stored
+  before that release;
 - a **fence** keeps operations on one side of it from moving to the other side.
 
 Numba provides atomics for GPUs only, so each operation here is an intrinsic that emits LLVM instructions.

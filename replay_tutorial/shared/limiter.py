@@ -7,7 +7,7 @@ processes. The limiter keeps
 
 inside a band around its value at `min_size` inserts. Inserts block while the error is above the band, samples
 while it is below. A waiting process holds no lock, so a process that dies blocks no other. However, k
-processes that insert n rows each can all be admitted before any of them counts its rows, so the error can
+processes that insert n rows each can all be admitted before any of them counts its rows. The error can then
 exceed the band by up to (k - 1) · n · samples_per_insert. Further inserts then block until it is back inside.
 
 Source: Reverb (Cassirer et al. 2021, section 3.4), `SampleToInsertRatio`.

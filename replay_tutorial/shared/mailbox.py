@@ -1,9 +1,9 @@
 """A mailbox for parameters: the learner publishes the newest version, and actors pull it without locks.
 
 Actors need only the newest parameters, so there is no queue, and a slow actor skips versions. The mailbox
-holds two vectors: version v is written to vector v mod 2, so that the newest complete version stays intact
-while the next one is written. A reader copies a vector and then checks whether it was overwritten meanwhile;
-if it was, a newer version exists and the reader copies that one.
+holds two vectors. Version v is written to vector v mod 2, so the newest complete version stays intact while
+the next one is written. A reader copies a vector and then checks whether it was overwritten meanwhile. If it
+was, a newer version exists, and the reader copies that one.
 
 If the learner is killed while it publishes, the last complete version remains, and a new learner can continue
 from it. Only one process may publish at a time.

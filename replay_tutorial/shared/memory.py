@@ -6,8 +6,8 @@ path the block is a file on disk that outlives the processes. The file is writte
 name and then linked to its path, so no process can open an incomplete one. If several processes create it at
 the same time, the first link wins and all of them open that file.
 
-A process receives the block by inheriting it (fork), in the arguments it is started with (spawn, forkserver),
-or, if it is unrelated, by address; on Linux a pickle contains the address.
+A process inherits the block (fork) or receives it with its start arguments (spawn, forkserver). An unrelated
+process opens it by address; on Linux a pickle contains the address.
 
 The system allocates pages when they are first written. If none are left at that moment, it kills a process or
 raises a bus error. A block larger than the free memory is therefore rejected at construction, with an
@@ -35,7 +35,7 @@ import numpy.typing as npt
 
 from replay_tutorial.shared.processes import join_namespace
 
-# Bytes. Arrays start at multiples of it, so that no two arrays share a cache line.
+# In bytes. Arrays start at multiples of it, so that no two share a cache line.
 CACHE_LINE = 64
 # Bytes reserved for the header at the start of the block. Its last cache line holds the PID namespace.
 HEADER_BYTES = 1 << 16
@@ -140,7 +140,7 @@ class SharedArrays:
         state = {name: value for name, value in self.__dict__.items() if name not in ("_block", "_arrays")}
         if self._handle >= 0 and self.path is None:
             if sys.platform == "linux" and get_spawning_popen() is None:
-                state["_handle"] = self.address, self.identity  # which any process of the same user can open
+                state["_handle"] = self.address, self.identity  # any process of the same user can open it
             else:
                 state["_handle"] = reduction.DupFd(self._handle)  # pyright: ignore[reportAttributeAccessIssue]
         return state

@@ -206,7 +206,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
             sampler.zero_mass(indexes[positions])
             try:
                 drawn, indexes[positions], masses[positions] = sampler.draw(len(positions), self._rng)
-            except (ValueError, RuntimeError):  # no row with mass is left; perhaps one is being added
+            except (ValueError, RuntimeError):  # no row with mass is left; one may be added soon
                 time.sleep(POLL_SECONDS)
                 return rows[positions]
             ring.reject(len(positions))
@@ -260,7 +260,7 @@ class MPPrioritizedReplayBuffer(MPReplayBuffer):
     def _synced_tree(self) -> SumTree:
         """Return the sampler's tree, updated with all new rows. The caller must hold the lease."""
         sampler = self._mapped.sampler
-        sampler.update([], [])  # an update of nothing takes in new rows
+        sampler.update([], [])  # an empty update adds new rows to the tree
         return sampler.tree
 
     def _clear(self) -> None:

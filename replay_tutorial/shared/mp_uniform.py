@@ -86,8 +86,7 @@ class MPReplayBuffer(Handle):
             size: Capacity in transitions; a full buffer overwrites the oldest.
             env_dict: Shape and dtype of each field; see `ReplayBuffer`.
             next_of: See `ReplayBuffer`. A frame is stored once for all rows of one process that contain it,
-                provided that these rows are added close together, as an actor's rows are. Several
-                environments may alternate.
+                if they are added close together, as an actor's rows are. Several environments may alternate.
             stack_compress: See `ReplayBuffer`.
             frames_per_transition: Frames to reserve per transition if `next_of` or `stack_compress` stores
                 observations as frames; at least 1. Episodes of L steps need 1 + 4/(3 L), or 1 + 16/(3 L) if
@@ -130,7 +129,7 @@ class MPReplayBuffer(Handle):
         description = describe(type(self).__name__, capacity, fields, layouts, float(frames_per_transition))
         description["check_finite"] = bool(check_finite)
         generator = np.random.default_rng(seed)  # before memory is reserved, because it may reject the seed
-        # Compile now, or each process that is started later compiles the kernels itself.
+        # Compiled now; otherwise each process that is started later would compile the kernels itself.
         compile_now(*self._kernels, *((number_in_ring, read_frames) if layouts else ()))
         self._open(make_block({**description, **self._priority_exponents}, path), generator)
 

@@ -157,7 +157,7 @@ def write_rows(
                 fence_release()  # otherwise a reader could see new data under the old stamp
                 copy_row(rows, slot, new_rows, i)
                 masses[slot] = new_masses[i]
-                store_release(stamps, slot, published_stamp(index))  # readers of it see the whole row
+                store_release(stamps, slot, published_stamp(index))  # publishes the whole row
                 break
     return new_rows.shape[0]
 

@@ -84,7 +84,7 @@ class SamplerLease:
         Raises:
             RuntimeError: If another living process is the sampler.
         """
-        if not self.registration.is_mine:  # the first time, and again in a forked child
+        if not self.registration.is_mine:  # on the first call, and again in a forked child
             self.registration, self.number = registration_at(self._block), -1
         # A `with` statement could leave the lock held: an interrupt can come between `__enter__` and the
         # block (since Python 3.14 even for a lock), and at the start of an `__exit__` written in Python.
@@ -149,7 +149,7 @@ Plain = Annotated[tuple[Any, ...], SamplerArrays]
 @jitable
 def write_back(updated_indexes: Integers, updated_masses: Floats, slot: int, index: int, mass: float) -> None:
     """Store an updated mass in shared memory for the next sampler."""
-    store_release(updated_indexes, slot, 0)  # a kill here leaves no mass assigned to the wrong row
+    store_release(updated_indexes, slot, 0)  # if killed here, no mass is assigned to the wrong row
     fence_release()
     updated_masses[slot] = mass
     store_release(updated_indexes, slot, index + 1)
@@ -200,8 +200,8 @@ def draw_rows(
 ) -> int:
     """Update the tree, draw one row for each number in [0, 1), and copy the rows.
 
-    Returns the number of rows that must be drawn again, and writes their positions to `failed`: rows that
-    have been overwritten since, or all of them if no row has mass.
+    Returns the number of rows that must be drawn again, and writes their positions to `failed`. They are the
+    rows that have been overwritten since, or all rows if none has mass.
     """
     arrays = SamplerArrays(*plain)
     sync_tree(arrays)

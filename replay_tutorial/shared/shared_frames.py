@@ -31,8 +31,8 @@ from replay_tutorial.shared.registry import WriterRegistry
 from replay_tutorial.shared.shared_ring import MAX_ATTEMPTS, MAX_DRAWS, SharedRing, ring_specs
 from replay_tutorial.shared.snapshot import Snapshot
 
-# Frames beyond the average need of the rows: a margin, and the frames that 64 environments add before a row
-# of one of them refers to a frame from five steps ago, from the first step on.
+# Frames reserved beyond the average need of the rows: a margin, and enough for 64 environments whose rows
+# refer to frames from five steps ago, from the first step on.
 SPARE = 256
 ROOM = SPARE + 1024
 # Rows whose frames are stored together.
@@ -130,9 +130,9 @@ class FrameRing:
     """The frames of one observation field, and of its next observation if both share frames.
 
     A new row may refer to an existing frame only while the frame is recent, so that the frame outlives the
-    row. In a ring of c frames for n rows, the last r = (c - n) / 4 frames are recent; in a small ring more,
-    up to r = c - 1.19 n - SPARE. Rows keep all their frames as long as n consecutive rows add at most c - r
-    frames.
+    row. In a ring of c frames for n rows, the last r frames are recent: r is (c - n) / 4, or c - 1.19 n -
+    SPARE if that is larger, as in a small ring. Rows keep all their frames as long as n consecutive rows add
+    at most c - r frames.
 
     Attributes:
         layout: How frames form observations.

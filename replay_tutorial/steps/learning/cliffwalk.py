@@ -83,7 +83,7 @@ def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10*
     enough = GOOD_ENOUGH * 2 * states
     error = squared_error(table, truth)
     for update in range(1, limit + 1):
-        # beta = 0 disables importance weights, because this experiment counts updates only.
+        # beta = 0: no importance weights, whose only purpose is to correct the bias of a network's updates.
         sample = (
             buffer.sample(1, beta=0.0) if isinstance(buffer, PrioritizedReplayBuffer) else buffer.sample(1)
         )
@@ -94,7 +94,7 @@ def updates_needed(states: int, alpha: float | None, seed: int, limit: int = 10*
         table[state][action] += STEP_SIZE * delta
         if isinstance(buffer, PrioritizedReplayBuffer):
             buffer.update_priorities(sample["indexes"], np.array([abs(delta)]))
-        # Only one entry has changed. Recomputed before it counts, because differences add rounding errors.
+        # Updated by the one entry that changed; recomputed before it counts, because rounding errors add up.
         error += (table[state][action] - truth[state][action]) ** 2 - before**2
         if error < enough and (error := squared_error(table, truth)) < enough:
             return update

@@ -5,7 +5,7 @@ A step (s_t, a_t, r_t, s_t+1) becomes a row (s_t, a_t, R, s_t+k, discount) over 
     R = r_t + γ r_t+1 + … + γ^(k-1) r_t+k-1        discount = γ^k, or 0 if the last of the k steps terminated
 
 so the target is `R + discount * max_a Q(s_t+k, a)` for any k. k is n, or the number of steps left in the
-episode if that is smaller. An episode ends in one of two ways:
+episode if it is smaller. An episode ends in one of two ways:
 
     terminated   the pole fell: there is no next state to bootstrap from, so the discount is 0
     truncated    a time limit was reached: the environment could have continued, so the discount is γ^k

@@ -54,7 +54,7 @@ class PlainSumTree:
         node = 1
         while node < self.leaf_count:
             node *= 2
-            if query >= self.nodes[node]:  # strictly less goes left, because a slot excludes its end
+            if query >= self.nodes[node]:  # left only if strictly less: an interval excludes its end
                 query -= self.nodes[node]
                 node += 1
         while self.nodes[node] == 0.0 and node > self.leaf_count:

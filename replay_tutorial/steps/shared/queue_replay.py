@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-TAKEN = 64  # most batches that one `sample` call moves, because writers may be faster
+TAKEN = 64  # maximum number of batches per `sample` call, because writers may be faster
 spawn = multiprocessing.get_context("spawn")  # the start method available on every system
 
 

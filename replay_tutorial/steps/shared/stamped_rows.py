@@ -42,7 +42,7 @@ def write(next_index: np.ndarray, stamps: np.ndarray, rows: np.ndarray, row: np.
         if compare_and_swap(stamps, slot, stamp, whole + 1):
             fence_release()  # otherwise the sampler could see new data under the old stamp
             rows[slot] = row
-            store_release(stamps, slot, whole)  # a process that sees this sees the whole row
+            store_release(stamps, slot, whole)  # publishes the whole row
             return
 
 

@@ -103,7 +103,7 @@ def resume(arguments: Sequence[str]) -> int:
 
 
 def report(command: str, run: "Callable[[], Result]") -> int:
-    """Run `run` and print its result; exit with an error message if it fails in an expected way."""
+    """Run `run` and print its result; exit with a one-line message for known errors."""
     from replay_tutorial.agents.environments import UnsupportedEnvironment
     from replay_tutorial.apex.runs.engine import ProcessDied
     from replay_tutorial.apex.runs.files import DamagedFile
@@ -352,7 +352,7 @@ def run_program() -> int:
         finally:
             print(end="", flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit
         return CLOSED_PIPE
 
 

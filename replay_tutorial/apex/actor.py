@@ -2,13 +2,13 @@
 
 Each of its environments has its own ε, so that all actors together explore to different degrees. The actor
 combines its steps into n-step rows, computes the initial priority of each row with its own copy of the
-networks, and sends rows in batches. The replay therefore never contains a row without a TD error, and inserts
-are rare.
+networks, and inserts the rows of several steps at once. So every row in the replay has a priority from a TD
+error, and inserts are few.
 
-The state of an environment can't be copied, but its open episode can be replayed from the seed and the
-actions. So each episode starts with its own seed, and an actor's state contains both. Only a run with
-`actors=0` uses this; other actors don't keep their actions, because an episode may never end. Recurrent state
-is not supported.
+The state of an environment can't be saved, but its open episode can be replayed from its seed and actions. So
+each episode has its own seed, and an actor's state contains seeds and actions. Only a run with `actors=0`
+uses this; other actors don't record their actions, because an episode may never end. Recurrent state is not
+supported.
 
 Paper: Horgan et al. 2018, section 3 and algorithm 1.
 """
@@ -77,9 +77,7 @@ class Actor:
             self.play_and_send()
 
     def play_and_send(self) -> None:
-        """Pull newer parameters if there are any, take `send_interval` steps, and send the rows that are
-        complete.
-        """
+        """Pull newer parameters, act for `send_interval` steps, and send the rows that are complete."""
         self.pull_parameters()
         episodes = self.play()
         rows = self.fold()

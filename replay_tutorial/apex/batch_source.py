@@ -1,10 +1,10 @@
 """Batches for the learner, sampled on demand or in advance by a thread.
 
 With a GPU, a thread samples rows into pinned memory and copies them to the device while the learner computes,
-so that the GPU doesn't wait for the CPU. The pinned memory is reused in turn, because allocating new pages
-for each batch would cost more than the copy. Batches in the queue were sampled before the newest priority
-updates; the paper's learner prefetches up to 16 batches. On a CPU the thread brings no gain, because it
-competes with the learner for the same cores.
+so that the GPU doesn't wait for the CPU. The pinned buffers are reused in turn, because allocating new pages
+for each batch would cost more than the copy. Prefetched batches don't reflect the newest priorities; the
+paper's learner prefetches up to 16 batches. On a CPU, prefetching gains nothing, because thread and learner
+compete for the same cores.
 
 Paper: Horgan et al. 2018, appendix F.
 """
@@ -32,7 +32,7 @@ NextSample = Callable[[float], Sample | None]  # timeout in seconds → a batch,
 
 @contextmanager
 def batch_source(context: Context) -> Generator[NextSample]:
-    """Provide a function that returns the next batch; with `prefetch`, start a thread that samples ahead."""
+    """Yield a function that returns the next batch; with `prefetch`, start a thread that samples ahead."""
     config, device = context.config, learner_device(context.config)
 
     def sample(out: Arrays) -> Sample | None:

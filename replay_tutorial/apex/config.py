@@ -81,7 +81,7 @@ class Config:
     noise: float = 0.3
     """DPG: standard deviation of the noise on actions in [-1, 1] (the paper's value)."""
     send_interval: int = 12
-    """Steps per environment between two sends to the replay; 12 × 4 are about the paper's 50 rows."""
+    """Steps per environment between two sends to the replay; 12 steps × 4 is about the paper's 50 rows."""
     publish_interval: int = 25
     """Updates between two publications of new parameters to the actors."""
 
@@ -111,7 +111,7 @@ class Config:
     """With 0 actors: environment steps between two checkpoints, so that runs don't depend on time."""
     restart_limit: int = 5
     """The run ends when an actor dies this many times in a row, each time within a minute of its start. On a
-    cluster, deaths count only if no other actor runs well, and a death with its host never counts.
+    cluster, this applies only if no other actor runs well; the loss of a whole host is never counted.
     """
     device: str = "cpu"
     """Device on which the learner trains: cpu, cuda, cuda:1, ...; auto uses a GPU if there is one."""

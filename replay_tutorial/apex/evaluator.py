@@ -84,10 +84,12 @@ class Evaluator:
         return self.best is not None and self.best.solves(self.solved_at)
 
     def evaluate_if_due(self, last: bool = False) -> None:
-        """Evaluate the newest policy if `evaluation_interval` updates have passed since the last evaluation.
+        """Evaluate the newest policy if it is due.
+
+        It is due `evaluation_interval` updates after the policy that was evaluated last.
 
         Args:
-            last: Evaluate it in any case, unless it has already been evaluated.
+            last: Evaluate it even if it isn't due, unless it has already been evaluated.
 
         Raises:
             Stopped: If the evaluation was stopped; the next call repeats it.

@@ -1,12 +1,12 @@
 """The link between an actor and the gateways.
 
-Two chunks are in flight at a time, so that the actor runs while they travel. A chunk is delivered at most
-once: if no reply arrives, the rows may or may not have been inserted, so they are dropped and counted. A lost
+Up to two chunks are in flight, so that the actor continues while they travel. A chunk is delivered at most
+once: if no reply arrives, its rows may or may not have been inserted, so they are dropped and counted. A lost
 row costs little; a duplicated row would be sampled twice as often. Only chunks that a gateway has refused are
-sent again, at the time that it stated. After a loss, the actor polls the next gateway, and sends rows only
-once that gateway has replied.
+sent again, after the delay that it requested. After a loss, the actor polls the next gateway, and sends rows
+only once that gateway has replied.
 
-The transport is not part of this module: it needs only a function that returns a Future.
+The transport is not part of this module: it needs only functions that return a Future.
 """
 
 import time
@@ -22,7 +22,7 @@ from replay_tutorial.cluster.gateway import ParametersReference, Reply, Report
 
 IN_FLIGHT = 2  # maximum number of chunks sent or refused
 POLL_SECONDS = 0.5  # interval at which an actor without rows to send polls the gateway
-GATEWAY_ANSWER_SECONDS = 10.0  # timeout of a call
+GATEWAY_TIMEOUT_SECONDS = 10.0  # timeout of a call
 
 Send = Callable[[Any, int, Report], Future[Reply]]  # chunk or None, version of the parameters, report
 
@@ -33,15 +33,15 @@ class Call(NamedTuple):
     answer: Future[Any]
     chunk: Chunk | None
     since: float  # time.monotonic()
-    turn: int  # the turn in which it was made; `turn` modulo the number of gateways is the gateway
+    turn: int  # `ActorLink.turn` when it was made
 
 
 class ActorLink:
     """Sends an actor's chunks, and keeps the newest reply.
 
     Args:
-        gateways: A function that calls each gateway.
-        actor: Number of the actor; actor i starts with gateway i modulo their number.
+        gateways: For each gateway, a function that calls it.
+        actor: Number of the actor; actors start with different gateways.
         restart_count: Number of times that this actor has been restarted.
         is_lost: Returns whether an exception means that the call was lost, not that it failed.
     """
@@ -56,8 +56,8 @@ class ActorLink:
         self.gateways = gateways
         self.actor, self.restart_count = actor, restart_count
         self.is_lost = is_lost
-        self.turn = actor  # selects the gateway; each loss increments it
-        self.answers = False  # whether the gateway has replied in this turn
+        self.turn = actor  # modulo their number, it selects the gateway; a loss increments it
+        self.gateway_replied = False  # whether the gateway has replied in this turn
         self.stopped = False
         self.updates = 0
         self.version = 0  # of the actor's parameters
@@ -71,7 +71,7 @@ class ActorLink:
         self._last_call = -POLL_SECONDS
 
     def has_room(self, timeout: float) -> bool:
-        """Wait until another chunk may be sent; return False if this takes longer than `timeout` seconds.
+        """Wait up to `timeout` seconds until another chunk may be sent; return whether it may.
 
         Raises:
             Exception: The exception of a call that failed.
@@ -80,7 +80,7 @@ class ActorLink:
         while True:
             self.pump()
             sent = sum(call.chunk is not None for call in self._in_flight)
-            if len(self._queued) + sent < IN_FLIGHT and self.answers:
+            if len(self._queued) + sent < IN_FLIGHT and self.gateway_replied:
                 return True
             left = deadline - time.monotonic()
             if left <= 0.0:
@@ -103,21 +103,21 @@ class ActorLink:
             if call.answer.done():
                 self._in_flight.remove(call)
                 self._handle_answer(call, now)
-            elif now - call.since >= GATEWAY_ANSWER_SECONDS:
+            elif now - call.since >= GATEWAY_TIMEOUT_SECONDS:
                 self._in_flight.remove(call)
                 self._drop(call)
         while self._may_send() and now >= self._not_before:
             self._call(self._queued.popleft(), now)
-        if not self._is_asking() and now - self._last_call >= POLL_SECONDS:
+        if not self._is_polling() and now - self._last_call >= POLL_SECONDS:
             self._call(None, now)
 
     def _may_send(self) -> bool:
         """Return whether a queued chunk may be sent, apart from the delay that the gateway requested."""
         # While the limiter delays this actor, the second of two chunks in flight would be refused.
         most = 1 if self._held_back else IN_FLIGHT
-        return self.answers and bool(self._queued) and len(self._in_flight) < most
+        return self.gateway_replied and bool(self._queued) and len(self._in_flight) < most
 
-    def _is_asking(self) -> bool:
+    def _is_polling(self) -> bool:
         """Return whether a call to the current gateway is in flight; those of earlier turns don't count."""
         return any(call.turn == self.turn for call in self._in_flight)
 
@@ -135,7 +135,7 @@ class ActorLink:
                 raise error
             return self._drop(call)
         reply = call.answer.result()
-        self.answers |= call.turn == self.turn
+        self.gateway_replied |= call.turn == self.turn
         self.stopped |= reply.stopped
         self.updates = max(self.updates, reply.updates)
         known = self.version if self.newest is None else self.newest.version
@@ -151,13 +151,13 @@ class ActorLink:
             self.rows_lost += len(call.chunk.records)
         if call.turn == self.turn:  # two lost calls to one gateway must advance the turn only once
             self.turn += 1
-            self.answers = False
+            self.gateway_replied = False
 
     def _wait(self, seconds: float) -> None:
         """Block until a reply arrives, or until a call is due."""
         now = time.monotonic()
-        due = [call.since + GATEWAY_ANSWER_SECONDS for call in self._in_flight]
-        due += [] if self._is_asking() else [self._last_call + POLL_SECONDS]
+        due = [call.since + GATEWAY_TIMEOUT_SECONDS for call in self._in_flight]
+        due += [] if self._is_polling() else [self._last_call + POLL_SECONDS]
         due += [self._not_before] if self._may_send() else []
         seconds = max(0.0, min(now + seconds, *due) - now)
         if self._in_flight:

@@ -1,8 +1,8 @@
 """Checks a cluster before a run: hosts, versions, network, and whether N actors fit.
 
-A Ray actor on each host returns the installed versions, replies to 50 empty calls, and sends 32 MB. Each
-problem that would stop a run is printed with its remedy: a host with different sources, a cluster without a
-token, too few cores. The network between two other hosts is not measured, because a run doesn't use it.
+A Ray actor on each host returns the installed versions, replies to 50 empty calls, and sends 32 MB. Problems
+are printed with their remedies: a host with different sources, a cluster without a token, too few cores. The
+network between two other hosts is not measured, because a run doesn't use it.
 """
 
 import math

@@ -126,9 +126,8 @@ def ray_logs_dropped() -> Generator[None]:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(
-            terminal, 2
-        )  # the pipe ends with its last copy, unless a process that Ray has started has one
+        # The pipe closes with its last copy, unless a process that Ray has started holds one.
+        os.dup2(terminal, 2)
         thread.join(1.0)
 
 

@@ -12,7 +12,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
 from replay_tutorial.apex.context import Context
-from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS
+from replay_tutorial.cluster.actor_link import GATEWAY_TIMEOUT_SECONDS
 from replay_tutorial.cluster.gateway import Gateway
 from replay_tutorial.local.shared_context import SharedReplay
 
@@ -62,6 +62,6 @@ def share(array: Any) -> list[Any]:
 def fetch(reference: list[Any]) -> Any:
     """Return a shared array, or None if the array or its host is gone."""
     try:
-        return ray.get(reference[0], timeout=GATEWAY_ANSWER_SECONDS)
+        return ray.get(reference[0], timeout=GATEWAY_TIMEOUT_SECONDS)
     except (RayError, OSError):  # OSError: this host's object store failed
         return None

@@ -249,7 +249,7 @@ class ClusterWorkers(Workers):
             received.append(Note(f"{names_of(stuck)}: {silence}; a step takes long or hangs"))
 
     def _newly(self, what: str, of: list[Any]) -> list[Any]:
-        """Return those in `of` that were not in it at the last call for `what`."""
+        """Return those in `of` that were not in `of` at the last call for `what`."""
         known = self._known.get(what, [])
         self._known[what] = of
         return [each for each in of if each not in known]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from replay_tutorial.apex.messages import Note
 from replay_tutorial.cluster import actor_link as link_module
-from replay_tutorial.cluster.actor_link import GATEWAY_ANSWER_SECONDS, IN_FLIGHT, POLL_SECONDS, ActorLink
+from replay_tutorial.cluster.actor_link import GATEWAY_TIMEOUT_SECONDS, IN_FLIGHT, POLL_SECONDS, ActorLink
 from replay_tutorial.cluster.chunk import NO_FRAMES, Chunk
 from replay_tutorial.cluster.gateway import ParametersReference, Reply
 
@@ -123,7 +123,7 @@ class WatchedLink(ActorLink):
         self.check()
 
     def note_end(self, call):
-        late = self.network.now - call.since >= GATEWAY_ANSWER_SECONDS
+        late = self.network.now - call.since >= GATEWAY_TIMEOUT_SECONDS
         if not call.answer.done() and not late:
             return
         self.open_calls.remove(call)
@@ -309,7 +309,7 @@ def test_two_calls_to_a_dead_gateway_lead_to_the_next_one_and_not_past_it(monkey
     assert 1 <= len(lost) <= IN_FLIGHT
     assert network.processed == [number for number in range(100) if number not in lost]
     later = [
-        call.gateway for call in network.calls if call.since > 0.6 + min(seconds, GATEWAY_ANSWER_SECONDS)
+        call.gateway for call in network.calls if call.since > 0.6 + min(seconds, GATEWAY_TIMEOUT_SECONDS)
     ]
     assert set(later) == {1}
 
@@ -388,7 +388,7 @@ def test_answer_that_never_comes_is_given_up_in_time_however_long_one_is_ready_t
 
     network, link = begin(monkeypatch, fate, 2)
     assert link.has_room(60.0)
-    assert GATEWAY_ANSWER_SECONDS <= network.now < GATEWAY_ANSWER_SECONDS + 0.1
+    assert GATEWAY_TIMEOUT_SECONDS <= network.now < GATEWAY_TIMEOUT_SECONDS + 0.1
 
 
 @pytest.mark.parametrize("waits_for", ["room", "nothing"])

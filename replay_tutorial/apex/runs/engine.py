@@ -1,13 +1,12 @@
 """Engines: run the roles of a run, and watch them until the run is over.
 
-An engine is in a layer above this folder, so this module can't import it: it is passed to `train`, or the
-local engine is imported by name. To write another engine, implement `make_context`, the five protocols of
-`apex.context`, and `run`, which starts actors, learner and evaluator and wraps them as `Workers` for `watch`.
+Engines are in layers above this folder and can't be imported here: `train` takes one as an argument, or
+imports the local engine by name. To write another engine, implement `make_context`, the five protocols of
+`apex.context`, and `run`, which starts actors, learner and evaluator and passes them to `watch` as `Workers`.
 The engine in `cluster`, for example, runs the actors on other hosts.
 
-The parent process itself neither acts nor learns. At the end of a run the actors stop, the learner writes a
-last checkpoint, and the evaluator evaluates the newest policy once more unless the run was interrupted or
-solved.
+The parent process itself neither acts nor learns. At the end of a run the actors stop and the learner writes
+a last checkpoint. If the steps were used up, the evaluator evaluates the newest policy once more.
 """
 
 from collections.abc import Callable

@@ -29,11 +29,11 @@ class EventFile:
 
     Args:
         folder: Folder of the run.
-        first_step: First step of a resumed run: TensorBoard discards what earlier files contain for this step
-            and later ones.
+        first_step: First step of a resumed run; TensorBoard discards what earlier files contain from this
+            step on.
 
     Raises:
-        OSError: If the file can't be written, also in `add`.
+        OSError: If the file can't be written; `add` raises it too.
     """
 
     def __init__(self, folder: Path, first_step: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Reading the files of a run, with errors that state which file is damaged and how.
+"""Reads the files of a run; errors state which file is damaged and how.
 
 A file may be truncated, changed, or written by another program. No file is read with pickle, so that a run
 from an untrusted source can't execute code.

@@ -47,7 +47,7 @@ def draw_curves(runs: Sequence[Path], output: Path) -> Path:
     """
     if not runs:
         raise ValueError("draw_curves needs at least 1 run folder.")
-    # The settings of a single run needn't be read: they only serve to compare and group runs.
+    # Settings are only needed to compare and group several runs.
     kinds = [kind_of(run) for run in runs] if len(runs) > 1 else [("", "")]
     environments = sorted({environment for environment, _ in kinds})
     if len(environments) > 1:

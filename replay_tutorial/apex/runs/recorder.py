@@ -102,7 +102,7 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
         for file in (self.tensorboard.file, *self.files):
-            with contextlib.suppress(OSError):  # an unwritten record, which was already reported
+            with contextlib.suppress(OSError):  # from a record whose failed write has already been reported
                 file.close()
 
     @property
@@ -192,7 +192,7 @@ class Recorder:
 
 
 def write_header(path: Path, header: Sequence[str]) -> None:
-    """Write the header if the file has none; at once, because a run may be killed before its first record."""
+    """Write the header of an empty file immediately, because a run may be killed before its first record."""
     try:
         with path.open("a", newline="") as file:
             if file.tell() == 0:
@@ -223,7 +223,7 @@ def last_seconds(path: Path) -> float:
 
 
 def truncate_records(path: Path, update: int) -> int:
-    """Remove all records after an update from a CSV file, because the run resumes from an earlier checkpoint.
+    """Remove the records after an update from a CSV file, before a run resumes from that update.
 
     An incomplete last line is removed too.
 

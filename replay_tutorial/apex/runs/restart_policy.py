@@ -1,8 +1,8 @@
 """The restart policy: restarts a role that was killed, until it fails too often in a row.
 
-A killed process, for example one that ran out of memory, needn't be the run's fault. A process that dies each
-time soon after its start would be restarted forever. So the pause before each restart doubles, and after a
-limit the run ends. A process that has run for a minute resets the count.
+A process can be killed through no fault of the run, for example when memory runs out. But a process that dies
+each time soon after its start would be restarted forever. So the pause before each restart doubles, and after
+a number of failures the run ends. A process that has run for a minute resets both.
 """
 
 import time
@@ -10,8 +10,8 @@ import time
 from replay_tutorial.apex.runs.engine import ProcessDied
 
 FIRST_PAUSE_SECONDS = 0.5  # before the first restart; doubled for each further one
-DOUBLINGS = 7  # at most, which is a pause of about a minute
-STABLE_SECONDS = 60.0  # a process that has run this long resets the count of failures
+DOUBLINGS = 7  # at most; the pause is then about a minute
+STABLE_SECONDS = 60.0  # a process that has run this long resets pause and failures
 
 
 class RestartPolicy:
@@ -38,8 +38,8 @@ class RestartPolicy:
         self.is_running = False
         self.restarts = 0
         self._first_report = 0.0  # time of the newest process's first report
-        self._short_runs = 0  # in a row
-        self._failures_in_a_row = 0  # those short runs that count towards `max_failures`
+        self._short_runs = 0  # consecutive processes that ended early
+        self._failures_in_a_row = 0  # those of them that count towards max_failures
 
     def record_start(self, is_pending: bool = False) -> None:
         """Record that a process starts now.
@@ -54,14 +54,14 @@ class RestartPolicy:
             self.mark_running(self.starts - 1)
 
     def mark_running(self, restart_count: int) -> None:
-        """Record a report of the process with this restart count; reports of older processes are ignored."""
+        """Record a report of the process with this restart count; ignore older processes."""
         if restart_count == self.starts - 1 and self.due is None and not self.is_running:
             self.is_running, self._first_report = True, time.monotonic()
             self.restarts += restart_count > 0
 
     @property
     def is_healthy(self) -> bool:
-        """Whether the role is running, and this process either runs long or follows no short run."""
+        """Whether the newest process runs, and has run for a minute or follows no early end."""
         return self.is_running and (self._short_runs == 0 or self._is_long())
 
     def restart_at_once(self) -> None:
@@ -73,8 +73,8 @@ class RestartPolicy:
 
         Args:
             cause: How it ended, as a predicate of the role's name in a message.
-            forgiven: Whether to continue at any number of failures, because other actors run well and so the
-                fault is probably that of a host.
+            forgiven: Don't count this failure, because other actors run well and probably the host is at
+                fault.
 
         Raises:
             ProcessDied: If the role isn't restarted.

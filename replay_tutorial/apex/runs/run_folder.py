@@ -118,7 +118,7 @@ class RunFolder:
             path.unlink()
 
     def note_resumption(self, config: Config, step: int) -> None:
-        """Update the settings in `config.json`, and append the step and the versions of the resumption."""
+        """Write the settings of the resumed run to `config.json`, and append the step and the versions."""
         contents = read_json(self.path / "config.json")
         contents["config"] = settings_as_json(config)
         contents.setdefault("resumed", []).append({"step": step, **provenance_of_run()})
@@ -245,7 +245,7 @@ def write_tensors(path: Path, contents: dict[str, Any]) -> None:
     """Write tensors and plain values to a file for `read_tensors`.
 
     Raises:
-        OSError: If the file can't be written. (torch itself would raise RuntimeError without naming the full
+        OSError: If the file can't be written. (torch.save would raise RuntimeError, without mentioning a full
             disk.)
     """
     memory = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Setting up a run, new or from a checkpoint, before its first process starts."""
+"""Prepares a run, new or from a checkpoint, before its first process starts."""
 
 import math
 import re
@@ -81,9 +81,9 @@ def new_setup(config: Config, make_context: MakeContext) -> RunSetup:
 
 
 def resumed_setup(folder: RunFolder, config: Config, make_context: MakeContext) -> RunSetup:
-    """Prepare to resume a run from its newest checkpoint; records after the checkpoint are removed.
+    """Prepare to resume a run from its newest checkpoint, and remove records after the checkpoint.
 
-    If an exception is raised, the run's folder has not been changed.
+    The folder is changed only after all checks: if one of the exceptions below is raised, it is unchanged.
 
     Args:
         folder: The run's folder.
@@ -153,8 +153,7 @@ def refuse_if_too_short(config: Config, initial_counters: InitialCounters) -> No
     first = initial_counters.lost_steps + config.replay_start
     if config.actors == 0:  # the first update then waits until the ratio allows a whole batch
         first += math.ceil(config.batch_size / config.samples_per_insert)
-    # With actor processes, a run that reaches total_steps when learning could start ends before the first
-    # update.
+    # With actor processes, a run that reaches total_steps exactly when learning could start ends there.
     is_too_short = config.total_steps < first or (config.actors > 0 and config.total_steps == first)
     if is_too_short and initial_counters.steps == initial_counters.lost_steps:
         raise NothingToDo(

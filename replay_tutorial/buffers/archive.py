@@ -31,10 +31,10 @@ from replay_tutorial.buffers.atomic_file import atomic_write
 STATE = "state.json"  # the JSON member
 FORMAT = "replay_tutorial buffer"
 VERSION = 2
-PIECE = 1 << 20  # bytes per read or write
-HEADER = 1 << 10  # maximum size of an array's header, in bytes; NumPy's have 128
-TEXT = 1 << 20  # maximum size of the JSON in bytes, in addition to the layout
-MOST = 1 << 51  # maximum count in a file; leaves room for as many further indexes after loading
+CHUNK = 1 << 20  # bytes per read or write
+MAX_HEADER = 1 << 10  # maximum size of an array's header, in bytes; NumPy's have 128
+MAX_TEXT = 1 << 20  # maximum size of the JSON in bytes, in addition to the layout
+MAX_COUNT = 1 << 51  # maximum count in a file; leaves room for as many further indexes after loading
 # Parts of one array, concatenated along axis 0.
 Segments = Sequence[npt.NDArray[Any]]
 # By name; a function is called only after the arrays before it have been written.
@@ -82,9 +82,9 @@ def write_npy(member: IO[bytes], segments: Segments) -> None:
     for segment in segments:
         if segment.size:
             raw = np.ascontiguousarray(segment).reshape(-1).view(np.uint8)
-            for first in range(0, len(raw), PIECE):
+            for first in range(0, len(raw), CHUNK):
                 # a copy, because shared memory may change between the checksum and the write
-                member.write(raw[first : first + PIECE].tobytes())
+                member.write(raw[first : first + CHUNK].tobytes())
 
 
 class Reader:
@@ -105,7 +105,7 @@ class Reader:
             for segment in segments:
                 memory = memoryview(segment.reshape(-1).view(np.uint8).data) if segment.size else b""
                 while len(memory):
-                    count = member.readinto(memory[:PIECE])  # type: ignore[attr-defined]
+                    count = member.readinto(memory[:CHUNK])  # type: ignore[attr-defined]
                     if not count:
                         raise EOFError(f"{name} is too short")
                     memory = memory[count:]
@@ -126,12 +126,12 @@ class Reader:
         """Open an array, positioned at its first element."""
         info = self._container.getinfo(f"{name}.npy")
         header = stored_size(info) - math.prod(shape) * dtype.itemsize
-        if not 0 < header <= HEADER:  # NumPy reads a header of any size before it checks its own limit
+        if not 0 < header <= MAX_HEADER:  # NumPy reads a header of any size before it checks its own limit
             raise Damaged(f"{name} is not {dtype}{list(shape)}, as this buffer requires")
         member = self._container.open(info)
         with suppress(Exception):  # NumPy raises many kinds of errors for an invalid header
             version = np.lib.format.read_magic(member)
-            found = np.lib.format.read_array_header_2_0(member, max_header_size=HEADER)
+            found = np.lib.format.read_array_header_2_0(member, max_header_size=MAX_HEADER)
             if (version, found, member.tell()) == ((2, 0), (shape, False, dtype), header):
                 return member
         member.close()
@@ -170,7 +170,7 @@ def open_archive(
             with zipfile.ZipFile(file) as container:
                 check_directory(container)
                 reader, ours = Reader(container), json.dumps(layout, indent=1)
-                state = reader.read_text(most=TEXT + 2 * len(ours))
+                state = reader.read_text(most=MAX_TEXT + 2 * len(ours))
                 yield counters_of(state, path, json.loads(ours)), reader
         except DAMAGE as error:
             raise ValueError(
@@ -225,11 +225,11 @@ def checked_parts(counters: Mapping[str, Any], name: str, count: int) -> list[di
     return [checked_dict(part, name) for part in parts]  # pyright: ignore[reportUnknownVariableType]
 
 
-def checked_count(counters: Mapping[str, Any], name: str, most: int = MOST) -> int:
+def checked_count(counters: Mapping[str, Any], name: str, most: int = MAX_COUNT) -> int:
     """Return a counter; raise Damaged if it is not an integer from 0 to `most`."""
     count = counters[name]
-    if type(count) is not int or not 0 <= count <= min(most, MOST):
-        raise Damaged(f"{name} is {count!r:.60}, not an integer between 0 and {min(most, MOST)}")
+    if type(count) is not int or not 0 <= count <= min(most, MAX_COUNT):
+        raise Damaged(f"{name} is {count!r:.60}, not an integer between 0 and {min(most, MAX_COUNT)}")
     return count
 
 

@@ -23,7 +23,8 @@ from replay_tutorial.buffers.fields import Field, Fields, field_names
 from replay_tutorial.buffers.jit import Bytes, Integers, jitable, kernel, types
 
 Stacks = Annotated[npt.NDArray[np.uint8], types.uint8[:, :, ::1]]  # [rows, frames of a stack, bytes]
-Given = Annotated[npt.NDArray[np.uint8], types.Array(types.uint8, 2, "C", readonly=True)]  # [rows, bytes]
+# [rows, bytes]
+ReadOnlyRows = Annotated[npt.NDArray[np.uint8], types.Array(types.uint8, 2, "C", readonly=True)]
 Numbers = Annotated[npt.NDArray[np.int64], types.int64[:, ::1]]  # [rows, frames of a stack]
 StackCompress = str | Sequence[str] | Mapping[str, int] | None
 
@@ -37,7 +38,7 @@ def interleave(frames: tuple[Any, ...], stack: Any) -> None:
 
 
 @jitable
-def take_apart(stack: Any, frames: tuple[Any, ...]) -> None:
+def deinterleave(stack: Any, frames: tuple[Any, ...]) -> None:
     """Split interleaved pixels into frames: the inverse of `interleave`."""
     for pixel in range(len(stack) // len(frames)):
         for i in range(len(frames)):
@@ -45,7 +46,7 @@ def take_apart(stack: Any, frames: tuple[Any, ...]) -> None:
 
 
 @kernel
-def stacks_of(frames: Bytes, numbers: Numbers, stacks: Bytes) -> None:
+def interleave_frames(frames: Bytes, numbers: Numbers, stacks: Bytes) -> None:
     """Interleave the frames of each row, given by `numbers`; frames may be longer than needed."""
     depth = numbers.shape[1]
     for row in range(numbers.shape[0]):
@@ -67,19 +68,19 @@ def stacks_of(frames: Bytes, numbers: Numbers, stacks: Bytes) -> None:
 
 
 @kernel
-def frames_of(stacks: Given, frames: Stacks) -> None:
-    """Split the stacks of all rows into frames: the inverse of `stacks_of`."""
+def split_stacks(stacks: ReadOnlyRows, frames: Stacks) -> None:
+    """Split the stacks of all rows into frames: the inverse of `interleave_frames`."""
     depth = frames.shape[1]
     for row in range(stacks.shape[0]):
         stack, f = stacks[row], frames[row]
         if depth == 2:
-            take_apart(stack, (f[0], f[1]))
+            deinterleave(stack, (f[0], f[1]))
         elif depth == 3:
-            take_apart(stack, (f[0], f[1], f[2]))
+            deinterleave(stack, (f[0], f[1], f[2]))
         elif depth == 4:
-            take_apart(stack, (f[0], f[1], f[2], f[3]))
+            deinterleave(stack, (f[0], f[1], f[2], f[3]))
         elif depth == 8:
-            take_apart(stack, (f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]))
+            deinterleave(stack, (f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]))
         else:
             for i in range(depth):
                 for pixel in range(f.shape[1]):
@@ -136,7 +137,7 @@ class FrameLayout:
             return plain.reshape(count, self.stack, self._after).view(np.uint8)
         frames = np.empty((count, self.stack, self.frame_bytes), np.uint8)
         if self._bytes_alternate:
-            frames_of(plain.reshape(count, self.stack * self.frame_bytes).view(np.uint8), frames)
+            split_stacks(plain.reshape(count, self.stack * self.frame_bytes).view(np.uint8), frames)
         else:
             stacks, typed = self._stacks(plain), frames.view(self.field.dtype)
             for i in range(self.stack):
@@ -161,7 +162,7 @@ class FrameLayout:
         if self._before == 1:
             log.take(numbers, axis=0, out=flat.reshape(count, self.stack, self.frame_bytes), mode="clip")
         elif self._bytes_alternate:
-            stacks_of(log, numbers, flat)
+            interleave_frames(log, numbers, flat)
         else:
             stacks = self._stacks(observations)
             for i in range(self.stack):

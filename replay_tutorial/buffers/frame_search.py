@@ -14,8 +14,8 @@ import numpy.typing as npt
 from replay_tutorial.buffers.jit import Bytes, Integers, int64, jitable, kernel, types, uint64
 
 # Size of the hash table. Each frame has two possible places; a new frame replaces the older entry.
-REMEMBERED_BITS = 14
-REMEMBERED = 1 << REMEMBERED_BITS
+TABLE_BITS = 14
+TABLE_SIZE = 1 << TABLE_BITS
 NO_FRAME = -1
 
 Frame = Annotated[npt.NDArray[np.uint8], types.Array(types.uint8, 1, "C", readonly=True)]
@@ -31,8 +31,8 @@ class Log(NamedTuple):
     frames: Bytes  # [length, bytes]
     ends: Integers  # [2], the oldest stored frame, and the next new one
     searched: int  # number of newest frames that are searched
-    hashes: Hashes  # [REMEMBERED]
-    remembered: Integers  # [REMEMBERED], the number of the frame with this hash, or NO_FRAME
+    hashes: Hashes  # [TABLE_SIZE]
+    remembered: Integers  # [TABLE_SIZE], the number of the frame with this hash, or NO_FRAME
 
 
 @kernel
@@ -92,7 +92,7 @@ def number_frames(
         new = observations[row, i] if i < stack else next_observations[row, i - stack]
         code = hash_of(new.view(np.uint8))
         found = NO_FRAME
-        for place in (place_of(code), place_of(code) ^ 1):
+        for place in (first_place(code), first_place(code) ^ 1):
             number = store.remembered[place]
             if found == NO_FRAME and store.hashes[place] == code and has(store, number, new):
                 found = number
@@ -101,21 +101,21 @@ def number_frames(
             numbers[row, i] = found
             if not appended:
                 return frame
-            remember(store, code, found)
+            add_to_table(store, code, found)
         numbers[row, i] = found
     return numbers.size
 
 
 @jitable
-def place_of(code: np.uint64) -> int:
+def first_place(code: np.uint64) -> int:
     """Return the first of a hash's two places in the table; the other one is `place ^ 1`."""
-    return int64(code >> uint64(64 - REMEMBERED_BITS))
+    return int64(code >> uint64(64 - TABLE_BITS))
 
 
 @jitable
-def remember(store: Any, code: np.uint64, number: int) -> None:
+def add_to_table(store: Any, code: np.uint64, number: int) -> None:
     """Add a frame to the hash table, in place of the older of two entries."""
-    place = place_of(code)
+    place = first_place(code)
     if store.remembered[place] > store.remembered[place ^ 1]:
         place ^= 1
     store.hashes[place], store.remembered[place] = code, number
@@ -157,9 +157,9 @@ def index_log(plain: PlainLog) -> None:
     """Add the newest frames of a log to its hash table, after loading."""
     log = Log(*plain)
     for number in range(max(log.ends[0], log.ends[1] - log.searched), log.ends[1]):
-        remember(log, hash_of(log.frames[number % len(log.frames)]), number)
+        add_to_table(log, hash_of(log.frames[number % len(log.frames)]), number)
 
 
 def empty_index() -> tuple[Hashes, Integers]:
     """Return `hashes` and `remembered` of an empty hash table."""
-    return np.zeros(REMEMBERED, np.uint64), np.full(REMEMBERED, NO_FRAME)
+    return np.zeros(TABLE_SIZE, np.uint64), np.full(TABLE_SIZE, NO_FRAME)

@@ -23,7 +23,7 @@ from replay_tutorial.buffers.archive import Arrays, Damaged, Reader, checked_cou
 from replay_tutorial.buffers.fields import Batch, Fields, Rows
 from replay_tutorial.buffers.frame_layout import FrameLayout, StackCompress, frame_layouts, with_numbers
 from replay_tutorial.buffers.frame_search import empty_index, index_log, number_in_log
-from replay_tutorial.buffers.gather import Out, in_threads, new_arrays
+from replay_tutorial.buffers.gather import Out, copy_in_threads, new_arrays
 from replay_tutorial.buffers.jit import Bytes, Integers
 
 RowsKept = Callable[[], Iterable[Rows]]  # returns copies of the stored rows, oldest first
@@ -169,7 +169,7 @@ class FrameStore:
         made = new_arrays(count, {name: (field.dtype, field.shape) for name, field in fields.items()})
         for name, log in logs.items():
             ids, batch[name] = batch[name], made[name] if name in made else out[name]
-            in_threads(
+            copy_in_threads(
                 lambda rows, log=log, ids=ids, name=name: log.take(ids[rows], batch[name][rows]),
                 count,
                 threads,

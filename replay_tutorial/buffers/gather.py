@@ -71,7 +71,7 @@ class Gather:
             for start, copies, length in parts:
                 take_parts(rows, slots[some], start, copies[some], length)
 
-        in_threads(copy, count, threads)
+        copy_in_threads(copy, count, threads)
         write_to_out(batch, out, **{name: records[name] for name in self._small.names or ()})
         return {name: batch[name] for name in self._names}
 
@@ -106,7 +106,7 @@ def write_to_out(batch: Batch, out: Out, **arrays: npt.NDArray[Any]) -> Batch:
     return batch
 
 
-def in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
+def copy_in_threads(copy: Callable[[slice], None], count: int, threads: int) -> None:
     """Divide `count` rows evenly among threads, which copy in parallel because kernels release the GIL."""
     threads = max(1, min(threads, count))
     first, *others = [slice(count * k // threads, count * (k + 1) // threads) for k in range(threads)]

@@ -133,12 +133,12 @@ def count_completed(counts: Integers, environments: Integers, ends: Flags, n: in
 
 @kernel
 def find_discontinuity(
-    plain_pending: PlainPending, environments: Integers, steps: Bytes, there: Integers, here: Spans
+    plain_pending: PlainPending, environments: Integers, steps: Bytes, next_starts: Integers, spans: Spans
 ) -> int:
     """Return the position of the first step whose `obs` is not the previous step's `next_obs`, or -1.
 
-    Each step must belong to a different environment. The bytes `here[k]` (start, stop) of a new step are
-    compared with those of the newest pending step that begin at `there[k]`.
+    Each step must belong to a different environment. The bytes `spans[k]` (start, stop) of a new step are
+    compared with those of the newest pending step that begin at `next_starts[k]`.
     """
     pending, oldest, counts = plain_pending[0], plain_pending[2], plain_pending[3]
     room = len(pending) // len(counts)
@@ -146,12 +146,15 @@ def find_discontinuity(
         environment = environments[i]
         if counts[environment] > 0:
             last = environment * room + (oldest[environment] + counts[environment] - 1) % room
-            for k in range(len(here)):
-                start, stop = here[k]
-                began, led_to = steps[i, start:stop], pending[last, there[k] : there[k] + stop - start]
+            for k in range(len(spans)):
+                start, stop = spans[k]
+                obs, next_obs = (
+                    steps[i, start:stop],
+                    pending[last, next_starts[k] : next_starts[k] + stop - start],
+                )
                 different = np.uint8(0)
-                for byte in range(len(began)):  # without a branch, so that the compiler vectorizes it
-                    different |= began[byte] ^ led_to[byte]
+                for byte in range(len(obs)):  # without a branch, so that the compiler vectorizes it
+                    different |= obs[byte] ^ next_obs[byte]
                 if different:
                     return i
     return -1

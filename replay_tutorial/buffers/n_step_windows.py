@@ -77,13 +77,15 @@ class Windows:
         self._at_end = self._spans_of(dict.fromkeys((*self.settings.nexts, *self._ends)))
         # Pairs such as `next_obs` and `obs`, with the position of the second field.
         self._links: list[tuple[str, str, int]] = []
-        for there in self.settings.nexts:
-            here = there.removeprefix("next_")
+        for next_name in self.settings.nexts:
+            name = next_name.removeprefix("next_")
             known = self._argument_fields.fields
-            if here != there and here in known and known[here][1:3] == known[there][1:3]:  # dtype and shape
-                self._links.append((there, here, list(known).index(here)))
-        self._link_starts = self._spans_of(there for there, _, _ in self._links)[:, 0].copy()
-        self._link_spans = self._spans_of(here for _, here, _ in self._links)
+            if (
+                name != next_name and name in known and known[name][1:3] == known[next_name][1:3]
+            ):  # same dtype and shape
+                self._links.append((next_name, name, list(known).index(name)))
+        self._link_starts = self._spans_of(next_name for next_name, _, _ in self._links)[:, 0].copy()
+        self._link_spans = self._spans_of(name for _, name, _ in self._links)
         ends = np.cumsum([0, *(math.prod(field.shape) for field in rewards)]).tolist()
         self._reward_slices = {  # the columns of `PendingSteps.rewards` for each reward field
             field.name: slice(*span) for field, span in zip(rewards, pairwise(ends), strict=True)
@@ -148,26 +150,26 @@ class Windows:
             environment: The environment of the steps.
             restore: Converts stored values of the pending steps; None if they are stored as passed.
         """
-        for there, here, place in self._links:
+        for next_name, name, place in self._links:
             if count > 1:
                 steps = dict(zip(self._argument_fields.fields, columns, strict=True))
-                broken = differ(steps[there][:-1], steps[here][1:])
+                broken = differ(steps[next_name][:-1], steps[name][1:])
                 for end in self._ends:
                     broken &= np.ravel(steps[end][:-1]) == 0
                 if broken.any():
                     step = int(broken.argmax())
                     raise ValueError(
-                        f"The {there!r} of step {step} differs from the {here!r} of step {step + 1}, but no "
-                        "episode ended in between. A batch must hold consecutive steps of one environment; "
-                        "for several environments use NStep(environments=n), and pass one step of each to "
-                        "add_step."
+                        f"The {next_name!r} of step {step} differs from the {name!r} of step {step + 1}, but "
+                        "no episode ended in between. A batch must hold consecutive steps of one "
+                        "environment; for several environments, use NStep(environments=n) and pass one step "
+                        "of each to add_step."
                     )
             if self.count(environment):
-                last = self._newest(there, environment)
-                led_to = last if restore is None else restore(there, last[np.newaxis])[0]
-                began = np.asarray(columns[place] if count == 1 else columns[place][0], led_to.dtype)
-                if differ(led_to[np.newaxis], began[np.newaxis])[0]:
-                    raise self._refusal(there, here, environment)
+                last = self._newest(next_name, environment)
+                next_obs = last if restore is None else restore(next_name, last[np.newaxis])[0]
+                obs = np.asarray(columns[place] if count == 1 else columns[place][0], next_obs.dtype)
+                if differ(next_obs[np.newaxis], obs[np.newaxis])[0]:
+                    raise self._discontinuity_error(next_name, name, environment)
 
     def check_consecutive_step(self, rows: Rows, environments: Integers) -> None:
         """Like `check_consecutive`, for one step of each of several environments."""
@@ -177,15 +179,15 @@ class Windows:
             return
         has_pending = self._pending[0][3][environments] > 0
         selected = environments[has_pending]
-        for there, here, _ in self._links:  # compare values, because two NaN may differ in their bytes
-            broken = differ(self._newest(there, selected), rows[here][has_pending])
+        for next_name, name, _ in self._links:  # compare values, because two NaN may differ in their bytes
+            broken = differ(self._newest(next_name, selected), rows[name][has_pending])
             if broken.any():
-                raise self._refusal(there, here, int(selected[broken.argmax()]))
+                raise self._discontinuity_error(next_name, name, int(selected[broken.argmax()]))
 
-    def _refusal(self, there: str, here: str, environment: int) -> ValueError:
+    def _discontinuity_error(self, next_name: str, name: str, environment: int) -> ValueError:
         where = f" in environment {environment}" * (self.environments > 1)
         return ValueError(
-            f"The {here!r} of this step differs from the {there!r} of the step before it{where}, but no "
+            f"The {name!r} of this step differs from the {next_name!r} of the step before it{where}, but no "
             "episode ended in between. Call on_episode_end() if an episode ended without terminated, "
             "truncated or done being set. For several environments, use NStep(..., environments=n). If "
             "observations are normalized by running statistics, add them unnormalized and normalize the "
@@ -355,7 +357,7 @@ class NStep:
         count, columns = self._fields.to_columns(fields)
         self._windows.check_consecutive(count, columns, environment)
         environments = np.full(count, environment)
-        return self._taken(*self._windows.push(self._fields.to_rows(count, columns), environments))
+        return self._apply(*self._windows.push(self._fields.to_rows(count, columns), environments))
 
     def add_step(self, skip: npt.ArrayLike | None = None, /, **fields: Any) -> Batch | None:
         """Add one step of every environment, as returned by a vector environment.
@@ -393,7 +395,7 @@ class NStep:
             rows = as_bytes(rows)[~skipped].view(rows.dtype).reshape(-1)
             stepped = stepped[~skipped]
         self._windows.check_consecutive_step(rows, stepped)
-        return self._taken(*self._windows.push(rows, stepped))
+        return self._apply(*self._windows.push(rows, stepped))
 
     def on_episode_end(self, environment: int = 0, /) -> Batch | None:
         """End the episode of an environment.
@@ -411,7 +413,7 @@ class NStep:
             IndexError: If the environment does not exist.
         """
         self._check(environment)
-        return self._taken(*self._windows.flush(environment))
+        return self._apply(*self._windows.flush(environment))
 
     def state(self) -> list[Rows]:
         """Return a copy of the pending steps, to be passed to `restore`.
@@ -454,19 +456,19 @@ class NStep:
                 f"There is no environment {environment}; they are 0 to {self._windows.environments - 1}."
             )
 
-    def _taken(self, batch: Batch | None, change: Assignment) -> Batch | None:
+    def _apply(self, batch: Batch | None, change: Assignment) -> Batch | None:
         target, key, pending = change
         target[key] = pending
         return batch
 
 
-def differ(led_to: npt.NDArray[Any], began: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def differ(next_obs: npt.NDArray[Any], obs: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return elementwise whether values differ, for arrays of shape (n, ...): bool[n]. NaN equals NaN."""
-    if led_to.nbytes <= SMALL and led_to.tobytes() == began.tobytes():  # the usual case, 10 times as fast
-        return np.zeros(len(led_to), np.bool_)
-    differences = led_to != began
-    if led_to.dtype.kind in "fc":
-        differences &= ~(np.isnan(led_to) & np.isnan(began))
+    if next_obs.nbytes <= SMALL and next_obs.tobytes() == obs.tobytes():  # the usual case, 10 times as fast
+        return np.zeros(len(next_obs), np.bool_)
+    differences = next_obs != obs
+    if next_obs.dtype.kind in "fc":
+        differences &= ~(np.isnan(next_obs) & np.isnan(obs))
     return differences.any(axis=tuple(range(1, differences.ndim)))
 
 

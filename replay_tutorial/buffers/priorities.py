@@ -177,7 +177,7 @@ class Prioritization:
             masses = np.empty(count)
             status, max_priority = write_masses(given, self.formula, masses)
             if status == BAD_PRIORITY:
-                raise self.refusal(given)
+                raise self.priority_error(given)
             return masses if count > 1 else masses[0], max(float(self.max_given[0]), max_priority)
         max_given, max_priority, mass = self._default
         if max_given != self.max_given[0]:
@@ -207,17 +207,17 @@ class Prioritization:
         checked = writable(np.ascontiguousarray(array, np.int64).reshape(-1))
         return checked, self.as_floats(priorities, len(checked))
 
-    def refusal(self, given: Floats) -> ValueError:
+    def priority_error(self, given: Floats) -> ValueError:
         """Return the error for the first priority that is out of range."""
         wrong = given[~((given >= 0.0) & (given <= self.priority_limit))][0]
         return ValueError(
             f"A priority must be between 0 and {self.priority_limit:.3g}, not {wrong}. Pass |TD error|."
         )
 
-    def update_refusal(self, status: int, indexes: Integers, given: Floats, next_index: int) -> Exception:
+    def update_error(self, status: int, indexes: Integers, given: Floats, next_index: int) -> Exception:
         """Return the error for the status UNKNOWN_INDEX or BAD_PRIORITY of `check_update`."""
         if status == BAD_PRIORITY:
-            return self.refusal(given)
+            return self.priority_error(given)
         wrong = indexes[(indexes < 0) | (indexes >= next_index)][0]
         return IndexError(f"No row has had the index {wrong}; the indexes so far are 0 to {next_index - 1}.")
 

@@ -203,12 +203,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return self._store(count, columns, masses, ((rules.max_given, 0, max_given),))
 
     def _append(
-        self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
+        self, count: int, columns: list[Any], masses: Floats | float | None, assignments: Sequence[Assignment]
     ) -> int:
         ring = self._ring
         first_index = ring.next_index
         slots = first_index % ring.capacity if count == 1 else ring.slots_of(first_index, count)
-        return ring.append(count, columns, (*also, (self._tree.leaves, slots, masses)))
+        return ring.append(count, columns, (*assignments, (self._tree.leaves, slots, masses)))
 
     def sample(
         self,
@@ -283,7 +283,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             *(tree.sums, tree.minima, rules.max_given, self._stale_updates),
         )
         if status != DONE:
-            raise rules.update_refusal(status, checked, given, next_index)
+            raise rules.update_error(status, checked, given, next_index)
 
     @property
     def stale_updates(self) -> int:

@@ -74,14 +74,13 @@ class Ring:
         """Bytes reserved for rows."""
         return self._rows.nbytes
 
-    def append(self, count: int, columns: Sequence[Any], also: Iterable[Assignment] = ()) -> int:
+    def append(self, count: int, columns: Sequence[Any], assignments: Iterable[Assignment] = ()) -> int:
         """Append rows; they replace the oldest ones if the ring is full.
 
         Args:
             count: Number of rows.
             columns: One array per field, of shape (count, …), or one value per field if count is 1.
-            also: Further assignments, made atomically with the rows: Ctrl-C interrupts before or after all
-                of them.
+            assignments: Made atomically with the rows: Ctrl-C interrupts before or after all of them.
 
         Returns:
             The index of the first new row.
@@ -89,7 +88,7 @@ class Ring:
         first_index, stored = self.next_index, self.stored
         if stored < self.capacity:
             stored = min(stored + count, self.capacity)
-        others = starmap(setitem, also) if also else None
+        others = starmap(setitem, assignments) if assignments else None
         if count == 1:
             slot, row = first_index % self.capacity, tuple(columns)
             if others is None:  # faster than the next branch

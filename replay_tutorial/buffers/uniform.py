@@ -233,14 +233,14 @@ class ReplayBuffer(BaseBuffer):
         count: int,
         columns: list[Any],
         masses: Floats | float | None = None,
-        also: Sequence[Assignment] = (),
+        assignments: Sequence[Assignment] = (),
     ) -> int | None:
         """Store checked transitions, and their masses if prioritized, through frames and window."""
         if self._frames is None and self._window is None:
-            return self._append(count, columns, masses, also)
+            return self._append(count, columns, masses, assignments)
         first_index = self._ring.next_index
         if self._frames is None:
-            self._store_columns(count, columns, masses, also)
+            self._store_columns(count, columns, masses, assignments)
         else:
             for first in range(0, count, self._frames.rows_at_once):
                 some = min(count - first, self._frames.rows_at_once)
@@ -248,19 +248,19 @@ class ReplayBuffer(BaseBuffer):
                 part = columns if some == count else [column[rows] for column in columns]
                 numbered = self._frames.number(some, part, self._rows_kept)
                 part_masses = masses[rows] if isinstance(masses, np.ndarray) else masses
-                self._store_columns(some, numbered, part_masses, also)
+                self._store_columns(some, numbered, part_masses, assignments)
         return first_index if first_index < self._ring.next_index else None
 
     def _store_columns(
-        self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
+        self, count: int, columns: list[Any], masses: Floats | float | None, assignments: Sequence[Assignment]
     ) -> None:
         if self._window is None:
-            self._append(count, columns, masses, also)
+            self._append(count, columns, masses, assignments)
         else:
             steps = self._window.steps.to_rows(count, columns if masses is None else [*columns, masses])
-            self._append_rows(*self._window.push(steps, np.zeros(count, np.int64)), also)
+            self._append_rows(*self._window.push(steps, np.zeros(count, np.int64)), assignments)
 
-    def _append_rows(self, batch: Batch | None, taken: Assignment, also: Sequence[Assignment]) -> None:
+    def _append_rows(self, batch: Batch | None, taken: Assignment, assignments: Sequence[Assignment]) -> None:
         """Append completed rows, and update the window in the same assignment."""
         columns, masses, count = list[Any](), 0.0, 0
         if batch is not None:
@@ -268,13 +268,13 @@ class ReplayBuffer(BaseBuffer):
             place = 0 if count == 1 else slice(None)
             columns = [batch[name][place] for name in self._stored_fields.fields]
             masses = batch["priorities"][place] if self._window_fields else 0.0
-        self._append(count, columns, masses, [*also, taken])
+        self._append(count, columns, masses, [*assignments, taken])
 
     def _append(
-        self, count: int, columns: list[Any], masses: Floats | float | None, also: Sequence[Assignment]
+        self, count: int, columns: list[Any], masses: Floats | float | None, assignments: Sequence[Assignment]
     ) -> int:
-        """Append rows and make the assignments `also`, atomically; overridden to set masses as well."""
-        return self._ring.append(count, columns, also)
+        """Append rows and make the assignments, atomically; overridden to set masses as well."""
+        return self._ring.append(count, columns, assignments)
 
     def _steps_added(self) -> int:
         """Return the number of steps added, including those pending in the window."""

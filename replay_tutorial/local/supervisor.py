@@ -95,14 +95,14 @@ class Worker:
         self.process, self.messages = process, messages
         self.restart_policy.record_start()
 
-    def died(self) -> None:
+    def handle_death(self) -> None:
         """Handle the death of the process: schedule a restart.
 
         Raises:
             ProcessDied: If the role may not be restarted, or died too often in a row.
         """
         assert self.process is not None and self.messages is not None
-        cause = cause_of_death(self.process)
+        cause = describe_exit(self.process)
         self.messages.close()
         self.process = self.messages = None
         self.restart_policy.record_failure(cause)
@@ -127,13 +127,13 @@ class Supervisor(Workers):
             for worker in self.workers:
                 worker.start()
         except BaseException:
-            self.end_all()
+            self.stop_all()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Ask all processes to stop and kill those that don't; kill at once after a second Ctrl-C."""
-        self.end_all(0.0 if kind is not None and issubclass(kind, KeyboardInterrupt) else SHUTDOWN_SECONDS)
+        self.stop_all(0.0 if kind is not None and issubclass(kind, KeyboardInterrupt) else SHUTDOWN_SECONDS)
 
     @property
     def restarts(self) -> int:
@@ -166,7 +166,7 @@ class Supervisor(Workers):
                 worker.messages.close()
                 worker.messages = None
             else:
-                worker.died()
+                worker.handle_death()
 
     def stop(self, last_evaluation: bool = False) -> None:
         self.stopping = True
@@ -175,7 +175,7 @@ class Supervisor(Workers):
     def is_working(self, role: str) -> bool:
         return any(worker.messages is not None for worker in self.workers if worker.role.name == role)
 
-    def end_all(self, seconds: float = SHUTDOWN_SECONDS) -> None:
+    def stop_all(self, seconds: float = SHUTDOWN_SECONDS) -> None:
         """Stop every process: ask it to end, wait up to `seconds`, then kill it."""
         self.stop()
         deadline = time.monotonic() + seconds
@@ -195,7 +195,7 @@ class Supervisor(Workers):
                 worker.messages.close()
 
 
-def cause_of_death(process: BaseProcess) -> str:
+def describe_exit(process: BaseProcess) -> str:
     """Describe how a process ended, for an error message."""
     process.join(SHUTDOWN_SECONDS)
     code = process.exitcode

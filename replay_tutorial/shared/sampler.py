@@ -352,7 +352,7 @@ class PrioritizedSampler:
         status = update_rows(self._plain, checked, given, self.rules.formula, self._ring.max_given)
         if status != DONE:
             next_index = int(self.arrays.progress[SYNCED_TO])
-            raise self.rules.update_refusal(status, checked, given, next_index)
+            raise self.rules.update_error(status, checked, given, next_index)
 
     def zero_mass(self, indexes: Integers) -> None:
         """Set the mass of rows that lack a frame to 0. They stay known, so they do not return to the tree."""

@@ -49,8 +49,8 @@ class FrameArrays(NamedTuple):
     frames: Words
     masses: Floats  # [capacity], unused
     young: int  # number of newest frames that rows may still refer to
-    hashes: Hashes  # [REMEMBERED]
-    remembered: Integers  # [REMEMBERED], index of the frame with this hash, or NO_INDEX
+    hashes: Hashes  # [TABLE_SIZE]
+    remembered: Integers  # [TABLE_SIZE], index of the frame with this hash, or NO_INDEX
     owner: int  # the writer
 
 

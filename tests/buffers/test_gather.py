@@ -13,7 +13,7 @@ from places import PACKAGE
 
 from replay_tutorial import PrioritizedReplayBuffer, ReplayBuffer
 from replay_tutorial.buffers.fields import LARGE
-from replay_tutorial.buffers.gather import in_threads
+from replay_tutorial.buffers.gather import copy_in_threads
 
 SHAPES = [(), (1,), (3,), (7, 3), (LARGE - 1,), (LARGE,), (LARGE + 3,), (4, 40, 41), (4, 84, 84)]
 DTYPES = [np.uint8, bool, np.int16, np.float32, np.float64, np.complex128]
@@ -148,7 +148,7 @@ def test_what_goes_wrong_in_a_thread_is_raised():
             raise MemoryError("no room")
 
     with pytest.raises(MemoryError, match="no room"):
-        in_threads(fail, 10, 3)
+        copy_in_threads(fail, 10, 3)
 
 
 @pytest.mark.parametrize(("threads", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError)])

@@ -146,7 +146,7 @@ def fill(
     slots = np.arange(items.num_slots)
     are_all = (np.sort([*drawn, *free]) == slots).all() and (np.sort(evicted) == used).all()
     expect(
-        are_all and 0 <= laps.min() <= laps.max() <= archive.MOST // items.num_slots,
+        are_all and 0 <= laps.min() <= laps.max() <= archive.MAX_COUNT // items.num_slots,
         "its slots are inconsistent",
     )
     items.free_slots[: len(free)] = free

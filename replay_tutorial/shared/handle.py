@@ -187,12 +187,12 @@ class Handle(BaseBuffer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         mapped = MappedBuffer(state["_block"])
-        mapped.ring.own[0] = state["_mapped"]
+        mapped.ring.handle_counts[0] = state["_mapped"]
         self.__dict__.update(state | {"_mapped": mapped})
 
     def get_current_episode_len(self) -> int:
         """Return how many transitions this process has added since its last `on_episode_end` or `clear`."""
-        appended, before = self._ring.own.tolist()
+        appended, before = self._ring.handle_counts.tolist()
         return appended - before
 
     def is_Nstep(self) -> bool:

@@ -159,7 +159,7 @@ class MPReplayBuffer(Handle):
             columns = mapped.frames.number(count, columns)
         staged = mapped.ring.stage(count, columns, masses)
         index = mapped.ring.append(staged.words, staged.masses, max_priority)
-        mapped.ring.unused.append(staged)
+        mapped.ring.free_buffers.append(staged)
         return index
 
     @property
@@ -169,8 +169,8 @@ class MPReplayBuffer(Handle):
 
     def on_episode_end(self) -> None:
         """Reset this process's episode length to 0. There are no pending n-step rows to flush."""
-        own = self._ring.own
-        own[1] = own[0]
+        counts = self._ring.handle_counts
+        counts[1] = counts[0]
 
     def wait_for(self, rows: int, timeout: float | None = None) -> bool:
         """Block until `rows` rows are stored, or until `timeout` seconds have passed.
@@ -310,6 +310,6 @@ class MPReplayBuffer(Handle):
             for ring, read in frames:
                 snapshot.restore(ring, read)
             snapshot.restore(mapped.ring, rows, masses)
-            self._rng, mapped.ring.own[1] = generator, mapped.ring.own[0] - episode_len
+            self._rng, mapped.ring.handle_counts[1] = generator, mapped.ring.handle_counts[0] - episode_len
 
         return fill

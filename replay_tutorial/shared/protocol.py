@@ -58,7 +58,7 @@ class RingArrays(NamedTuple):
     stamps: Integers  # [capacity]
     rows: Words
     masses: Floats  # [capacity], the mass that the writer assigned to the row
-    own: Integers  # [2], rows appended by this handle; of these, rows before the current episode
+    handle_counts: Integers  # [2], rows appended by this handle; of these, rows before the current episode
     max_given: Integers  # [1], bits of the maximum priority; in shared memory if the buffer is prioritized
 
 
@@ -172,12 +172,12 @@ def append_rows(
 ) -> tuple[int, int]:
     """Reserve indexes and write rows under them; return the first index and the result of `write_rows`.
 
-    The kernel also counts the rows in `own` and raises the maximum priority. An interrupt cannot separate
-    these steps, because Python handles it before or after the kernel.
+    The kernel also counts the rows in `handle_counts` and raises the maximum priority. An interrupt cannot
+    separate these steps, because Python handles it before or after the kernel.
     """
-    counters, stamps, rows, masses, own, max_given = plain
+    counters, stamps, rows, masses, handle_counts, max_given = plain
     count = new_rows.shape[0]
-    fetch_add(own, 0, count)
+    fetch_add(handle_counts, 0, count)
     raise_max(max_given, max_priority)
     first_index = fetch_add(counters, NEXT_INDEX, count)
     start = max(0, count - stamps.shape[0])  # of more rows than slots, only the last are written

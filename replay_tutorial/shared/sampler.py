@@ -280,7 +280,7 @@ class PrioritizedSampler:
         self._ring, self._lease, self._block = ring, lease, block
         self._claim_number = -1  # of the claim under which the tree was built
 
-    def _prepare(self) -> None:
+    def _reset_tree(self) -> None:
         """Start with an empty tree, which the next kernel fills with all rows in the ring."""
         ring, capacity = self._ring, self._ring.capacity
         self.tree = SumTree(capacity)
@@ -310,7 +310,7 @@ class PrioritizedSampler:
             ValueError: If there are no rows, or every mass is 0.
         """
         if self._claim_number != self._lease.number:
-            self._prepare()
+            self._reset_tree()
         if self.tree.total == 0.0 or self.rules.eps == 0.0:  # with eps > 0 no mass becomes 0
             self._wait_for_mass(batch_size, rng)
         words, indexes, masses, missing = self._draw(batch_size, rng)
@@ -347,7 +347,7 @@ class PrioritizedSampler:
     def update(self, indexes: Any, priorities: Any) -> None:
         """Set the priorities of rows; see `MPPrioritizedReplayBuffer.update_priorities`."""
         if self._claim_number != self._lease.number:
-            self._prepare()
+            self._reset_tree()
         checked, given = self.rules.as_update(indexes, priorities)
         status = update_rows(self._plain, checked, given, self.rules.formula, self._ring.max_given)
         if status != DONE:

@@ -83,7 +83,7 @@ def number_in_ring(
     start: int,
     indexes: IntegerRows,
 ) -> int:
-    """Store the frames of rows in a ring and return their indexes; see `number_frames`.
+    """Write the frames of rows to a ring, and their indexes to `indexes`; see `number_frames`.
 
     Two threads may corrupt each other's record of recent frames. This is harmless, because each entry is
     compared with the ring.
@@ -172,9 +172,8 @@ class FrameRing:
             ring.writers.release_if_dead(ring.stamps, int(indexes.reshape(-1)[end]) % ring.capacity)
             attempts = attempts + 1 if end == start else 1
             start = end
-            if (
-                attempts == MAX_ATTEMPTS
-            ):  # give up: the row counts as overwritten, because its frame does not exist
+            if attempts == MAX_ATTEMPTS:
+                # Give up: the row counts as overwritten, because its frame does not exist.
                 start, attempts = end + 1, 0
 
     def read(self, indexes: Integers, places: Integers, copies: Words, gone: Flags) -> None:
@@ -272,9 +271,8 @@ class SharedFrames:
         for frames in self.rings:
             given = frames.layout.observations(count, numbered)
             indexes = np.zeros((count, frames.layout.frames_per_row), np.int64)
-            for first in range(
-                skipped, count, ROWS_AT_ONCE
-            ):  # few at a time, so that shared frames are still recent
+            # A few rows at a time, so that the frames they share are still recent.
+            for first in range(skipped, count, ROWS_AT_ONCE):
                 some = slice(first, first + ROWS_AT_ONCE)
                 indexes[some] = frames.number([each[some] for each in given])
             numbered |= frames.layout.numbers_by_name(indexes)

@@ -119,7 +119,7 @@ class SharedRing:
         writers: Registry of the processes that write to the ring.
         counters: int64[COUNTER_WORDS], at the positions that `protocol` defines.
         dropped: Rows that this process dropped.
-        unused: Staging buffers for later calls; allocating one takes longer than filling it.
+        free_buffers: Staging buffers for later calls; allocating one takes longer than filling it.
     """
 
     def __init__(
@@ -139,13 +139,13 @@ class SharedRing:
         self.masses = arrays[f"{prefix}masses"]
         self.capacity = len(self.stamps)
         self.dropped = 0
-        self.unused: list[StagingBuffer] = []
+        self.free_buffers: list[StagingBuffer] = []
         self._checked: tuple[int, Integers, int] = (0, np.empty(0, np.int64), 0)
         # Rows appended by this handle; of these, rows before the current episode.
-        self.own = np.zeros(2, np.int64)
+        self.handle_counts = np.zeros(2, np.int64)
         self.max_given = np.zeros(1, np.int64) if max_given is None else max_given.view(np.int64)
-        arrays_of_append = (self.counters, self.stamps, self.rows, self.masses, self.own, self.max_given)
-        self._plain = tuple(RingArrays(*arrays_of_append))
+        shared = (self.counters, self.stamps, self.rows, self.masses)
+        self._plain = tuple(RingArrays(*shared, self.handle_counts, self.max_given))
         if self.counters[CREATED_AT] == 0:
             self.counters[CREATED_AT] = time.time_ns()
 
@@ -191,10 +191,10 @@ class SharedRing:
     def stage(self, count: int, columns: Sequence[Any], masses: Any) -> StagingBuffer:
         """Assemble rows from columns, with masses: one per row, one for all rows, or None.
 
-        The returned buffer belongs to the calling thread until it is appended to `unused`.
+        The returned buffer belongs to the calling thread until it is appended to `free_buffers`.
         """
         try:
-            staged = self.unused.pop()
+            staged = self.free_buffers.pop()
         except IndexError:
             staged = None
         if staged is None or len(staged.masses) != count:
@@ -235,7 +235,7 @@ class SharedRing:
             self.count(DROPPED, len(passed_over))
             self.dropped += len(passed_over)
             return first_index
-        self.own[0] -= len(passed_over)
+        self.handle_counts[0] -= len(passed_over)
         index = self.append(new_rows[passed_over], new_masses[passed_over], attempts=attempts - 1)
         return index if passed_over[0] == 0 else first_index
 
@@ -341,5 +341,5 @@ class SharedRing:
 
     def clear(self, also: Iterable[Assignment] = ()) -> None:
         """Clear all rows reserved so far, end the episode, and perform `also`, without interruption."""
-        counters, own, others = self.counters, self.own, starmap(setitem, also)
+        counters, own, others = self.counters, self.handle_counts, starmap(setitem, also)
         counters[CLEARED], own[1], _ = counters[NEXT_INDEX], own[0], [*others]

@@ -135,7 +135,7 @@ class Line:
         self.buffer.close()
         made = self.rng.random() < 0.5
         self.buffer = self.build(seed=99, path=path) if made else self.kind.attach(path, seed=99)
-        self.buffer._rng, own = rng, self.buffer._ring.own  # a handle's own, and in no file
+        self.buffer._rng, own = rng, self.buffer._ring.handle_counts  # a handle's own, and in no file
         own[1] = own[0] - episode_len
 
 
